@@ -12,6 +12,10 @@ SLICES: Final = 8
 STATED_OVER_SLICES: Final = (0.75, 1.25)
 """Memory that names of profiles state, in gigabytes, over that of the slices: 5 of 40 GB is exact,
 and 6 of 24 GB two slices, 12 of 94 GB one."""
+WITH_SLICES: Final = re.compile(
+    r"(a30|a100|a800|h20|h100|h200|h800|gh200|b200|b300|gb200|gb300|rtx-pro-6000)(-.+)?"
+)
+"""Names of GPUs that can be divided (NVIDIA, "Multi-Instance GPU User Guide", supported GPUs)."""
 _NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
 
 
@@ -26,7 +30,7 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
 
 
 def slice_of(device: Device, profile: str) -> Device | None:
-    """A slice of a GPU of NVIDIA as a device, without power; None for a profile that it has not.
+    """A slice of a GPU as a device, without power; None for a profile that it does not have.
 
     Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
     units and arithmetic in proportion to its compute slices.
@@ -36,7 +40,7 @@ def slice_of(device: Device, profile: str) -> Device | None:
         profile: such as 1g.10gb or 1c.3g.40gb+me.
     """
     found = PROFILE.fullmatch(profile)
-    if found is None or (device.vendor, device.kind) != ("nvidia", "gpu"):
+    if found is None or not WITH_SLICES.fullmatch(device.name):
         return None
     if device.memory_gib is None or device.memory_bandwidth_gbs is None:
         return None

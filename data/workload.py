@@ -1,7 +1,9 @@
 """Workloads: operators, networks, architectures, serving, designs, suites, co-location."""
 
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Annotated, Literal, assert_never
+
+from pydantic import Field
 
 from forerun.data.circuits.netlist import Circuit
 from forerun.data.graph import Operator, OperatorGraph
@@ -59,84 +61,169 @@ class Kernel:
     kind: Literal["kernel"] = "kernel"
 
 
+Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
+CacheTokens = Annotated[int, Field(ge=0, le=1 << 24)]
+Degree = Annotated[int, Field(ge=1, le=100_000)]
+"""Devices along one direction of parallel training."""
+HowAttention = Annotated[
+    Attention,
+    Field(
+        description="implementation of attention; eager writes the score matrices to memory, the "
+        "others do not"
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
     """How a network is trained, as far as memory and time depend on it.
 
-    Attributes:
-        optimizer: AdamW by default, as in most training scripts.
-        checkpoint_segments: parts of the network whose activations are recomputed in the
-            backward pass; 0 for none.
-        accumulation: micro-batches whose gradients are summed before a step; the batch size of the
-            workload is that of one step of one data-parallel device.
-        lora_rank: rank of adapters on the linear layers, with all else frozen; 0 for none.
-        data_parallel, tensor_parallel, pipeline_parallel: devices along each direction.
-        zero_stage: what is sharded over the data-parallel devices: 1 optimizer slots, 2 also
-            gradients, 3 also weights, as in fully sharded data parallelism (FSDP).
-        attention: how attention runs; `eager` keeps the matrices of scores for the backward pass.
-        dropout: probability of every dropout of the network, 0 for none; None for the network's
-            own, where its graph holds dropout operators or probabilities, and none elsewhere.
-        checkpoint_blocks: whether the activations of every repeated block except its input are
-            recomputed in the backward pass, as by Hugging Face's `gradient_checkpointing_enable`;
-            takes precedence over `checkpoint_segments`.
-        optimizer_kernel: `foreach` steps all weights at once and makes copies, PyTorch's default
-            on GPUs; `fused` makes none.
-        lora_targets: layers that get adapters, where `lora_rank` is above 0.
-        frozen_weights: how weights that are not trained are stored; None as the run's precision.
-        adapter_precision: number format of adapters; None for that of the run.
-        frozen_inputs: whether quantised frozen layers keep their input for the backward pass, which
-            does not need it, as bitsandbytes before 0.43.2 did (bitsandbytes#1270).
-        loss_chunks: parts in which logits and cross-entropy are computed one after another, as in
-            fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
-        legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
-            to zero (`zero_grad` frees them from 2.0 on), and softmax keeps its input, too.
-        sequence_parallel: whether the tensor-parallel devices also share, along the sequence, what
-            lies between the divided layers: norms, residuals, dropout, inputs of blocks
-            (Korthikanti et al. 2022, arXiv 2205.05198). Logits are divided with and without it.
+    A field is an option: its type has its bounds and its help, of which the options of HTTP, of the
+    command line, of Python and of pages are made (`service/schemas/run_options.py`).
+
+    Chunks of the loss are those of fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989).
+    PyTorch before 1.11 sets gradients to zero between steps; `zero_grad` frees them from 2.0 on.
+    Frozen inputs are kept, though they are not needed, by bitsandbytes before 0.43.2
+    (bitsandbytes#1270). Sequence parallelism is that of Korthikanti et al. 2022, arXiv 2205.05198;
+    logits are divided with and without it.
     """
 
-    optimizer: Optimizer = "adamw"
-    checkpoint_segments: int = 0
-    accumulation: int = 1
-    lora_rank: int = 0
-    data_parallel: int = 1
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    zero_stage: Literal[0, 1, 2, 3] = 0
-    attention: Attention = "sdpa"
-    dropout: float | None = None
-    checkpoint_blocks: bool = False
-    optimizer_kernel: Literal["foreach", "fused"] = "foreach"
-    lora_targets: LoraTargets = "all_linear"
-    frozen_weights: FrozenFormat | None = None
-    adapter_precision: NumberFormat | None = None
-    frozen_inputs: bool = False
-    loss_chunks: int = 1
-    legacy_pytorch: bool = False
-    sequence_parallel: bool = False
+    optimizer: Annotated[Optimizer, Field(description="optimizer that updates the weights")] = (
+        "adamw"
+    )
+    checkpoint_segments: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10_000,
+            description="number of segments whose activations are recomputed in the backward pass; "
+            "0 for none",
+        ),
+    ] = 0
+    accumulation: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=65_536,
+            description="micro-batches per step; the number must divide the batch size",
+        ),
+    ] = 1
+    lora_rank: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65_536,
+            description="rank of LoRA adapters, with all other weights frozen; 0 for none",
+        ),
+    ] = 0
+    data_parallel: Annotated[
+        Degree,
+        Field(description="data-parallel devices; the workload's batch size is that of one device"),
+    ] = 1
+    tensor_parallel: Annotated[
+        Degree, Field(description="tensor-parallel devices, which share each layer")
+    ] = 1
+    pipeline_parallel: Annotated[
+        Degree, Field(description="pipeline-parallel devices, which divide the layers")
+    ] = 1
+    zero_stage: Annotated[
+        Literal[0, 1, 2, 3],
+        Field(
+            description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
+            "gradients (2), also weights (3)"
+        ),
+    ] = 0
+    attention: HowAttention = "sdpa"
+    dropout: Annotated[
+        Dropout | None,
+        Field(
+            description="probability of every dropout; when absent, the network's own where the "
+            "graph has it, else none"
+        ),
+    ] = None
+    checkpoint_blocks: Annotated[
+        bool,
+        Field(
+            description="whether every repeated block is recomputed in the backward pass, as "
+            "gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments"
+        ),
+    ] = False
+    optimizer_kernel: Annotated[
+        Literal["foreach", "fused"],
+        Field(
+            description="implementation of Adam's step: foreach copies the weights, fused does not"
+        ),
+    ] = "foreach"
+    lora_targets: Annotated[
+        LoraTargets,
+        Field(description="layers that get LoRA adapters, where lora_rank is given"),
+    ] = "all_linear"
+    frozen_weights: Annotated[
+        FrozenFormat | None,
+        Field(description="number format of frozen weights; nf4 is the format of QLoRA"),
+    ] = None
+    adapter_precision: Annotated[
+        NumberFormat | None,
+        Field(description="number format of the adapters; that of the run when absent"),
+    ] = None
+    frozen_inputs: Annotated[
+        bool,
+        Field(
+            description="whether quantised frozen layers keep their input until the backward pass, "
+            "as bitsandbytes before 0.43.2 did"
+        ),
+    ] = False
+    loss_chunks: Annotated[
+        int,
+        Field(ge=1, le=65_536, description="chunks in which logits and cross-entropy are computed"),
+    ] = 1
+    legacy_pytorch: Annotated[
+        bool,
+        Field(
+            description="whether PyTorch is older than 1.11, which keeps gradients between steps "
+            "and the input of softmax"
+        ),
+    ] = False
+    sequence_parallel: Annotated[
+        bool,
+        Field(
+            description="whether tensor-parallel devices also divide norms, residuals, dropout and "
+            "inputs of blocks"
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceSetup:
-    """How a forward pass runs, as far as memory sees it.
+    """How a forward pass runs, as far as memory sees it. A field is an option, as of training.
 
-    Attributes:
-        attention: how attention runs; `eager` writes the matrices of scores.
-        logits: of a language model: of the last position of each sequence, as generation needs
-            them, or of all positions, as the traced graph computes them.
-        cache_tokens: tokens of each sequence whose keys and values are kept, in networks that
-            generate text; None for those of the graph, 0 for no cache.
-        cache_precision: number format of keys and values; None for that of the run.
-        joined_cache: whether every step of generation joins old and new keys and values into new
-            tensors while it still holds the old ones and the last step's logits, as models of
-            transformers do that have no cache class; without effect where nothing is cached.
+    A cache of 0 tokens is none. `joined_cache` means old keys and values and the last step's logits
+    are held while new ones are made; it has no effect where nothing is cached.
     """
 
-    attention: Attention = "sdpa"
-    logits: Literal["all", "last"] = "last"
-    cache_tokens: int | None = None
-    cache_precision: NumberFormat | None = None
-    joined_cache: bool = False
+    attention: HowAttention = "sdpa"
+    logits: Annotated[
+        Literal["all", "last"],
+        Field(description="positions whose logits are computed, in networks that generate text"),
+    ] = "last"
+    cache_tokens: Annotated[
+        CacheTokens | None,
+        Field(
+            description="tokens per sequence in the key-value cache, in networks that generate "
+            "text; those of the graph when absent"
+        ),
+    ] = None
+    cache_precision: Annotated[
+        NumberFormat | None,
+        Field(description="number format of the key-value cache; that of the run when absent"),
+    ] = None
+    joined_cache: Annotated[
+        bool,
+        Field(
+            description="whether every step concatenates old and new keys and values into new "
+            "tensors, as models of transformers without a cache class do"
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,40 +363,50 @@ class Colocation:
     kind: Literal["colocation"] = "colocation"
 
 
+Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
+"""Number of parameters; the smallest refuses billions that are given as a plain number."""
+Sharing = Annotated[int, Field(ge=1, le=1024)]
+"""Devices that share the work of a served model in one way."""
+Routed = Annotated[int, Field(ge=0, le=65_536)]
+CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
+Pixels = Annotated[int, Field(ge=16, le=65_536)]
+PixelsPerToken = Annotated[int, Field(ge=1, le=1024)]
+
+
 @dataclass(frozen=True, slots=True)
 class LlmServing:
     """A language model that serves requests continuously, at its maximum concurrency.
 
-    The devices are those of the query's `operation`.
-
-    Attributes:
-        total_parameters: weights of the model.
-        active_parameters: weights that one token uses; fewer than all in mixtures of experts.
-        request: kind of requests.
-        max_sequences: most requests that are served at a time, on all devices together.
-        weights: how weights are stored.
-        architecture: kind of layers.
-        tensor_parallel, expert_parallel, data_parallel: devices that share a layer's products,
-            that experts are spread over, that hold attention whole. Their product may pass the
-            number of devices: experts and attention are spread apart.
-        experts, experts_per_token: routed experts of a layer, and how many of them a token takes;
-            0 where that is not known.
-        cache_bytes_per_token: keys and values of one token over all layers, bytes; None where that
-            is not known.
+    The devices are those of the query's `operation`. The product of the degrees of parallelism may
+    pass their number: experts and attention are spread apart. Active parameters are fewer than all
+    in mixtures of experts; experts are 0 where they are not known.
     """
 
-    total_parameters: float
-    active_parameters: float
-    request: RequestKind = "chat"
-    max_sequences: int = 1
-    weights: WeightFormat = "bf16"
-    architecture: LlmArchitecture = "dense"
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    data_parallel: int = 1
-    experts: int = 0
-    experts_per_token: int = 0
-    cache_bytes_per_token: float | None = None
+    total_parameters: Annotated[Parameters, Field(description="number of parameters of the model")]
+    active_parameters: Annotated[
+        Parameters, Field(description="number of parameters used per token")
+    ]
+    request: Annotated[RequestKind, Field(description="kind of requests that are served")] = "chat"
+    max_sequences: Annotated[
+        int, Field(ge=1, le=1_000_000, description="concurrent requests over all devices")
+    ] = 1
+    weights: Annotated[WeightFormat, Field(description="number format of the weights")] = "bf16"
+    architecture: Annotated[LlmArchitecture, Field(description="kind of layers")] = "dense"
+    tensor_parallel: Annotated[
+        Sharing, Field(description="degree of tensor parallelism, devices")
+    ] = 1
+    expert_parallel: Annotated[
+        Sharing, Field(description="degree of expert parallelism, devices")
+    ] = 1
+    data_parallel: Annotated[
+        Sharing, Field(description="degree of data parallelism of attention, devices")
+    ] = 1
+    experts: Annotated[Routed, Field(description="routed experts per layer; 0 for none")] = 0
+    experts_per_token: Annotated[Routed, Field(description="routed experts per token")] = 0
+    cache_bytes_per_token: Annotated[
+        CacheBytes | None,
+        Field(description="size of the key-value cache per token over all layers, bytes"),
+    ] = None
     kind: Literal["llm_serving"] = "llm_serving"
 
 
@@ -317,35 +414,44 @@ class LlmServing:
 class Diffusion:
     """A diffusion model that draws images or videos, batch after batch.
 
-    Attributes:
-        parameters: weights of the denoising network.
-        height, width: size of a picture, pixels.
-        frames: number of frames of a video; 1 for images.
-        steps: denoising steps.
-        batch_size: pictures or videos drawn at a time.
-        weights: how weights are stored.
-        ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
-            over.
-        pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
-            of a U-Net, whose weights work at several depths, the one with as many products: 30 of
-            SDXL, 27 of SSD-1B, 26 of Stable Diffusion 1 and 2. None where that is not known.
-        frames_per_token: frames of a video that one token stands for: 4 x 1 in most models.
-        passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
-            guidance is distilled into the network; None likewise.
+    Of a U-Net, whose weights work at several depths, `pixels_per_token` is also 27 for SSD-1B; of
+    others it is most often 8 x 2. A token stands for 4 x 1 frames in most models. Passes are 2 with
+    classifier-free guidance, and 1 where guidance is distilled into the network.
     """
 
-    parameters: float
-    height: int
-    width: int
-    frames: int = 1
-    steps: int = 50
-    batch_size: int = 1
-    weights: WeightFormat = "bf16"
-    ring_parallel: int = 1
-    ulysses_parallel: int = 1
-    pixels_per_token: int | None = None
-    frames_per_token: int | None = None
-    passes: int | None = None
+    parameters: Annotated[
+        Parameters, Field(description="number of parameters of the denoising network")
+    ]
+    height: Annotated[Pixels, Field(description="height of the image or video, pixels")]
+    width: Annotated[Pixels, Field(description="width of the image or video, pixels")]
+    frames: Annotated[
+        int, Field(ge=1, le=10_000, description="frames of the video; 1 for images")
+    ] = 1
+    steps: Annotated[int, Field(ge=1, le=10_000, description="number of denoising steps")] = 50
+    batch_size: Annotated[int, Field(ge=1, le=65_536, description="images or videos per batch")] = 1
+    weights: Annotated[WeightFormat, Field(description="number format of the weights")] = "bf16"
+    ring_parallel: Annotated[
+        Sharing, Field(description="degree of ring parallelism over the sequence, devices")
+    ] = 1
+    ulysses_parallel: Annotated[
+        Sharing, Field(description="degree of Ulysses parallelism over the heads, devices")
+    ] = 1
+    pixels_per_token: Annotated[
+        PixelsPerToken | None,
+        Field(
+            description="pixels per token along each side: the autoencoder's factor times the "
+            "patch size; of a U-Net the side that gives as many products: 30 for SDXL, 26 for "
+            "Stable Diffusion 1 and 2"
+        ),
+    ] = None
+    frames_per_token: Annotated[
+        Annotated[int, Field(ge=1, le=1024)] | None,
+        Field(description="frames of the video per token"),
+    ] = None
+    passes: Annotated[
+        Annotated[int, Field(ge=1, le=16)] | None,
+        Field(description="forward passes of the network per sample and step"),
+    ] = None
     kind: Literal["diffusion"] = "diffusion"
 
 

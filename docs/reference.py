@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 FOLDER = Path(__file__).with_suffix("")
 SHARED = 2
@@ -46,7 +47,7 @@ EXTENSIONS = (
     "forerun.models.predictor.Predictor",
     "forerun.models.prediction.Prediction",
     "forerun.models.contract.PredictorContract",
-    "forerun.models.artifact.loading",
+    "forerun.models.artifact.sealed_folder",
     "forerun.data.errors",
 )
 """What packages that extend forerun import."""
@@ -104,6 +105,64 @@ def pages() -> dict[str, str]:
         ),
         "settings.md": _page("Settings", "Environment variables.", settings()),
     }
+
+
+STUB = FOLDER.parents[1] / "service/python/run_options.pyi"
+
+
+def stub(**keywords: Mapping[str, Any]) -> str:
+    """The stub of keywords, for type checkers.
+
+    Args:
+        keywords: name of a dictionary -> its names with their types.
+    """
+    from forerun.data import software, workload
+
+    names = {
+        found: name
+        for module in (software, workload)
+        for name, found in vars(module).items()
+        if get_origin(found) is Literal
+    }
+    classes = []
+    for called, given in keywords.items():
+        classes.append(f"\nclass {called}(TypedDict, total=False):")
+        classes += [f"    {name}: {_spelled(kind, names)}" for name, kind in given.items()]
+    used = set(re.findall(r"\w+", " ".join(classes))) & set(names.values())
+    imports = [
+        f"from {module.__name__} import (\n"
+        + "".join(f"    {name},\n" for name in sorted(used & vars(module).keys()))
+        + ")"
+        for module in (software, workload)
+    ]
+    return "\n".join(
+        [
+            '"""Keywords of Python; written by `python docs/reference.py` from descriptions."""\n',
+            "from collections.abc import Mapping, Sequence",
+            "from typing import Any, Final, Literal, TypedDict\n",
+            *imports,
+            "\nREADING: Final[Mapping[str, Any]]",
+            *classes,
+            "",
+        ]
+    )
+
+
+def _spelled(kind: Any, names: Mapping[Any, str]) -> str:
+    """A type as source code, with the names of types that have one."""
+    if kind in names:
+        return names[kind]
+    if get_origin(kind) in (Union, UnionType):
+        return " | ".join(_spelled(each, names) for each in get_args(kind))
+    if get_origin(kind) is Literal:
+        return f"Literal[{', '.join(json.dumps(each) for each in get_args(kind))}]"
+    if kind is NoneType:
+        return "None"
+    return (
+        kind.__name__
+        if type(kind) is type
+        else re.sub(r"(collections\.abc|typing)\.", "", str(kind))
+    )
 
 
 def _page(title: str, *parts: str) -> str:
@@ -464,3 +523,7 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    from forerun.service.python.run_options import LlmSizes, RunOptions
+
+    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes)}
+    STUB.write_text(stub(**own), encoding="utf-8")

@@ -30,7 +30,6 @@ class Chip:
         bandwidth: bytes/s.
         units: compute units.
         l2_bytes: shared cache.
-        is_cpu: whether it is a CPU.
     """
 
     matrix: float
@@ -39,7 +38,6 @@ class Chip:
     bandwidth: float
     units: float
     l2_bytes: float
-    is_cpu: bool
 
 
 def chip_of(device: Device, precision: NumberFormat) -> Chip:
@@ -103,5 +101,4 @@ def _chip(key: _BySheet, precision: Precision) -> Chip:
         bandwidth=device.bandwidth_gbs * 1e9,
         units=units,
         l2_bytes=(device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20,
-        is_cpu=is_cpu,
     )

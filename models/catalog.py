@@ -201,10 +201,6 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         evaluated_on=("contention_pilot",),
         workloads=("colocation",),
     ),
-    "colocation_network": CatalogEntry(
-        "forerun.models.colocation.network:ColocationNetwork",
-        evaluated_on=("contention", "contention_pilot"),
-    ),
     "program_mean": CatalogEntry(
         "forerun.models.colocation.booster:ProgramMean",
         evaluated_on=("contention", "contention_pilot"),

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 
 from forerun.data.errors import BadArtifact, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
-from forerun.models.artifact.sealed_folder import sealed_version
+from forerun.models.artifact.sealed_folder import (
+    LoadedPredictor,
+    bundled,
+    load_sealed,
+    sealed_version,
+)
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
 from forerun.service.champion import Champion, ask, fetched, keep, kept

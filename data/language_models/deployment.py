@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.model import LanguageModel
@@ -38,54 +40,83 @@ class RequestLoad:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An inference engine and the settings of it that times depend on.
+    """An inference engine and the settings of it that times depend on; None is its default.
 
-    Attributes:
-        name: the engine.
-        version: its version, such as `0.15.1`; empty where it is not known.
-        max_batched_tokens: most tokens of one iteration on one data-parallel rank; None for the
-            engine's default.
-        max_sequences: most sequences of one iteration on one data-parallel rank; None for the
-            engine's default.
-        chunked_prefill: whether long prompts are divided over iterations and share them with
-            decoding.
-        graphs: whether decoding replays CUDA graphs.
-        memory_share: share of a device's memory that weights and cache may take.
-        block_tokens: tokens in a block of keys and values.
-        draft_tokens: tokens drafted in an iteration by speculative decoding; 0 for none.
-        draft_acceptance: probability that a drafted token is accepted, given that those before it
-            were.
+    A field is an option: `service/schemas/llm/deployment.py` makes those of HTTP of it, and
+    `service/cli/llm/options.py` those of the command line.
     """
 
-    name: EngineName = "vllm"
-    version: str = ""
-    max_batched_tokens: int | None = None
-    max_sequences: int | None = None
-    chunked_prefill: bool = True
-    graphs: bool = True
-    memory_share: float = 0.9
-    block_tokens: int = 16
-    draft_tokens: int = 0
-    draft_acceptance: float = 0.0
+    name: Annotated[EngineName, Field(description="the engine")] = "vllm"
+    version: Annotated[str, Field(max_length=200, description="its version, such as 0.15.1")] = ""
+    max_batched_tokens: Annotated[
+        Annotated[int, Field(ge=1, le=10_000_000)] | None,
+        Field(description="most tokens of one iteration on one data-parallel rank"),
+    ] = None
+    max_sequences: Annotated[
+        Annotated[int, Field(ge=1, le=1_000_000)] | None,
+        Field(description="most sequences of one iteration on one data-parallel rank"),
+    ] = None
+    chunked_prefill: Annotated[
+        bool,
+        Field(
+            description="whether long prompts are divided over iterations and share them with "
+            "decoding"
+        ),
+    ] = True
+    graphs: Annotated[bool, Field(description="whether decoding replays CUDA graphs")] = True
+    memory_share: Annotated[
+        float,
+        Field(gt=0, le=1, description="share of a device's memory that weights and cache may take"),
+    ] = 0.9
+    block_tokens: Annotated[
+        int, Field(ge=1, le=4096, description="tokens in a block of keys and values")
+    ] = 16
+    draft_tokens: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=64,
+            description="tokens drafted in an iteration by speculative decoding; 0 for none",
+        ),
+    ] = 0
+    draft_acceptance: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="probability that a drafted token is accepted, given that those before it "
+            "were; needed where tokens are drafted",
+        ),
+    ] = 0.0
+
+
+Degree = Annotated[int, Field(ge=1, le=1024)]
 
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How one worker, a copy of the model, is divided over devices.
 
-    Attributes:
-        tensor: devices that share the products of each layer's attention and dense networks.
-        pipeline: groups of devices that hold successive layers.
-        attention_data: data-parallel ranks of attention, each with requests of its own; experts are
-            spread over the devices of all ranks.
-        expert: devices that routed experts are spread over whole; 1 where each expert is divided
-            over all devices of the layer.
+    Tensor parallelism is that of attention and of dense networks; experts are spread over the
+    devices of all ranks of attention.
     """
 
-    tensor: int = 1
-    pipeline: int = 1
-    attention_data: int = 1
-    expert: int = 1
+    tensor: Annotated[Degree, Field(description="devices that share each layer's products")] = 1
+    pipeline: Annotated[
+        Degree, Field(description="groups of devices that hold successive layers")
+    ] = 1
+    attention_data: Annotated[
+        Degree,
+        Field(description="data-parallel ranks of attention, each with requests of its own"),
+    ] = 1
+    expert: Annotated[
+        Degree,
+        Field(
+            description="devices that routed experts are spread over whole; 1 where each expert is "
+            "divided over all devices of the layer"
+        ),
+    ] = 1
 
     @property
     def devices(self) -> int:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
-from forerun.data.errors import UnreadableModel
+from forerun.data.errors import InputError, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.data.program import ProgramGraph
 
@@ -92,8 +92,26 @@ def unknown_network(name: str) -> UnreadableModel:
         name,
         f"there is no such file, and no network of that name.{hint} `forerun presets` lists "
         f"{len(network_names())} by name; of all others give a file, or trace timm's by `forerun "
-        "trace timm:NAME -o graph.json`.",
+        "trace timm:NAME -o graph.json`. What a language model costs to serve is asked by `forerun "
+        "llm estimate NAME`.",
     )
+
+
+def refuse_sizes(name: str, given: Mapping[str, bool]) -> None:
+    """Refuse options that would change the input of a network that comes with the package.
+
+    Args:
+        name: of the network.
+        given: name of an option about sizes -> whether it was given.
+
+    Raises:
+        InputError: one was.
+    """
+    for option in (option for option, is_given in given.items() if is_given):
+        raise InputError(
+            f"{option}: {name} comes with forerun at one size of its input; give a model file or a "
+            "config.json for another."
+        )
 
 
 def network_with_digest(digest: str) -> OperatorGraph | None:

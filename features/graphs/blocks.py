@@ -11,8 +11,8 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.deadline import check
-from forerun.features.graph_cache import GraphKey, kept_by_graph
 
 READ_BY_MANY = 4
 """Number of readers above which many parts read a tensor, if they are in at least as many parts; a

@@ -16,12 +16,10 @@ class NormChain(NamedTuple):
     Attributes:
         first: the square, which reads the copy of the input in 32 bits.
         last: the product of that copy and the root, whose result is converted back.
-        source: the operator whose result is normalised.
     """
 
     first: int
     last: int
-    source: int
 
 
 _LONGEST = 8
@@ -41,7 +39,7 @@ def norm_chains(graph: OperatorGraph) -> tuple[NormChain, ...]:
         while len(ops[at].inputs) == 1 and ops[at].inputs[0] != source and steps < _LONGEST:
             at, steps = ops[at].inputs[0], steps + 1
         if ops[at].inputs == (source,) and ops[at].attributes.get("function") in ("pow", "mul"):
-            found.append(NormChain(at, last, source))
+            found.append(NormChain(at, last))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.columns import Matrix, Positions
+from forerun.data.columns import Matrix
 from forerun.data.program import ProgramGraph
 from forerun.data.workload import Design
 from forerun.features.hls.directives import (
@@ -59,15 +59,13 @@ class LoopTree:
 
     Attributes:
         features: (n, len(LOOP_FEATURES)).
-        parents: (n,) position of the loop around each; -1 for an outermost one.
-        inside: (n, k) positions of the loops inside each at any depth, then -1.
-        around: (n, m) positions of the loops around each at any distance, then -1.
+        parents: (2, edges) positions of a loop, and of one directly inside it.
+        nested: (2, edges) positions of a loop inside another at any depth, and of that other.
     """
 
     features: Matrix
-    parents: Positions
-    inside: NDArray[np.intp]
-    around: NDArray[np.intp]
+    parents: NDArray[np.intp]
+    nested: NDArray[np.intp]
 
 
 @lru_cache(maxsize=50_000)
@@ -81,20 +79,17 @@ def loop_tree(design: Design) -> LoopTree:
 
 
 @lru_cache(maxsize=256)
-def _relations(program: ProgramGraph) -> tuple[Positions, NDArray[np.intp], NDArray[np.intp]]:
-    """`parents`, `inside` and `around` of a program's loops."""
+def _relations(program: ProgramGraph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """`parents` and `nested` of a program's loops."""
     nest = loop_nest(program)
     around = [nest.around(at)[1:] for at in range(len(nest.loops))]
-    inside = [[i for i, outer in enumerate(around) if at in outer] for at in range(len(around))]
-    parents = np.array([loop.parent for loop in nest.loops], dtype=np.intp)
-    return parents, _padded(inside), _padded(around)
+    parents = [(outer[0], at) for at, outer in enumerate(around) if outer]
+    nested = [(at, one) for at, outer in enumerate(around) for one in outer]
+    return _edges(parents), _edges(nested)
 
 
-def _padded(lists: Sequence[Sequence[int]]) -> NDArray[np.intp]:
-    """Lists as rows of one array, filled up with -1."""
-    width = max(map(len, lists))
-    padded = [[*one, *[-1] * (width - len(one))] for one in lists]
-    return np.array(padded, dtype=np.intp).reshape(len(lists), width)
+def _edges(pairs: Sequence[tuple[int, int]]) -> NDArray[np.intp]:
+    return np.array(pairs, dtype=np.intp).reshape(-1, 2).T
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,7 @@
 
 A run is a network or a single operator. Its graph is lowered once for each mode; equal kernels are
 one row with a count. A training step adds the backward kernels of each forward kernel and the
-kernels of the optimizer, by the rules of `forerun.features.operators.backward`.
+kernels of the optimizer, by the rules of `forerun.features.operators.query_table`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ from forerun.data.workload import (
     Optimizer,
     TrainingSetup,
 )
+from forerun.features.caches import Recent
 from forerun.features.chips import chip_of
 from forerun.features.lowering import (
     Kernels,
@@ -34,7 +35,7 @@ from forerun.features.lowering import (
     lowered,
     lowering_mode,
 )
-from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
+from forerun.features.lowering.kernels import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.mode import torch_version
 from forerun.features.memory.weights import WHOLE_FORMATS, adapted_layers
 from forerun.features.operators.kinds import (
@@ -44,7 +45,6 @@ from forerun.features.operators.kinds import (
     OPTIMIZER_STEP,
     operator_label,
 )
-from forerun.features.recent import Recent
 
 ROLES: Final = ("forward", "input_gradient", "weight_gradient", "backward", "optimizer")
 """What a kernel computes in a training step; all kernels of an inference are `forward`."""

@@ -15,8 +15,13 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
-from forerun.data.language_models.deployment import Engine, LlmDeployment
-from forerun.features.llm_serving.engine_settings import Limits
+from forerun.data.language_models.deployment import LlmDeployment
+from forerun.features.llm_serving.engine_settings import (
+    Limits,
+    mixes,
+    tokens_per_iteration,
+    uncached_tokens,
+)
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, WorkerTime
 
@@ -177,12 +182,12 @@ def _together(
     decoding = lengths.decode((1.0 + others) / stages)
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
-    mixed = prompt.combined_with(others_alone) if _mixes(engine) else prompt
+    mixed = prompt.combined_with(others_alone) if mixes(engine) else prompt
     decode, both, without = (
         {name: column.reshape(others.shape) for name, column in own.items()}
         for own in worker.parts_of_each([decoding, mixed, others_alone])
     )
-    shared = np.minimum(others, 1.0) if _mixes(engine) else 0.0
+    shared = np.minimum(others, 1.0) if mixes(engine) else 0.0
     prefill = {name: chunks * (own - shared * without[name]) for name, own in both.items()}
     accepted = tokens_per_iteration(engine)
     step = sum(decode.values()) / accepted
@@ -205,28 +210,40 @@ def _apart(
     lengths: _Lengths,
     chunks: Column,
 ) -> Matrix:
-    """As `_together`, with prompts and decoding on workers of their own, which hand over caches."""
-    first, stages = deployment.prefill, deployment.pool.parallelism.pipeline
+    """As `_together`, with prompts and decoding on workers of their own, which hand over caches.
+
+    No more decode than workers for prompts can begin: the others wait for these.
+    """
+    first, accepted = deployment.prefill, tokens_per_iteration(deployment.engine)
     assert first is not None
-    decoding = lengths.decode((1.0 + others) / stages)
-    decode = {
-        name: column.reshape(others.shape)
-        for name, column in WorkerTime.of(deployment, device).parts(decoding).items()
-    }
     worker = WorkerTime.of(deployment, device, phase="prefill")
     alone = worker.parts(lengths.prompt(chunks, 1))
     prefill = {name: chunks * column[:, None] + 0.0 * others for name, column in alone.items()}
-    tpot = sum(decode.values()) / tokens_per_iteration(deployment.engine)
     work = np.asarray(sum(prefill.values())) / first.parallelism.pipeline
-    rate = _ranks(deployment) * others / (lengths.after * tpot)
     servers = first.workers * first.parallelism.attention_data
-    busy = rate * work / servers
-    rate = np.where(busy > BUSIEST, BUSIEST * servers / work, rate)
+
+    def decoded(numbers: Column) -> tuple[dict[str, Column], Column, Column]:
+        """Parts of an iteration, time per token and share of time of workers for prompts."""
+        decoding = lengths.decode((1.0 + numbers) / deployment.pool.parallelism.pipeline)
+        parts = {
+            name: column.reshape(numbers.shape)
+            for name, column in WorkerTime.of(deployment, device).parts(decoding).items()
+        }
+        tpot = np.asarray(sum(parts.values())) / accepted
+        return parts, tpot, _ranks(deployment) * numbers / (lengths.after * tpot) * work / servers
+
+    decode, tpot, busy = decoded(others)
+    if (busy > BUSIEST).any():
+        rising = np.maximum.accumulate(busy, axis=1)
+        most = [np.interp(BUSIEST, *own) for own in zip(rising, others, strict=True)]
+        others = _others(np.maximum(most, 2.0 * FEWEST)[:, None])
+        decode, tpot, busy = decoded(others)
     busy = np.minimum(busy, BUSIEST)
+    rate = busy * servers / work
     held = [deployment.model.cache_bytes(int(given)) for given in lengths.given.ravel().tolist()]
     handed = np.array(held, dtype=np.float64)[:, None] / worker.sheet.link
     service = work * first.parallelism.pipeline + handed + tpot
-    found = (others, np.asarray(tpot), work, service, lengths.waiting(busy, work), rate, busy)
+    found = (others, tpot, work, service, lengths.waiting(busy, work), rate, busy)
     return _grid(deployment, found, decode, prefill, lengths)
 
 
@@ -248,19 +265,3 @@ def _grid(
 
 def _ranks(deployment: LlmDeployment) -> int:
     return deployment.pool.workers * deployment.pool.parallelism.attention_data
-
-
-def _mixes(engine: Engine) -> bool:
-    """Whether one iteration holds prompts and decoded tokens; SGLang's do not by default."""
-    return engine.chunked_prefill and engine.name != "sglang"
-
-
-def uncached_tokens(deployment: LlmDeployment) -> float:
-    """Tokens of a prompt that are not in the prefix cache, at least one."""
-    load = deployment.load
-    return max(load.input_tokens * (1.0 - load.cached_share), 1.0)
-
-
-def tokens_per_iteration(engine: Engine) -> float:
-    """Tokens that a sequence gains in an iteration: one, and the accepted ones of the draft."""
-    return 1.0 + sum(engine.draft_acceptance**k for k in range(1, engine.draft_tokens + 1))

@@ -106,6 +106,7 @@ def cache_bytes(model: LanguageModel, context_tokens: int, tensor: int) -> float
     return held
 
 
+@lru_cache(maxsize=1024)
 def activation_bytes(model: LanguageModel, engine: Engine, degrees: Parallelism) -> float:
     """Activations of the largest iteration in 16 bits, and its logits in 32."""
     tokens = engine.max_batched_tokens or USUAL_BATCHED_TOKENS

@@ -38,8 +38,9 @@ class Limits:
 
     Attributes:
         tokens: most tokens of an iteration.
-        sequences: most sequences, by the engine's setting, by the prompts that it admits, and by
-            what they grow to.
+        sequences: most sequences that decode together: by the engine's setting, by the prompts that
+            its memory admits, by what they grow to, and by the prompts that the tokens of an
+            iteration leave room for. More would end in each iteration than can begin.
         fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
             the setting.
     """
@@ -54,6 +55,8 @@ class Limits:
         most_tokens, most_sequences = default_limits(deployment.engine, device)
         tokens = float(deployment.engine.max_batched_tokens or most_tokens)
         sequences = float(deployment.engine.max_sequences or most_sequences)
+        if mixes(deployment.engine) and deployment.prefill is None:
+            sequences = min(sequences, max(tokens / _tokens_per_sequence(deployment), 1.0))
         prompt = deployment.load.input_tokens
         halfway = prompt + deployment.load.output_tokens / 2.0
         room = sequences_in_memory(deployment, device, parallelism, prompt, spare=MARGIN)
@@ -64,6 +67,13 @@ class Limits:
         if fits:
             sequences = min(sequences, room, max(MOST_AT_ONCE * growing, 1.0))
         return cls(tokens, sequences, fits)
+
+
+def _tokens_per_sequence(deployment: LlmDeployment) -> float:
+    """Tokens of a mixed iteration for each sequence that it decodes, with those of new prompts."""
+    engine, after = deployment.engine, max(deployment.load.output_tokens - 1.0, 1.0)
+    begun = tokens_per_iteration(engine) / after
+    return 1.0 + engine.draft_tokens + begun * uncached_tokens(deployment)
 
 
 def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
@@ -97,3 +107,19 @@ def sequences_in_memory(
         return None
     held = cache_bytes(model, int(tokens), parallelism.tensor) / parallelism.pipeline
     return (free + spare * device.memory_gib * GIB) / max(held, 1.0)
+
+
+def mixes(engine: Engine) -> bool:
+    """Whether one iteration holds prompts and decoded tokens; SGLang's do not by default."""
+    return engine.chunked_prefill and engine.name != "sglang"
+
+
+def uncached_tokens(deployment: LlmDeployment) -> float:
+    """Tokens of a prompt that are not in the prefix cache, at least one."""
+    load = deployment.load
+    return max(load.input_tokens * (1.0 - load.cached_share), 1.0)
+
+
+def tokens_per_iteration(engine: Engine) -> float:
+    """Tokens that a sequence gains in an iteration: one, and the accepted ones of the draft."""
+    return 1.0 + sum(engine.draft_acceptance**k for k in range(1, engine.draft_tokens + 1))

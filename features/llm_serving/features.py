@@ -16,13 +16,14 @@ from forerun.data.columns import Column, Columns, Matrix, groups_of
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
-from forerun.features.llm_serving.any_load import AnyLoad, tokens_per_iteration
+from forerun.features.caches import Recent
+from forerun.features.llm_serving.any_load import AnyLoad
 from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
+from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.llm_serving.releases import release
 from forerun.features.llm_serving.steady_state import SteadyStates
 from forerun.features.llm_serving.step import PARTS
-from forerun.features.recent import Recent
 
 ENGINES: Final = ("vllm", "sglang", "trtllm")
 SHAPE: Final = (

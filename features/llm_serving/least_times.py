@@ -17,7 +17,7 @@ from forerun.data.columns import Column, groups_of
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
-from forerun.features.llm_serving.any_load import tokens_per_iteration, uncached_tokens
+from forerun.features.llm_serving.engine_settings import tokens_per_iteration, uncached_tokens
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.releases import Rates
 from forerun.features.llm_serving.step import Phase, WorkerTime

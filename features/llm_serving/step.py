@@ -7,6 +7,7 @@ each.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -114,9 +115,10 @@ class WorkerTime:
     def parts_of_each(self, several: Sequence[Iterations]) -> list[Mapping[str, Column]]:
         """As `parts`, of several kinds of iterations, which are computed in one pass."""
         found = self.parts(Iterations.stacked(several))
-        ends = np.cumsum([len(one) for one in several])[:-1]
-        split = {name: np.split(column, ends) for name, column in found.items()}
-        return [{name: own[at] for name, own in split.items()} for at in range(len(several))]
+        ends = np.cumsum([0, *map(len, several)]).tolist()
+        return [
+            {name: own[start:end] for name, own in found.items()} for start, end in pairwise(ends)
+        ]
 
     def parts_with(
         self, decodes: Sequence[Iterations], prefill: Self, prompts: Sequence[Iterations]

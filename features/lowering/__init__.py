@@ -6,18 +6,22 @@
 from collections.abc import Iterator, Sequence
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.caches import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.deadline import check, watched
-from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
-from forerun.features.lowering.attention import attention_launches, swallowed
 from forerun.features.lowering.branches import merged_away
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
 from forerun.features.lowering.decomposed_operators import recomposed, tidied_table
 from forerun.features.lowering.kernels import Kernels, Launch, launch
+from forerun.features.lowering.launches import (
+    attention_launches,
+    pointwise_launches,
+    product_launch,
+    product_sizes,
+    swallowed,
+)
 from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.lowering.nodes import Nodes
-from forerun.features.lowering.pointwise import pointwise_launches
-from forerun.features.lowering.products import product_launch, product_sizes
 from forerun.features.operators.table import OperatorTable
 
 __all__ = [
@@ -97,9 +101,11 @@ class _Lowering:
             else:
                 self._other(i)
             self._belong((i,))
-        saved = self._fuse()
-        unknown = self._nodes.kind.count("unknown")
-        return Kernels.of(self._launches, self._nodes.batch, saved, unknown)
+        for group in watched(fused_groups(self._nodes, self._fusible)):
+            traffic = group_traffic(self._nodes, group, self._types, self._gone)
+            self._launches.append(fused_launch(self._nodes, group, traffic))
+            self._belong(group)
+        return Kernels.of(self._launches, self._nodes.batch)
 
     def owners(self) -> list[tuple[Operator, ...]]:
         return [tuple(self._nodes.ops[i] for i in members) for members in self._members]
@@ -159,20 +165,7 @@ class _Lowering:
             moved = nodes.read[i] + nodes.weights[i] + nodes.written[i]
             self._launches.append(launch("constant", 0.0, moved * types.of[i], nodes.ops[i].repeat))
             return
-        known = nodes.kind[i] != "unknown"
-        if known:
+        if self._mode.compiled and nodes.kind[i] != "unknown":
             self._fusible.append(i)
-        if not (self._mode.compiled and known):
+        else:
             self._launches += pointwise_launches(nodes, i, types, read)
-
-    def _fuse(self) -> float:
-        """Launch fused groups in compiled modes; returns the bytes that fusion saves."""
-        nodes, types = self._nodes, self._types
-        saved = sum((nodes.read[i] + nodes.written[i]) * types.half for i in self._fusible)
-        for group in watched(fused_groups(nodes, self._fusible)):
-            traffic = group_traffic(nodes, group, types, self._gone)
-            saved -= traffic.read + traffic.written
-            if self._mode.compiled:
-                self._launches.append(fused_launch(nodes, group, traffic))
-                self._belong(group)
-        return max(saved, 0.0)

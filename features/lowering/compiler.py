@@ -10,8 +10,8 @@ from typing import NamedTuple
 from forerun.features.deadline import watched
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.kernels import Launch, launch
+from forerun.features.lowering.launches import REDUCING
 from forerun.features.lowering.nodes import Nodes
-from forerun.features.lowering.pointwise import REDUCING
 
 _NORMS = ("layer_norm", "group_norm", "batch_norm")
 _TRANSCENDENTAL = frozenset({"gelu", "silu", "tanh", "sigmoid"})

@@ -13,8 +13,8 @@ from math import prod
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.deadline import check, watched
-from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.operators.fusion import fuse_attention
 
 _VIEWS = frozenset({"Slice", "Split", "Expand", "Cast", "CastLike"})

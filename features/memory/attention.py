@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.memory.allocator import ACTIVATIONS, RequestLog
 
 MASK_BYTES = 1.0

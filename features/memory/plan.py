@@ -1,4 +1,11 @@
-"""Memory plan of a network on a device: live and reserved peaks, their parts, workspaces."""
+"""Memory plan of a network on a device: live and reserved peaks, their parts, workspaces.
+
+Workspaces that PyTorch's libraries take from the caching allocator.
+
+cuBLAS gets a workspace with the first matrix product of each handle, and handles belong to threads:
+a forward pass has one, a training step two, since autograd runs the backward pass in a thread of
+its own (`getCurrentCUDABlasHandle` of aten/src/ATen/cuda/CublasHandlePool.cpp).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +15,7 @@ import numpy as np
 
 from forerun.data.columns import Column, groups_of
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
-from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
+from forerun.features.caches import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.memory.allocator import (
     FEWEST,
     CachingAllocator,
@@ -17,8 +24,7 @@ from forerun.features.memory.allocator import (
     peaks,
     peaks_of_each,
 )
-from forerun.features.memory.execution import EAGER, Execution
-from forerun.features.memory.liveness import inference_requests
+from forerun.features.memory.liveness import EAGER, Execution, inference_requests
 from forerun.features.memory.training_step import training_requests
 from forerun.features.memory.traits import OVER_RESERVED, TRAITS, network_sizes
 from forerun.features.memory.weights import device_shares, gathered_bytes, reserved_by_stream
@@ -258,3 +264,27 @@ def _unscaled(setup: TrainingSetup) -> TrainingSetup:
         # Stage 3 casts weights as it gathers them, which changes which tensors are in 16 bits.
         zero_stage=3 if setup.zero_stage == 3 else 0,
     )
+
+
+CUBLAS_MIB: Final = (2 * 4096 + 8 * 16) / 1024
+"""8,519,680 bytes: `:4096:2:16:8`, PyTorch's default where `CUBLAS_WORKSPACE_CONFIG` is not set
+(`parseChosenWorkspaceSize` of the same file). From compute capability 9.0 on it is 32 MiB, which is
+left out: the name of an architecture is not a feature, and on such GPUs the additional 24 MiB are
+some thousandths of a network's memory."""
+_PRODUCTS: Final = frozenset({"linear", "matmul", "attention"})
+
+
+def cublas_workspace_mib(network: Network) -> float:
+    """MiB of cuBLAS workspaces in a run; 0 without matrix products.
+
+    Args:
+        network: a network in inference or in training.
+    """
+    if not _multiplies(GraphKey(network.graph)):
+        return 0.0
+    return CUBLAS_MIB * (2 if network.phase == "training" else 1)
+
+
+@kept_by_graph()
+def _multiplies(key: GraphKey) -> bool:
+    return any(op.kind in _PRODUCTS for op in key.graph.operators)

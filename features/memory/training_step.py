@@ -15,8 +15,7 @@ from forerun.features.deadline import check, watched
 from forerun.features.graphs.blocks import Part, parts, spans
 from forerun.features.memory.allocator import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
 from forerun.features.memory.attention import is_causal, write_score_gradients
-from forerun.features.memory.execution import EAGER, Execution
-from forerun.features.memory.liveness import Walk
+from forerun.features.memory.liveness import EAGER, Execution, Walk
 from forerun.features.memory.weights import head_of, slot_bytes, step_copies
 
 STEPS: Final = 2

@@ -16,7 +16,7 @@ import numpy as np
 
 from forerun.data.columns import Column
 from forerun.data.graph import Operator
-from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.caches import GraphKey, kept_by_graph
 
 CLASSES: Final = (
     "channel_groups",

@@ -18,8 +18,8 @@ from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.number_formats import FORMATS
 from forerun.data.workload import LoraTargets, NumberFormat, Optimizer, TrainingSetup
+from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.deadline import watched
-from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.graphs.blocks import parts
 from forerun.features.memory.allocator import (
     ACTIVATIONS,

@@ -5,7 +5,7 @@ operator, whatever its size; compiled code only launches one kernel per fused gr
 """
 
 from forerun.data.graph import OperatorGraph
-from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
+from forerun.features.caches import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.lowering.decomposed_operators import recomposed
 
 CELL_OPERATORS = 12.0

@@ -39,18 +39,8 @@ class OperatorCost(NamedTuple):
 
 HEAVY: Mapping[str, float] = {
     "pow": 2.0,
-    "gelu": 1.0,
-    "tanh": 1.0,
-    "sigmoid": 1.0,
-    "silu": 1.0,
-    "exp": 1.0,
-    "erf": 1.0,
-    "log": 1.0,
-    "sin": 1.0,
-    "cos": 1.0,
-    "div": 0.5,
-    "sqrt": 0.5,
-    "rsqrt": 0.5,
+    **dict.fromkeys("gelu tanh sigmoid silu exp erf log sin cos".split(), 1.0),
+    **dict.fromkeys("div sqrt rsqrt".split(), 0.5),
 }
 """Function -> arithmetic in relation to traffic: transcendental functions are slower than their
 traffic on chips with few special-function units."""

@@ -120,7 +120,6 @@ class _Chip:
     bandwidth: float
     units: float
     l2_bytes: float
-    clock_hz: float
     resident_threads: float
 
 
@@ -194,7 +193,6 @@ def _chip(device: Device, precision: NumberFormat) -> _Chip:
         bandwidth=device.bandwidth_gbs * 1e9,
         units=units,
         l2_bytes=(device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20,
-        clock_hz=clock,
         resident_threads=_RESIDENT_THREADS.get(device.architecture or "", 2048.0),
     )
 

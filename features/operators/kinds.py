@@ -54,21 +54,7 @@ view: concatenation, padding, materialised transposes, gathers, casts."""
 
 KIND_CODE = {kind.name: code for code, kind in enumerate(KINDS)}
 
-OPERATOR_CLASSES: tuple[str, ...] = (
-    "conv",
-    "linear",
-    "bmm",
-    "attention",
-    "elementwise",
-    "softmax",
-    "norm",
-    "reduce",
-    "pool",
-    "copy",
-    "recurrent",
-    "unknown",
-)
-
+OPERATOR_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(kind.op_class for kind in KINDS))
 IS_GEMM = np.array([kind.view == "gemm" for kind in KINDS])
 """Position in `KINDS` -> whether the kind is a matrix product (or convolution, or attention)."""
 

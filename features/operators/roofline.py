@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from forerun.data.device import Device, Precision
+from forerun.data.number_formats import FORMATS
 from forerun.data.shapes import Float64
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE, KINDS
@@ -26,14 +27,7 @@ COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
 """Number format -> precision of its arithmetic."""
 
 ELEMENT_BYTES: dict[NumberFormat, float] = {
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "amp": 2.0,
-    "amp_bf16": 2.0,
+    name: FORMATS[own].bytes for name, own in COMPUTE_PRECISION.items()
 }
 """Bytes of one activation or weight as the kernels of a run read it."""
 

@@ -1,7 +1,7 @@
 """Operators as columns, the input of roofline, features and predictors."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,25 +93,14 @@ class OperatorTable(Columns):
             return self
         scale = np.where(self.batched, factor, 1.0)
         grows_in_batch = _BATCH_GROWS[self.kind]
-        return OperatorTable(
-            kind=self.kind,
+        return replace(
+            self,
             flops=self.flops * scale,
             in_elements=self.in_elements * scale,
             out_elements=self.out_elements * scale,
-            parameter_elements=self.parameter_elements,
             batch=np.where(grows_in_batch, self.batch * scale, self.batch),
             m=np.where(grows_in_batch, self.m, self.m * scale),
-            n=self.n,
-            k=self.k,
             rows=self.rows * scale,
-            width=self.width,
-            kernel=self.kernel,
-            stride=self.stride,
-            heavy=self.heavy,
-            steps=self.steps,
-            repeat=self.repeat,
-            batched=self.batched,
-            operands=self.operands,
         )
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from forerun.data.columns import Column
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.deadline import watched
-from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.processors.lowering import cpu_nodes, owned_nodes
 from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
 

@@ -159,6 +159,11 @@ def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
         return _Case(asked, query, None, _unanswered(query, predictor))
     if not query.has_bound:
         return _Case(asked, query, None, UnknownBandwidth(query.device.name))
+    if query.device.kind == "npu" and not priced:
+        message = "times and power of networks are predicted for GPUs and processors alone"
+        return _Case(
+            asked, query, None, UnanswerableQuery(f"{message}; {query.device.name} is neither.")
+        )
     unpriced = {} if priced else not_priced(query)
     if unpriced:
         return _Case(asked, query, None, unpriced=unpriced)

@@ -18,7 +18,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import least_step_s, outputs
 from forerun.models.answers.trust import subject_of
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate
 

@@ -146,8 +146,8 @@ def trust_by(limits: Sequence[Limit]) -> Trust:
 
 
 def _concerns(limit: Limit, metric: str) -> bool:
-    """Whether a limit is about a metric; what cannot run at all has none."""
-    return limit.concerns(metric) or (limit.metric is None and limit.severity == "refusal")
+    """Whether a limit is about a metric; what cannot run has no metric at all."""
+    return limit.concerns(metric) or limit.severity == "refusal"
 
 
 def _sentence(limits: Iterable[Limit], severity: str) -> str | None:

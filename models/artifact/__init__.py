@@ -5,8 +5,15 @@ folder, `check` verifies it, and `bundled` loads the predictor that comes with t
 """
 
 from forerun.models.artifact.codec import NOT_STORED
-from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
-from forerun.models.artifact.sealed_folder import Manifest, check, load_predictor, seal
+from forerun.models.artifact.sealed_folder import (
+    LoadedPredictor,
+    Manifest,
+    bundled,
+    check,
+    load_predictor,
+    load_sealed,
+    seal,
+)
 from forerun.models.artifact.stored_predictor import StoredPredictor, load_part
 
 __all__ = [

@@ -5,17 +5,23 @@ predictor.json      format, name and parameters (predictor.json.gz where it is l
 FIELD-NAME/         parts of a composed predictor, each a folder like this one
 card.md             the model card
 manifest.json       SHA-256 of each file above; the version is the hash of these hashes
+
+Loading of the predictors that come with the package, and of any other sealed folder.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Final
 
 from forerun.data.errors import BadArtifact
 from forerun.models.artifact.codec import from_content, to_content
 from forerun.models.artifact.stored_predictor import is_loaded, load_part
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
 from forerun.models.predictor import Predictor
 
@@ -129,3 +135,66 @@ def _hash(path: Path) -> str:
 def _version(files: Mapping[str, str]) -> str:
     listing = "\n".join(f"{name} {digest}" for name, digest in sorted(files.items()))
     return hashlib.sha256(listing.encode()).hexdigest()[:12]
+
+
+SUPPORT_FILE: Final = "support.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPredictor:
+    """A predictor with its provenance.
+
+    Attributes:
+        predictor: the loaded predictor.
+        version: hash of its files.
+        created: date on which it was sealed, ISO 8601.
+        card: model card in Markdown; empty if there is none.
+        record: the record of its training set; empty if there is none.
+        support: measurements to which it is adapted before it answers, as JSON text; empty if there
+            are none.
+    """
+
+    predictor: Predictor
+    version: str
+    created: str
+    card: str
+    record: TrainingRecord = field(default_factory=TrainingRecord)
+    support: str = field(default="", repr=False)
+
+
+def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
+    """The predictor in a sealed folder, after a check of the hashes of all files that it reads.
+
+    Args:
+        folder: the sealed folder.
+        scope: what questions will be about; predictors that cannot answer are not loaded.
+
+    Raises:
+        BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
+    """
+    manifest = check(folder, scope)
+    card, support = folder / "card.md", folder / SUPPORT_FILE
+    return LoadedPredictor(
+        predictor=load_part(folder, scope),
+        version=manifest.version,
+        created=manifest.created,
+        card=card.read_text() if card.is_file() else "",
+        record=TrainingRecord.read(folder),
+        support=support.read_text() if support.is_file() else "",
+    )
+
+
+@cache
+def bundled(scope: Scope | None = None) -> LoadedPredictor:
+    """The predictors under `models/pretrained`, trained on real measurements.
+
+    They are read once in a process, since predictors are immutable.
+
+    Args:
+        scope: what questions will be about; predictors that cannot answer are not loaded.
+
+    Raises:
+        BadArtifact: the installation is damaged.
+    """
+    with as_file(files("forerun.models") / "pretrained") as folder:
+        return load_sealed(folder, scope)

@@ -2,6 +2,7 @@
 
 Each suite and metric has a power law and a booster of its own, so nothing is transferred between
 suites. Trees alone are constant outside the range of the training set; a power law extrapolates.
+Where rows are few, a Gaussian process may have a share of the answer, chosen on held-out groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,11 @@ from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.gaussian_process.regression import (
+    Covariance,
+    GaussianProcessRegression,
+    covariances_over,
+)
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.known_suites import KnownSetting, KnownSuite
 from forerun.models.limit import Limit
@@ -108,6 +114,19 @@ class Settings:
         row = _numbers(self.ranges.names, [query])[0]
         return (*map(Limit, (*missing, *unknown, *new)), *self.ranges.outside(row))
 
+    def encoded(self, queries: Sequence[Query]) -> Matrix:
+        """Columns of the Gaussian process, (n, columns): logarithms, other numbers, one column for
+        each value of a categorical setting; NaN where a number is not given.
+        """
+        numbers = _numbers(self.ranges.names, queries)[:, self.ranges.low <= 0.0]
+        given = [query.benchmark.by_name for query in queries]
+        flags = [
+            np.array([str(settings.get(name)) == value for settings in given], dtype=np.float64)
+            for name, values in self.choices.items()
+            for value in values
+        ]
+        return np.column_stack([self.logarithms(queries), numbers, *flags])
+
     def _codes(self, queries: Sequence[Query]) -> list[Column]:
         """Codes of each categorical setting, shape (n,); NaN for a value without a code."""
         given = [query.benchmark.by_name for query in queries]
@@ -160,6 +179,69 @@ class PowerLaw:
         return np.asarray(self.level + terms.sum(axis=1))
 
 
+MOST_ROWS = 500
+"""Rows up to which a Gaussian process is fitted, whose cost grows with their cube."""
+MOST_COLUMNS = 12
+"""Columns up to which each has covariances of its own."""
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Weights of the Gaussian process that are tried on held-out groups."""
+
+
+@dataclass(frozen=True)
+class SmoothLaw:
+    """A Gaussian process over the settings of a suite with few rows: it is smooth between them, and
+    far from them it is the linear law of its linear term.
+
+    Attributes:
+        columns: columns of `Settings.encoded` that vary in the training set.
+        middle, spread: mean and standard deviation of each of these.
+        process: of their standardised values.
+    """
+
+    columns: tuple[int, ...]
+    middle: tuple[float, ...]
+    spread: tuple[float, ...]
+    process: GaussianProcessRegression
+
+    @classmethod
+    def fit(cls, encoded: Matrix, target: Column) -> Self | None:
+        """Maximum a posteriori estimates; None with too many rows, or where no column varies.
+
+        Args:
+            encoded: columns of `Settings.encoded`, (n, columns).
+            target: logarithms of the metric, (n,).
+        """
+        middle, spread = np.nanmean(encoded, axis=0), np.nanstd(encoded, axis=0)
+        columns = np.flatnonzero(spread > 1e-9)
+        if len(target) > MOST_ROWS or not len(columns):
+            return None
+        every = (0, len(columns))
+        terms = list(covariances_over(every, (0.4, 0.8, 1.6)))
+        if len(columns) <= MOST_COLUMNS:
+            own = [(at, at + 1) for at in range(len(columns))]
+            terms += [Covariance("radial", one, length) for one in own for length in (0.5, 1.5)]
+        plain = cls(
+            tuple(columns.tolist()),
+            tuple(middle[columns].tolist()),
+            tuple(spread[columns].tolist()),
+            GaussianProcessRegression(tuple(terms), NOISE),
+        )
+        return replace(plain, process=plain.process.fit(plain._scaled(encoded), target))
+
+    def predict(self, encoded: Matrix) -> Column:
+        """Predicted logarithms, shape (n,); a number that is not given counts as `middle`."""
+        rows = [self.process.predict(row[None]).mean[0] for row in self._scaled(encoded)]
+        return np.array(rows, dtype=np.float64)
+
+    def _scaled(self, encoded: Matrix) -> Matrix:
+        scaled = (encoded[:, list(self.columns)] - np.array(self.middle)) / np.array(self.spread)
+        return np.asarray(np.nan_to_num(scaled))
+
+
+NOISE = (-5.0, 2.0)
+"""Prior of the log of the variance of measurements, whose mean is a deviation of 8 %."""
+
+
 def _numbers(names: Sequence[str], queries: Sequence[Query]) -> Matrix:
     """Numeric settings, shape (n, len(names)); NaN where one is absent or a text."""
     rows = np.full((len(queries), len(names)), np.nan)
@@ -208,10 +290,13 @@ class BenchmarkBoost(StoredPredictor):
     Attributes:
         seed: of boosters and folds.
         trees: boosting rounds.
+        with_process: whether suites of up to `MOST_ROWS` rows have a Gaussian process, too.
         folds: parts that groups are held out in to calibrate intervals; 0 for no intervals.
         settings: suite -> its settings in the training set.
         laws: (suite, metric) -> power law.
         boosters: (suite, metric) -> boosters of the law's log residuals.
+        smooth: (suite, metric) -> Gaussian process; none unless `with_process`.
+        shares: (suite, metric) -> weight of the process against law and boosters.
         levels: (suite, metric) -> correction of the logarithm after `adapt`.
         widths: metric -> quantiles of log residuals on held-out groups, by suite.
     """
@@ -219,10 +304,13 @@ class BenchmarkBoost(StoredPredictor):
     name: ClassVar[str] = "benchmark_boost"
     seed: int = field(default=0, metadata=SETTING)
     trees: int = field(default=300, metadata=SETTING)
+    with_process: bool = field(default=False, metadata=SETTING)
     folds: int = field(default=FOLDS, metadata={**SETTING, **NOT_STORED})
     settings: Mapping[str, Settings] = field(default_factory=dict)
     laws: Mapping[Key, PowerLaw] = field(default_factory=dict)
     boosters: Mapping[Key, BoosterBag] = field(default_factory=dict)
+    smooth: Mapping[Key, SmoothLaw] = field(default_factory=dict)
+    shares: Mapping[Key, float] = field(default_factory=dict)
     levels: Mapping[Key, float] = field(default_factory=dict)
     widths: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
@@ -268,20 +356,31 @@ class BenchmarkBoost(StoredPredictor):
         def predict(held: Mask) -> list[Column]:
             without = self._fitted(measurements.take(~held))
             queries = measurements.take(held).queries
-            return [without._predict_log(metric, queries) for metric in metrics]
+            return [
+                replace(without, shares=dict.fromkeys(without.laws, share))._predict_log(m, queries)
+                for m in metrics
+                for share in (0.0, 1.0)
+            ]
 
         metrics = fitted.metrics
         columns = out_of_fold(
-            groups, predict, folds=self.folds, seed=self.seed, columns=len(metrics)
+            groups, predict, folds=self.folds, seed=self.seed, columns=2 * len(metrics)
         )
-        widths = {
-            metric: LogQuantiles.of(_logarithms(metric, measurements) - predicted, suites)
-            for metric, predicted in zip(metrics, columns, strict=True)
-        }
-        return replace(fitted, widths=widths)
+        shares, widths = {}, {}
+        for metric, boosted, smooth in zip(metrics, columns[::2], columns[1::2], strict=True):
+            residuals = _logarithms(metric, measurements) - boosted
+            for suite, rows in rows_by(suites.tolist()).items():
+                if (suite, metric) in fitted.smooth:
+                    own, apart = residuals[rows], (smooth - boosted)[rows]
+                    errors = [np.nanmean(np.abs(own - share * apart)) for share in SHARES]
+                    shares[suite, metric] = SHARES[int(np.argmin(errors))]
+                    residuals[rows] = own - shares[suite, metric] * apart
+            widths[metric] = LogQuantiles.of(residuals, suites)
+        return replace(fitted, shares=shares, widths=widths)
 
     def _fitted(self, rows: Measurements) -> Self:
         settings, laws, boosters = {}, {}, {}
+        smooth: dict[Key, SmoothLaw] = {}
         for suite, own in rows_by(_suites(rows.queries)).items():
             tests = rows.take(own)
             of_suite = Settings.of(tests.queries)
@@ -292,6 +391,10 @@ class BenchmarkBoost(StoredPredictor):
                 known = np.isfinite(target)
                 if not known.any():
                     continue
+                if self.with_process:
+                    encoded = of_suite.encoded(tests.queries)
+                    process = SmoothLaw.fit(encoded[known], target[known])
+                    smooth |= {} if process is None else {(suite, metric): process}
                 law = PowerLaw.fit(logs[known], target[known])
                 laws[suite, metric] = law
                 boosters[suite, metric] = BoosterBag.fit(
@@ -302,7 +405,16 @@ class BenchmarkBoost(StoredPredictor):
                     seeds=(self.seed,),
                     weights=None if tests.weights is None else tests.weights[known],
                 )
-        return replace(self, settings=settings, laws=laws, boosters=boosters, levels={})
+        shares = {key: self.shares.get(key, 0.5) for key in smooth}
+        return replace(
+            self,
+            settings=settings,
+            laws=laws,
+            boosters=boosters,
+            smooth=smooth,
+            shares=shares,
+            levels={},
+        )
 
     def adapt(self, measurements: Measurements) -> Self:
         """Correct each suite and metric by its median log residual, shrunk towards zero."""
@@ -339,8 +451,11 @@ class BenchmarkBoost(StoredPredictor):
             if key in self.laws:
                 tests, settings = [queries[row] for row in rows], self.settings[suite]
                 by_law = self.laws[key].predict(settings.logarithms(tests))
-                boosted = self.boosters[key].predict(settings.matrix(tests))
-                predicted[rows] = by_law + boosted + self.levels.get(key, 0.0)
+                found = by_law + self.boosters[key].predict(settings.matrix(tests))
+                if key in self.smooth and self.shares.get(key):
+                    smooth, share = self.smooth[key], self.shares[key]
+                    found += share * (smooth.predict(settings.encoded(tests)) - found)
+                predicted[rows] = found + self.levels.get(key, 0.0)
         return predicted
 
     def _limits(self, query: Query) -> tuple[Limit, ...]:

@@ -5,6 +5,5 @@ The relative speed is the time of a program alone over its time next to its neig
 
 from forerun.models.colocation.application_booster import NeighbourBoost
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
-from forerun.models.colocation.network import ColocationNetwork
 
-__all__ = ["ColocationBoost", "ColocationNetwork", "NeighbourBoost", "ProgramMean"]
+__all__ = ["ColocationBoost", "NeighbourBoost", "ProgramMean"]

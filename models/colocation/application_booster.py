@@ -19,7 +19,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_scalar import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.colocation.calibration import FACTORS, fit_shrinkage
+from forerun.models.colocation.booster import FACTORS, fit_shrinkage
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit

@@ -44,7 +44,6 @@ class ColocationRows(Columns):
 
     Attributes:
         programs: keys of the programs, shape (n,).
-        windows: n windows of shape (t, m) each, as `window_values` returns them; t may differ.
         window_of: equal for rows of the same window, shape (n,).
         window_statistics: statistics of the windows over time, shape (n, len(STATISTICS), m); NaN
             for a metric that a window lacks.
@@ -58,7 +57,6 @@ class ColocationRows(Columns):
     """
 
     programs: Names
-    windows: Sequence[Matrix]
     window_of: Positions
     window_statistics: Matrix
     alone: Matrix
@@ -90,7 +88,6 @@ class ColocationRows(Columns):
         granted, ratio = _columns([(c.granted, c.reference_ratio) for c in colocations], 2)
         return cls(
             np.array([profile.program for profile in profiles], dtype=np.str_)[profile_of],
-            [values[window] for window in window_of],
             window_of,
             statistics_of(values)[window_of],
             np.where(np.isnan(alone), level(idle or HostWindow()), alone)[profile_of],

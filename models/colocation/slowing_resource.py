@@ -16,7 +16,7 @@ from forerun.features.host_windows import (
     metrics_of,
     windows_of,
 )
-from forerun.models.colocation.base import ColocationBase
+from forerun.models.colocation.booster import ColocationBoost
 
 WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
 """Resources that a program can wait for without using CPU time."""
@@ -26,7 +26,7 @@ LEAST = 0.02
 
 
 def gains(
-    predictor: ColocationBase, queries: Sequence[Query], now: Mapping[str, Column]
+    predictor: ColocationBoost, queries: Sequence[Query], now: Mapping[str, Column]
 ) -> list[Mapping[Resource, float]]:
     """Gain in relative speed if one resource were as it is when the program runs alone.
 

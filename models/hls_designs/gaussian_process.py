@@ -5,14 +5,23 @@ each of three feature sets: the analytic bounds, the directives themselves, and 
 trees of a booster trained on other programs. A few rows do not determine hyperparameters, so none
 are fitted: settings are drawn from a log-normal prior, and the posteriors under them are averaged
 with weights proportional to their marginal likelihoods.
+
+The support set of a program: measured designs that a predictor was adapted to.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Matrix
+from forerun.data.device import Device
+from forerun.data.program import ProgramGraph
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Design
 from forerun.models.gaussian_process.regression import (
     Posterior,
     combine,
@@ -154,3 +163,34 @@ def _size(features: Matrix) -> float:
 def _centred(answer: Column, support: Column) -> Column:
     """The booster's predictions standardised by those for the support set."""
     return np.asarray((answer - support.mean()) / max(float(support.std()), 0.2))
+
+
+@dataclass(frozen=True)
+class SupportDesigns:
+    """Measured designs of one program, synthesised by one version of the tool.
+
+    Attributes:
+        program: the program, which all designs share.
+        device: the device of all designs.
+        software: the tool.
+        directives: names and values of the directives of each of the k designs.
+        values: metric -> k values, NaN where not measured.
+    """
+
+    program: ProgramGraph
+    device: Device
+    software: Software
+    directives: tuple[tuple[tuple[str, str], ...], ...]
+    values: Mapping[str, Column]
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], values: Mapping[str, Column]) -> Self:
+        """The designs of k queries that have the program, the device and the tool in common."""
+        first, directives = queries[0], tuple(query.design.directives for query in queries)
+        return cls(first.design.program, first.device, first.software, directives, values)
+
+    @cached_property
+    def queries(self) -> tuple[Query, ...]:
+        """The k designs as queries."""
+        designs = (Design(self.program, directives) for directives in self.directives)
+        return tuple(Query(design, self.device, self.software) for design in designs)

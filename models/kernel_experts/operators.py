@@ -15,6 +15,7 @@ from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
+from forerun.features.caches import Recent
 from forerun.features.llm_kernels.table import KernelGroup, KernelTable
 from forerun.features.operators.features import (
     CLEAR_OF_LAUNCH_MS,
@@ -27,7 +28,6 @@ from forerun.features.operators.features import (
 )
 from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, workload_labels
 from forerun.features.operators.query_table import Gathered, gather
-from forerun.features.recent import Recent
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, SupportGP, graph_digests
 from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.conformal import Intervals, LogQuantiles
@@ -49,8 +49,7 @@ from forerun.models.kernel_experts.family import (
 )
 from forerun.models.kernel_experts.recurrent_law import HELD_OUT_REACH, LAW, recurrent_limits
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.operator_times import OperatorTime, merged_times
-from forerun.models.prediction import Predictions
+from forerun.models.prediction import OperatorTime, Predictions, merged_times
 from forerun.models.predictor import SETTING
 
 PARAMETERS: Final[Mapping[str, Any]] = {

@@ -10,9 +10,7 @@ The start became shorter with every generation of GPUs and libraries, about as f
 became larger.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -32,9 +30,6 @@ PRODUCT_OVER_PEAK = 1.5
 """Time of the product of the input over that at peak."""
 MUCH_OF_THE_TIME = 0.2
 """Share of the time of a network from which the law is a limit of its answer."""
-_HUBER = 0.2
-_RIDGE = 1e-3
-_PRIOR = np.log([3e7, 1.0, 1.0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,68 +52,16 @@ class StepLaw:
         Raises:
             UnknownPrecision: the device's sheet has no peak for the precision.
         """
-        return _Work.of(layers, device, precision).seconds(self._logs)
-
-    @property
-    def _logs(self) -> Column:
-        return np.log([self.start_bytes, self.traffic, self.arithmetic])
-
-    @classmethod
-    def fit(
-        cls,
-        parts: Sequence[tuple[OperatorTable, Device, NumberFormat]],
-        seconds: Sequence[Column],
-    ) -> Self:
-        """The coefficients with the least Huber loss of log times; every part has equal weight.
-
-        Args:
-            parts: measured layers of one GPU in one precision each.
-            seconds: measured seconds of the layers of each part.
-        """
-        from scipy.optimize import minimize
-
-        works = [_Work.of(*part) for part in parts]
-
-        def loss(logs: Column) -> float:
-            total = _RIDGE * float(np.square(logs - _PRIOR).sum())
-            for work, measured in zip(works, seconds, strict=True):
-                error = np.abs(np.log(work.seconds(logs) / measured))
-                small = error**2 / (2 * _HUBER)
-                huber = np.where(error < _HUBER, small, error - _HUBER / 2)
-                total += float(huber.mean()) / len(works)
-            return total
-
-        return cls(*np.exp(minimize(loss, _PRIOR, method="L-BFGS-B").x).tolist())
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Seconds at full bandwidth and at peak of n layers: of one step, and of what does not wait."""
-
-    bandwidth: float
-    steps: Column
-    read: Column
-    multiplied: Column
-    rest: Column
-
-    @classmethod
-    def of(cls, layers: OperatorTable, device: Device, precision: NumberFormat) -> Self:
         chip, element = chip_of(device, precision), ELEMENT_BYTES[precision]
         product = 2.0 * layers.m * layers.n * layers.k
         others = np.maximum(layers.flops - layers.steps * product, 0.0)
         moved = layers.in_elements + layers.out_elements + layers.parameter_elements
-        return cls(
-            chip.bandwidth,
-            layers.steps,
-            layers.n * layers.k * element / chip.bandwidth,
-            product / chip.matrix,
-            np.maximum(PRODUCT_OVER_PEAK * others / chip.matrix, moved * element / chip.bandwidth),
+        read = layers.n * layers.k * element / chip.bandwidth
+        step = np.sqrt(self.traffic * read) + np.sqrt(self.arithmetic * (product / chip.matrix))
+        rest = np.maximum(
+            PRODUCT_OVER_PEAK * others / chip.matrix, moved * element / chip.bandwidth
         )
-
-    def seconds(self, logs: Column) -> Column:
-        start, traffic, arithmetic = np.exp(logs)
-        step = np.sqrt(traffic * self.read) + np.sqrt(arithmetic * self.multiplied)
-        return np.asarray(self.steps * (start / self.bandwidth + step**2) + self.rest)
+        return np.asarray(layers.steps * (self.start_bytes / chip.bandwidth + step**2) + rest)
 
 
 LAW = StepLaw(start_bytes=2.64e7, traffic=0.74, arithmetic=0.67)

@@ -15,7 +15,7 @@ from forerun.features.kernels.rows import (
     ROOT_OF_KERNEL_KIND,
     KernelRows,
 )
-from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.lowering.kernels import KERNEL_KINDS
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.kernels.kernel_times import (
     CONTEXTS,

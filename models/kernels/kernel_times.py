@@ -29,7 +29,7 @@ from forerun.features.kernels.rows import (
     ROOT_OF_KERNEL_KIND,
     KernelRows,
 )
-from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.lowering.kernels import KERNEL_KINDS
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 

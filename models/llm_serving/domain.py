@@ -11,6 +11,7 @@ from forerun.data.columns import Mask
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.model import LanguageModel
+from forerun.data.number_formats import GGUF
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
@@ -29,6 +30,7 @@ OTHER_MAKERS: Final = frozenset({"amd", "intel"})
 """Makers of GPUs none of which is in the training set. In `llm_inference_bench` intervals hold 91,
 76 and 41 % of the runs on an MI250, an MI300X and a Max 1550."""
 MAKER: Final = Limit("serving was measured on devices of other makers")
+OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
 
@@ -99,21 +101,24 @@ class KnownRuns:
 
     def limits_at_any_load(self, query: Query) -> list[Limit]:
         """What else a deployment has that no run has, one limit each."""
-        new, maker = [], []
+        new, far = [], []
         if not self.have([query])[0].all():
             if query.device.vendor in OTHER_MAKERS and query.device not in self.devices:
-                maker.append(MAKER)
+                far.append(MAKER)
             elif query.device not in self.devices:
                 new.append("serving was measured on other devices")
             if sizes(query.deployment) not in self.models:
                 new.append("serving was measured with other models")
-            if formats := self._new_formats(query):
+            formats = self._new_formats(query)
+            if not GGUF.keys().isdisjoint(formats):
+                far.append(OF_FILES)
+            elif formats:
                 where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
                 new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
-            if not new and not maker:
+            if not new and not far:
                 new.append("no run of this model in this release was measured on this device")
         others = [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
-        return [*maker, *others]
+        return [*far, *others]
 
     def _new_formats(self, query: Query) -> list[str]:
         """Number formats of the weights that were not measured."""

@@ -23,7 +23,7 @@ from forerun.features.memory.plan import MemoryPlan
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
 from forerun.models.limit import Limit
-from forerun.models.memory.domain import (
+from forerun.models.memory.fitted_peaks import (
     BEYOND,
     MEASURED_OPTIMIZERS,
     assumptions,

@@ -2,9 +2,9 @@
 
 An analytic plan (`forerun.features.memory.plan`) gives the memory of the allocator. For training,
 an affine map from the plan to the device-level peak, and boosters of its residuals, are fitted. The
-boosters apply to the kinds of networks that were measured (`forerun.models.memory.domain`), and
-what they add is bounded by the largest network of the training set. Intervals outside that domain,
-and all intervals of inference, are engineering ranges without a nominal coverage.
+boosters apply to the kinds of networks that were measured (`forerun.models.memory.fitted_peaks`),
+and what they add is bounded by the largest network of the training set. Intervals outside that
+domain, and all intervals of inference, are engineering ranges without a nominal coverage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,24 @@ from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.features.memory.execution import execution
-from forerun.features.memory.library_workspaces import cublas_workspace_mib
-from forerun.features.memory.plan import MemoryPlan, memory_plans
+from forerun.features.memory.liveness import execution
+from forerun.features.memory.plan import MemoryPlan, cublas_workspace_mib, memory_plans
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
-from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes, kind_of
-from forerun.models.memory.fitted_peaks import AffineMap, FittedPeaks, booster_features
+from forerun.models.memory.fitted_peaks import (
+    AffineMap,
+    FittedPeaks,
+    MemoryDomain,
+    assumptions,
+    booster_features,
+    concerning,
+    inert_notes,
+    kind_of,
+)
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

@@ -20,12 +20,11 @@ from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
-from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.caches import GraphKey, Recent, kept_by_graph
 from forerun.features.kernels.rows import FEATURES, KernelRows, labelled_kernels
 from forerun.features.operators.features import LAUNCH_MS
 from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.features.operators.query_table import query_table
-from forerun.features.recent import Recent
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.artifact.codec import NOT_STORED
@@ -60,8 +59,7 @@ from forerun.models.networks.rows import (
     execution_mode,
     with_latency,
 )
-from forerun.models.operator_times import OperatorTime, merged_times
-from forerun.models.prediction import Predictions
+from forerun.models.prediction import OperatorTime, Predictions, merged_times
 from forerun.models.predictor import SETTING
 
 BOOSTER: Final[Mapping[str, Any]] = {

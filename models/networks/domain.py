@@ -125,6 +125,8 @@ class KernelMixes:
 ENOUGH_ROWS = 100
 """Training rows from which on errors on a device are those of other families and not of another
 device."""
+MAKER_MEASURED = "nvidia"
+"""Maker of all GPUs on which networks were measured in half precision."""
 NARROW = ("fp8", "int8")
 """Number formats without a measured network."""
 
@@ -201,6 +203,14 @@ class NetworkDomain:
         ranges: list[Limit] = []
         if _training_condition(query) not in self.trained_on:
             lines.append(f"{network.phase} in {network.precision} is not in the training set")
+        of_another_maker = device.kind == "gpu" and device.vendor != MAKER_MEASURED
+        if (
+            of_another_maker
+            and casts_of(network.precision) != "fp32"
+            and not adapted
+            and device not in self.known
+        ):
+            lines.append("networks in half precision were measured on GPUs of NVIDIA alone")
         if query.software.runtime == "onnxruntime":
             lines.append("runtime is onnxruntime, the training set has eager and compiled torch")
         unknown = network.graph.unknown

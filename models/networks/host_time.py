@@ -18,12 +18,12 @@ from forerun.data.columns import Column, Mask, Matrix, groups_of
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.caches import Recent
 from forerun.features.kernels.rows import TrainingStep, lowering_of
 from forerun.features.lowering import lowered
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.memory.weights import adapted_layers
 from forerun.features.networks.dispatch import attentions, dispatched_operators, product_share
-from forerun.features.recent import Recent
 from forerun.models.domain.feature_range import DEVICES_KEPT, Sheet, same_sheet, sheet
 from forerun.models.equal_runs import equal_but_batch, on_any_device
 

@@ -23,8 +23,7 @@ from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.host_time import TERMS, HostTime
-from forerun.models.operator_times import OperatorTime
-from forerun.models.prediction import PredictionColumns, Predictions
+from forerun.models.prediction import OperatorTime, PredictionColumns, Predictions
 from forerun.models.predictor import SETTING, Predictor
 
 OVERLAP = 4.0

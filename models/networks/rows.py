@@ -17,7 +17,7 @@ from forerun.features.kernels.rows import (
     ROOT_OF_KERNEL_KIND,
     KernelRows,
 )
-from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.lowering.kernels import KERNEL_KINDS
 from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
 from forerun.models.kernels.kernel_times import FORMATS, MODES, SHORTEST_S, KernelTimes, run_codes
 
@@ -68,14 +68,12 @@ class NetworkRows(Columns):
 
     Attributes:
         log_seconds: (n,) logarithm of the summed time of the kernels.
-        roofline_s: (n,) sum of the kernels' rooflines.
         features: (n, len(NETWORK_FEATURES)).
         class_shares: (n, len(OPERATOR_CLASSES)) share of each operator class in the time.
         modes: (n,) execution modes.
     """
 
     log_seconds: Column
-    roofline_s: Column
     features: Matrix
     class_shares: Matrix
     modes: Names
@@ -125,7 +123,6 @@ class NetworkRows(Columns):
         # Sums in another order differ in their last digits, which no booster may divide by.
         return cls(
             np.log(total),
-            roofline,
             features.round(DECIMALS),
             by_code(CLASS_OF_KERNEL_KIND[rows.kind], len(OPERATOR_CLASSES)),
             np.array([execution_mode(query) for query in queries], dtype=np.str_),
@@ -135,11 +132,6 @@ class NetworkRows(Columns):
     def fused(self) -> Mask:
         """Rows whose runtime fuses operators, shape (n,)."""
         return np.isin(self.modes, ("compiled", "cpu"))
-
-    @property
-    def shares(self) -> Matrix:
-        """Share of each root of kernels in the time, shape (n, len(KERNEL_ROOTS))."""
-        return self.features[:, SHARE_COLUMNS]
 
 
 def with_latency(measurements: Measurements) -> Measurements:

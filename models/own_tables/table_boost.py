@@ -1,4 +1,5 @@
-"""Metrics of one imported table: power laws and boosters of each metric over its physical base.
+"""Metrics of one imported table: power laws, boosters and Gaussian processes of each metric over
+its physical base.
 
 Operators and networks are tests with plain settings. A metric over its base is nearly the same on
 all devices, so that a few hundred rows suffice: time over the roofline bound, power over the design
@@ -147,13 +148,13 @@ class TableBoost(StoredPredictor):
                 together, or single rows where there are fewer than two.
         """
         tests = self._tests(measurements)
-        fitted = BenchmarkBoost(seed=self.seed, trees=self.trees).fit(tests)
+        fitted = BenchmarkBoost(seed=self.seed, trees=self.trees, with_process=True).fit(tests)
         return replace(
             self,
             kinds=tuple(sorted({_kind(query) for query in measurements.queries})),
             devices=KnownDevices.of([query.device for query in measurements.queries]),
             boost=fitted,
-            unseen=self._held_out_devices(tests, fitted.metrics),
+            unseen=self._held_out_devices(tests, fitted),
         )
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -194,15 +195,15 @@ class TableBoost(StoredPredictor):
         return self.unseen[metric].around(values, [""] * len(values))
 
     def _held_out_devices(
-        self, tests: Measurements, metrics: Sequence[str]
+        self, tests: Measurements, fitted: BenchmarkBoost
     ) -> dict[str, LogQuantiles]:
         """Quantiles of log residuals of each metric, by fits without the row's device."""
+        metrics, plain = fitted.metrics, replace(fitted, folds=0)
         devices = tests.groups.get("device", np.zeros(0, dtype=np.str_))
         if len(np.unique(devices)) < 2:
             return {}
 
         def predict(held: Mask) -> list[Column]:
-            plain = BenchmarkBoost(seed=self.seed, trees=self.trees, folds=0)
             without = plain.fit(tests.take(~held))
             found = without.predict(tests.take(held).queries).values
             nothing = np.full(int(held.sum()), np.nan)

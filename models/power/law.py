@@ -22,8 +22,13 @@ from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
-from forerun.features.power.gpu_load import GpuLoad, gpu_load, saturating_load
-from forerun.features.power.kernel_activity import ACTIVITIES, EFFICIENCY
+from forerun.features.power.gpu_load import (
+    ACTIVITIES,
+    EFFICIENCY,
+    GpuLoad,
+    gpu_load,
+    saturating_load,
+)
 from forerun.models.domain.feature_range import Sheet, same_sheet
 from forerun.models.networks.host_time import HostTime
 

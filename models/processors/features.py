@@ -11,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import batch_size_of, operator_graph
-from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
+from forerun.features.caches import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_by_node, work_of
 from forerun.models.processors.rates import COUNT, RateRows
 

@@ -17,15 +17,14 @@ from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network, OperatorWorkload, phase_of
-from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.operators.kinds import operator_label
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.operator_times import OperatorTime, merged_times
-from forerun.models.prediction import PredictionColumns, Predictions
+from forerun.models.prediction import OperatorTime, PredictionColumns, Predictions, merged_times
 from forerun.models.processors.features import latency_rows, node_amounts, sheet_shift
 from forerun.models.processors.rates import (
     COUNT,

@@ -20,7 +20,7 @@ from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.answers.served_models import InUse, subjects_measured
 from forerun.models.answers.whole import WholeAnswers
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.released_measurements import released_measurements

@@ -24,8 +24,7 @@ from forerun.data.query import Query
 from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
-from forerun.models.artifact.loading import SUPPORT_FILE
-from forerun.models.artifact.sealed_folder import check, seal
+from forerun.models.artifact.sealed_folder import SUPPORT_FILE, check, seal
 from forerun.service.adaptation.held_out import group_of
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.released_measurements import text_of

@@ -11,8 +11,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Design, Network, OperatorWorkload
 from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY
-from forerun.models.operator_times import OperatorTime, TimesOperators
-from forerun.models.prediction import Estimate
+from forerun.models.prediction import Estimate, OperatorTime, TimesOperators
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut, ClassSumOut

@@ -22,8 +22,8 @@ from forerun.data.software import Software
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import Resource, missing_metrics, unread_metrics
 from forerun.models.answers.trust import trust_by
-from forerun.models.artifact.loading import LoadedPredictor
-from forerun.models.colocation.base import ColocationBase
+from forerun.models.artifact.sealed_folder import LoadedPredictor
+from forerun.models.colocation.booster import ColocationBoost
 from forerun.models.colocation.features import ColocationRows
 from forerun.models.colocation.host_forecast import OWN, demand, granted
 from forerun.models.colocation.slowed_class import Slowed
@@ -102,7 +102,7 @@ class Placement:
 
 
 def placements(
-    candidate: ProgramIn, hosts: Sequence[HostIn], part: ColocationBase
+    candidate: ProgramIn, hosts: Sequence[HostIn], part: ColocationBoost
 ) -> list[Placement]:
     """The candidate on each of n hosts, whose metrics are forecast in one pass."""
     profile = profile_of(candidate)
@@ -211,7 +211,7 @@ def window_of(given: WindowIn) -> HostWindow:
     return HostWindow(tuple(given.metrics), tuple(seconds) if given.metrics else ())
 
 
-def colocator_of(predictor: Predictor) -> ColocationBase:
+def colocator_of(predictor: Predictor) -> ColocationBoost:
     """The part of a predictor that answers queries about co-location.
 
     Raises:
@@ -219,7 +219,7 @@ def colocator_of(predictor: Predictor) -> ColocationBase:
     """
     parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
     for part in parts:
-        if isinstance(part, ColocationBase) and part.levels:
+        if isinstance(part, ColocationBoost) and part.levels:
             return part
     raise UnanswerableQuery(
         "No predictor in use was trained for co-location: `forerun train colocation_boost` fits "
@@ -337,7 +337,7 @@ def slowest_programs(
 
 
 def _placed(
-    candidate: ProgramIn, hosts: Sequence[HostIn], metric: str, part: ColocationBase
+    candidate: ProgramIn, hosts: Sequence[HostIn], metric: str, part: ColocationBoost
 ) -> tuple[list[Placement], ColocationRows]:
     """The candidate on each of n hosts, with the features of all programs there.
 
@@ -376,7 +376,7 @@ def now(request: NowIn, loaded: LoadedPredictor) -> NowOut:
     )
 
 
-def assumed(part: ColocationBase, current: HostWindow | None) -> list[str]:
+def assumed(part: ColocationBoost, current: HostWindow | None) -> list[str]:
     """The assumptions behind the forecast of a host's metrics, as one sentence each.
 
     Args:
@@ -408,7 +408,7 @@ def _unread(hosts: Sequence[HostIn], programs: Sequence[ProgramIn]) -> list[str]
     return list(unread_metrics(given))
 
 
-def _program_notes(programs: Sequence[ProgramIn], part: ColocationBase) -> list[str]:
+def _program_notes(programs: Sequence[ProgramIn], part: ColocationBoost) -> list[str]:
     """Notes on programs of the training set, and on programs without metrics of an isolated run."""
     named = {
         "measured under that name, which answers more than a profile": [
@@ -421,7 +421,7 @@ def _program_notes(programs: Sequence[ProgramIn], part: ColocationBase) -> list[
     return [f"{line}: {', '.join(sorted(set(names)))}" for line, names in named.items() if names]
 
 
-def _is_measured(program: ProgramIn, part: ColocationBase) -> bool:
+def _is_measured(program: ProgramIn, part: ColocationBoost) -> bool:
     """Whether the training set holds co-located runs of a program of that name."""
     return any(program.name in level.programs for level in part.levels.values())
 
@@ -449,7 +449,7 @@ def _with_isolated_programs_at_one(
 def _program_answers(
     programs: Sequence[ProgramIn],
     rows: ColocationRows,
-    part: ColocationBase,
+    part: ColocationBoost,
     answers: Predictions,
     resource_gains: Sequence[Mapping[Resource, float]],
 ) -> list[ProgramOut]:

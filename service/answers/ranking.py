@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.list_prices import list_price
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.models.answers.answer import PEAK
@@ -60,7 +61,8 @@ class Goal:
     Attributes:
         objective: name of the objective.
         samples: samples in one run.
-        prices_per_hour: device -> price of an hour, in any currency.
+        prices_per_hour: device -> price of an hour, in any currency; list prices in USD where it
+            is empty.
     """
 
     objective: Objective
@@ -85,7 +87,7 @@ class Goal:
         """
         ends = estimate.value, estimate.low, estimate.high
         if self.objective == "cost":
-            price = (self.prices_per_hour or {}).get(device)
+            price = self._price_per_hour(device)
             if price is None:
                 return None
             value, low, high = (None if end is None else price * end / MS_AN_HOUR for end in ends)
@@ -97,6 +99,17 @@ class Goal:
             return None
         coverage, unit = estimate.coverage, self.unit
         return IntervalOut(value=value, low=low, high=high, coverage=coverage, unit=unit)
+
+    @property
+    def no_price(self) -> str:
+        """Why a device has no price."""
+        return "no price is given" if self.prices_per_hour else "no list price is known; give one"
+
+    def _price_per_hour(self, device: Device) -> float | None:
+        if self.prices_per_hour:
+            return self.prices_per_hour.get(device)
+        listed = list_price(device.name)
+        return None if listed is None else listed.usd_per_device_hour
 
 
 def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) -> RankOut:
@@ -268,7 +281,7 @@ def kept_or_reasons(
         sentence = f"{goal.metric} is not known: {answer.missing[goal.metric]}"
         reasons.append(Reason(sentence, unknown=True))
     elif aim is None:
-        why = "no price is given" if goal.objective == "cost" else f"{goal.metric} is zero"
+        why = goal.no_price if goal.objective == "cost" else f"{goal.metric} is zero"
         reasons.append(Reason(f"{goal.objective} is not known: {why}", unknown=True))
     if limits.in_domain_only:
         reasons += _out_of_domain(answer, {goal.metric, *limits.most})

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pkgutil import resolve_name
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve:serve",
@@ -16,7 +16,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "rank": "questions.rank:rank",
     "sweep": "questions.sweep:sweep",
     "colocate": "questions.colocate:colocate",
-    "llm": "llm.group:app",
+    "llm": "llm:app",
     "trace": "trace:trace",
     "train": "train:train",
     "evaluate": "evaluate:evaluate",
@@ -36,39 +36,53 @@ COMMANDS: Final[Mapping[str, str]] = {
 """Name -> `module:object` in this package: a function, or the app of a group of commands."""
 
 
-@cache
-def command_named(name: str) -> Any:
-    """The command of a name in `COMMANDS`, as typer makes it.
+WORDS: Final = "forerun.words"
+"""Key under which a context keeps the words that a command was called with."""
 
-    Raises:
-        KeyError: no command has that name.
-    """
-    found = resolve_name(f"forerun.service.cli.{COMMANDS[name]}")
+
+class NamingCommand(TyperCommand):
+    """A command that keeps the words that it was called with, for messages that name an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words after the options."""
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@cache
+def _command(name: str, where: str) -> Any:
+    """The command of `module:object` in this package, as typer makes it."""
+    found = resolve_name(f"forerun.service.cli.{where}")
     if isinstance(found, typer.Typer):
         group = typer.main.get_group(found)
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(found)
+    alone.command(name, cls=NamingCommand)(found)
     return typer.main.get_command(alone)
 
 
 class ImportedWhenNamed(Mapping[str, Any]):
-    """The commands of `COMMANDS`; each is imported when it is looked up."""
+    """Commands by name, such as `COMMANDS`; each is imported when it is looked up."""
+
+    def __init__(self, commands: Mapping[str, str]) -> None:
+        self._commands = commands
 
     def __getitem__(self, name: str) -> Any:
-        return command_named(name)
+        return _command(name, self._commands[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+        return iter(self._commands)
 
     def __len__(self) -> int:
-        return len(COMMANDS)
+        return len(self._commands)
 
 
 class ForerunGroup(TyperGroup):
     """The commands of `forerun`."""
 
+    NAMES: ClassVar[Mapping[str, str]] = COMMANDS
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = ImportedWhenNamed()  # type: ignore[assignment]
+        self.commands = ImportedWhenNamed(self.NAMES)  # type: ignore[assignment]

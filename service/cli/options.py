@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -12,6 +11,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from forerun.data.errors import InputError
+from forerun.service.schemas.run_options import part_of
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
@@ -131,56 +131,69 @@ def takes_run(verb: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameter `run` is replaced by one option for each field of its class.
 
     Args:
-        verb: function with a parameter `run: RunIn` or `run: PlainRunIn`, or with options of its
-            own, as a dataclass whose fields are options.
+        verb: function with a parameter `run: RunIn` or `run: PlainRunIn`.
     """
-    signature = inspect.signature(verb)
-    own = dict(signature.parameters)
-    kind = own.pop("run").annotation
-    options = run_options(kind) if issubclass(kind, BaseModel) else _fields_of(kind)
-
-    @wraps(verb)
-    def command(**given: Any) -> None:
-        named = {option.name: given.pop(option.name) for option in options}
-        verb(**given, run=checked(kind, named) if issubclass(kind, BaseModel) else kind(**named))
-
-    own_parameters = [own_one.replace(kind=KEYWORD) for own_one in own.values()]
-    changed = signature.replace(parameters=[*own_parameters, *options])
-    command.__signature__ = changed  # type: ignore[attr-defined]
-    return command
+    kind = inspect.signature(verb).parameters["run"].annotation
+    return takes(run_options(kind), lambda given: checked(kind, given))(verb)
 
 
-def _fields_of(options: Any) -> list[inspect.Parameter]:
-    return [
-        inspect.Parameter(own.name, KEYWORD, default=own.default, annotation=own.type)
-        for own in fields(options)
-    ]
+def takes(
+    options: Sequence[inspect.Parameter], made: Callable[[dict[str, Any]], Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator of commands whose parameter `run` is made from options.
+
+    Args:
+        options: the options that replace `run`.
+        made: name of each option -> its value, to what the command gets as `run`.
+    """
+
+    def decorated(verb: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(verb)
+        own = [each for each in signature.parameters.values() if each.name != "run"]
+
+        @wraps(verb)
+        def command(**given: Any) -> None:
+            named = {option.name: given.pop(option.name) for option in options}
+            verb(**given, run=made(named))
+
+        parameters = [*(each.replace(kind=KEYWORD) for each in own), *options]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorated
 
 
 def run_options(kind: type[BaseModel]) -> list[inspect.Parameter]:
     """One option for each field of a description, by its JSON schema."""
     found = []
     for name, schema in kind.model_json_schema()["properties"].items():
-        part = _part(schema)
-        choices = f" ({', '.join(part['enum'])})" if "enum" in part else ""
-        bounds: dict[str, Any] = {"min": part.get("minimum"), "max": part.get("maximum")}
-        option = typer.Option(
-            *([] if part["type"] == "boolean" else [flag_of(name)]),
-            help=f"{schema['description']}{choices}",
-            **(bounds if part["type"] in ("integer", "number") else {}),
-        )
-        default = schema.get("default")
-        own = KINDS[part["type"]] if default not in (None, []) else KINDS[part["type"]] | None
-        annotation = Annotated[own, option]  # type: ignore[valid-type]
-        found.append(
-            inspect.Parameter(name, KEYWORD, default=default or None, annotation=annotation)
-        )
+        part = part_of(schema)
+        bounds = {"min": part.get("minimum"), "max": part.get("maximum")}
+        bounds = bounds if part["type"] in ("integer", "number") else {}
+        found.append(option_of(name, schema, [name.removesuffix("_w")], **bounds))
     return found
 
 
-def _part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a field where it is not null."""
-    return next(part for part in schema.get("anyOf", [schema]) if part["type"] != "null")
+def option_of(
+    name: str, schema: Mapping[str, Any], names: Iterable[str], **bounds: Any
+) -> inspect.Parameter:
+    """The option of a field.
+
+    Args:
+        name: the parameter that has the value.
+        schema: JSON schema of the field.
+        names: name and further names of the option, with underscores.
+        bounds: `min` and `max` that the command line checks itself.
+    """
+    part, default = part_of(schema), schema.get("default")
+    flags = [f"--{each.replace('_', '-')}" for each in names]
+    if part["type"] == "boolean":
+        flags[0] += f"/--no-{flags[0].removeprefix('--')}"
+    choices = f" ({', '.join(part['enum'])})" if "enum" in part else ""
+    shown = typer.Option(*flags, help=f"{schema['description']}{choices}", **bounds)
+    own = KINDS[part["type"]] if default not in (None, []) else KINDS[part["type"]] | None
+    annotation = Annotated[own, shown]  # type: ignore[valid-type]
+    return inspect.Parameter(name, KEYWORD, default=default or None, annotation=annotation)
 
 
 def flag_of(name: str) -> str:
@@ -196,7 +209,7 @@ def checked(kind: type[Described], given: Mapping[str, Any]) -> Described:
     """
     kept = {name: value for name, value in given.items() if value is not None}
     for name, schema in kind.model_json_schema()["properties"].items():
-        choices = _part(schema).get("enum")
+        choices = part_of(schema).get("enum")
         if choices and name in kept:
             one_of(flag_of(name)[2:], kept[name], choices)
     try:

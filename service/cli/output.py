@@ -2,14 +2,19 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import isfinite
 from threading import Timer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from forerun.service.python.view import View
+    from forerun.service.schemas.answers import LimitOut
 
 PIPE_WIDTH = 240
 
@@ -43,6 +48,18 @@ def screen() -> Console:
 def progress(line: str) -> None:
     """Print one line on standard error."""
     Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def show(view: "View", limits: "Iterable[LimitOut]" = ()) -> None:
+    """Print a result as Python shows it, and each of its limits once."""
+    out = screen()
+    out.print(f"\n[bold]{escape(view.title)}[/bold]")
+    if view.rows:
+        out.print(view.table())
+    for line in view.lines:
+        out.print(line, markup=False)
+    for heading, message in dict.fromkeys((own.heading, own.message) for own in limits):
+        out.print(f"[yellow]{heading}:[/yellow] {escape(message)}")
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import Network
+from forerun.features.caches import Recent
 from forerun.features.deadline import check
-from forerun.features.recent import Recent
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.llm.estimates import llm_estimates

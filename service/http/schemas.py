@@ -56,7 +56,8 @@ class RankIn(BaseModel):
     )
     prices_per_hour: Annotated[dict[Name, Price], Field(max_length=MOST_RANKED)] = Field(
         default_factory=dict,
-        description="device -> price of an hour, in any currency; for the objective `cost`",
+        description="device -> price of an hour, in any currency, for the objective `cost`; list "
+        "prices in USD without it",
     )
     software: Software = Field(
         default_factory=Software, description="the software that runs the workload"

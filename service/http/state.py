@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from forerun.data.errors import InputError
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.answers.llm.routing import FOLDER as ROUTED
 from forerun.service.answers.llm.routing import Routing
 from forerun.service.http.access import OF_SCOPE

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from forerun.data.errors import InputError
 from forerun.data.workload import Kernel, Network
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from forerun.data.errors import BadArtifact
 from forerun.models.artifact.examples import check_examples
-from forerun.models.artifact.loading import LoadedPredictor, bundled
+from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled
 from forerun.service.champion import Champion, ask, fetched, keep, kept
 from forerun.service.http import shared_folder
 from forerun.service.http.answers import Answers

@@ -12,19 +12,23 @@ from forerun.service.python.view import (
     Predicted,
     View,
     Viewed,
-    estimates_of,
+    record_of,
     refusals,
     text_of,
 )
-from forerun.service.schemas.answers import AttributionOut, FitsOut, PredictionOut
+from forerun.service.schemas.answers import (
+    GRADES,
+    NOT_CALIBRATED,
+    AttributionOut,
+    FitsOut,
+    PredictionOut,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAIN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
-GRADES = "trust: A measured on this device, B calibrated on others, C extrapolated"
-NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,24 +119,18 @@ class Answer(Viewed):
     @classmethod
     def of(cls, model: str, query: Query, out: PredictionOut) -> "Answer":
         """The answer to a query, as `answers_to` gives it."""
-        workload, sample = query.workload, out.power and out.power.energy_per_sample_j
-        return cls(
+        workload = query.workload
+        return record_of(
+            cls,
+            out,
             model=model,
-            device=out.device.name,
             batch_size=workload.batch_size if isinstance(workload, Network) else None,
             precision=getattr(workload, "precision", None),
             phase=getattr(workload, "phase", None),
             runtime=query.software.runtime,
-            metrics=estimates_of(out.metrics),
-            missing=dict(out.missing),
-            limits=tuple(out.limits),
-            in_domain=out.in_domain,
             fits=Fit.of(out.fits) if out.fits else None,
-            breakdown_ms=dict(out.breakdown_ms),
-            breakdown_mib=dict(out.breakdown_mib),
             roofline_ms=(out.roofline or {}).get("latency_ms"),
-            energy_per_sample_j=Estimate.of(sample) if sample else None,
-            unknown_operators=dict(out.unknown_operators),
+            energy_per_sample_j=_sample(out),
             version=out.predictor.version,
             content=out,
         )
@@ -297,6 +295,11 @@ class Answers(Viewed, Sequence[Answer]):
         bounds = {answer.device: answer.roofline_ms for answer in self.answers}
         title = f"{self.answers[0].model} ({self.answers[0].setting()})"
         return intervals(labels, metric, title, bounds if metric == "latency_ms" else {}, ax)
+
+
+def _sample(out: PredictionOut) -> Estimate | None:
+    energy = out.power and out.power.energy_per_sample_j
+    return Estimate.of(energy) if energy else None
 
 
 def grades(answer: Answer) -> str:

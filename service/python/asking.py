@@ -14,8 +14,9 @@ from forerun.service.answers.requested import question_of
 from forerun.service.problems import valid
 from forerun.service.python.answer import Answer, Answers, Comparison, Fit
 from forerun.service.python.model_source import Model
-from forerun.service.python.question import SOFTWARE, Asked, RunOptions, asked_about, checked_run
+from forerun.service.python.question import SOFTWARE, Asked, asked_about, checked_run
 from forerun.service.python.ranking import Ranking, Sweep
+from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
 from forerun.service.schemas.answers import Objective, Risk, samples_of
 from forerun.service.schemas.prediction import PredictIn
@@ -192,7 +193,8 @@ def rank(
         in_domain_only: whether the predictions must be in domain.
         risk: whether the upper end of the interval (`high`) or the best estimate (`value`) must
             meet the limits.
-        prices_per_hour: name of a device -> price of an hour, for the objective `cost`.
+        prices_per_hour: name of a device -> price of an hour, for the objective `cost`; list
+            prices in USD without it.
         **run: as in `predict`.
 
     Raises:

@@ -13,7 +13,7 @@ from forerun.service.answers import colocation as answers
 from forerun.service.answers.colocation import read_profile
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import session
-from forerun.service.python.view import View, Viewed
+from forerun.service.python.view import View, Viewed, record_of
 from forerun.service.schemas.colocation import (
     ColocationIn,
     ColocationOut,
@@ -54,16 +54,18 @@ class RelativeSpeed:
         """The relative speed of an answer."""
         if given is None:
             return None
-        rates = given.slowed
-        classed = (rates.slowed, rates.false_alarms, rates.misses) if rates else (None, None, None)
-        return cls(given.value, given.low, given.high, given.coverage, *classed)
+        names = ("slowed", "false_alarms", "misses")
+        rates = {name: getattr(given.slowed, name, None) for name in names}
+        return record_of(cls, given, **rates)
 
     def __str__(self) -> str:
         if self.low is not None and self.high is not None:
             return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
         if self.slowed is None:
             return f"{self.value:.2f}"
-        return f"{self.value:.2f}, {'slowed' if self.slowed else 'not slowed'}"
+        word = "slowed" if self.slowed else "not slowed"
+        wrong = f"false alarms {self.false_alarms:.0%}, misses {self.misses:.0%}"
+        return f"{self.value:.2f}, {word} ({wrong})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +95,8 @@ class ProgramSpeed:
     @classmethod
     def of(cls, out: ProgramOut) -> "ProgramSpeed":
         """The program of an answer."""
-        return cls(
-            out.program,
-            RelativeSpeed.of(out.p_cpu),
-            RelativeSpeed.of(out.p_wall),
-            out.dominant_resource,
-            out.grade,
-            out.grade_reason,
-            out.in_domain,
-            tuple(out.limits),
-        )
+        speeds = {name: RelativeSpeed.of(getattr(out, name)) for name in ("p_cpu", "p_wall")}
+        return record_of(cls, out, **speeds)
 
 
 @dataclass(frozen=True)

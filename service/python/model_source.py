@@ -5,6 +5,7 @@ Nothing is downloaded, and the weights of a module are neither read nor changed.
 
 import copy
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forerun.data.errors import InputError, MissingExtra, UnreadableModel
 from forerun.data.graph import FORMAT, OperatorGraph
-from forerun.data.named.networks import network_named, unknown_network
+from forerun.data.named.networks import network_named, refuse_sizes, unknown_network
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import GivenShape
 from forerun.features.readers.model_zoo import PREFIX as TIMM
@@ -35,6 +36,8 @@ graph or a configuration as a mapping, or an object of onnx, torch or transforme
 
 HUGGING_FACE = "hf:"
 DEFAULT_PIXELS = 224
+FILE_ENDING = re.compile(r"\.[a-z]+[0-9]?", re.IGNORECASE)
+"""An ending of a file's name, unlike that of `llama-3.1-8b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,12 @@ def _read_text_or_file(model: str | PathLike[str] | bytes, how: Reading) -> Oper
     path = Path(text)
     named = None if path.exists() else network_named(text)
     if named is not None:
+        given = {"sequence_length": how.sequence_length, "image_size": how.image_size}
+        sizes = {name: size is not None for name, size in given.items()}
+        refuse_sizes(text, {**sizes, "shapes": bool(how.shapes)})
         return named
-    if not (path.exists() or path.suffix or path.name != text):
+    is_file = path.exists() or path.name != text or FILE_ENDING.fullmatch(path.suffix)
+    if not is_file:
         raise unknown_network(text)
     return _read(path, how)
 

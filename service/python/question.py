@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -11,17 +11,10 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.software import Layout, Runtime, Software
-from forerun.data.workload import (
-    Attention,
-    FrozenFormat,
-    LoraTargets,
-    Network,
-    NumberFormat,
-    Optimizer,
-    Phase,
-)
+from forerun.data.software import Software
+from forerun.data.workload import Network
 from forerun.service.python.model_source import Reading, name_of, read_model
+from forerun.service.python.run_options import READING, RunOptions
 from forerun.service.python.session import Session
 from forerun.service.requests.faults import message_of
 from forerun.service.schemas.prediction import WorkloadIn
@@ -40,58 +33,6 @@ class UnknownOption(InputError):
         super().__init__(f"No option {name!r}. {hint}There are {', '.join(known)}.")
 
 
-class RunOptions(TypedDict, total=False):
-    """How a network is run, trained and kept in memory; each is described in `RunIn`.
-
-    Attributes:
-        example_inputs: tensors that a torch module takes: one, a sequence, or a mapping by name;
-            the first dimension of each is the batch.
-        image_size: free height and width, pixels; 224 when absent.
-        shapes: name of an input -> its shape, such as `{"images": (1, 3, 640, 640)}`; None for a
-            dimension that is left to the file.
-    """
-
-    example_inputs: Any
-    image_size: int
-    shapes: Mapping[str, Sequence[int | None]]
-    batch_size: int | None
-    precision: NumberFormat
-    phase: Phase
-    runtime: Runtime | None
-    layout: Layout
-    threads: int | None
-    instances: int
-    sequence_length: int | None
-    optimizer: Optimizer | None
-    checkpoint_segments: int | None
-    accumulation: int | None
-    lora_rank: int | None
-    data_parallel: int | None
-    tensor_parallel: int | None
-    pipeline_parallel: int | None
-    zero_stage: int | None
-    attention: Attention | None
-    dropout: float | None
-    checkpoint_blocks: bool | None
-    optimizer_kernel: Literal["foreach", "fused"] | None
-    lora_targets: LoraTargets | None
-    frozen_weights: FrozenFormat | None
-    adapter_precision: NumberFormat | None
-    frozen_inputs: bool | None
-    loss_chunks: int | None
-    legacy_pytorch: bool | None
-    sequence_parallel: bool | None
-    logits: Literal["all", "last"] | None
-    cache_tokens: int | None
-    cache_precision: NumberFormat | None
-    joined_cache: bool | None
-    power_limit_w: float | None
-
-
-READING = ("example_inputs", "image_size", "shapes")
-"""Options about reading a model, which are no part of `RunIn`."""
-
-
 def checked_run(given: Mapping[str, Any]) -> RunIn:
     """The options of a run, checked.
 
@@ -105,9 +46,10 @@ def checked_run(given: Mapping[str, Any]) -> RunIn:
             raise UnknownOption(name, known)
     values = {name: value for name, value in given.items() if name not in READING}
     try:
-        return RunIn.model_validate(values)
+        run: RunIn = RunIn.model_validate(values)
     except ValidationError as error:
         raise InputError(first_fault(error)) from None
+    return run
 
 
 def first_fault(error: ValidationError) -> str:

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forerun.service.python.answer import MAIN, NOT_CALIBRATED, Fit
-from forerun.service.python.view import Estimate, View, Viewed, estimates_of
+from forerun.service.python.answer import MAIN, Fit
+from forerun.service.python.view import Estimate, View, Viewed, record_of
 from forerun.service.schemas.answers import (
+    GRADES,
+    NOT_CALIBRATED,
     AdviceOut,
     LimitedOut,
     Objective,
@@ -48,17 +50,7 @@ class Ranked:
     @classmethod
     def of(cls, row: RankedOut) -> "Ranked":
         """The device of an answer."""
-        return cls(
-            row.rank,
-            row.device.name,
-            Estimate.of(row.objective),
-            row.overlaps_best,
-            estimates_of(row.metrics),
-            Fit.of(row.fits) if row.fits else None,
-            dict(row.margins),
-            row.in_domain,
-            tuple(row.limits),
-        )
+        return record_of(cls, row, fits=Fit.of(row.fits) if row.fits else None)
 
 
 @dataclass(frozen=True)
@@ -111,17 +103,23 @@ class Ranking(Viewed):
 
     def view(self) -> View:
         """One row per ranked device, then the others with their reasons."""
-        headings = ("", "device", self.objective, "interval", *MAIN, "fits")
+        headings = ("", "device", self.objective, "90 % interval", *MAIN, "fits")
         rows = []
         for row in self.ranked:
             metrics = (row.metrics.get(name) for name in MAIN)
-            texts = [estimate.text() if estimate else "not known" for estimate in metrics]
+            texts = [own.graded() if own else "not known" for own in metrics]
             fit = row.fits.word() if row.fits else "not known"
             aim = row.objective
-            rows.append([str(row.rank), row.device, aim.text(), aim.interval_text(), *texts, fit])
+            rows.append(
+                [f"{row.rank:>3}", row.device, aim.text(), aim.interval_text(), *texts, fit]
+            )
         lines = [] if rows else ["no device meets the limits"]
         if any(row.objective.coverage is None for row in self.ranked):
             lines.append(NOT_CALIBRATED)
+        if len({row.rank for row in self.ranked}) < len(self.ranked):
+            lines.append("equal ranks: objectives that differ by less than 1 %")
+        if rows:
+            lines.append(GRADES)
         lines += [f"left out: {name}: {'; '.join(why)}" for name, why in self.excluded.items()]
         return View(f"{self.model} by {self.objective}", headings, rows, lines)
 
@@ -165,9 +163,7 @@ class Limited:
     @classmethod
     def of(cls, run: LimitedOut) -> "Limited":
         """The run of an answer."""
-        estimates = {name: Estimate.of(getattr(run, name)) for name in COLUMNS}
-        return cls(run.limit_w, **estimates, slow_down=run.slow_down, saving=run.saving,
-                   on_front=run.on_front)  # fmt: skip
+        return record_of(cls, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +183,7 @@ class Advice:
     @classmethod
     def of(cls, advised: AdviceOut) -> "Advice":
         """The advice of an answer."""
-        return cls(advised.limit_w, advised.slow_down, advised.saving)
+        return record_of(cls, advised)
 
     def __str__(self) -> str:
         saved, slower = 100 * self.saving, 100 * self.slow_down
@@ -221,15 +217,14 @@ class Sweep(Viewed):
     @classmethod
     def of(cls, model: str, out: SweepOut) -> "Sweep":
         """The sweep of an answer."""
-        return cls(
-            model,
-            out.device.name,
-            tuple(map(Limited.of, out.runs)),
-            Advice.of(out.least_energy),
-            out.slow_down,
-            Advice.of(out.within_slow_down),
-            tuple(out.limits),
+        return record_of(
+            cls,
             out,
+            model=model,
+            runs=tuple(map(Limited.of, out.runs)),
+            least_energy=Advice.of(out.least_energy),
+            within_slow_down=Advice.of(out.within_slow_down),
+            content=out,
         )
 
     def __iter__(self) -> Iterator[Limited]:

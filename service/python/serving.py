@@ -3,23 +3,24 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
-from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
+from forerun.data.workload import WeightFormat
 from forerun.features.readers.language_model.reader import model_files
 from forerun.service.answers.answer import estimated
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.python.question import first_fault
+from forerun.service.python.run_options import LlmSizes
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.view import Estimate, Predicted, View, Viewed, estimates_of, refusals
+from forerun.service.python.view import Estimate, Predicted, View, Viewed, record_of, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
-from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
+from forerun.service.schemas.serving import DiffusionEstimateIn, DiffusionIn, LlmEstimateIn, LlmIn
 
 Request = TypeVar("Request", LlmEstimateIn, DiffusionEstimateIn)
 
@@ -52,16 +53,7 @@ class ServingAnswer(Viewed):
     @classmethod
     def of(cls, title: str, out: ServingOut) -> "ServingAnswer":
         """The answer in this form."""
-        return cls(
-            title,
-            out.device.name,
-            out.device_count,
-            estimates_of(out.metrics),
-            dict(out.missing),
-            tuple(out.limits),
-            out.in_domain,
-            out,
-        )
+        return record_of(cls, out, title=title, content=out)
 
     power_w = Predicted("Average power of one device, W")
     tokens_per_s = Predicted("Tokens written per second by all devices")
@@ -113,34 +105,6 @@ class ServingAnswer(Viewed):
         return View(
             title, ("", "estimate", "90 % interval", "trust", "why"), rows, lines, self.limits
         )
-
-
-class LlmSizes(TypedDict, total=False):
-    """A language model by its size, and its load, where no lengths are given.
-
-    Attributes:
-        active_parameters: number of parameters used per token; all when absent.
-        request: kind of requests that are served; chat when absent.
-        max_sequences: concurrent requests over all devices; 1 when absent.
-        architecture: kind of layers; dense when absent.
-        tensor_parallel: degree of tensor parallelism; 1 when absent.
-        expert_parallel: degree of expert parallelism; 1 when absent.
-        data_parallel: degree of data parallelism of attention; 1 when absent.
-        experts: routed experts per layer; none when absent.
-        experts_per_token: routed experts per token; none when absent.
-        cache_bytes_per_token: size of the key-value cache per token over all layers, bytes.
-    """
-
-    active_parameters: float
-    request: RequestKind
-    max_sequences: int
-    architecture: LlmArchitecture
-    tensor_parallel: int
-    expert_parallel: int
-    data_parallel: int
-    experts: int
-    experts_per_token: int
-    cache_bytes_per_token: float
 
 
 def llm(
@@ -275,20 +239,7 @@ def diffusion(
         InputError: a value is not valid.
         UnanswerableQuery: no predictor can answer.
     """
-    model = {
-        "parameters": parameters,
-        "height": height,
-        "width": width,
-        "frames": frames,
-        "steps": steps,
-        "batch_size": batch_size,
-        "weights": weights,
-        "ring_parallel": ring_parallel,
-        "ulysses_parallel": ulysses_parallel,
-        "pixels_per_token": pixels_per_token,
-        "frames_per_token": frames_per_token,
-        "passes": passes,
-    }
+    model = {name: own for name, own in locals().items() if name in DiffusionIn.model_fields}
     title = f"diffusion model of {parameters:,.4g} parameters, {width} x {height} pixels"
     here = session()
     sheet = here.device(device)

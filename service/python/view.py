@@ -2,19 +2,40 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
+
+from pydantic import BaseModel
 
 from forerun.data.metrics import metric
-from forerun.service.schemas.answers import IntervalOut, LimitOut
+from forerun.service.schemas.answers import DeviceOut, IntervalOut, LimitOut
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.table import Table
 
-FURTHER = ("p95", "in_domain", "grade", "grade_reason")
-"""Fields that estimates of metrics have and other intervals do not."""
+Record = TypeVar("Record")
+
+
+def record_of(kind: type[Record], answered: BaseModel, **own: Any) -> Record:
+    """A record with the fields of an answer, where `own` does not say otherwise.
+
+    Estimates, limits and the device take the form that they have in Python.
+    """
+    names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
+    found: dict[str, Any] = {name: getattr(answered, name, None) for name in names}
+    for name, value in found.items():
+        if isinstance(value, IntervalOut):
+            found[name] = Estimate.of(value)
+        elif isinstance(value, DeviceOut):
+            found[name] = value.name
+        elif name == "metrics":
+            found[name] = estimates_of(value)
+        elif isinstance(value, list):
+            found[name] = tuple(value)
+    return kind(**{**found, **own})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +67,7 @@ class Estimate:
     @classmethod
     def of(cls, answered: IntervalOut) -> Self:
         """The estimate of an answer."""
-        return cls(
-            answered.value,
-            answered.low,
-            answered.high,
-            answered.coverage,
-            answered.unit,
-            *(getattr(answered, name, None) for name in FURTHER),
-        )
+        return record_of(cls, answered)
 
     def __float__(self) -> float:
         return self.value
@@ -65,6 +79,10 @@ class Estimate:
     def text(self) -> str:
         """The value with its unit."""
         return _with_unit(self.value, self.unit)
+
+    def graded(self) -> str:
+        """The value with its unit and grade."""
+        return f"{self.text()} {self.grade or ''}".rstrip()
 
     def interval_text(self) -> str:
         """The interval with its unit; empty without one, with a star where not calibrated."""
@@ -162,9 +180,8 @@ class View:
     lines: Sequence[str] = ()
     limits: Sequence[str] = ()
 
-    def text(self) -> str:
-        """The view as plain text, without a line break at its end."""
-        from rich.console import Console
+    def table(self) -> "Table":
+        """The rows as a table for a console."""
         from rich.table import Table
         from rich.text import Text
 
@@ -174,8 +191,14 @@ class View:
             table.add_column(Text(heading), justify=side, no_wrap=True)
         for row in self.rows:
             table.add_row(*map(Text, row))
+        return table
+
+    def text(self) -> str:
+        """The view as plain text, without a line break at its end."""
+        from rich.console import Console
+
         written = StringIO()
-        Console(file=written, width=WIDTH, highlight=False, color_system=None).print(table)
+        Console(file=written, width=WIDTH, highlight=False, color_system=None).print(self.table())
         shown = [line.rstrip() for line in written.getvalue().splitlines()] if self.rows else []
         return "\n".join([self.title, *shown, *self.lines, *self._count()])
 

@@ -49,11 +49,18 @@ SHORT: Final = ("model", "engine")
 PATHS: Final = {name: path for path, names in ALSO.items() for name in names} | dict(NEGATED)
 """Further name of a field -> its path."""
 
+WRITTEN: Final = "; also written "
+
 
 def also(path: str) -> str:
     """The further names of a field, for its description; empty where there are none."""
     names = (*ALSO.get(path, ()), *(f"not {name}" for name, of in NEGATED.items() if of == path))
-    return f"; also written {', '.join(names)}" if names else ""
+    return f"{WRITTEN}{', '.join(names)}" if names else ""
+
+
+def without_also(description: str) -> str:
+    """A description without the further names of its field."""
+    return description.partition(WRITTEN)[0]
 
 
 def written_as(path: Sequence[str | int], given: Mapping[str, Any]) -> str | None:

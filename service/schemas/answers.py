@@ -324,6 +324,17 @@ class PredictorOut(BaseModel):
     adapted_rows: int = Field(description="measurements of this device that it was adapted to")
 
 
+HEADINGS: Final[Mapping[Severity, str]] = {
+    "note": "note",
+    "transfer": "from other devices",
+    "outside": "outside what was measured",
+    "refusal": "it cannot run as asked",
+}
+"""Severity of a limit -> the words in front of its sentence."""
+NOT_CALIBRATED: Final = "* an engineering range, not calibrated on measurements"
+GRADES: Final = "trust: A measured on this device, B calibrated on others, C extrapolated"
+
+
 class LimitOut(BaseModel):
     """One limit of the answer, as data."""
 
@@ -341,6 +352,11 @@ class LimitOut(BaseModel):
     value: float | None = Field(description="value of the feature in the request")
     low: float | None = Field(description="smallest value of the feature in the training set")
     high: float | None = Field(description="largest value of the feature in the training set")
+
+    @property
+    def heading(self) -> str:
+        """The words in front of its sentence."""
+        return HEADINGS[self.severity]
 
     @classmethod
     def of(cls, limit: Limit) -> Self:

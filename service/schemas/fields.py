@@ -1,9 +1,10 @@
 """Types of fields that several requests share."""
 
 import json
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -13,10 +14,12 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
+    create_model,
 )
 
 from forerun.data.device import Device
 from forerun.data.spec_sheet import Watts as Watts
+from forerun.service.requests.field_names import also
 
 LONGEST_NAME = 200
 LARGEST_BATCH = 65_536
@@ -60,3 +63,22 @@ class Strict(BaseModel):
     """A request, or a part of one, without unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def options_of(described: type, base: type[BaseModel], part: str = "") -> Any:
+    """A schema with the fields of a class of `data`, whose types have bounds and help, and a base.
+
+    Args:
+        described: a dataclass; its `kind` is no option.
+        base: schema to add to.
+        part: name of the part of a request whose fields have further names.
+    """
+    hints = get_type_hints(described, include_extras=True)
+    found: dict[str, Any] = {}
+    for own in fields(described):
+        if own.name != "kind":
+            hint, default = hints[own.name], ... if own.default is MISSING else own.default
+            (text,) = [m.description for m in hint.__metadata__ if getattr(m, "description", None)]
+            names = also(f"{part}.{own.name}") if part else ""
+            found[own.name] = hint, Field(default, description=f"{text}{names}")
+    return create_model(described.__name__, __base__=base, **found)

@@ -4,38 +4,27 @@ The options of HTTP, of the command line and of Python are made from it.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from forerun.data.errors import InputError
 from forerun.data.software import Layout, Runtime, Software
 from forerun.data.workload import (
-    Attention,
-    FrozenFormat,
     InferenceSetup,
-    LoraTargets,
     Network,
     NumberFormat,
-    Optimizer,
     Phase,
     TrainingSetup,
 )
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
-from forerun.service.schemas.fields import BATCH_SIZE, LONGEST_NAME, Batch, Watts
+from forerun.service.schemas.fields import BATCH_SIZE, LONGEST_NAME, Batch, Watts, options_of
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
     from forerun.data.graph import OperatorGraph
     from forerun.data.query import Query
-
-MOST_DEVICES = 100_000
-MOST_SEGMENTS = 10_000
-LARGEST_RANK = 65_536
-LONGEST_CACHE = 1 << 24
-ATTENTION = (
-    "implementation of attention; eager writes the score matrices to memory, the others do not"
-)
 
 
 class BadTrainingSetup(InputError):
@@ -44,115 +33,30 @@ class BadTrainingSetup(InputError):
     slug = "bad-training-setup"
 
 
-class TrainingIn(BaseModel):
+class _SetUpIn(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TrainingIn(options_of(TrainingSetup, _SetUpIn)):  # type: ignore[misc]
     """How a network is trained.
 
     Memory depends on all options. Times depend on them too, except where `limits` says otherwise.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    optimizer: Optimizer = Field(default="adamw", description="optimizer that updates the weights")
-    checkpoint_segments: Annotated[int, Field(ge=0, le=MOST_SEGMENTS)] = Field(
-        default=0,
-        description="number of segments whose activations are recomputed in the backward pass; 0 "
-        "for none",
-    )
-    accumulation: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        default=1, description="micro-batches per step; the number must divide the batch size"
-    )
-    lora_rank: Annotated[int, Field(ge=0, le=LARGEST_RANK)] = Field(
-        default=0, description="rank of LoRA adapters, with all other weights frozen; 0 for none"
-    )
-    data_parallel: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = Field(
-        default=1,
-        description="data-parallel devices; the workload's batch size is that of one device",
-    )
-    tensor_parallel: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = Field(
-        default=1, description="tensor-parallel devices, which share each layer"
-    )
-    pipeline_parallel: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = Field(
-        default=1, description="pipeline-parallel devices, which divide the layers"
-    )
-    zero_stage: Literal[0, 1, 2, 3] = Field(
-        default=0,
-        description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
-        "gradients (2), also weights (3)",
-    )
-    attention: Attention = Field(default="sdpa", description=ATTENTION)
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = Field(
-        default=None,
-        description="probability of every dropout; when absent, the network's own where the graph "
-        "has it, else none",
-    )
-    checkpoint_blocks: bool = Field(
-        default=False,
-        description="whether every repeated block is recomputed in the backward pass, as "
-        "gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments",
-    )
-    optimizer_kernel: Literal["foreach", "fused"] = Field(
-        default="foreach",
-        description="implementation of Adam's step: foreach copies the weights, fused does not",
-    )
-    lora_targets: LoraTargets = Field(
-        default="all_linear", description="layers that get LoRA adapters, where lora_rank is given"
-    )
-    frozen_weights: FrozenFormat | None = Field(
-        default=None, description="number format of frozen weights; nf4 is the format of QLoRA"
-    )
-    adapter_precision: NumberFormat | None = Field(
-        default=None, description="number format of the adapters; that of the run when absent"
-    )
-    frozen_inputs: bool = Field(
-        default=False,
-        description="whether quantised frozen layers keep their input until the backward pass, as "
-        "bitsandbytes before 0.43.2 did",
-    )
-    loss_chunks: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        default=1, description="chunks in which logits and cross-entropy are computed"
-    )
-    legacy_pytorch: bool = Field(
-        default=False,
-        description="whether PyTorch is older than 1.11, which keeps gradients between steps and "
-        "the input of softmax",
-    )
-    sequence_parallel: bool = Field(
-        default=False,
-        description="whether tensor-parallel devices also divide norms, residuals, dropout and "
-        "inputs of blocks",
-    )
-
-
-class InferenceIn(BaseModel):
+class InferenceIn(options_of(InferenceSetup, _SetUpIn)):  # type: ignore[misc]
     """How a forward pass runs. Memory depends on all options; times do not."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    attention: Attention = Field(default="sdpa", description=ATTENTION)
-    logits: Literal["all", "last"] = Field(
-        default="last",
-        description="positions whose logits are computed, in networks that generate text",
-    )
-    cache_tokens: Annotated[int, Field(ge=0, le=LONGEST_CACHE)] | None = Field(
-        default=None,
-        description="tokens per sequence in the key-value cache, in networks that generate text; "
-        "those of the graph when absent",
-    )
-    cache_precision: NumberFormat | None = Field(
-        default=None,
-        description="number format of the key-value cache; that of the run when absent",
-    )
-    joined_cache: bool = Field(
-        default=False,
-        description="whether every step concatenates old and new keys and values into new "
-        "tensors, as models of transformers without a cache class do",
-    )
 
 
 OPTIONS = tuple(TrainingIn.model_fields)
 INFERENCE_OPTIONS = tuple(InferenceIn.model_fields)
 BOTH = frozenset(OPTIONS) & frozenset(INFERENCE_OPTIONS)
 Given = TypeVar("Given", TrainingIn, InferenceIn)
+
+
+def part_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON schema of a field where it is not null."""
+    return next(part for part in schema.get("anyOf", [schema]) if part["type"] != "null")
 
 
 def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> TrainingSetup | None:
@@ -169,42 +73,34 @@ def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> Trai
         raise BadTrainingSetup(
             f"{named}: options of training, but the phase is {phase}; ask for the phase training."
         )
-    if batch_size % given.accumulation:
+    setup = TrainingSetup(**given.model_dump())
+    if batch_size % setup.accumulation:
         raise BadTrainingSetup(
-            f"accumulation {given.accumulation} does not divide the batch size {batch_size}, "
+            f"accumulation {setup.accumulation} does not divide the batch size {batch_size}, "
             "which is that of a whole step."
         )
-    if given.zero_stage and given.data_parallel == 1:
+    if setup.zero_stage and setup.data_parallel == 1:
         raise BadTrainingSetup(
-            f"zero_stage {given.zero_stage} shares among data-parallel devices; "
+            f"zero_stage {setup.zero_stage} shares among data-parallel devices; "
             "data_parallel says how many, and is 1."
         )
-    if given.checkpoint_blocks and given.checkpoint_segments:
+    if setup.checkpoint_blocks and setup.checkpoint_segments:
         raise BadTrainingSetup(
             "checkpoint_blocks and checkpoint_segments both say what is computed again; give one."
         )
-    if given.sequence_parallel and given.tensor_parallel == 1:
+    if setup.sequence_parallel and setup.tensor_parallel == 1:
         raise BadTrainingSetup(
             "sequence_parallel divides among tensor-parallel devices; "
             "tensor_parallel says how many, and is 1."
         )
-    if not given.lora_rank:
-        needless = sorted({"lora_targets", "frozen_weights", "adapter_precision"} & _changed(given))
-        if needless:
-            raise BadTrainingSetup(
-                f"{needless[0]} is about adapters on frozen weights; lora_rank says of what rank, "
-                "and is 0."
-            )
-    return TrainingSetup(**given.model_dump())
-
-
-def _changed(given: TrainingIn) -> set[str]:
-    """Names of options that differ from their defaults."""
-    return {
-        name
-        for name, field in TrainingIn.model_fields.items()
-        if getattr(given, name) != field.default
-    }
+    if not setup.lora_rank:
+        for name in ("adapter_precision", "frozen_weights", "lora_targets"):
+            if getattr(setup, name) != getattr(TrainingSetup(), name):
+                raise BadTrainingSetup(
+                    f"{name} is about adapters on frozen weights; lora_rank says of what rank, "
+                    "and is 0."
+                )
+    return setup
 
 
 def inference_of(phase: Phase, given: InferenceIn | None) -> InferenceSetup | None:
@@ -256,27 +152,22 @@ def given_in(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
     if not given:
         return None
     try:
-        return kind.model_validate(given)
+        checked: Given = kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise BadTrainingSetup(f"{where} {first['input']!r}: {first['msg']}.") from None
+    return checked
 
 
 def training_out(network: Network) -> TrainingIn | None:
     """The training set-up of a network as a schema, the inverse of `training_of`."""
-    setup = network.training
-    if setup is None:
-        return None
-    return TrainingIn(**{name: getattr(setup, name) for name in OPTIONS})
+    return None if network.training is None else TrainingIn(**asdict(network.training))
 
 
 def inference_out(network: Network) -> InferenceIn | None:
     """The inference set-up of a network as a schema, the inverse of `inference_of`."""
-    setup = network.inference
-    if setup is None:
-        return None
-    return InferenceIn(**{name: getattr(setup, name) for name in INFERENCE_OPTIONS})
+    return None if network.inference is None else InferenceIn(**asdict(network.inference))
 
 
 IMAGE_SIZE = "size of free heights and widths, pixels; 224 when absent"
@@ -365,29 +256,22 @@ class _LimitedRunIn(PlainRunIn):
     )
 
 
-def _options() -> dict[str, Any]:
-    """The options of training and of inference as fields that may be left out."""
+def run_in(training: type[BaseModel], inference: type[BaseModel]) -> type[_LimitedRunIn]:
+    """The software, and the options of training and of inference as fields that may be left out."""
     found: dict[str, Any] = {}
-    for phase, kind in (("training", TrainingIn), ("inference", InferenceIn)):
+    both = training.model_fields.keys() & inference.model_fields.keys()
+    for phase, kind in (("training", training), ("inference", inference)):
         for name, field in kind.model_fields.items():
-            of = "" if name in BOTH else f"{phase}: "
+            of = "" if name in both else f"{phase}: "
             kind_of: Any = Annotated[(field.annotation, Field(), *field.metadata)]
             if numbers := [each for each in get_args(field.annotation) if isinstance(each, int)]:
                 kind_of = Annotated[int, Field(ge=min(numbers), le=max(numbers))]
             found[name] = kind_of | None, Field(None, description=f"{of}{field.description}")
-    return found
+    return create_model("RunIn", __base__=_LimitedRunIn, **found)
 
 
-if TYPE_CHECKING:
-    RunIn = _LimitedRunIn
-else:
-    RunIn = create_model(
-        "RunIn",
-        __base__=_LimitedRunIn,
-        __doc__="The software, and the options of training or inference.",
-        __module__=__name__,
-        **_options(),
-    )
+class RunIn(run_in(TrainingIn, InferenceIn)):  # type: ignore[misc]
+    """The software, and the options of training or inference."""
 
 
 class ModelQuestion(RunIn):

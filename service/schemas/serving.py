@@ -9,15 +9,13 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.workload import (
     Diffusion,
-    LlmArchitecture,
     LlmServing,
-    RequestKind,
-    WeightFormat,
+    Parameters,
 )
 from forerun.service.requests.commands import fields_of
 from forerun.service.requests.faults import about_fields, within_command
 from forerun.service.requests.field_names import also, in_own_names, merged, names_written
-from forerun.service.schemas.fields import OneDevice, Strict, example
+from forerun.service.schemas.fields import OneDevice, Strict, example, options_of
 from forerun.service.schemas.llm.deployment import (
     MOST_DEVICES,
     DeploymentFields,
@@ -42,9 +40,6 @@ LLM_EXAMPLES: "dict[str, Example]" = {
 }
 MOST_IN_BATCH = 1_000
 EXAMPLE_DIFFUSION: dict[str, Any] = example("diffusion")
-Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
-"""Number of parameters; the smallest refuses billions that are given as a plain number."""
-CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
 OF_LAYERS = frozenset(LanguageModelIn.model_fields)
 """Fields of a model whose times are asked for; the others are sizes of one, or a load."""
 FROM_CONFIG = frozenset(
@@ -60,11 +55,9 @@ INSTEAD = {
     "expert_parallel": "parallelism.expert",
 }
 """Field of a model that is described by its size -> field that says the same with lengths."""
-Parallel = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
-Pixels = Annotated[int, Field(ge=16, le=65_536)]
 
 
-class LlmIn(LanguageModelIn):
+class LlmIn(options_of(LlmServing, LanguageModelIn)):  # type: ignore[misc]
     """A language model and how it is served; absent fields count as unknown."""
 
     total_parameters: Parameters | None = Field(
@@ -73,30 +66,6 @@ class LlmIn(LanguageModelIn):
     )
     active_parameters: Parameters | None = Field(
         default=None, description="number of parameters used per token; all when absent"
-    )
-    request: RequestKind = Field(default="chat", description="kind of requests that are served")
-    max_sequences: int = Field(
-        default=1, ge=1, le=1_000_000, description="concurrent requests over all devices"
-    )
-    weights: WeightFormat = Field(default="bf16", description="number format of the weights")
-    architecture: LlmArchitecture = Field(default="dense", description="kind of layers")
-    tensor_parallel: Parallel = Field(
-        default=1, description="degree of tensor parallelism, devices"
-    )
-    expert_parallel: Parallel = Field(
-        default=1, description="degree of expert parallelism, devices"
-    )
-    data_parallel: Parallel = Field(
-        default=1, description="degree of data parallelism of attention, devices"
-    )
-    experts: int = Field(
-        default=0, ge=0, le=65_536, description="routed experts per layer; 0 for none"
-    )
-    experts_per_token: int = Field(
-        default=0, ge=0, le=65_536, description="routed experts per token"
-    )
-    cache_bytes_per_token: CacheBytes | None = Field(
-        default=None, description="size of the key-value cache per token over all layers, bytes"
     )
 
     @model_validator(mode="after")
@@ -137,34 +106,8 @@ class LlmIn(LanguageModelIn):
         return LlmServing(**given)
 
 
-class DiffusionIn(Strict):
+class DiffusionIn(options_of(Diffusion, Strict)):  # type: ignore[misc]
     """A diffusion model and the images or videos it makes; absent fields count as unknown."""
-
-    parameters: Parameters = Field(description="number of parameters of the denoising network")
-    height: Pixels = Field(description="height of the image or video, pixels")
-    width: Pixels = Field(description="width of the image or video, pixels")
-    frames: int = Field(default=1, ge=1, le=10_000, description="frames of the video; 1 for images")
-    steps: int = Field(default=50, ge=1, le=10_000, description="number of denoising steps")
-    batch_size: int = Field(default=1, ge=1, le=65_536, description="images or videos per batch")
-    weights: WeightFormat = Field(default="bf16", description="number format of the weights")
-    ring_parallel: Parallel = Field(
-        default=1, description="degree of ring parallelism over the sequence, devices"
-    )
-    ulysses_parallel: Parallel = Field(
-        default=1, description="degree of Ulysses parallelism over the heads, devices"
-    )
-    pixels_per_token: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        default=None,
-        description="pixels per token along each side: the autoencoder's factor times the patch "
-        "size; of a U-Net the side that gives as many products: 30 for SDXL, 26 for Stable "
-        "Diffusion 1 and 2",
-    )
-    frames_per_token: int | None = Field(
-        default=None, ge=1, le=1024, description="frames of the video per token"
-    )
-    passes: int | None = Field(
-        default=None, ge=1, le=16, description="forward passes of the network per sample and step"
-    )
 
     def workload(self) -> Diffusion:
         """The workload of the query."""

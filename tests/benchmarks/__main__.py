@@ -72,7 +72,7 @@ def main() -> int:
 def in_process() -> dict[str, float]:
     """Times of one question inside one process, without a socket."""
     from forerun.features.readers import read_graph
-    from forerun.models.artifact.loading import bundled
+    from forerun.models.artifact.sealed_folder import bundled
     from forerun.service.adaptation.predictor_in_use import Adaptation
     from forerun.service.http.answers import Answers
     from forerun.service.schemas.prediction import NetworkIn, PredictIn

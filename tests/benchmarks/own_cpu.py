@@ -78,7 +78,7 @@ def own_cpu(
 def evaluate(collected: Path, held_out: Path) -> dict[str, float]:
     """The figures from two tables."""
     from forerun.data.device import Device, DeviceCatalog
-    from forerun.models.artifact.loading import bundled
+    from forerun.models.artifact.sealed_folder import bundled
     from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
     from forerun.service.schemas.measured_rows import as_measurements, queries_of
 

@@ -22,7 +22,7 @@ from forerun.data.workload import Architecture, Network
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.plan import memory_plan
 from forerun.features.readers import read_graph
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from tests.benchmarks.models import LIGHT

@@ -7,16 +7,10 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
-import pytest
-
 from forerun.data.query import Query
 from forerun.models.colocation import booster
 from forerun.models.colocation.booster import ColocationBoost
-from forerun.models.colocation.dual_branch_network import WindowShape
-from forerun.models.colocation.network import ColocationNetwork
 from tests.contracts.tiny_colocation import GUEST, colocations
-
-SMALL = WindowShape(members=2, epochs=3, batch=64)
 
 
 @contextmanager
@@ -37,15 +31,6 @@ def boost() -> ColocationBoost:
     """Boosters fitted to all runs of the synthetic host."""
     with few_trees():
         return ColocationBoost(bags=1).fit(colocations())
-
-
-@cache
-def network() -> ColocationNetwork:
-    """Networks fitted to the CPU times of half of the runs; skips the test without torch."""
-    pytest.importorskip("torch")
-    rows = colocations(repeats=3)
-    one = replace(rows, values={"p_cpu": rows.values["p_cpu"]})
-    return ColocationNetwork(shape=SMALL).fit(one)
 
 
 def cache_query(**changes: Any) -> Query:

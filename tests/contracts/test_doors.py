@@ -18,7 +18,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.named.networks import network_named
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.requested import question_of
 from forerun.service.cli import main
 from forerun.service.http.app import create_app

@@ -19,7 +19,7 @@ from forerun.data.measurement import read_measurements
 from forerun.data.plugins import GROUPS, plugins
 from forerun.data.upstream.downloads import RawFiles
 from forerun.features.readers import read_graph
-from forerun.models.artifact.loading import load_sealed
+from forerun.models.artifact.sealed_folder import load_sealed
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import PREDICTORS, catalog, predictor_class

@@ -32,7 +32,11 @@ def test_the_name_of_a_slice_leads_to_the_slice_again():
 
 
 @pytest.mark.parametrize(
-    "name", ["a100-sxm-80gb-mig-9g-90gb", "no-gpu-mig-1g-10gb", "mi300x-mig-1g-24gb"]
+    "name",
+    [
+        *("a100-sxm-80gb-mig-9g-90gb", "no-gpu-mig-1g-10gb", "mi300x-mig-1g-24gb"),
+        *("l4-mig-1g-5gb", "rtx-4090-mig-1g-5gb", "rtx-a3000-mig-1g-6gb"),
+    ],
 )
 def test_a_slice_that_does_not_exist_is_an_unknown_device(name):
     with pytest.raises(UnknownDevice):

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from jsonschema import ValidationError, validate
 from prometheus_client.parser import text_string_to_metric_families
 
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.http.app import create_app

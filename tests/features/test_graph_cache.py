@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.caches import GraphKey, kept_by_graph
 
 
 def chain(length: int, width: int = 8) -> OperatorGraph:

@@ -23,8 +23,7 @@ from forerun.features.graphs.blocks import spans
 from forerun.features.kernels.rows import KernelRows
 from forerun.features.lowering import lower, lowering_mode
 from forerun.features.memory.allocator import peaks
-from forerun.features.memory.execution import Execution
-from forerun.features.memory.liveness import inference_requests
+from forerun.features.memory.liveness import Execution, inference_requests
 from forerun.features.memory.training_step import training_requests
 from forerun.features.networks.dispatch import dispatched_operators
 from forerun.features.operators.table import OperatorTable

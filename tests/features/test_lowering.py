@@ -18,16 +18,17 @@ from forerun.features.lowering import (
     lowering_mode,
 )
 from forerun.features.lowering.decomposed_operators import recomposed
-from forerun.features.lowering.kernel_kinds import (
+from forerun.features.lowering.kernels import (
     IS_PRODUCT,
     KERNEL_CODE,
     KERNEL_KINDS,
+    Launch,
     attention_kind,
     batched_product_kind,
+    launch,
     product_kind,
     row_kind,
 )
-from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.operators.kinds import KINDS, OPERATOR_CLASSES
 
 IMAGE = (1, 3, 32, 32)
@@ -201,9 +202,8 @@ def test_kernels_of_a_sample_do_not_depend_on_the_traced_batch() -> None:
             np.testing.assert_allclose(getattr(one, column), getattr(eight, column))
 
 
-def test_unknown_operators_are_counted_and_launched() -> None:
+def test_unknown_operators_are_launched() -> None:
     found = kernels_of(graph(op("unknown", (MAP,), MAP, name="aten.mystery")), runtime="compiled")
-    assert found.unknown == 1
     assert names(found) == ["unknown"]
 
 
@@ -471,7 +471,6 @@ def test_any_graph_can_be_lowered(
     for column in (found.work, found.traffic, found.fixed_work, found.fixed_traffic):
         assert np.isfinite(column).all()
         assert (column >= 0).all()
-    assert found.fusible_traffic >= 0
 
 
 @pytest.mark.parametrize(("stored", "read"), [(0, 512 * 256), (512 * 256 + 256, 512 * 256 + 256)])

@@ -1,6 +1,6 @@
 """Recent results: the least recently used go first, and missing ones are computed at once."""
 
-from forerun.features.recent import Recent
+from forerun.features.caches import Recent
 
 
 def test_the_value_that_was_used_longest_ago_is_dropped() -> None:

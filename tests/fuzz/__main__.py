@@ -10,7 +10,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from tests.fuzz.asked import Asked
 from tests.fuzz.generated import generated_cases
 from tests.fuzz.mutated import mutated_cases

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from tests.fuzz.asked import Asked
 from tests.fuzz.generated import generated_cases
 from tests.fuzz.mutated import mutated_cases

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from forerun.models.artifact.loading import LoadedPredictor, bundled
+from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled
 
 
 @cache

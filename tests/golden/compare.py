@@ -12,13 +12,12 @@ AVX-512, on one machine) moved none of their answers by 1e-6."""
 TOLERANCES = {
     "refits": (1e-5, 1e-5),
     "refits_of_networks": (5e-3, 5e-2),
-    "refits_of_neural_networks": (1e-3, 1e-3),
 }
 """The same for refits: of best estimates, and of all other numbers. Their searches for a minimum
 end differently on other instruction sets: by up to 1.3e-6 for power limits, and by 1e-4 to 1e-3 for
 kernel times of networks, whose boosted trees then split elsewhere and move single ends of intervals
-by up to 4 %. Training of a neural network in single precision carries the last digit to the fourth
-or fifth. On one machine all of them are equal to 1e-6, which `--tolerance 1e-6` asks for."""
+by up to 4 %. On one
+machine all of them are equal to 1e-6, which `--tolerance 1e-6` asks for."""
 PICOSECOND_MS = 1e-9
 """Change of a time in milliseconds that counts as none: what is left of a difference of two larger
 times is rounding."""

@@ -278,13 +278,6 @@ def program_mean() -> Refit:
     return ProgramMean().fit(colocations(2)), _some(colocations(1, seed=4).queries)
 
 
-def colocation_network() -> Refit:
-    from tests.contracts.fitted_colocation import network
-    from tests.contracts.tiny_colocation import colocations
-
-    return network(), _some(colocations(1, seed=4).queries)
-
-
 def neighbours() -> Refit:
     from tests.models.colocation.test_application_booster import fitted, runs, with_settings
 
@@ -349,7 +342,6 @@ REFITS: dict[str, dict[str, Callable[[], Refit]]] = {
             ),
         ),
         ("refits_of_networks", (networks, network_latency, network_latency_adapted)),
-        ("refits_of_neural_networks", (colocation_network,)),
     )
 }
 """Group -> predictor -> its refit. A group has one tolerance, in `compare.TOLERANCES`."""

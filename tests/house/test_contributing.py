@@ -14,7 +14,7 @@ from forerun.data import device as device_module
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.http import app as http_app

@@ -18,7 +18,7 @@ from forerun.features.published.zoo import read_graphs
 from forerun.features.readers import read_graph
 from forerun.models.answers.answer import Answer, Asked, answers_to
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 
 ALLOWED = 0.01
 """Share of violations of a law that needs no entry in `known.json`."""

@@ -10,7 +10,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.router import Router
 

@@ -8,7 +8,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.baselines.constant import Constant
 from forerun.models.catalog import PREDICTORS, Scope

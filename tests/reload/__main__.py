@@ -17,8 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from forerun.models.artifact.examples import FILE, examples_text
-from forerun.models.artifact.loading import bundled
-from forerun.models.artifact.sealed_folder import seal
+from forerun.models.artifact.sealed_folder import bundled, seal
 from forerun.training.release.registry import promote, register, rollback
 from forerun.training.tracking.runs import tracked
 from tests.benchmarks.client import post

@@ -8,8 +8,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.models.artifact.loading import LoadedPredictor, bundled
-from forerun.models.artifact.sealed_folder import seal
+from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled, seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.http.app import create_app

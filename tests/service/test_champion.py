@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.models.artifact.loading import bundled
-from forerun.models.artifact.sealed_folder import seal
+from forerun.models.artifact.sealed_folder import bundled, seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.champion import FILE, FOLDER, Champion, ask, keep, kept

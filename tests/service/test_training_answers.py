@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.conformal import LogQuantiles
 from forerun.models.memory.calibrated import CalibratedMemory, PublishedRanges, SeenKind
-from forerun.models.memory.domain import MemoryDomain
+from forerun.models.memory.fitted_peaks import MemoryDomain
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.router import Router
 from forerun.service.http.app import create_app

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK
 from tests.fuzz.asked import BINARY, Asked
 from tests.fuzz.service import in_process

@@ -23,7 +23,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.predictor import Predictor

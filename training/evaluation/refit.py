@@ -27,7 +27,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.stored_predictor import contained, load_part
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import PREDICTORS, Scope, catalog

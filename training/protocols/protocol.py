@@ -26,7 +26,7 @@ from forerun.data.errors import BadArtifact, InputError
 from forerun.data.measurements import Measurements
 from forerun.data.split import LeakedRows, Split, canonical
 from forerun.data.workload import Network
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router

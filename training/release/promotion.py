@@ -18,8 +18,7 @@ from forerun.data.level import LEVEL
 from forerun.data.query import Query
 from forerun.models.answers.trust import ENOUGH_ROWS
 from forerun.models.artifact.examples import example_queries
-from forerun.models.artifact.loading import load_sealed
-from forerun.models.artifact.sealed_folder import check
+from forerun.models.artifact.sealed_folder import check, load_sealed
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.predictor import Predictor
 from forerun.training.evaluation.cells import changes

@@ -18,7 +18,7 @@ from forerun.data.named.networks import program_named, program_names
 from forerun.data.named.synthesis import TOOLS, VCU1525
 from forerun.data.query import Query
 from forerun.data.workload import Design
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS, program_key

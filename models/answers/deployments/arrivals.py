@@ -43,7 +43,7 @@ EXTRAPOLATED: Final = (
     "rely on them"
 )
 AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
-IF_IT_DOES: Final = "if not, the queue grows without end; times are for the case that it does"
+OTHER_CASE: Final = "and the queue grows without end; waiting is that of the other case"
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
@@ -52,6 +52,11 @@ POINTS: Final = 512
 FEWEST: Final = 1e-3
 """The smallest of them on average."""
 STANDARD: Final = NormalDist()
+MOST_BEHIND: Final = 0.95
+"""Probability of an overload at the upper end of the capacity."""
+LATE: Final = 3.0
+"""Power of a share of this probability by which tokens take longer: deployments that are asked
+about are more often ones that keep up."""
 
 
 def places(query: Query) -> float:
@@ -131,9 +136,10 @@ class LoadCurve:
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
         """Times of requests that arrive at random, at a rate below the upper end of the capacity.
 
-        A token takes as long as in the closed loop that answers as many requests a second. The
-        first waits for other prompts, as the prediction given says, and for a place, as in
-        deployments that keep up (`_Capacities`).
+        A token takes as long as in the closed loop that answers as many requests a second. From
+        `_kept_by_most` on, it takes longer with the probability of an overload, and at the upper
+        end of the capacity as long as in a full deployment. The first waits for other prompts, as
+        the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
 
         Args:
             arriving: times by the predictor, whose limits, rates and queue of prompts are kept.
@@ -142,9 +148,13 @@ class LoadCurve:
         estimates = arriving.estimates
         rate = estimates[RATE].value
         likely, most, least = _Capacities.of(rate, capacity)
-        number = self._in_flight_at(min(rate, self._kept_by_most(capacity)))
+        kept = self._kept_by_most(capacity)
+        number = self._in_flight_at(min(rate, kept))
         served, first = (self._at(name, number) for name in ("ttft_service_ms", "ttft_ms"))
         each = self._each(rate, self._at("tpot_ms", number))
+        if rate > kept:
+            start, end = (behind(own, capacity) for own in (kept, rate))
+            each = self._fuller(each, ((end - start) / (MOST_BEHIND - start)) ** LATE)
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
         queues = [self._queue_ms(rate, own) for own in (likely, most, least)]
         first = _behind(_with_value(first, served.value + prompts), queues)
@@ -167,6 +177,14 @@ class LoadCurve:
         """
         own = capacity.value
         return max(NEAR * own, own**2 / _Capacities.of(own, capacity).likely)
+
+    def _fuller(self, each: Estimate, share: float) -> Estimate:
+        """The time for each token, on the way to that of a full deployment, whose low end stays."""
+        full = self._at("tpot_ms", float(self.in_flight[-1]))
+        high = None
+        if each.high is not None and full.high is not None:
+            high = each.high ** (1.0 - share) * full.high**share
+        return replace(each, value=each.value ** (1.0 - share) * full.value**share, high=high)
 
     def _each(self, rate: float, own: Estimate) -> Estimate:
         """The time for each token, whose ends are those of slower and of faster deployments.
@@ -274,11 +292,26 @@ def _behind(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
     return Estimate(own.value + likely, own.low + low, own.high + high, own.coverage)
 
 
+def _spread(capacity: Estimate) -> tuple[float, float]:
+    """Standard deviations of the logarithm of a capacity, below and above its best estimate.
+
+    It has a normal distribution on either side; both are 0 for a capacity without an interval.
+    """
+    value, low, high = capacity.value, capacity.low, capacity.high
+    if low is None or high is None or not low < value < high:
+        return 0.0, 0.0
+    return log(value / low) / HALF_WIDTH, log(high / value) / HALF_WIDTH
+
+
+def behind(rate: float, capacity: Estimate) -> float:
+    """Probability that more requests arrive than a deployment of some capacity can answer."""
+    own = log(rate / capacity.value)
+    deviation = _spread(capacity)[own >= 0.0]
+    return STANDARD.cdf(own / deviation) if deviation else float(own >= 0.0)
+
+
 class _Capacities(NamedTuple):
     """Capacity of those deployments that keep up with a rate of arrivals, requests a second.
-
-    The logarithm of a capacity has a normal distribution on either side of its best estimate. Of
-    this, only the part above the rate keeps up.
 
     Attributes:
         likely: its median.
@@ -292,16 +325,14 @@ class _Capacities(NamedTuple):
     @classmethod
     def of(cls, rate: float, capacity: Estimate) -> Self:
         """Those of a capacity, whose upper end is above the rate."""
-        value, low, high = capacity.value, capacity.low, capacity.high
-        if low is None or high is None or not low < value < high:
-            return cls(value, value, value)
-        below, above = log(value / low) / HALF_WIDTH, log(high / value) / HALF_WIDTH
-        own = log(rate / value)
-        behind = STANDARD.cdf(own / (below if own < 0.0 else above))
+        below, above = _spread(capacity)
+        if not below:
+            return cls(*(capacity.value,) * 3)
+        late = behind(rate, capacity)
 
         def at(share: float) -> float:
-            deviate = STANDARD.inv_cdf(behind + share * (1.0 - behind))
-            return value * exp(deviate * (below if deviate < 0.0 else above))
+            deviate = STANDARD.inv_cdf(late + share * (1.0 - late))
+            return capacity.value * exp(deviate * (below if deviate < 0.0 else above))
 
         return cls(at(0.5), at(0.95), at(0.05))
 
@@ -329,15 +360,15 @@ def beyond(arriving: float, capacity: Estimate) -> bool:
     return arriving >= (capacity.value if capacity.high is None else capacity.high)
 
 
-def as_served(query: Query) -> Query:
-    """A closed loop with a request in flight for each place at most; other loads as they are."""
+def as_served(query: Query, every: float) -> Query:
+    """A closed loop with as many requests in flight as there are places; others as they are."""
     in_flight = query.deployment.load.concurrency
-    return query if in_flight is None else in_closed_loop(query, min(in_flight, places(query)))
+    return query if in_flight is None or in_flight <= every else in_closed_loop(query, every)
 
 
-def without_place(query: Query) -> tuple[Limit, ...]:
-    """That requests in flight of a closed loop have no place; none where all have one."""
-    in_flight, every = query.deployment.load.concurrency or 0.0, places(query)
+def without_place(query: Query, every: float) -> tuple[Limit, ...]:
+    """That requests in flight of a closed loop have none of the places; none where all have one."""
+    in_flight = query.deployment.load.concurrency or 0.0
     if in_flight <= every:
         return ()
     line = f"{in_flight:,.0f} requests are in flight, and {every:,.0f} have a place"
@@ -367,9 +398,9 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     """The times and rates of a deployment that may answer fewer requests than arrive.
 
     Where more arrive than the upper end of the capacity, times with queueing are withheld, which
-    grow for as long as requests arrive. Where more arrive than its lower end, a limit says that it
-    may not keep up. Rates are at most the capacity. From `NEAR` of the capacity on, a note says
-    that times with queueing are extrapolated.
+    grow for as long as requests arrive. Where more arrive than its lower end, a limit says how
+    probable it is that the deployment does not keep up. Rates are at most the capacity. From `NEAR`
+    of the capacity on, a note says that times with queueing are extrapolated.
 
     Args:
         query: the deployment.
@@ -389,7 +420,8 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     near = _near(arriving / capacity.value)
     if arriving <= low:
         return replace(time, limits=(*time.limits, *near))
-    limit = Limit(f"{_of_capacity(arriving, capacity)}: it may not keep up; {IF_IT_DOES}")
+    late = f"with a probability of {100.0 * behind(arriving, capacity):.0f} % these are too many"
+    limit = Limit(f"{_of_capacity(arriving, capacity)}: {late}, {OTHER_CASE}")
     found = {
         name: _answered(own, arriving, capacity) if name in RATES else own
         for name, own in time.estimates.items()

@@ -1,6 +1,6 @@
 """Power of deployed models, from the predictor of served models."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import expm1, inf, log
@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.data.workload import LlmServing, RequestKind
+from forerun.features.llm_serving.comparable import at_any_load
 from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
@@ -22,9 +24,9 @@ from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 
-FEWEST_MEASURED: Final = 8.0
-"""Requests in flight of the measured servers with fewest. With fewer, no measurement speaks against
-the power rising with them."""
+LOADS: Final = (1.0, 8.0, 64.0, 512.0)
+"""Requests in flight at which the power is predicted; between them it is linear in the logarithm of
+their number."""
 SATURATED: Final = 0.99
 """Share of the time with work from which on a server counts as busy all the time."""
 PROMPTS: Final = 4.0
@@ -78,85 +80,69 @@ def powers(
 ) -> list[Prediction | None]:
     """The power of one device of each of n deployments.
 
-    None where no predictor answers it, or where the times are not known.
+    None where no predictor answers it, or where the times are not known. It does not fall with more
+    requests in flight: it is read from a curve of deployments that differ in load alone.
 
     Args:
         queries: deployments.
         times: their times.
         predictor: the predictor in use.
     """
-    asked: dict[int, _Asked] = {}
-    shares: dict[int, float] = {}
+    steps: dict[tuple[Hashable, ...], Sequence[Sequence[Query]]] = {}
+    asked: dict[int, tuple[tuple[Hashable, ...], Occupancy]] = {}
     for row, (query, time) in enumerate(zip(queries, times, strict=True)):
         known = None if isinstance(time, InputError) else occupancy(query, time)
         if known is not None:
-            served = as_serving(query, known.while_busy)
-            if predictor.answers(served):
-                asked[row] = _Asked.of(served, query, known.while_busy)
-                shares[row] = known.busy
-    every = list(dict.fromkeys(each for own in asked.values() for each in own.every()))
-    found = dict(zip(every, predicted(predictor, every), strict=True))
+            key = at_any_load(query)
+            if key not in steps:
+                able = predictor.answers(as_serving(query, LOADS[0]))
+                degrees = _with_smaller_degrees(query) if able else []
+                steps[key] = [[as_serving(one, load) for one in degrees] for load in LOADS]
+            if steps[key][0]:
+                asked[row] = key, known
+    every = [as_serving(queries[row], known.while_busy) for row, (_, known) in asked.items()]
+    every += [one for own in steps.values() for step in own for one in step]
+    found = iter(predicted(predictor, every))
+    alone = dict(zip(asked, found, strict=False))
+    curves = {
+        key: _rising([_least([next(found) for _ in one]) for one in own])
+        for key, own in steps.items()
+    }
     outcomes = {}
-    for row, about in asked.items():
-        at_load = _at_load(about.answer(found), queries[row].device, shares[row])
+    for row, (key, known) in asked.items():
+        own = _on_curve(alone[row], curves[key], known.while_busy)
+        at_load = _at_load(own, queries[row].device, known.busy)
         outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
     return [outcomes.get(row) for row in range(len(queries))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is asked of the predictor for the power of a deployment.
+def _rising(watts: Sequence[float]) -> Column:
+    """The power at each of `LOADS`, which does not fall from one to the next, (loads,).
 
-    Attributes:
-        served: the deployment as a served model.
-        in_flight: requests in flight while there is work, at most `FEWEST_MEASURED`.
-        others: requests in flight, ascending -> the deployment with so many, with its degree of
-            tensor parallelism and with smaller ones.
+    A device has more work with more requests. As for times, each power is the geometric mean of
+    those that no earlier one exceeds and those that exceed no later one.
     """
+    found = np.array(watts)
+    later = np.minimum.accumulate(found[::-1])[::-1]
+    return np.asarray(np.sqrt(np.maximum.accumulate(found) * later))
 
-    served: Query
-    in_flight: float
-    others: Mapping[float, Sequence[Query]]
 
-    @classmethod
-    def of(cls, served: Query, query: Query, in_flight: float) -> "_Asked":
-        """The questions about a deployment with so many requests in flight."""
-        loads = [1.0, 2.0, 4.0, FEWEST_MEASURED]
-        kept = loads[sum(load <= in_flight for load in loads[1:]) :]
-        degrees = _with_smaller_degrees(query)
-        if in_flight >= FEWEST_MEASURED:
-            own = [served, *(as_serving(one, in_flight) for one in degrees[1:])]
-            return cls(served, FEWEST_MEASURED, {FEWEST_MEASURED: own})
-        others = {load: [as_serving(one, load) for one in degrees] for load in kept}
-        return cls(served, in_flight, others)
-
-    def every(self) -> Iterator[Query]:
-        """All questions."""
-        yield self.served
-        for own in self.others.values():
-            yield from own
-
-    def answer(self, found: Mapping[Query, Prediction | InputError]) -> Prediction | InputError:
-        """The prediction with no more power than with smaller degrees or with more requests.
-
-        A device has more work with a smaller degree, and with more requests in flight. Between
-        numbers of requests the power is interpolated linearly in their logarithm. From
-        `FEWEST_MEASURED` on it is as predicted: there, the power of measured servers falls with
-        more requests in a part of the pairs.
-        """
-        own = found[self.served]
-        if isinstance(own, InputError) or POWER not in own.estimates:
-            return own
-        at = [_least([found[each] for each in asked]) for asked in self.others.values()]
-        rising = np.minimum.accumulate(at[::-1])[::-1]
-        value = float(np.interp(log(self.in_flight), np.log(list(self.others)), rising))
-        power = own.estimates[POWER]
-        factor = value / power.value if np.isfinite(value) else 1.0
-        return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
+def _on_curve(
+    own: Prediction | InputError, curve: Column, in_flight: float
+) -> Prediction | InputError:
+    """A prediction with the power that a deployment has by its curve with requests in flight."""
+    if isinstance(own, InputError) or POWER not in own.estimates:
+        return own
+    power, value = own.estimates[POWER], float(np.interp(log(in_flight), np.log(LOADS), curve))
+    factor = value / power.value if np.isfinite(value) else 1.0
+    return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
 
 
 def _least(found: Sequence[Prediction | InputError]) -> float:
-    """The least power of these predictions, W; infinite where none has one."""
+    """The least power of these predictions, W; infinite where none has one.
+
+    A device has more work with a smaller degree of tensor parallelism.
+    """
     known = [own.estimates for own in found if isinstance(own, Prediction)]
     return min((own[POWER].value for own in known if POWER in own), default=inf)
 

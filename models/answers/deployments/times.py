@@ -86,7 +86,11 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     alike = groups_of(at_any_load(ones[row]) for row in known)
     members = [[known[place] for place in same] for same in alike.values()]
     loops = [closed_loops(ones[rows[0]]) for rows in members]
-    served = {row: as_served(ones[row]) for row in known}
+    served = {
+        row: as_served(ones[row], loop[-1].deployment.load.concurrency or 1.0)
+        for loop, rows in zip(loops, members, strict=True)
+        for row in rows
+    }
     asked = [served.get(row, one) for row, one in enumerate(ones)]
     times, errors = predicted_times([*asked, *(loop for own in loops for loop in own)], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
@@ -119,7 +123,8 @@ def _on_curve(
         known: each with its times by the predictor.
     """
     closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
-    limits = [(*without_place(asked[at]), *known[at].time.limits) for at in closed]
+    every = float(curve.in_flight[-1])
+    limits = [(*without_place(asked[at], every), *known[at].time.limits) for at in closed]
     times = curve.closed([asked[at] for at in closed], limits).predictions()
     read = dict(zip(closed, times, strict=True))
 
@@ -130,7 +135,7 @@ def _on_curve(
     for at, (one, own) in enumerate(zip(asked, known, strict=True)):
         rate = one.deployment.load.requests_per_s
         if at in read:
-            capacity = full().estimates.get(RATE) if without_place(one) else None
+            capacity = full().estimates.get(RATE) if without_place(one, every) else None
             yield _Timed(own.query, read[at], capacity)
         elif rate is None or (capacity := full().estimates.get(RATE)) is None:
             yield own
@@ -249,6 +254,6 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
 def _unanswerable(query: Query) -> InputError:
     name = query.device.name
     return UnanswerableQuery(
-        f"No predictor answers a deployed language model on {name}: it takes a GPU or a processor "
-        "with a spec sheet."
+        f"No predictor answers a deployed language model on {name}: only GPUs and processors whose "
+        "spec sheets are known are answered."
     )

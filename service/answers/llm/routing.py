@@ -11,7 +11,7 @@ from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.file_store import SUFFIX, DamagedFile
-from forerun.features.recent import Recent
+from forerun.features.caches import Recent
 from forerun.models.llm_serving.single_requests import (
     WINDOW,
     LearnedTime,

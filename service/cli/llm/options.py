@@ -1,225 +1,109 @@
-"""Options of `forerun llm`, the request that they make, and how they name its fields."""
+"""Options of `forerun llm`, made from the fields of a request, and how messages name them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
-from typer.core import TyperCommand
+from pydantic import BaseModel
 
 from forerun.data.errors import BadRequest
+from forerun.service.cli.commands import WORDS
+from forerun.service.cli.options import option_of
+from forerun.service.requests.field_names import ALSO, without_also
+from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn, PrefillIn
+from forerun.service.schemas.llm.model import LanguageModelIn
+from forerun.service.schemas.serving import LlmEstimateIn
 
-Text = str | None
-Number = float | None
-Count = int | None
-Switch = bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """Lengths of requests and their load, as given on the command line. Each field is an option."""
-
-    input_tokens: Annotated[
-        Number,
-        typer.Option(
-            "--input-tokens", "--isl", "--random-input-len", help="mean length of the prompts"
-        ),
-    ] = None
-    output_tokens: Annotated[
-        Number,
-        typer.Option(
-            "--output-tokens", "--osl", "--random-output-len", help="mean length of the answers"
-        ),
-    ] = None
-    concurrency: Annotated[
-        Number,
-        typer.Option("--concurrency", "--max-concurrency", help="requests in flight"),
-    ] = None
-    requests_per_s: Annotated[
-        Number,
-        typer.Option(
-            "--requests-per-s", "--request-rate", help="rate of arrivals, in place of --concurrency"
-        ),
-    ] = None
-    num_prompts: Annotated[
-        Count, typer.Option(help="requests that all arrive at once, in place of both")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeploymentOptions:
-    """Engine and devices, as given on the command line. Each field is an option."""
-
-    cached_share: Annotated[
-        Number, typer.Option(help="share of the input tokens in a prefix cache, 0 to 1")
-    ] = None
-    quantization: Annotated[
-        Text, typer.Option(help="fp8, nvfp4, int4, awq, gptq, q4_k_m ... [as config.json says]")
-    ] = None
-    cache_format: Annotated[
-        Text,
-        typer.Option("--cache-format", "--kv-cache-dtype", help="format of keys and values"),
-    ] = None
-    engine: Annotated[
-        Text,
-        typer.Option("--engine", "--backend", help="vllm, sglang, trtllm, llama.cpp, other [vllm]"),
-    ] = None
-    engine_version: Annotated[Text, typer.Option(help="version of the engine")] = None
-    max_batched_tokens: Annotated[
-        Count,
-        typer.Option(
-            "--max-batched-tokens", "--max-num-batched-tokens", help="most tokens of one iteration"
-        ),
-    ] = None
-    max_sequences: Annotated[
-        Count,
-        typer.Option("--max-sequences", "--max-num-seqs", help="most sequences of one iteration"),
-    ] = None
-    max_request_tokens: Annotated[
-        Count,
-        typer.Option(
-            "--max-request-tokens",
-            "--max-model-len",
-            help="most tokens of a request and its answer",
-        ),
-    ] = None
-    chunked_prefill: Annotated[
-        Switch, typer.Option(help="whether prompts share iterations with decoding [yes]")
-    ] = None
-    graphs: Annotated[Switch, typer.Option(help="whether decoding replays CUDA graphs [yes]")] = (
-        None
-    )
-    memory_share: Annotated[
-        Number,
-        typer.Option(
-            "--memory-share",
-            "--gpu-memory-utilization",
-            help="share of the memory for weights and cache [0.9]",
-        ),
-    ] = None
-    draft_tokens: Annotated[
-        Count,
-        typer.Option(
-            help="tokens drafted in an iteration by speculative decoding; needs "
-            "--draft-acceptance [0]"
-        ),
-    ] = None
-    draft_acceptance: Annotated[
-        Number, typer.Option(help="probability that a drafted token is accepted, 0 to 1")
-    ] = None
-    tensor: Annotated[
-        Count,
-        typer.Option(
-            "--tensor",
-            "--tp",
-            "--tp-size",
-            "--tensor-parallel-size",
-            help="devices that share each layer [the smallest number that fits]",
-        ),
-    ] = None
-    pipeline: Annotated[
-        Count,
-        typer.Option(
-            "--pipeline", "--pp", "--pipeline-parallel-size", help="groups of successive layers [1]"
-        ),
-    ] = None
-    attention_data: Annotated[
-        Count,
-        typer.Option(
-            "--attention-data",
-            "--dp",
-            "--data-parallel-size",
-            help="data-parallel ranks of attention [1]",
-        ),
-    ] = None
-    expert: Annotated[
-        Count,
-        typer.Option("--expert", "--ep", help="devices that experts are spread over whole [1]"),
-    ] = None
-    workers: Annotated[Count, typer.Option(help="copies of the model [1]")] = None
-    prefill_workers: Annotated[
-        Count, typer.Option(help="further copies for prompts alone: disaggregated serving")
-    ] = None
-    prefill_tensor: Annotated[
-        Count,
-        typer.Option(help="devices that share each layer in those copies; needs --prefill-workers"),
-    ] = None
-    device_count: Annotated[Count, typer.Option(help="number of all devices")] = None
-
-    def request(self) -> dict[str, Any]:
-        """The request without model and device; what was not given is left out.
-
-        Raises:
-            BadRequest: an option is of workers for prompts, and there are none.
-        """
-        if self.prefill_workers is None and self.prefill_tensor is not None:
-            raise BadRequest(
-                "--prefill-tensor is of workers for prompts alone: give --prefill-workers too."
-            )
-        content: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None:
-                continue
-            *outer, name = PATHS.get(field.name, field.name).split(".")
-            holder = content
-            for part in outer:
-                holder = holder.setdefault(part, {})
-            holder[name] = value
-        return content
-
-
-@dataclass(frozen=True, kw_only=True)
-class LlmOptions(DeploymentOptions, LoadOptions):
-    """Load, engine, devices and price, as given on the command line. Each field is an option."""
-
-    command: Annotated[
-        Text,
-        typer.Option(
-            help="commands of vLLM, SGLang or llama.cpp, in quotes; other options replace what "
-            "they say"
-        ),
-    ] = None
-    usd_per_device_hour: Annotated[
-        Number, typer.Option(help="price of a device [a list price, where one is known]")
-    ] = None
-
-
-PATHS = {
-    "quantization": "model.quantization",
-    "cache_format": "model.cache_format",
-    "engine": "engine.name",
-    "engine_version": "engine.version",
-    **{
-        name: f"engine.{name}"
-        for name in (
-            *(
-                "max_batched_tokens",
-                "max_sequences",
-                "max_request_tokens",
-                "chunked_prefill",
-                "graphs",
-            ),
-            *("memory_share", "draft_tokens", "draft_acceptance"),
-        )
-    },
-    **{name: f"parallelism.{name}" for name in ("tensor", "pipeline", "attention_data", "expert")},
-    "prefill_workers": "prefill.workers",
-    "prefill_tensor": "prefill.parallelism.tensor",
+PARTS: Final[Mapping[str, type[BaseModel]]] = {
+    "": LlmEstimateIn,
+    "model": LanguageModelIn,
+    "engine": EngineIn,
+    "parallelism": ParallelismIn,
+    "prefill": PrefillIn,
+    "prefill.parallelism": ParallelismIn,
 }
-"""Option -> path of its field in a request, where the two differ."""
-WORDS: Final = "forerun.words"
-"""Key under which a context keeps the words that a command was called with."""
+"""Path of a part of a request -> the part; each of its fields is an option."""
+NOT_OPTIONS: Final = frozenset({"model.name", "model.config", "device", *PARTS})
+"""Fields that arguments or other options stand for."""
+OF_LOAD: Final = frozenset(
+    {"input_tokens", "output_tokens", "concurrency", "requests_per_s", "num_prompts"}
+    | {"input_variation", "output_variation", "command", "usd_per_device_hour"}
+)
+"""Options that a trace stands for, or that have no meaning for one."""
 
 
-class NamingCommand(TyperCommand):
-    """A command that keeps the words that it was called with, for `option_names`."""
+def _named(path: str) -> str:
+    """The option of a field: its last key, with the part where that alone says too little."""
+    part, _, field = path.rpartition(".")
+    if part.startswith("prefill"):
+        return f"prefill_{field}"
+    return {"engine.name": "engine", "engine.version": "engine_version"}.get(path, field)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The words after the options."""
-        ctx.meta[WORDS] = tuple(args)
-        return super().parse_args(ctx, args)
+
+def _fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Path and JSON schema of each field that is an option."""
+    for part, kind in PARTS.items():
+        for field, schema in kind.model_json_schema()["properties"].items():
+            path = f"{part}.{field}" if part else field
+            if path not in NOT_OPTIONS:
+                yield path, schema
+
+
+FIELDS: Final = dict(_fields())
+PATHS: Final = {_named(path): path for path in FIELDS}
+"""Option -> path of its field in a request."""
+
+
+def llm_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
+    """The options of a command: one for each field, by its name and its further names.
+
+    Args:
+        without: names of options to leave out.
+    """
+    return [
+        option_of(
+            name,
+            {**FIELDS[path], "description": _help(path), "default": None},
+            dict.fromkeys((name, *ALSO.get(path, ()))),
+        )
+        for name, path in PATHS.items()
+        if name not in without
+    ]
+
+
+def _help(path: str) -> str:
+    """What a field is, and its default."""
+    text, default = without_also(FIELDS[path]["description"]), FIELDS[path].get("default")
+    if path.startswith("prefill."):
+        return f"of workers for prompts alone: {text}"
+    if isinstance(default, bool):
+        default = "yes" if default else "no"
+    return text if default in (None, "") else f"{text} [{default}]"
+
+
+def request_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The request without model and device that options make; what is None was not given.
+
+    Raises:
+        BadRequest: an option is of workers for prompts, and there are none.
+    """
+    content: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name.startswith("prefill_") and given["prefill_workers"] is None:
+            option = f"--{name.replace('_', '-')}"
+            raise BadRequest(
+                f"{option} is of workers for prompts alone: give --prefill-workers too."
+            )
+        *outer, field = PATHS[name].split(".")
+        holder = content
+        for part in outer:
+            holder = holder.setdefault(part, {})
+        holder[field] = value
+    return content
 
 
 def option_names(context: typer.Context) -> Callable[[str], str]:

@@ -1,13 +1,14 @@
 """`forerun llm replay`: what the requests of a trace meet."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import DeploymentOptions, option_names
+from forerun.service.cli.llm.options import OF_LOAD, llm_options, option_names, request_of
+from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, screen, working
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from forerun.service.schemas.llm.replay import ReplayOut, StatisticsOut
 
 
+@takes(llm_options(without=OF_LOAD), request_of)
 def replay(
     context: typer.Context,
     model: Annotated[
@@ -29,7 +31,7 @@ def replay(
     ],
     device: Annotated[str, typer.Option("--device", "--system", help="name of a device")],
     *,
-    run: DeploymentOptions,
+    run: dict[str, Any],
     speed: Annotated[
         float, typer.Option(min=1e-3, max=1e3, help="factor by which requests arrive faster")
     ] = 1.0,
@@ -55,7 +57,7 @@ def replay(
         raise InputError(f"A trace is replayed on one device at a time, and {device} are several.")
     chosen = devices.get(device)
     requests = _requests(trace, until)
-    content = run.request() | {"device": chosen}
+    content = run | {"device": chosen}
     content["model"] = described_model(model) | content.get("model", {})
     how = LlmReplayIn(speed=speed, dispatch="least_loaded" if least_loaded else "round_robin")
     in_use = o.in_use(devices, "llm_deployment", [chosen])

@@ -10,8 +10,8 @@ from rich.table import Table
 from forerun.data.metrics import metric
 from forerun.models.answers.deployments.arrivals import EXTRAPOLATED
 from forerun.service.cli.output import screen
-from forerun.service.cli.questions.answer_table import GRADES, HEADINGS, NOT_CALIBRATED, table
-from forerun.service.schemas.answers import GradedOut, ServingOut
+from forerun.service.cli.questions.answer_table import table
+from forerun.service.schemas.answers import GRADES, NOT_CALIBRATED, GradedOut, ServingOut
 from forerun.service.schemas.llm.answers import DeploymentOut, counted
 
 WORDS: Final[Mapping[str, str]] = {
@@ -197,7 +197,7 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
     for answer in answers:
         for limit in answer.limit_details:
             if explain or limit.severity == "refusal" or limit.message.endswith(EXTRAPOLATED):
-                line = f"{HEADINGS[limit.severity]}: {limit.message}"
+                line = f"{limit.heading}: {limit.message}"
                 held.setdefault((limit.severity, line), []).append(answer.device.name)
     if len(answers) > 1 and not explain:
         reasons = _reasons(answers)

@@ -1,6 +1,6 @@
 """Print answers as tables: one device in full with its parts, several devices side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Final
 
@@ -8,9 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from forerun.data.metrics import metric
-from forerun.models.limit import Severity
 from forerun.service.cli.output import screen
 from forerun.service.schemas.answers import (
+    GRADES,
+    NOT_CALIBRATED,
     REST,
     AttributedOut,
     AttributionOut,
@@ -76,15 +77,6 @@ def _line(part: AttributedOut, total: float) -> str:
 
 TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
-HEADINGS: Mapping[Severity, str] = {
-    "note": "note",
-    "transfer": "from other devices",
-    "outside": "outside what was measured",
-    "refusal": "it cannot run as asked",
-}
-"""Severity of a limit -> the words in front of its sentence."""
-NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
-GRADES = "trust: A measured on this device, B calibrated on others, C extrapolated"
 MORE = "--explain shows bounds, where time and memory go, and every limit of the answer"
 
 
@@ -272,12 +264,11 @@ def _notes(answers: Sequence[PredictionOut], *, explain: bool) -> None:
         out.print(NOT_CALIBRATED)
     if ranges:
         out.print(f"{GRADES}{'' if explain else f'; {MORE}'}", style="dim", markup=False)
-    held: dict[tuple[Severity, str], list[str]] = {}
+    held: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         for limit in answer.limit_details:
             if explain or limit.severity == "refusal":
-                held.setdefault((limit.severity, limit.message), []).append(answer.device.name)
-    for (severity, message), names in held.items():
+                held.setdefault((limit.heading, limit.message), []).append(answer.device.name)
+    for (heading, message), names in held.items():
         on = "" if len(names) == len(answers) else f" (on {', '.join(names)})"
-        out.print(f"[yellow]{HEADINGS[severity]}:[/yellow]", end=" ")
-        out.print(f"{message}{on}", markup=False)
+        out.print(f"[yellow]{heading}:[/yellow] {escape(message)}{on}")

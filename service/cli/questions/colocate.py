@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forerun.service.cli import options as o
-from forerun.service.cli.output import print_json
+from forerun.service.cli.output import print_json, show
 
 if TYPE_CHECKING:
-    from forerun.service.schemas.colocation import PerformanceOut, ProgramOut
-
-CLOCKS = {"p_cpu": "CPU time", "p_wall": "by the wall"}
+    from forerun.service.schemas.colocation import ColocationOut
 
 
 def colocate(
@@ -46,36 +44,13 @@ def colocate(
     if json:
         print_json(answer)
     else:
-        show_programs([answer.candidate, *answer.residents])
+        show_programs(answer)
 
 
-def show_programs(programs: "list[ProgramOut]") -> None:
+def show_programs(answer: "ColocationOut") -> None:
     """Print the relative speed of every program on a host, and the limits of the answer."""
-    from forerun.service.cli.output import screen
-    from forerun.service.cli.questions.answer_table import HEADINGS, table
+    from forerun.service.python.colocation import ColocationAnswer
 
-    out = screen()
-    rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides", "trust")
-    for program in programs:
-        speeds = [_text(getattr(program, metric)) for metric in CLOCKS]
-        rows.add_row(program.program, *speeds, program.dominant_resource or "", program.grade)
-    out.print(rows)
+    programs = [answer.candidate, *answer.residents]
     limits = (limit for program in programs for limit in program.limit_details)
-    for severity, message in dict.fromkeys((limit.severity, limit.message) for limit in limits):
-        out.print(f"[yellow]{HEADINGS[severity]}:[/yellow]", end=" ")
-        out.print(message, markup=False)
-
-
-def _text(answer: "PerformanceOut | None") -> str:
-    """An answer as text: the value with its interval, or with its class and error rates."""
-    if answer is None:
-        return ""
-    value = f"{answer.value:.2f}"
-    if answer.low is not None and answer.high is not None:
-        return f"{value} ({answer.low:.2f} to {answer.high:.2f})"
-    rates = answer.slowed
-    if rates is None:
-        return value
-    word = "slowed" if rates.slowed else "not slowed"
-    wrong = f"false alarms {rates.false_alarms:.0%}, misses {rates.misses:.0%}"
-    return f"{value}, {word} ({wrong})"
+    show(ColocationAnswer.of(answer).view(), limits)

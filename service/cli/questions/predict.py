@@ -32,7 +32,7 @@ SHOWN_CLOCKS: Final = 10
 
 def show_circuit(title: str, answer: "CircuitOut", *, explain: bool = False) -> None:
     """Print the frequency of each clock and the resources; the critical path where asked for."""
-    from forerun.service.cli.questions.answer_table import HEADINGS, table
+    from forerun.service.cli.questions.answer_table import table
 
     out = screen()
     out.print(f"\n{title} on {answer.device.name}", markup=False)
@@ -50,7 +50,7 @@ def show_circuit(title: str, answer: "CircuitOut", *, explain: bool = False) -> 
         _path(answer.clocks[0])
     for limit in answer.limit_details:
         if limit.severity in {"outside", "note"}:
-            out.print(f"{HEADINGS[limit.severity]}: {limit.message}", markup=False)
+            out.print(f"{limit.heading}: {limit.message}", markup=False)
     if not explain and any(clock.critical_path for clock in answer.clocks):
         out.print("--explain shows the critical path of the slowest clock")
 
@@ -170,7 +170,7 @@ def _other_answer(
         if json:
             print_json(answer)
         else:
-            show_programs([answer.candidate, *answer.residents])
+            show_programs(answer)
         return
     timing = circuit(request, names, run)
     if json:

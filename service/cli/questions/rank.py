@@ -11,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.options import takes_run
-from forerun.service.cli.output import print_json, working
+from forerun.service.cli.output import print_json, show, working
 from forerun.service.schemas.run_options import RunIn
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ def rank(
         str, typer.Option(help="what must meet the limits: high (of the interval) or value")
     ] = "high",
     price: Annotated[
-        list[str] | None, typer.Option(help="price of an hour, such as l4=0.71; may be repeated")
+        list[str] | None,
+        typer.Option(
+            help="price of an hour, such as l4=0.71; may be repeated [list prices, USD on demand]"
+        ),
     ] = None,
     *,
     run: RunIn,
@@ -66,9 +69,14 @@ def rank(
     if json:
         print_json(answer)
     else:
-        from forerun.service.cli.questions.run_query import run_title
+        _show(source, run, answer)
 
-        _show(run_title(source, run), answer)
+
+def _show(source: Path, run: RunIn, answer: "RankOut") -> None:
+    from forerun.service.cli.questions.run_query import run_title
+    from forerun.service.python.ranking import Ranking
+
+    show(Ranking.of(run_title(source, run), answer).view())
 
 
 def _limits(
@@ -128,36 +136,3 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
             raise InputError(f"--price {text!r}: write it as l4=0.71, above 0.")
         prices[devices.get(name)] = dollars
     return prices
-
-
-def _show(source: str, answer: "RankOut") -> None:
-    from forerun.service.cli.output import screen
-    from forerun.service.cli.questions.answer_table import (
-        GRADES,
-        NOT_CALIBRATED,
-        TABLE_METRICS,
-        fit_word,
-        graded,
-        table,
-    )
-
-    out, objective = screen(), answer.objective
-    out.print(f"\n[bold]{source}[/bold] by {objective}")
-    headings = ("latency", "memory", "power", "energy", "fits")
-    rows = table("", objective, "90 % interval", *headings)
-    for row in answer.ranked:
-        aim = row.objective
-        ends = "" if aim.low is None else f"{aim.low:,.4g} to {aim.high:,.4g}"
-        ends += " *" if aim.low is not None and aim.coverage is None else ""
-        values = (graded(name, row.metrics[name]) for name in TABLE_METRICS)
-        name = f"{row.rank:>3} {row.device.name}"
-        rows.add_row(name, f"{aim.value:,.4g}", ends, *values, fit_word(row.fits))
-    out.print(rows if answer.ranked else "no device meets the limits")
-    if any(row.objective.coverage is None for row in answer.ranked):
-        out.print(NOT_CALIBRATED)
-    if len({row.rank for row in answer.ranked}) < len(answer.ranked):
-        out.print("equal ranks: objectives that differ by less than 1 %", style="dim")
-    if answer.ranked:
-        out.print(GRADES, style="dim")
-    for left in answer.excluded:
-        out.print(f"left out: {left.device.name}: {'; '.join(left.reasons)}", markup=False)

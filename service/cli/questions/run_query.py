@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.networks import network_named, unknown_network
+from forerun.data.named.networks import network_named, refuse_sizes, unknown_network
 from forerun.data.query import Query
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import parse_shapes
@@ -87,8 +86,5 @@ def graph_of_file(source: Path, run: PlainRunIn) -> OperatorGraph:
         "--image-size": run.image_size is not None,
         "--shape": bool(run.shape),
     }
-    for option in (name for name, is_given in given.items() if is_given):
-        raise InputError(
-            f"{option}: the networks that come with forerun have a fixed input; give a model file."
-        )
+    refuse_sizes(str(source), given)
     return graph

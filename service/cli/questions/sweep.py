@@ -8,18 +8,11 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.options import takes_run
-from forerun.service.cli.output import print_json, progress, working
+from forerun.service.cli.output import print_json, progress, show, working
 from forerun.service.schemas.run_options import PlainRunIn
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import SweepOut
-
-COLUMNS = {
-    "latency_ms": "time",
-    "power_w": "power",
-    "energy_j": "energy",
-    "energy_per_sample_j": "a sample",
-}
 
 
 @takes_run
@@ -63,8 +56,9 @@ def sweep(
         print_json(answer)
     else:
         from forerun.service.cli.questions.run_query import run_title
+        from forerun.service.python.ranking import Sweep
 
-        _show(run_title(source, run), answer)
+        show(Sweep.of(run_title(source, run), answer).view(), answer.limit_details)
 
 
 def _computed(
@@ -103,33 +97,3 @@ def _watts(text: str | None) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--limits {text!r}: write watts as 150,200,250.") from None
-
-
-def _show(source: str, answer: "SweepOut") -> None:
-    from forerun.service.cli.output import screen
-    from forerun.service.cli.questions.answer_table import HEADINGS, table
-
-    out = screen()
-    out.print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
-    rows = table("limit", *COLUMNS.values(), "energy, range", "slower", "saved", "front")
-    for run in answer.runs:
-        low, high = run.energy_j.low, run.energy_j.high
-        rows.add_row(
-            f"{run.limit_w:,.4g} W",
-            *(f"{getattr(run, name).value:,.4g} {getattr(run, name).unit}" for name in COLUMNS),
-            "" if low is None else f"{low:,.3g} to {high:,.3g} J",
-            f"{100 * run.slow_down:.1f} %",
-            f"{100 * run.saving:.1f} %",
-            "*" if run.on_front else "",
-        )
-    out.print(rows)
-    for title, advice in (
-        ("least energy", answer.least_energy),
-        (f"at most {100 * answer.slow_down:.3g} % slower", answer.within_slow_down),
-    ):
-        saved, slower = 100 * advice.saving, 100 * advice.slow_down
-        watts = f"{advice.limit_w:,.4g} W"
-        out.print(f"{title}: {watts}, saves {saved:.1f} %, {slower:.1f} % slower")
-    for limit in answer.limit_details:
-        out.print(f"[yellow]{HEADINGS[limit.severity]}:[/yellow]", end=" ")
-        out.print(limit.message, markup=False)

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.errors import BadRequest, InputError, in_field
+from forerun.features.caches import Recent
 from forerun.features.deadline import check
-from forerun.features.recent import Recent
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.answers.colocation import slowest_programs
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 from forerun.service.http.kubernetes.language_models import ServedIn, served_by

@@ -13,16 +13,16 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.data.software import Runtime, Software
-from forerun.data.workload import FrozenFormat, NumberFormat, Optimizer, Phase
+from forerun.data.workload import NumberFormat, Phase, TrainingSetup
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import label
 from forerun.service.presets import PREDICT, presets
 from forerun.service.schemas.answers import LimitOut, PredictionOut
-from forerun.service.schemas.fields import LARGEST_BATCH, Watts
+from forerun.service.schemas.fields import LARGEST_BATCH, Watts, options_of
 from forerun.service.schemas.prediction import NetworkIn, OperationIn, PredictIn
-from forerun.service.schemas.run_options import LARGEST_RANK, TrainingIn
+from forerun.service.schemas.run_options import OPTIONS, TrainingIn, part_of
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,6 @@ RUNTIMES: Mapping[Runtime, str] = {
     "tensorrt": "TensorRT",
     "onnxruntime": "ONNX Runtime",
 }
-OPTIMIZERS: tuple[Optimizer, ...] = (
-    "adamw", "adam", "sgd", "momentum", "adafactor", "adam8bit", "adam4bit", "none",
-)  # fmt: skip
-
-TRAINING = {"optimizer", "lora_rank", "frozen_weights", "checkpoint_blocks"}
-"""Fields that count in training alone."""
 
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
@@ -89,11 +83,16 @@ class EmptyIsAbsent(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_empty_fields(cls, given: Any) -> Any:
-        """Forms send fields that were left empty as empty texts."""
+        """Forms send fields that were left empty as empty texts, and numbers as texts."""
         if not isinstance(given, dict):
             return given
         lists = {k: [each for each in v if each] for k, v in given.items() if isinstance(v, list)}
-        return {key: value for key, value in (given | lists).items() if value != ""}
+        kept = {key: value for key, value in (given | lists).items() if value != ""}
+        for name in kept.keys() & cls.model_fields.keys():
+            choices = {str(each): each for each in get_args(cls.model_fields[name].annotation)}
+            if isinstance(choices.get(str(kept[name])), int):
+                kept[name] = choices[str(kept[name])]
+        return kept
 
     def address(self, path: str, **changes: Any) -> str:
         """The address of a page that asks the same, with changes."""
@@ -103,8 +102,8 @@ class EmptyIsAbsent(BaseModel):
         return f"{path}?{urlencode(fields, doseq=True)}" if fields else path
 
 
-class RunForm(EmptyIsAbsent):
-    """A network, devices, and how the network runs on them.
+class RunForm(options_of(TrainingSetup, EmptyIsAbsent)):  # type: ignore[misc]
+    """A network, devices, and how the network runs on them, with every option of training.
 
     The network is named by its digest, so that an address shows the same answer again.
     """
@@ -116,10 +115,6 @@ class RunForm(EmptyIsAbsent):
     precision: NumberFormat = "amp"
     phase: Phase = "inference"
     runtime: Runtime | None = None
-    optimizer: Optimizer = "adamw"
-    lora_rank: int = Field(default=0, ge=0, le=LARGEST_RANK)
-    frozen_weights: FrozenFormat | None = None
-    checkpoint_blocks: bool = False
     power_limit_w: Watts | None = None
 
     @property
@@ -131,7 +126,8 @@ class RunForm(EmptyIsAbsent):
         """The network at a batch size, that of the form when None."""
         training = None
         if self.phase == "training":
-            training = TrainingIn(**self.model_dump(include=TRAINING, exclude_none=True))
+            given = self.model_dump(include=set(OPTIONS), exclude_defaults=True)
+            training = TrainingIn(**given) if given else None
         return NetworkIn(
             kind="network",
             graph=self.graph or "",
@@ -178,14 +174,32 @@ class Link:
     address: str
 
 
+def training_options(schema: type[BaseModel] = TrainingIn) -> list[dict[str, Any]]:
+    """The options of training as fields of `run_fields.html`, as their schema describes them."""
+    found = []
+    for name, own in schema.model_json_schema()["properties"].items():
+        part, text = part_of(own), own["description"].partition(";")[0]
+        found.append(
+            {
+                "name": name,
+                "label": f"Training: {text.removeprefix('whether ')}",
+                "choices": {each: each for each in part.get("enum", ())},
+                "is_switch": part["type"] == "boolean",
+                "low": part.get("minimum"),
+                "high": part.get("maximum", part.get("exclusiveMaximum")),
+                "may_be_absent": own.get("default") is None,
+            }
+        )
+    return found
+
+
 def form_context(form: RunForm, answers: Answers) -> dict[str, Any]:
     """The context of `run_fields.html`."""
     return {
         "catalog": sorted_devices(answers, form.devices),
         "precisions": PRECISIONS,
         "runtimes": RUNTIMES,
-        "optimizers": {name: name for name in OPTIMIZERS},
-        "frozen_formats": {name: name for name in get_args(FrozenFormat)},
+        "training_options": training_options(),
     }
 
 

@@ -12,7 +12,7 @@ from forerun.data.errors import InputError, in_field
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.answers import colocation as answered
 from forerun.service.answers.circuits import timing_of
 from forerun.service.answers.power_sweep import swept

@@ -28,7 +28,8 @@ from forerun.service.python.own_measurements.verifying import (
     register,
     write_kept,
 )
-from forerun.service.python.question import Asked, RunOptions, asked_about
+from forerun.service.python.question import Asked, asked_about
+from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import Estimate, View, Viewed, text_of
 from forerun.service.schemas.measured_rows import MeasuredRow

@@ -10,24 +10,25 @@ from pydantic import (
     BeforeValidator,
     Field,
     PrivateAttr,
+    field_validator,
     model_validator,
 )
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
+    Degree,
     Engine,
-    EngineName,
     Parallelism,
     RequestLoad,
 )
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also, in_own_names, names_written
-from forerun.service.schemas.fields import Name, Strict
+from forerun.service.schemas.fields import Strict, options_of
 
 MOST_DEVICES = 1024
 DRAFTED, ACCEPTANCE = "engine.draft_tokens", "engine.draft_acceptance"
-ENGINES: Final[Mapping[str, EngineName]] = {
+ENGINES: Final[Mapping[str, str]] = {
     **{"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm", "trt-llm": "trtllm"},
     **{"trt_llm": "trtllm", "tensorrtllm": "trtllm"},
     **{"llama_cpp": "llama.cpp", "llamacpp": "llama.cpp", "llama-cpp": "llama.cpp"},
@@ -35,16 +36,11 @@ ENGINES: Final[Mapping[str, EngineName]] = {
 """Other spellings of an engine's name."""
 
 
-def _engine_name(given: Any) -> Any:
-    return ENGINES.get(given.lower(), given.lower()) if isinstance(given, str) else given
-
-
 def no_rate(given: Any) -> Any:
     """A rate of arrivals as given; None where it is infinite."""
     return None if str(given).lower() in ("inf", "infinity") else given
 
 
-Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Tokens = Annotated[float, Field(ge=1, le=1e7, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Variation = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
@@ -79,13 +75,21 @@ class NamedPart(Strict):
 @cache
 def field_paths() -> tuple[str, ...]:
     """Paths of the fields of a request and of its parts, without those of single endpoints."""
+    kinds: list[type[NamedPart]] = [DeploymentFields, *_parts(NamedPart)]
     own = [
-        f"{each.PART}.{name}" if each.PART else name
-        for each in NamedPart.__subclasses__()
-        for name in each.model_fields
+        f"{each.PART}.{name}" if each.PART else name for each in kinds for name in each.model_fields
     ]
     of_prefill = [f"prefill.{name}" for name in PrefillIn.model_fields]
     return (*own, *of_prefill, *(f"prefill.parallelism.{n}" for n in ParallelismIn.model_fields))
+
+
+def _parts(kind: type[NamedPart]) -> Iterator[type[NamedPart]]:
+    """The classes below a class that name their part."""
+    below: list[type[NamedPart]] = kind.__subclasses__()
+    for each in below:
+        if "PART" in vars(each):
+            yield each
+        yield from _parts(each)
 
 
 def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...]:
@@ -101,31 +105,11 @@ def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...
     return (field[0], *_keys_written(getattr(part, str(field[0]), None), field[1:]))
 
 
-class EngineIn(NamedPart):
+class EngineIn(options_of(Engine, NamedPart, "engine")):  # type: ignore[misc]
     """An inference engine and its settings; what is left out is the engine's default."""
 
     PART = "engine"
 
-    name: Annotated[EngineName, BeforeValidator(_engine_name)] = Field(
-        default="vllm", description="the engine" + also("engine.name")
-    )
-    version: Name = Field(
-        default="", description="its version, such as 0.15.1" + also("engine.version")
-    )
-    max_batched_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000_000,
-        description="most tokens of one iteration on one data-parallel rank"
-        + also("engine.max_batched_tokens"),
-    )
-    max_sequences: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="most sequences of one iteration on one data-parallel rank"
-        + also("engine.max_sequences"),
-    )
     max_request_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -133,39 +117,11 @@ class EngineIn(NamedPart):
         description="most tokens of a request with its answer; longer requests are refused"
         + also("engine.max_request_tokens"),
     )
-    chunked_prefill: bool = Field(
-        default=True,
-        description="whether long prompts are divided over iterations and share them with decoding"
-        + also("engine.chunked_prefill"),
-    )
-    graphs: bool = Field(
-        default=True, description="whether decoding replays CUDA graphs" + also("engine.graphs")
-    )
-    memory_share: float = Field(
-        default=0.9,
-        gt=0,
-        le=1,
-        description="share of a device's memory that weights and cache may take"
-        + also("engine.memory_share"),
-    )
-    block_tokens: int = Field(
-        default=16,
-        ge=1,
-        le=4096,
-        description="tokens in a block of keys and values" + also("engine.block_tokens"),
-    )
-    draft_tokens: int = Field(
-        default=0,
-        ge=0,
-        le=64,
-        description="tokens drafted in an iteration by speculative decoding; 0 for none"
-        + also("engine.draft_tokens"),
-    )
-    draft_acceptance: Share = Field(
-        default=0.0,
-        description="probability that a drafted token is accepted, given that those before it "
-        "were; needed where tokens are drafted",
-    )
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _name(cls, given: Any) -> Any:
+        return ENGINES.get(given.lower(), given.lower()) if isinstance(given, str) else given
 
     @model_validator(mode="after")
     def _drafts(self) -> Self:
@@ -184,7 +140,7 @@ class EngineIn(NamedPart):
         return Engine(**self.model_dump(exclude={"max_request_tokens"}))
 
 
-class ParallelismIn(NamedPart):
+class ParallelismIn(options_of(Parallelism, NamedPart, "parallelism")):  # type: ignore[misc]
     """How one worker, a copy of the model, is divided over devices."""
 
     PART = "parallelism"
@@ -193,20 +149,6 @@ class ParallelismIn(NamedPart):
         default=None,
         description="devices that share each layer's products; the smallest number that fits when "
         "absent" + also("parallelism.tensor"),
-    )
-    pipeline: Degree = Field(
-        default=1,
-        description="groups of devices that hold successive layers" + also("parallelism.pipeline"),
-    )
-    attention_data: Degree = Field(
-        default=1,
-        description="data-parallel ranks of attention, each with requests of its own"
-        + also("parallelism.attention_data"),
-    )
-    expert: Degree = Field(
-        default=1,
-        description="devices that routed experts are spread over whole; 1 where each expert is "
-        "divided over all devices of the layer" + also("parallelism.expert"),
     )
 
     def parallelism(self) -> Parallelism | None:

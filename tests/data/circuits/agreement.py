@@ -18,7 +18,7 @@ from forerun.data.collectors.circuits import tools
 from forerun.data.collectors.circuits.tools import Plan
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from tests.data.circuits.reference import packed_by_nextpnr, structure
 

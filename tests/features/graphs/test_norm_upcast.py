@@ -26,7 +26,7 @@ def norm(square="pow", steps=0, source=0, other=0):
 
 @pytest.mark.parametrize("square", ["pow", "mul"])
 def test_a_norm_is_found_whichever_way_it_squares(square):
-    assert norm_chains(norm(square)) == (NormChain(1, 5, 0),)
+    assert norm_chains(norm(square)) == (NormChain(1, 5),)
     assert norm_chains(norm("sin")) == ()
 
 

@@ -42,8 +42,7 @@ def test_the_innermost_loop_has_the_features_of_the_design(directives):
     one = design([16, 32], directives)
     tree, row = loop_tree(one), dict(zip(DESIGN_FEATURES, design_row(one), strict=True))
     inner = dict(zip(LOOP_FEATURES, tree.features[-1], strict=True))
-    assert tree.parents.tolist() == [-1, 0]
-    assert tree.inside.tolist() == [[1], [-1]]
+    assert tree.parents.T.tolist() == tree.nested[::-1].T.tolist() == [[0, 1]]
     assert inner["dsp_near"] == pytest.approx(row["dsp_near"])
     assert inner["all_copies"] == pytest.approx(row["copies_sum"])
     assert inner["all_steps"] == pytest.approx(row["log_steps"])
@@ -58,6 +57,5 @@ def test_directives_change_no_feature_of_the_program():
 
 def test_a_loop_has_all_loops_inside_and_around_it_at_any_distance():
     tree = loop_tree(design([8, 16, 32], {}))
-    assert tree.parents.tolist() == [-1, 0, 1]
-    assert tree.inside.tolist() == [[1, 2], [2, -1], [-1, -1]]
-    assert tree.around.tolist() == [[-1, -1], [0, -1], [1, 0]]
+    assert tree.parents.T.tolist() == [[0, 1], [1, 2]]
+    assert tree.nested.T.tolist() == [[1, 0], [2, 1], [2, 0]]

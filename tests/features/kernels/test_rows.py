@@ -31,8 +31,7 @@ from forerun.features.kernels.rows import (
     runs_kernels,
 )
 from forerun.features.lowering import Kernels, lowered, lowering_mode
-from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
-from forerun.features.lowering.kernels import Launch, launch
+from forerun.features.lowering.kernels import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS, Launch, launch
 from forerun.features.memory.weights import adapted_layers
 from forerun.features.operators.kinds import LOSS, OPTIMIZER_STEP
 
@@ -90,7 +89,7 @@ def column(rows: KernelRows, name: str) -> np.ndarray:
 
 def by_hand(*launches: Launch, batch: int = 1, device: Device = GPU) -> KernelRows:
     """Rows of these kernels, given for one sample."""
-    kernels = RunKernels.of(Kernels.of(launches, 1.0, 0.0, 0))
+    kernels = RunKernels.of(Kernels.of(launches, 1.0))
     return KernelRows.of_runs([ask(batch, device=device)], [kernels])
 
 
@@ -144,7 +143,7 @@ def test_kernels_that_differ_in_anything_stay_apart() -> None:
             "tensor": False,
         }.items()
     ]
-    found = RunKernels.of(Kernels.of((base, *changed, base), 1.0, 0.0, 0)).merged()
+    found = RunKernels.of(Kernels.of((base, *changed, base), 1.0)).merged()
     assert len(found) == 11
     assert sorted(found.count) == [1.0] * 10 + [2.0]
 
@@ -152,9 +151,7 @@ def test_kernels_that_differ_in_anything_stay_apart() -> None:
 def test_a_launch_that_repeats_is_as_many_kernels() -> None:
     """`Kernels` has sums over repeats; a row is of one launch."""
     one = product(64, 128, 256, fixed_traffic=5e3, fixed_work=7e3)
-    once, thrice = (
-        RunKernels.of(Kernels.of((one._replace(repeat=n),), 1.0, 0.0, 0)) for n in (1.0, 3.0)
-    )
+    once, thrice = (RunKernels.of(Kernels.of((one._replace(repeat=n),), 1.0)) for n in (1.0, 3.0))
     assert thrice.count == 3 * once.count
     for name in ("work", "traffic", "fixed_work", "weights"):
         assert getattr(thrice, name) == getattr(once, name)
@@ -508,7 +505,7 @@ def test_bounds_are_the_figures_of_the_chip() -> None:
 def test_convolutions_in_fp32_run_on_tf32_units_where_there_are_any() -> None:
     device = GPU.model_copy(update={"peak_tflops": GPU.peak_tflops | {"tf32": 50.0 / 0.75}})
     parts = (product(4096, 4096, 4096, "conv/1/1/1"), product(4096, 4096, 4096))
-    kernels = RunKernels.of(Kernels.of(parts, 1.0, 0.0, 0))
+    kernels = RunKernels.of(Kernels.of(parts, 1.0))
     rows = KernelRows.of_runs([ask(1, device=device, precision="fp32")], [kernels])
     np.testing.assert_allclose(rows.roofline_s, 2.0 * 4096**3 / np.array([50e12, 20e12]))
 

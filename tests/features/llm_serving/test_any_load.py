@@ -9,6 +9,7 @@ from forerun.data.language_models.deployment import Parallelism, Pool
 from forerun.data.query import Query
 from forerun.features.llm_serving.any_load import QUANTITIES, AnyLoad
 from forerun.features.llm_serving.comparable import alike_at_any_load
+from forerun.features.llm_serving.engine_settings import Limits
 from tests.features.llm_serving.deployments import DEVICE, deployment, with_engine
 
 LENGTHS = ((100.0, 20.0), (3000.0, 1.0), (40_000.0, 800.0))
@@ -37,3 +38,13 @@ def test_deployments_are_alike_whatever_their_load_and_whoever_made_their_parts(
     longer = deployment(concurrency=3.0, input_tokens=5000.0)
     groups = alike_at_any_load([Query(own, DEVICE) for own in (one, longer, other)])
     assert sorted(groups.values()) == [[0, 2], [1]]
+
+
+def test_no_more_decode_together_than_prompts_can_begin_in_an_iteration():
+    own = deployment(input_tokens=4096.0, output_tokens=101.0, concurrency=1.0)
+    limits = Limits.of(own, DEVICE, own.pool.parallelism)
+    assert limits.sequences + limits.sequences * 4096.0 / 100.0 == pytest.approx(limits.tokens)
+    longer = deployment(input_tokens=4096.0, output_tokens=1001.0, concurrency=1.0)
+    assert Limits.of(longer, DEVICE, longer.pool.parallelism).sequences > limits.sequences
+    apart = replace(own, prefill=Pool())
+    assert Limits.of(apart, DEVICE, own.pool.parallelism).sequences > limits.sequences

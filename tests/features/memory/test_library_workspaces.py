@@ -4,7 +4,7 @@ import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import Network
-from forerun.features.memory.library_workspaces import cublas_workspace_mib
+from forerun.features.memory.plan import cublas_workspace_mib
 
 BYTES = 8_519_680
 

@@ -8,8 +8,7 @@ import pytest
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.allocator import ACTIVATIONS, GRADIENTS, RequestLog, peaks
-from forerun.features.memory.execution import EAGER, Execution
-from forerun.features.memory.liveness import Walk, inference_requests
+from forerun.features.memory.liveness import EAGER, Execution, Walk, inference_requests
 from forerun.features.memory.plan import memory_plan
 from forerun.features.memory.training_step import training_requests
 from forerun.features.memory.weights import casts_when_gathered, reserved_by_stream

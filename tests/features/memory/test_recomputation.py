@@ -7,8 +7,7 @@ import pytest
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.software import Software
 from forerun.data.workload import TrainingSetup
-from forerun.features.memory.execution import EAGER, Execution, execution
-from forerun.features.memory.liveness import Walk
+from forerun.features.memory.liveness import EAGER, Execution, Walk, execution
 from forerun.features.memory.saved_tensors import kept_results, saved_tensors
 from tests.features.configurations import TOKENS, traced
 

@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.graph_cache import GraphKey
+from forerun.features.caches import GraphKey
 from forerun.features.memory.traits import OVER_RESERVED, TRAITS, network_sizes
 
 IMAGE, RESULT = (1, 8, 6, 6), (1, 16, 6, 6)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from forerun.data.graph import Operator
-from forerun.features.operators.backward import training_table
+from forerun.features.operators.query_table import training_table
 from forerun.features.operators.table import OperatorTable
 
 LINEAR = Operator("linear", "fc", ((8, 16),), ((8, 32),), 512)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from forerun.data.graph import Operator
 from forerun.features.operators.table import OperatorTable
-from forerun.features.power.kernel_activity import ACTIVITIES, EFFICIENCY, LAUNCH_S, kernel_activity
+from forerun.features.power.gpu_load import ACTIVITIES, EFFICIENCY, LAUNCH_S, kernel_activity
 
 UNITS = 80.0
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import t as student
 
 from forerun.data.level import HALF_WIDTH
-from forerun.models.adaptation.held_out_errors import (
+from forerun.models.adaptation.support_gp import (
     PRIOR_DEVIATION,
     PRIOR_GROUPS,
     SELECTION,

@@ -5,8 +5,12 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.level import HALF_WIDTH
-from forerun.models.adaptation.error_process import NETWORK_EXPERTS, OPERATOR_EXPERTS, ErrorProcess
-from forerun.models.adaptation.offsets import Offsets
+from forerun.models.adaptation.error_process import (
+    NETWORK_EXPERTS,
+    OPERATOR_EXPERTS,
+    ErrorProcess,
+    Offsets,
+)
 from forerun.models.adaptation.support_gp import DeviceError, Standardizer, SupportGP
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.regression import Posterior

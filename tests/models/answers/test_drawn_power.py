@@ -15,7 +15,7 @@ from forerun.models.answers.drawn_power import (
     within_drawn,
 )
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from forerun.models.prediction import Estimate
 from forerun.service.answers.answer import answers_to

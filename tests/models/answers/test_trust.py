@@ -151,7 +151,7 @@ def test_measured_means_in_that_precision_and_runtime(device, rows, runtime, gra
     assert said in trust.reason
 
 
-@pytest.mark.parametrize("metric", ["latency_ms", None])
+@pytest.mark.parametrize("metric", ["latency_ms", "peak_memory_mib", None])
 def test_what_cannot_run_is_graded_c_with_the_refusal(metric):
     trust = graded(limits=[Limit("too heavy", metric, "refusal")])
     assert (trust.grade, trust.reason) == ("C", "it cannot run as asked: too heavy")

@@ -15,7 +15,7 @@ from forerun.data.workload import Kernel
 from forerun.features.chips import DEVICE_RATIOS
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.networks.rows import RANGED_FEATURES

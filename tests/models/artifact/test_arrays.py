@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from forerun.models.artifact.arrays import FEW, array_from_json, array_to_json
+from forerun.models.artifact.codec import FEW, array_from_json, array_to_json
 
 DTYPES = st.sampled_from(
     [*("float64", "float32", "float16", "int64", "int32", "int16", "uint8", "bool"), "<U3", ">f8"]

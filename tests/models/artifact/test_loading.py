@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers import read_graph
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
 

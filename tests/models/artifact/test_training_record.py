@@ -14,7 +14,7 @@ from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Architecture, Kernel, Network
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.artifact.training_record import FILE, Setting, TrainingRecord
 
 RELU = Operator("elementwise", "relu", ((8,),), ((8,),))

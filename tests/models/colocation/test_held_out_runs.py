@@ -7,7 +7,7 @@ from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.models.colocation.calibration import (
+from forerun.models.colocation.booster import (
     FACTORS,
     FEWEST_HELD_OUT,
     UNMEASURED_FACTORS,

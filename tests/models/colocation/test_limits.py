@@ -6,8 +6,7 @@ import pytest
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.models.colocation.features import ColocationRows
-from forerun.models.colocation.limits import (
+from forerun.models.colocation.booster import (
     NEW,
     NO_WINDOW,
     PROFILED,
@@ -15,6 +14,7 @@ from forerun.models.colocation.limits import (
     UNLIKE_ALL,
     limits_of,
 )
+from forerun.models.colocation.features import ColocationRows
 from forerun.models.domain.feature_range import FeatureRange
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")

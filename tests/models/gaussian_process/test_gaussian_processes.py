@@ -16,8 +16,8 @@ from forerun.models.adaptation.error_process import (
     OPERATOR_EXPERTS,
     SAME_GROUP,
     ErrorProcess,
+    Offsets,
 )
-from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_set import SupportSet, suggest
 from forerun.models.gaussian_process.regression import (
     FREEDOM,

@@ -8,7 +8,7 @@ import pytest
 
 from forerun.data.query import Query
 from forerun.features.kernels.rows import ROOT_OF_KERNEL_KIND, KernelRows
-from forerun.features.lowering.kernel_kinds import IS_PRODUCT
+from forerun.features.lowering.kernels import IS_PRODUCT
 from forerun.models.kernels import fitting
 from forerun.models.kernels.fitting import Settings, _Fit, _ranges, fit
 from forerun.models.kernels.kernel_times import KernelTimes

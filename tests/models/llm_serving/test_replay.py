@@ -13,7 +13,7 @@ from forerun.data.language_models.deployment import (
     RequestLoad,
 )
 from forerun.data.language_models.requests import Requests
-from forerun.features.llm_serving.any_load import tokens_per_iteration
+from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.models.llm_serving.continuous_batching import Scheduler
 from forerun.models.llm_serving.iteration_table import IterationTable

@@ -10,7 +10,7 @@ from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.memory.plan import MemoryPlan, memory_plan
 from forerun.features.memory.traits import TRAITS
-from forerun.models.memory.domain import (
+from forerun.models.memory.fitted_peaks import (
     GENERATES,
     NO_DROPOUT,
     MemoryDomain,

@@ -8,7 +8,7 @@ from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import gpu_measurements
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 
 PEAK = "peak_memory_mib"
 

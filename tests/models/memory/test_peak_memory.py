@@ -12,8 +12,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
-from forerun.features.memory.library_workspaces import CUBLAS_MIB
-from forerun.features.memory.plan import memory_plan
+from forerun.features.memory.plan import CUBLAS_MIB, memory_plan
 from forerun.models.contract import PredictorContract
 from forerun.models.memory import fitted_peaks
 from forerun.models.memory.peak_memory import (

@@ -13,7 +13,7 @@ from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.serving.power import ServingPower
 
 DEVICES = {"a100": "a100-sxm-80gb", "4090": "rtx-4090"}

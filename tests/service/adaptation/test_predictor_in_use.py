@@ -10,7 +10,7 @@ from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery, UnknownBandwidth, UnknownDevice
 from forerun.data.query import Query
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.constant import Constant
 from forerun.service.adaptation.predictor_in_use import Adaptation, in_use_of
 from forerun.service.answers.answer import answer_of

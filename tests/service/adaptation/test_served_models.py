@@ -6,7 +6,7 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, UnknownMetric
-from forerun.models.artifact.loading import LoadedPredictor, bundled
+from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.router import Router
 from forerun.service.adaptation.measurement_files import read_rows

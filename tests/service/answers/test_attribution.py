@@ -14,10 +14,10 @@ from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import Design, Kernel, Network
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
-from forerun.models.operator_times import OperatorTime
+from forerun.models.prediction import OperatorTime
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.attribution import MOST_PARTS, attribution_of
 from forerun.service.answers.question import question_about

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal import LogQuantiles

@@ -13,7 +13,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network, NumberFormat, Phase
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.router import Router
 from forerun.service.answers.power_sweep import swept

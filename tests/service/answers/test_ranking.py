@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.graph import Operator
+from forerun.data.list_prices import list_price
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.service.answers.ranking import Goal, Limits, ranking
@@ -168,6 +169,19 @@ def test_a_device_without_a_price_has_no_cost():
     found = rank([answer(d, latency_ms=3600.0) for d in DEVICES], "cost")
     assert found.ranked[0].objective.value == pytest.approx(2.0 * 3600 / 3.6e6)
     assert found.excluded[0].reasons == ["cost is not known: no price is given"]
+
+
+def test_list_prices_stand_in_where_no_price_is_given_at_all():
+    devices = [CATALOG.get(name) for name in ("l4", "h100-sxm-80gb", "m40")]
+    answers = [answer(device, latency_ms=3.6e6) for device in devices]
+    kept, excluded = ranking(devices, answers, Goal("cost"), Limits({}))
+    dollars = {row.device.name: row.objective.value for row in kept}
+    assert dollars == {name: list_price(name).usd_per_device_hour for name in dollars}
+    assert set(dollars) == {"l4", "h100-sxm-80gb"}
+    assert excluded[0].reasons == ["cost is not known: no list price is known; give one"]
+    given = Goal("cost", prices_per_hour={devices[2]: 1.0})
+    kept, _ = ranking(devices, answers, given, Limits({}))
+    assert [row.device.name for row in kept] == ["tesla-m40"]
 
 
 def test_most_samples_a_joule_come_first_and_its_ends_change_places():

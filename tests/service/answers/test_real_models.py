@@ -9,7 +9,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import question_about
 from forerun.service.schemas.workloads import usual_runtime

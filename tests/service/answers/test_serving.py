@@ -3,7 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
 from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
 

@@ -20,6 +20,12 @@ def test_fields_that_were_left_empty_take_their_defaults():
     assert form.devices == ["l4"]
 
 
+def test_a_number_that_is_one_of_several_is_taken_as_a_form_sends_it():
+    assert RunForm(zero_stage="2").zero_stage == 2
+    with pytest.raises(ValidationError, match="zero_stage"):
+        RunForm(zero_stage="4")
+
+
 def test_no_device_is_not_the_usual_devices():
     assert RunForm(devices=[""]).devices == []
     assert RunForm().devices != []

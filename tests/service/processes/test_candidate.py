@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from forerun.models.artifact.loading import bundled
-from forerun.models.artifact.sealed_folder import seal
+from forerun.models.artifact.sealed_folder import bundled, seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.training.release.registry import register, try_out, withdraw

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.data.errors import PromotionRefused
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.cli.retraining import retrained
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings

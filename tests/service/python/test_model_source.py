@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 import forerun
-from forerun.data.errors import UnreadableModel
+from forerun.data.errors import InputError, UnanswerableQuery, UnreadableModel
 from forerun.features.readers import read_graph
 from forerun.service.python.model_source import Reading, name_of, read_model
 from tests.service.conftest import GRAPH
@@ -117,3 +117,30 @@ def test_headings_name_the_model(tiny):
 def test_a_network_that_is_not_known_is_answered_with_near_names_and_where_all_are_listed():
     with pytest.raises(UnreadableModel, match=r"vgg16.*`forerun presets` lists.*forerun trace"):
         forerun.predict("vgg13", device="l4")
+
+
+@pytest.mark.parametrize(
+    "size", [{"sequence_length": 128}, {"image_size": 96}, {"shapes": {"x": (1, 3, 96, 96)}}]
+)
+def test_a_network_by_name_is_not_answered_at_another_size_than_its_own(size):
+    (option,) = size
+    with pytest.raises(InputError, match=f"{option}: resnet50 comes with forerun at one size"):
+        forerun.predict("resnet50", device="l4", **size)
+
+
+def test_a_point_in_a_name_makes_no_file_of_it():
+    with pytest.raises(UnreadableModel, match="no network of that name"):
+        forerun.predict("llama-3.1-8b", device="l4")
+    with pytest.raises(UnreadableModel, match="there is no such file"):
+        forerun.predict("missing.onnx", device="l4")
+
+
+@pytest.mark.parametrize(("device", "grade"), [("mi300x", "C"), ("h100-sxm-80gb", "B")])
+def test_half_precision_on_gpus_of_another_maker_is_extrapolated(device, grade):
+    answer = forerun.predict("vit-base", device=device, batch_size=8, precision="fp16")
+    assert answer.latency_ms.grade == grade
+
+
+def test_an_accelerator_that_is_no_gpu_is_refused_for_that_reason():
+    with pytest.raises(UnanswerableQuery, match="for GPUs and processors alone; gaudi2 is neither"):
+        forerun.predict("resnet50", device="gaudi2", precision="bf16")

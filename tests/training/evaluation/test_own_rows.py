@@ -7,7 +7,7 @@ import pytest
 from forerun.data.bundle import Bundle, bundle_folder
 from forerun.data.errors import BadTable, MissingData
 from forerun.features.tables.timm_bench import COLUMNS
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline

@@ -18,8 +18,7 @@ from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact, InputError, SlicesGotWorse
-from forerun.models.artifact.loading import bundled
-from forerun.models.artifact.sealed_folder import check
+from forerun.models.artifact.sealed_folder import bundled, check
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.benchmark_suites.scores import BenchmarkBoost

@@ -11,7 +11,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import SlicesGotWorse
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.networks.host_time import TERMS
 from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.predictions import predict_task

@@ -23,8 +23,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.tables.contention import colocations, runs_with_one_load
-from forerun.models.colocation.booster import ProgramMean
-from forerun.models.colocation.calibration import PROFILE_RUN
+from forerun.models.colocation.booster import PROFILE_RUN, ProgramMean
 from forerun.models.colocation.host_forecast import demand, idle_window, mixing_of, put_together
 from forerun.training.protocols.protocol import (
     EVERY,

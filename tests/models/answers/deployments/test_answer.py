@@ -2,7 +2,7 @@
 
 from forerun.data.device import DeviceCatalog
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 
 CATALOG = DeviceCatalog.load()
 MODELS = {"llama-3.1-8b": 1, "qwen3-32b": 2, "qwen3-30b-a3b": 1, "gpt-oss-120b": 2}

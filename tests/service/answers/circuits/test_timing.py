@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.features.circuits.longest_path import TimingGraph
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from forerun.models.circuits import netlist_boost
 from forerun.service.http.app import create_app

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
 

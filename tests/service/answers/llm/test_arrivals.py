@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 
@@ -189,8 +189,17 @@ def test_where_it_may_not_keep_up_times_are_known_and_rates_are_at_most_the_capa
     assert answered["value"] == pytest.approx(min(rate, capacity["requests_per_s"]))
     assert answered["low"] == pytest.approx(capacity["low"])
     assert answered["high"] == pytest.approx(rate)
-    assert "it may not keep up" in own["limits"][0]
+    assert "% these are too many" in own["limits"][0]
     assert not any(limit["severity"] == "refusal" for limit in own["limit_details"])
+
+
+def test_times_rise_without_a_step_up_to_those_of_a_full_deployment(ask, capacity):
+    value, high = capacity["requests_per_s"], capacity["high"]
+    shares = (0.0, 0.2, 0.4, 0.6, 0.8, 0.999, 1.001)
+    rates = [0.9 * value * (high / (0.9 * value)) ** share for share in shares]
+    every = [ask(requests_per_s=rate)["metrics"]["tpot_ms"]["value"] for rate in rates]
+    assert all(before < after for before, after in pairwise(every[:-1]))
+    assert every[-2] == pytest.approx(every[-1], rel=0.02)
 
 
 def test_twice_the_workers_keep_up_with_about_twice_as_much(ask, capacity):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -60,11 +60,11 @@ def disaggregated(prefill, decode, **load):
 
 
 def test_times_of_disaggregated_deployments_are_not_graded_as_the_most_exact():
-    answer = disaggregated(1, 1, concurrency=64)
+    answer = disaggregated(4, 1, concurrency=64)
     for name in ("tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s"):
         assert answer.metrics[name].grade == "B"
         assert "workers of their own" in answer.metrics[name].grade_reason
-    devices = 8
+    devices = 20
     per_device = value(answer, "tokens_per_s_per_device")
     assert per_device == pytest.approx(value(answer, "tokens_per_s") / devices)
 

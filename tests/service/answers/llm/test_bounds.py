@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forerun.data.device import DeviceCatalog
 from forerun.features.llm_serving.least_times import least_times
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.llm.question import question_of
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -87,6 +87,8 @@ def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
         )
         for number in (128, 256, 1024, 1500)
     }
+    tpot = [found[number].metrics["tpot_ms"].value for number in (256, 1500)]
+    assert tpot[0] == pytest.approx(tpot[1]), "the others wait for the worker with prompts"
     for answer in found.values():
         for name in ("requests_per_s", "tokens_per_s", "request_latency_ms", "ttft_ms"):
             own = answer.metrics[name]
@@ -96,7 +98,7 @@ def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
         assert latency.high / latency.value == pytest.approx(rate.value / rate.low, rel=0.02)
     free, *moved = (answer.metrics["requests_per_s"] for answer in found.values())
     for own in moved:
-        assert own.low / own.value == pytest.approx(free.low / free.value, rel=0.35)
+        assert own.low / own.value == pytest.approx(free.low / free.value, rel=0.45)
     asked = LlmEstimateIn.model_validate(given | APART | {"requests_per_s": 1.0})
     capacity = llm_estimate(asked, CATALOG.get, IN_USE).deployment.capacity
     assert capacity.low < 0.8 * capacity.requests_per_s

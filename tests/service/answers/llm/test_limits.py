@@ -4,7 +4,7 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.serving import LlmEstimateIn
 

@@ -7,7 +7,7 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.models.answers.deployments.bounds import parts_within_wholes
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.prediction import Estimate, Prediction
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.schemas.answers import ServingOut

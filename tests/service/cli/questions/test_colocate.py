@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.service.cli.questions.colocate import _text
+from forerun.service.python.colocation import RelativeSpeed
 from forerun.service.schemas.colocation import PerformanceOut, SlowedOut
 
 
@@ -37,12 +37,13 @@ def test_every_program_on_the_host_is_answered(forerun, profiles):
 def test_a_class_has_its_error_rates_and_an_interval_its_ends():
     rates = SlowedOut(slowed=True, false_alarms=0.25, misses=0.1, runs=40)
     wide = PerformanceOut(value=0.5, low=None, high=None, coverage=None, slowed=rates)
-    assert _text(wide) == "0.50, slowed (false alarms 25%, misses 10%)"
+    assert str(RelativeSpeed.of(wide)) == "0.50, slowed (false alarms 25%, misses 10%)"
     quick = rates.model_copy(update={"slowed": False})
-    assert _text(wide.model_copy(update={"slowed": quick})).startswith("0.50, not slowed")
+    other = RelativeSpeed.of(wide.model_copy(update={"slowed": quick}))
+    assert str(other).startswith("0.50, not slowed")
     narrow = PerformanceOut(value=0.5, low=0.4, high=0.6, coverage=0.9, slowed=None)
-    assert _text(narrow) == "0.50 (0.40 to 0.60)"
-    assert _text(None) == ""
+    assert str(RelativeSpeed.of(narrow)) == "0.50 (0.40 to 0.60)"
+    assert RelativeSpeed.of(None) is None
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,10 @@
 """`forerun rank`: devices in order, the others with their reasons."""
 
-import inspect
 import json
 
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.service.cli.questions.predict import predict
-from forerun.service.cli.questions.rank import rank
-from forerun.service.schemas.run_options import INFERENCE_OPTIONS, OPTIONS, RunIn
 
 
 def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):
@@ -48,13 +44,6 @@ def test_wrong_words_are_one_line(forerun, graph, words, said):
     code, out, err = forerun("rank", graph, *words)
     assert (code, out) == (2, "")
     assert said in err
-
-
-def test_every_option_of_a_set_up_is_one_of_predict_and_of_rank():
-    names = set(RunIn.model_fields)
-    assert {*OPTIONS, *INFERENCE_OPTIONS} < names
-    for verb in (predict, rank):
-        assert names <= set(inspect.signature(verb).parameters)
 
 
 def test_options_of_memory_reach_the_ranking(forerun, graph):

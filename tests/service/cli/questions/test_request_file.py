@@ -76,7 +76,7 @@ def test_a_deployment_is_answered_by_its_name_as_by_llm_estimate(forerun):
 def test_programs_on_one_host_are_answered_as_by_colocate(forerun, written):
     code, out, err = forerun("predict", written(preset_named("neighbours").request))
     assert code == 0, err
-    assert out.splitlines()[0].split("  ")[0] == "program"
+    assert out.splitlines()[2].split("  ")[0] == "program"
     assert "triad" in out
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from forerun.data.errors import UnanswerableQuery
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.answer import answer_of
 from forerun.service.http import trial as of_trial
 from forerun.service.http.telemetry import Telemetry

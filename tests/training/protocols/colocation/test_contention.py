@@ -13,6 +13,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import HOST_METRICS
 from forerun.features.tables.contention import colocations, equal_seconds
+from forerun.models.colocation import booster as calibration
 from forerun.models.colocation import booster as colocation
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.training.evaluation.evaluate import rows
@@ -203,7 +204,7 @@ def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(made_up):
 def test_counts_of_our_own_runs_are_no_features(monkeypatch):
     """They are ignored by name; as planted features they would reveal P of known programs."""
     monkeypatch.setattr(colocation, "TREES", 60)
-    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    monkeypatch.setattr(calibration, "FOLDS", 2)
     bundle = Bundle.open(Contention().packaged().folder, "contention")
     names = ("vmstat.pgfault_per_s", "stat.processes_per_s", "stat.ctxt_per_s")
     rates = windows(bundle.table("runs"), bundle.table("samples"), 1, names)[:, 0].astype(float)
@@ -245,7 +246,7 @@ def cpu_only(fold):
 @pytest.mark.reference
 def test_the_pilot_is_scored_with_its_baseline_and_its_noise(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 60)
-    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    monkeypatch.setattr(calibration, "FOLDS", 2)
     dataset_protocols = protocols_of_dataset("contention_pilot")
     fold, predictors = cpu_only(pilot_fold), ("colocation_boost",)
     predictions = predictions_of(dataset_protocols, fold, predictors=predictors)
@@ -259,7 +260,7 @@ def test_the_pilot_is_scored_with_its_baseline_and_its_noise(pilot_fold, monkeyp
 @pytest.mark.reference
 def test_shots_among_the_held_out_rows_are_not_scored(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 20)
-    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    monkeypatch.setattr(calibration, "FOLDS", 2)
     dataset_protocols = protocols_of_dataset("contention_pilot")
     fold, predictors = cpu_only(pilot_fold), ("colocation_boost",)
     predictions = predictions_of(dataset_protocols, fold, (8,), predictors=predictors)
@@ -281,7 +282,7 @@ def with_windows(measured, columns):
 def test_rates_of_quantities_fixed_in_a_run_are_no_features(pilot_fold, reference, monkeypatch):
     """They give the duration away: by their names they are passed over, smuggled in they win."""
     monkeypatch.setattr(colocation, "TREES", 60)
-    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    monkeypatch.setattr(calibration, "FOLDS", 2)
     fold = cpu_only(pilot_fold)
     held_out = fold.tasks[0].held_out
     mean = ProgramMean().fit(fold.train).predict(held_out.queries).values["p_cpu"]

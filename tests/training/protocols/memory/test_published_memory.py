@@ -13,7 +13,7 @@ from forerun.data.datasets.memory.published_memory import (
 from forerun.data.device import DeviceCatalog
 from forerun.data.workload import InferenceSetup, TrainingSetup
 from forerun.features.published.zoo import read_graphs
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import PEAK, Memory
 from forerun.training.protocols.memory import published_memory

@@ -6,7 +6,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.device import DeviceCatalog
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.catalog import PREDICTORS

@@ -12,7 +12,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import NO_HOST
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import gpu_measurements
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import PREDICTORS
 from forerun.training.evaluation.predictions import predict_task
 from forerun.training.protocols import TRAINING_PARTS

@@ -6,7 +6,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.zeus_powercap import TRACE, ZeusPowerCap
 from forerun.data.device import DeviceCatalog
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router

@@ -1,17 +1,185 @@
-"""Scaled-dot-product attention: one kernel, or product, softmax and product."""
+"""Scaled-dot-product attention: one kernel, or product, softmax and product.
 
-from math import prod
+Kernels of convolutions and matrix products.
 
+Kernels that move data more than they compute, launched one by one.
+
+Scaled-dot-product attention: one kernel, or product, softmax and product.
+"""
+
+from bisect import bisect_right
+from math import ceil, prod
+
+from forerun.data.graph import Attribute
 from forerun.features.lowering.casts import FULL, Types
-from forerun.features.lowering.kernel_kinds import (
+from forerun.features.lowering.kernels import (
+    GROUP_STEPS,
     KERNEL_CODE,
+    LARGEST_WINDOW,
+    Launch,
     attention_kind,
     batched_product_kind,
+    launch,
+    product_kind,
     row_kind,
 )
-from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.lowering.mode import LoweringMode
 from forerun.features.lowering.nodes import Nodes
+
+_STEM_CHANNELS = 4
+_STEM_WIDTH = 64
+
+
+def product_sizes(nodes: Nodes, i: int) -> tuple[float, float]:
+    """Elements of the activations and of the weights that a product reads."""
+    kind = nodes.kind[i]
+    if kind == "conv":
+        shapes = nodes.ops[i].input_shapes
+        weight = nodes.groups[i] * nodes.n[i] * nodes.k[i]
+        return (float(prod(shapes[0])) if shapes else 0.0), weight
+    if kind == "linear":
+        return nodes.m[i] * nodes.k[i], max(nodes.weights[i], nodes.n[i] * nodes.k[i])
+    return nodes.read[i], nodes.weights[i]
+
+
+def product_launch(nodes: Nodes, i: int, element: float) -> Launch:
+    """The kernel of a convolution, matrix product or recurrent layer.
+
+    Args:
+        nodes: the graph.
+        i: position of the product.
+        element: bytes of one element of its operands.
+    """
+    activations, weights = product_sizes(nodes, i)
+    m, groups = nodes.m[i], nodes.groups[i]
+    name = _name(nodes, i)
+    if nodes.kind[i] == "matmul":
+        m *= groups
+    return Launch(
+        KERNEL_CODE[name],
+        work=nodes.work[i],
+        traffic=(activations + nodes.written[i]) * element,
+        fixed_traffic=weights * element,
+        m=m,
+        n=nodes.n[i],
+        k=nodes.k[i],
+        groups=groups,
+        tensor=not name.startswith("depthwise"),
+        order=max(nodes.order_read(i), 0) if nodes.kind[i] == "conv" else 0,
+        window=float(prod(_numbers(nodes.ops[i].attributes.get("kernel", 1)))),
+        repeat=nodes.ops[i].repeat,
+    )
+
+
+def _name(nodes: Nodes, i: int) -> str:
+    m, n, k = nodes.m[i], nodes.n[i], nodes.k[i]
+    kind = nodes.kind[i]
+    if kind == "recurrent":
+        return kind
+    if kind == "matmul":
+        return batched_product_kind(m, n, k)
+    if kind == "linear":
+        return product_kind("linear", n, k)
+    attributes = nodes.ops[i].attributes
+    window, stride = _numbers(attributes.get("kernel", 1)), _numbers(attributes.get("stride", 1))
+    size = prod(window)
+    stepping = max(stride, default=1) > 1
+    if nodes.groups[i] > 1 and k == size:
+        edge = min(max(window, default=1), LARGEST_WINDOW)
+        return f"depthwise_conv/{edge}/{int(stepping)}"
+    if nodes.groups[i] > 1:
+        wide = int(max(window, default=1) > 1)
+        return f"grouped_conv/{bisect_right(GROUP_STEPS, n)}/{wide}"
+    if k <= _STEM_CHANNELS * size:
+        return f"stem_conv/{int(window == stride)}/{int(n > _STEM_WIDTH)}"
+    if size == 1:
+        return product_kind("conv1x1", n, k)
+    return product_kind("strided_conv" if stepping else "conv", n, k)
+
+
+def _numbers(value: Attribute) -> tuple[int, ...]:
+    if isinstance(value, tuple):
+        return value
+    return (int(value),) if isinstance(value, int | float) else (1,)
+
+
+_NAMED_COPIES = {
+    "cat": "cat",
+    "concat": "cat",
+    "clone": "clone",
+    "contiguous": "clone",
+    "reshape": "clone",
+    "roll": "roll",
+    "constant_pad_nd": "pad",
+    "pad": "pad",
+}
+_NAMED_FUNCTIONS = ("relu", "gelu", "silu")
+_MEANS = frozenset(
+    "mean reducemean globalaveragepool adaptive_avg_pool1d adaptive_avg_pool2d".split()
+)
+_SPREAD = 4.0
+_INTERPOLATING = ("bilinear", "bicubic")
+_THREADS = 512
+"""Threads of a block. PyTorch interpolates with a thread for each pixel of the result, which goes
+through all images and channels (`upsample_bilinear2d` for channels first)."""
+REDUCING = frozenset({"softmax", "layer_norm", "group_norm", "reduce"})
+"""Kinds of operators that reduce rows, which are independent of each other."""
+
+
+def kernel_name(nodes: Nodes, i: int) -> str:
+    """Kind of the kernel of an operator that is not a product."""
+    kind, name = nodes.kind[i], nodes.name[i]
+    if kind in ("softmax", "layer_norm"):
+        return row_kind(kind, nodes.width[i])
+    if kind == "reduce":
+        return "mean" if name in _MEANS else "reduce"
+    if kind == "pool":
+        return "max_pool" if "max" in name else "avg_pool" if "av" in name else "pool"
+    if kind == "copy":
+        return "transpose" if "transpose" in name else _NAMED_COPIES.get(name, "copy")
+    if kind in ("group_norm", "batch_norm", "resize"):
+        return kind
+    if kind != "elementwise":
+        return "unknown"
+    if nodes.function[i] in _NAMED_FUNCTIONS:
+        return nodes.function[i]
+    return "gate" if _spreads(nodes, i) else "elementwise"
+
+
+def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[Launch]:
+    """One kernel, and the cast before it where autocast needs one.
+
+    Args:
+        nodes: the graph.
+        i: position of the operator.
+        types: bytes per element, known up to and including this operator.
+        read: mean bytes per element over its operands.
+    """
+    elements, repeat = nodes.read[i], nodes.ops[i].repeat
+    rows = []
+    to = types.cast_before(i, read)
+    if to is not None:
+        rows.append(launch("cast", elements * (read + to), repeat=repeat))
+        read = to
+    traffic = elements * read + nodes.written[i] * types.of[i]
+    weights = nodes.weights[i] * types.weight
+    kernel = launch(kernel_name(nodes, i), traffic, weights, repeat)
+    if nodes.kind[i] in REDUCING:
+        kernel = kernel._replace(m=nodes.rows[i], k=nodes.width[i])
+    elif nodes.kind[i] == "resize" and any(mode in nodes.name[i] for mode in _INTERPOLATING):
+        blocks = ceil(prod(nodes.shape(i)[2:]) / _THREADS)
+        kernel = kernel._replace(n=blocks, order=nodes.order_read(i))
+    rows.append(kernel)
+    return rows
+
+
+def _spreads(nodes: Nodes, i: int) -> bool:
+    """Whether one operand is much smaller than the result, as in a gate or a layer scale."""
+    sizes = [float(prod(s)) for s in nodes.ops[i].input_shapes]
+    if nodes.weights[i]:
+        sizes.append(nodes.weights[i])
+    return len(sizes) > 1 and nodes.written[i] > _SPREAD * min(sizes)
+
 
 _FUSED_RANK = 4
 _STEPS = 2

@@ -1,4 +1,4 @@
-"""`forerun llm`: times, rates, memory, power and price of serving a language model."""
+"""`forerun llm estimate`, times, memory, power and price of serving; `forerun llm support`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,9 +7,12 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import LlmOptions, NamingCommand, option_names
-from forerun.service.cli.llm.replay import replay
-from forerun.service.cli.options import takes_run
+from forerun.service.cli.llm.options import (
+    llm_options,
+    option_names,
+    request_of,
+)
+from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, progress, screen, working
 
 if TYPE_CHECKING:
@@ -18,13 +21,8 @@ if TYPE_CHECKING:
     from forerun.service.schemas.answers import ServingOut
     from forerun.service.stores.devices import DeviceStore
 
-app = typer.Typer(
-    rich_markup_mode=None, help="What a language model costs to serve.", no_args_is_help=True
-)
 
-
-@app.command("estimate", cls=NamingCommand)
-@takes_run
+@takes(llm_options(), request_of)
 def estimate(
     context: typer.Context,
     model: Annotated[
@@ -39,7 +37,7 @@ def estimate(
     device: Annotated[
         list[str], typer.Option("--device", "--system", help="name of a device; may be repeated")
     ],
-    run: LlmOptions,
+    run: dict[str, Any],
     explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
@@ -68,10 +66,6 @@ def estimate(
         raise typer.Exit(InputError.exit_code)
 
 
-app.command("replay", cls=NamingCommand)(takes_run(replay))
-
-
-@app.command("support")
 def support(json: o.Json = False) -> None:
     """List models by name, engines and formats, and on which devices each metric was measured."""
     from forerun.service.answers.llm.support import support as supported
@@ -94,7 +88,7 @@ def support(json: o.Json = False) -> None:
 
 
 def _answers(
-    model: dict[str, Any], names: list[str], run: LlmOptions, name_of: Callable[[str], str]
+    model: dict[str, Any], names: list[str], run: dict[str, Any], name_of: Callable[[str], str]
 ) -> "tuple[list[ServingOut], dict[str, str], str]":
     """The answers in the order of the devices; name of a device without one -> the reason; and
     the name of the model.
@@ -112,7 +106,7 @@ def _answers(
 
     devices = o.devices_known()
     chosen, failed = _known(devices, names)
-    content = run.request()
+    content = dict(run)
     if described := model | content.get("model", {}):
         content["model"] = described
     try:
