@@ -137,9 +137,9 @@ def check(
 
 
 def with_findings(
-    findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str
+    findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str | Sequence[str]
 ) -> "pd.DataFrame":
-    """Findings of `check` and one more flag where n rows carry it."""
+    """Findings of `check` and one more flag, for one reason or one of each row that carries it."""
     import pandas as pd
 
     found = _Findings()

@@ -17,14 +17,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forerun.data.bundle import Bundle, bundle_folder, home
+from forerun.data.columns import Mask, Names
 from forerun.data.errors import BadTable
+from forerun.data.quality import Quantities, check
 from forerun.data.schema import check_table, declared_schema
-from forerun.data.split import Split
+from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream, together
 
 if TYPE_CHECKING:
     import pandas as pd
     from pandera.pandas import DataFrameSchema
+
+_READ = ("time", "rate", "power")
+"""Entries of `Dataset.checked` that name columns."""
 
 
 class Dataset(ABC):
@@ -40,6 +45,12 @@ class Dataset(ABC):
         further: repositories after the first, whose files come with those of the first.
         csv_tables: tables that a bundle holds as CSV; the others are Parquet.
         columns_of: table -> rule -> columns that it holds for.
+        query: columns that together make one query; none where the splits have keys alone.
+        checked: what `flags` checks: the `table`, its column `time`, in units of `unit_ms`, or
+            `rate` (a second), and `power`; `same`: columns of the result in which repeats of one
+            query agree.
+        held_out: table -> protocol -> key whose values are held out in turn, a column or one of
+            `groups`.
         facts: what else is declared, such as names of columns in upstream's files.
     """
 
@@ -52,6 +63,9 @@ class Dataset(ABC):
     further: ClassVar[tuple[Upstream, ...]] = ()
     csv_tables: ClassVar[tuple[str, ...]] = ()
     columns_of: ClassVar[Mapping[str, Mapping[str, Sequence[str]]]] = {}
+    query: ClassVar[tuple[str, ...]] = ()
+    checked: ClassVar[Mapping[str, Any]] = {}
+    held_out: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     facts: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, declared: str = "") -> None:
@@ -85,9 +99,29 @@ class Dataset(ABC):
         """Schema of each table that a bundle may hold, by name; further columns are allowed."""
         return {name: declared_schema(rules) for name, rules in self.columns_of.items()}
 
-    @abstractmethod
     def splits(self, bundle: Bundle) -> list[Split]:
         """Splits of every protocol that holds out at least one row of this bundle."""
+        splits = []
+        for table, protocols in self.held_out.items():
+            if bundle.has(table):
+                rows = bundle.table(table)
+                splits += leave_values_out(
+                    table,
+                    rows,
+                    protocols,
+                    train=self.kept(rows),
+                    query_columns=self.query,
+                    derived=self.groups(rows),
+                )
+        return splits
+
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """Values by name of n rows of a table of `held_out`, for keys that are no columns."""
+        return {}
+
+    def kept(self, rows: "pd.DataFrame") -> Mask | None:
+        """Flag of each of n rows of a table of `held_out` that takes part; None for all."""
+        return None
 
     def checked_splits(self, bundle: Bundle) -> list[Split]:
         """The splits, after a check that no held-out row of theirs leaks into training.
@@ -101,9 +135,18 @@ class Dataset(ABC):
             split.check(frames[split.table])
         return splits
 
-    @abstractmethod
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows, as in `forerun.data.quality.check`; none is dropped."""
+        rows = bundle.table(self.checked.get("table") or bundle.tables()[0])
+        columns = {n: rows[c].to_numpy(np.float64) for n, c in self.checked.items() if n in _READ}
+        time_ms = columns.get("time")
+        if time_ms is not None:
+            time_ms = self.checked.get("unit_ms", 1.0) * time_ms
+        if "rate" in columns:
+            with np.errstate(divide="ignore"):
+                time_ms = 1e3 / columns["rate"]
+        same = (*self.query, *self.checked.get("same", ()))
+        return check(rows, Quantities(time_ms=time_ms, power_w=columns.get("power")), same=same)
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
         """Upstream files that are available, as in `Upstream.fetch`.
@@ -133,15 +176,19 @@ class Dataset(ABC):
             self.name,
             tables,
             documents=self.documents(raw),
-            datasheet=self.datasheet(tables),
-            facts={
-                "source": self.upstream.page,
-                "commit": self.upstream.commit,
-                "licence": self.licence,
-                "citation": self.citation,
-            },
+            datasheet=self.readme(raw, tables),
+            facts=self.provenance(),
             as_csv=self.csv_tables,
         )
+
+    def readme(self, raw: RawFiles, tables: "Mapping[str, pd.DataFrame]") -> str:
+        """Text of the bundle's README.md."""
+        return self.datasheet(tables)
+
+    def provenance(self) -> dict[str, str]:
+        """Facts about the source, for `bundle.json`."""
+        about = {"source": self.upstream.page, "commit": self.upstream.commit}
+        return {**about, "licence": self.licence, "citation": self.citation}
 
     def validate(self, tables: Mapping[str, "pd.DataFrame"]) -> None:
         """Check tables against their schemas.
@@ -156,7 +203,7 @@ class Dataset(ABC):
             check_table(frame, schemas[name], f"{self.name}.{name}")
 
     def datasheet(self, tables: Mapping[str, "pd.DataFrame"]) -> str:
-        """Text of the bundle's README.md: source, licence, what the tables hold."""
+        """Source, licence, what the tables hold."""
         lines = [f"# {self.name}: {self.title}", ""]
         lines += [f"Source: {self.upstream.page}", f"Licence: {self.licence}", ""]
         lines += [f"Cite: {self.citation}", "", f"Published: {self.published}", "", "## Tables"]

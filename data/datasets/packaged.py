@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from forerun.data.bundle import DATASHEET, FACTS, Bundle, bundle_folder
+from forerun.data.bundle import DATASHEET, FACTS, Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.errors import MissingData
 from forerun.data.upstream.downloads import RawFiles, read_plain_or_gzip
@@ -64,25 +64,14 @@ class PackagedDataset(Dataset):
         paths = [path for path in raw.matching("*.json") if path != FACTS]
         return {Path(path).stem: json.loads(raw.text(path)) for path in paths}
 
-    def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
-        """Validate the package's tables and write them as a bundle, all or nothing.
-
-        Raises:
-            MissingData: this package holds none.
-            BadTable: they do not match their schemas.
-        """
-        raw = self.fetch(mirror)
-        tables = self.tidy(raw)
-        self.validate(tables)
+    def readme(self, raw: RawFiles, tables: "Mapping[str, pd.DataFrame]") -> str:
+        """That of the package, else `datasheet`."""
         described = read_plain_or_gzip(raw.folder, DATASHEET)
-        return Bundle.write(
-            folder or bundle_folder(self.name),
-            self.name,
-            tables,
-            documents=self.documents(raw),
-            datasheet=self.datasheet(tables) if described is None else described.decode(),
-            facts={"source": self.origin, "licence": self.licence, "citation": self.citation},
-        )
+        return self.datasheet(tables) if described is None else described.decode()
+
+    def provenance(self) -> dict[str, str]:
+        """Facts about the source, for `bundle.json`."""
+        return {"source": self.origin, "licence": self.licence, "citation": self.citation}
 
     def datasheet(self, tables: "Mapping[str, pd.DataFrame]") -> str:
         """Text of README.md where the package has none."""

@@ -3,7 +3,6 @@
 import pytest
 
 from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
-from forerun.data.collectors.latency.fingerprint import ProbeCollector
 from forerun.data.collectors.latency.gpu import GpuCollector
 from forerun.data.collectors.latency.gpu_plan import Pace, Pacing
 from forerun.data.collectors.latency.gpu_run import GpuRun
@@ -58,17 +57,3 @@ class TestGpu(OnFakeGpu):
 
     def make(self):
         return self.gpu()
-
-
-class TestProbe(OnFakeGpu):
-    __test__ = True
-    cls = ProbeCollector
-
-    @pytest.fixture(autouse=True)
-    def _few(self, monkeypatch):
-        monkeypatch.setattr(
-            "forerun.data.collectors.latency.fingerprint.reference_operators", lambda: OPERATORS
-        )
-
-    def make(self):
-        return ProbeCollector(self.gpu())

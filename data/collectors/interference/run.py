@@ -14,7 +14,8 @@ from forerun.data.collectors.interference.plan import PlannedRun
 from forerun.data.collectors.interference.victims import READY_S, started, victim
 from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.runner.worker import Worker, WorkerFailed
-from forerun.data.collectors.system.host_inventory import ROOT, read_all, read_task
+from forerun.data.collectors.system.host import ROOT
+from forerun.data.collectors.system.host_inventory import read_all, read_task
 from forerun.data.collectors.system.procfs import CPU_TIMES, Readable, stat
 
 

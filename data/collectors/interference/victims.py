@@ -8,9 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from forerun.data.bundle import home
 from forerun.data.collectors.runner.worker import Worker
@@ -51,7 +53,6 @@ def program(name: str) -> Path:
     return built
 
 
-FAMILIES = ("compute", "cache", "memory", "io", "inference")
 READY_S = 30.0
 LONGEST_S = 120.0
 SHORT_S = 0.3
@@ -74,25 +75,14 @@ class Victim:
     working_set_mib: float
 
 
-VICTIMS: tuple[Victim, ...] = (
-    Victim("alu", "compute", True, 0.0),
-    Victim("polynomial", "compute", True, 0.0),
-    Victim("matmul", "compute", True, 0.21),
-    Victim("chase0.5", "cache", True, 0.5),
-    Victim("chase1", "cache", True, 1.0),
-    Victim("chase2", "cache", True, 2.0),
-    Victim("chase4", "cache", True, 4.0),
-    Victim("chase8", "cache", True, 8.0),
-    Victim("update16", "cache", True, 16.0),
-    Victim("chase64", "memory", True, 64.0),
-    Victim("triad", "memory", True, 96.0),
-    Victim("copy", "memory", True, 64.0),
-    Victim("read_zero", "io", True, 0.06),
-    Victim("synced_write", "io", True, 4.0),
-    Victim("ping_pong", "io", True, 0.0),
-    Victim("convnet", "inference", False, 2.0),
-    Victim("perceptron", "inference", False, 8.4),
-    Victim("transformer", "inference", False, 12.6),
+_TABLE: Final[Mapping[str, Mapping[str, float]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+FAMILIES: Final = tuple(_TABLE)
+VICTIMS: tuple[Victim, ...] = tuple(
+    Victim(name, family, family != "inference", mib)
+    for family, own in _TABLE.items()
+    for name, mib in own.items()
 )
 
 

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from forerun.data.collectors.system.procfs import MIB, V1_UNLIMITED, layout
+from forerun.data.collectors.system.procfs import CPU_TIMES, MIB, V1_UNLIMITED, layout, stat
 
 ROOT = Path("/")
 
@@ -134,8 +134,8 @@ def host_columns(root: Path = ROOT) -> dict[str, Any]:
 def text_of(file: Path) -> str:
     """The text of a file of the system; empty where it cannot be read."""
     try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError):
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return ""
 
 
@@ -195,12 +195,9 @@ class OtherLoad:
 
 def read_ticks(root: Path = ROOT) -> Ticks | None:
     """A reading of /proc/stat; None where the system has none."""
-    try:
-        first = (root / "proc/stat").read_text().splitlines()[0].split()
-        counts = [float(field) for field in first[1:9]]
-    except (OSError, ValueError, IndexError):
-        return None
-    if first[0] != "cpu" or len(counts) < 8:
+    counted = stat(text_of(root / "proc/stat"), 1.0).cumulative
+    counts = [counted[name] for kind in CPU_TIMES if (name := f"cpu.{kind}_s") in counted]
+    if len(counts) < len(CPU_TIMES):
         return None
     user, nice, system, idle, waiting, hard, soft, stolen = counts
     times = os.times()
@@ -279,10 +276,7 @@ def forget_peak() -> bool:
 
 
 def _field(name: str) -> float | None:
-    try:
-        found = re.search(rf"^{name}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
-    except OSError:
-        return None
+    found = re.search(rf"^{name}:\s+(\d+) kB$", text_of(STATUS), re.MULTILINE)
     return int(found[1]) / 1024 if found else None
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from forerun.data.collectors.system.host import ROOT, text_of
 from forerun.data.collectors.system.procfs import (
     SOURCES,
     Missing,
@@ -90,8 +91,9 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
         prefix = f"libvirt.vm{numbers.setdefault(name, len(numbers))}"
         for line in lines:
             field, _, value = line.strip().partition("=")
-            amount = _number(value)
-            if amount is None:
+            try:
+                amount = float(value)
+            except ValueError:
                 continue
             if field in _FIELDS["balloon"]:
                 reading.gauges[f"{prefix}.{_FIELDS['balloon'][field]}"] = amount / 1024
@@ -100,13 +102,6 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
                     key, unit = f"{prefix}.{counter}", 1e-9 if counter.endswith("_s") else 1.0
                     reading.cumulative[key] = reading.cumulative.get(key, 0.0) + unit * amount
     return reading
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 SYSTEM_CALLS: Final[Mapping[str, int]] = {"x86_64": 298, "aarch64": 241}
@@ -211,17 +206,10 @@ def _opened(cpu: int, kind: int, number: int) -> int:
     return int(found)
 
 
-ROOT = Path("/")
-
-
 def all_sources(root: Path = ROOT) -> tuple[Readable, ...]:
     """Files of /proc and of this process's control groups, resctrl, and virtual machines."""
-    try:
-        mounts = (root / "proc/self/mounts").read_text(encoding="utf-8")
-        membership = (root / "proc/self/cgroup").read_text(encoding="utf-8")
-    except OSError:
-        return (*SOURCES, Resctrl(), Libvirt())
-    return (*SOURCES, *sources(layout(mounts, membership)), Resctrl(), Libvirt())
+    mounts, own = text_of(root / "proc/self/mounts"), text_of(root / "proc/self/cgroup")
+    return (*SOURCES, *sources(layout(mounts, own)), Resctrl(), Libvirt())
 
 
 @contextmanager
@@ -280,8 +268,8 @@ def facts(cpus: int, root: Path = ROOT) -> dict[str, Any]:
         cpus: how many may be used.
         root: root of the file system, another one in tests.
     """
-    cpu = _pairs(_text(root / "proc/cpuinfo"))
-    memory = _pairs(_text(root / "proc/meminfo")).get("MemTotal", "").split()
+    cpu = _pairs(text_of(root / "proc/cpuinfo"))
+    memory = _pairs(text_of(root / "proc/meminfo")).get("MemTotal", "").split()
     flags = cpu.get("flags", "").split()
     return {
         "cpu_model": cpu.get("model name"),
@@ -293,7 +281,7 @@ def facts(cpus: int, root: Path = ROOT) -> dict[str, Any]:
         "virtual": "hypervisor" in flags,
         "caches": _caches(root),
         "transparent_hugepages": _chosen(
-            _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+            text_of(root / "sys/kernel/mm/transparent_hugepage/enabled")
         ),
     }
 
@@ -306,17 +294,10 @@ def usable_cpus() -> list[int]:
 def _caches(root: Path) -> dict[str, str]:
     found = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, kind, size = (_text(index / name).strip() for name in ("level", "type", "size"))
+        level, kind, size = (text_of(index / name).strip() for name in ("level", "type", "size"))
         if level and size:
             found[f"L{level} {kind.lower()}"] = size
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _pairs(text: str) -> dict[str, str]:

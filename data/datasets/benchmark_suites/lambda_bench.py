@@ -8,14 +8,13 @@ Source: lambdal/deeplearning-benchmark at aa5addb6. It states no licence: number
 
 import io
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.quality import Quantities, check
-from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -59,22 +58,10 @@ class LambdaBench(Dataset, declared="lambda_bench"):
             tables[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
         return tables
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device/GPU` on throughput: systems of one GPU model, of any number of them."""
-        if not bundle.has(THROUGHPUT):
-            return []
-        rows = bundle.table(THROUGHPUT)
-        gpus = np.array([gpu_name(str(name)) for name in rows["system"]], dtype=np.str_)
-        return leave_values_out(THROUGHPUT, rows, {"unseen_device": "gpu"}, derived={"gpu": gpus})
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `throughput`: a node and model listed twice, or no rate."""
-        rows = bundle.table(THROUGHPUT)
-        rate = rows["throughput"].to_numpy(dtype=np.float64)
-        with np.errstate(divide="ignore"):
-            quantities = Quantities(time_ms=1e3 / rate)
-        same = ("table", "system", "num_gpu", "precision", "model", "node", "throughput")
-        return check(rows, quantities, same=same)
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`gpu`: GPU model of a system, whatever the number of them."""
+        gpus = [gpu_name(str(name)) for name in rows["system"]]
+        return {"gpu": np.array(gpus, dtype=np.str_)}
 
 
 def gpu_name(system: str) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
@@ -23,7 +22,6 @@ PART: Final = "META.metadata.cscope.qdf0"
 SCORE: Final = "RESULT.Value"
 SUITE: Final = "RESULT.WorkloadName"
 TEST: Final = (SUITE, "RESULT.WorkloadPreset", "RESULT.TestName")
-RUN: Final = ("run_id", "iteration")
 PARTS: Final = ("train", "test")
 
 _POD, _ITERATION = "kubernetes.pod_id", "RESULT.IterationIndex"
@@ -64,12 +62,6 @@ class Ncpp(Dataset, declared="ncpp"):
             train = every & (table == "train")
             splits += leave_values_out(table, rows, protocols, train=train, held_out=every)
         return splits
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `train`: listed twice, or a score that is not positive."""
-        rows = bundle.table("train")
-        score = rows[SCORE].to_numpy(dtype=np.float64)
-        return check(rows, Quantities(time_ms=score), same=(*TEST, *RUN, SCORE))
 
 
 def _runs(content: bytes, part: str) -> "pd.DataFrame":

@@ -15,7 +15,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Netlist, Placement
 from forerun.data.columns import Column, Positions
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, folds_of, leave_folds_out
 
 if TYPE_CHECKING:
@@ -56,11 +55,6 @@ class CircuitFpga(PackagedDataset, declared="circuit_fpga"):
         sizes = Split("large_design", RUNS, own & ~large, own & large, ("design",), QUERY)
         found = [*leave_folds_out("unseen_family", fold, own, split), sizes]
         return [*found, split("processor", own, timed & apart)] if apart.any() else found
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `runs`: those without a frequency."""
-        runs = bundle.table(RUNS)
-        return check(runs, Quantities(time_ms=1e-3 / runs["fmax_mhz"].to_numpy(dtype=np.float64)))
 
 
 @dataclass(frozen=True, slots=True)

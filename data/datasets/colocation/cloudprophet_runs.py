@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, leave_values_out
+from forerun.data.split import Mask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,17 +40,9 @@ median over all experiments (at least three), and its operations differ by a ten
 class CloudProphetRuns(PackagedDataset, declared="cloudprophet_runs"):
     """Leave one experiment out, and leave one application out."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`leave_one_experiment_out/EXP` and `leave_one_application_out/APP`.
-
-        Runs without a result take no part.
-        """
-        if not bundle.has(RUNS):
-            return []
-        runs = bundle.table(RUNS)
-        known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
-        protocols = {"leave_one_experiment_out": "exp", "leave_one_application_out": "app"}
-        return leave_values_out(RUNS, runs, protocols, train=known)
+    def kept(self, rows: "pd.DataFrame") -> Mask:
+        """Runs with a result."""
+        return np.asarray(np.isfinite(speeds(rows)), dtype=np.bool_)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those without a result."""

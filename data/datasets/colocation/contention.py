@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
@@ -60,12 +59,6 @@ class Contention(MeasuredDataset, declared="contention"):
             Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
         )
         return [split for split in splits if split.held_out.any()]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `runs`: those that failed."""
-        runs = bundle.table("runs")
-        wall_ms = runs["wall_s"].to_numpy(dtype=np.float64) * 1e3
-        return check(runs, Quantities(time_ms=wall_ms))
 
 
 def features(samples: "pd.DataFrame") -> list[str]:

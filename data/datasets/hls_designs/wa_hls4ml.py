@@ -12,7 +12,6 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
 from forerun.data.upstream.downloads import RawFiles
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 TABLE: Final = "dense_grid_v0"
 FOLDS: Final = 5
-ASKED: Final = ("d_in", "d_out", "precision_bits", "reuse_factor", "strategy")
 CLOCKS: Final = ("TargetClockPeriod", "EstimatedClockPeriod")
 CYCLES: Final = ("BestLatency", "WorstLatency", "IntervalMin", "IntervalMax")
 AREA: Final = ("FF", "LUT", "BRAM_18K", "DSP", "URAM")
@@ -47,7 +45,7 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
         frame["hls_synth_success"] = frame["hls_synth_success"].str.upper() == "TRUE"
         measured = [*CLOCKS, *CYCLES, *AREA, *(f"Available{name}" for name in AVAILABLE)]
         frame = frame.astype(dict.fromkeys(measured, "float64"))
-        return {TABLE: frame[[*ASKED, "hls_synth_success", *measured]]}
+        return {TABLE: frame[[*self.query, "hls_synth_success", *measured]]}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_width/D_OUT`, each output width in turn, and `unseen_setting/FOLD`.
@@ -62,9 +60,9 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
 
         def split(protocol: str, train: Mask, held_out: Mask) -> Split:
             keys = ("d_out",) if protocol.startswith("unseen_width") else ()
-            return Split(protocol, TABLE, train, held_out, keys, ASKED)
+            return Split(protocol, TABLE, train, held_out, keys, self.query)
 
-        settings = grid[list(ASKED)].astype(str).agg(" ".join, axis=1)
+        settings = grid[list(self.query)].astype(str).agg(" ".join, axis=1)
         splits = [
             *leave_folds_out("unseen_width", width, labelled, split),
             *leave_folds_out(
@@ -73,8 +71,5 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
         ]
         return [one for one in splits if one.held_out.any()]
 
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows: synthesis failed, or the same setting again."""
-        grid = bundle.table(TABLE)
-        clock = grid["EstimatedClockPeriod"].to_numpy(dtype=np.float64)
-        return check(grid, Quantities(time_ms=clock * 1e-6), same=ASKED)
+
+ASKED: Final = WaHls4ml.query

@@ -19,7 +19,7 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Names
 from forerun.data.datasets.packaged import PackedTables
-from forerun.data.quality import Quantities, check, with_findings
+from forerun.data.quality import with_findings
 from forerun.data.split import Split, folds_of, leave_folds_out, leave_values_out
 
 if TYPE_CHECKING:
@@ -198,10 +198,8 @@ class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful runs: those that an earlier row gives already, within 0.2 %."""
-        runs = bundle.table(RUNS)
-        time = runs["tpot_ms"].to_numpy(dtype=np.float64)
-        why = "an earlier row is the same run"
-        return with_findings(check(runs, Quantities(time_ms=time)), repeats(runs), "duplicate", why)
+        repeated, why = repeats(bundle.table(RUNS)), "an earlier row is the same run"
+        return with_findings(super().flags(bundle), repeated, "duplicate", why)
 
 
 def _split(

@@ -5,19 +5,18 @@ the first token, per further token and of all requests together. `gemm_v100` and
 microseconds of products and of collectives.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.language_models.operator_splits import TimedOperators, row_names
 from forerun.data.datasets.packaged import PackedTables
-from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 RUNS: Final = "e2e_h100x8"
 DEPLOYMENT: Final = ("engine", "model", "dtype", "layout")
-QUERY: Final = (*DEPLOYMENT, "replica", "trace", "arrival_rate_rps", "prompt_tokens")
 
 
 class Apex(TimedOperators, PackedTables, declared="apex"):
@@ -26,12 +25,9 @@ class Apex(TimedOperators, PackedTables, declared="apex"):
     Sites are (n, k) of a product, and the members of a collective.
     """
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_deployment/NAME`, `unseen_trace/TRACE`, and those of `OperatorTable.splits`."""
-        splits = []
-        if bundle.has(RUNS):
-            runs = bundle.table(RUNS)
-            derived = {"deployment": row_names(runs, DEPLOYMENT)}
-            protocols = {"unseen_deployment": "deployment", "unseen_trace": "trace"}
-            splits += leave_values_out(RUNS, runs, protocols, query_columns=QUERY, derived=derived)
-        return splits + super().splits(bundle)
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`deployment`: engine, model, number format and layout."""
+        return {"deployment": row_names(rows, DEPLOYMENT)}
+
+
+QUERY: Final = Apex.query

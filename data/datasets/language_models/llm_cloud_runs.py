@@ -15,7 +15,6 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackedTables
 from forerun.data.processor_cores import CORES
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
@@ -68,11 +67,6 @@ class LlmCloudRuns(PackedTables, declared="llm_cloud_runs"):
                     name, runs, {"unseen_gpu": "gpu"}, train=~of_processor, derived=gpus
                 )
         return splits
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of the table of `llama-bench`: the same test with the same result twice."""
-        runs = bundle.table(BENCH)
-        return check(runs, Quantities(time_ms=(1e3 / runs["tokens_per_s"]).to_numpy(np.float64)))
 
 
 def bench(lines: "pd.DataFrame") -> "pd.DataFrame":

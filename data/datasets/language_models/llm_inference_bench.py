@@ -14,15 +14,14 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.language_models.operator_splits import few_rows
 from forerun.data.datasets.packaged import PackedTables
-from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.split import Mask, Split, leave_values_out
+from forerun.data.quality import with_findings
+from forerun.data.split import Mask, Split
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RESULTS: Final = "results"
 SUPPORT_ROWS: Final = 10
-QUERY: Final = ("hardware", "num_devices", "framework", "model", "in_out_len", "batch_size")
 ACCELERATORS: Final[Mapping[str, str]] = MappingProxyType({"Intel PVC GPU": "Intel Max 1550"})
 """Hardware as written -> its other name: Ponte Vecchio is the chip of the Max 1550."""
 FACTOR: Final = 2.0
@@ -32,26 +31,25 @@ class LlmInferenceBench(PackedTables, declared="llm_inference_bench"):
     """Leave one accelerator or one model out; ten rows of an accelerator known."""
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device/ACCELERATOR`, `few_rows/results/ACCELERATOR` and `unseen_model/MODEL`.
-
-        One is held out, the others train; `few_rows` adds ten rows of the accelerator.
-        """
+        """Those that are declared, and `few_rows/results/ACCELERATOR`: ten of its rows known."""
         if not bundle.has(RESULTS):
             return []
         results = bundle.table(RESULTS)
-        device = accelerators(results)
-        derived = {"accelerator": device}
-        protocols = {"unseen_device": "accelerator", "unseen_model": "model"}
-        splits = leave_values_out(RESULTS, results, protocols, query_columns=QUERY, derived=derived)
-        return [*splits, *few_rows(RESULTS, results, device, QUERY, SUPPORT_ROWS)]
+        few = few_rows(RESULTS, results, accelerators(results), self.query, SUPPORT_ROWS)
+        return [*super().splits(bundle), *few]
+
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`accelerator`, by one name."""
+        return {"accelerator": accelerators(rows)}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: repeats, and those whose throughput is not tokens over latency."""
-        results = bundle.table(RESULTS)
-        time = 1e3 * results["latency_s"].to_numpy(dtype=np.float64)
-        findings = check(results, Quantities(time_ms=time), same=QUERY)
+        conflict = contradictory(bundle.table(RESULTS))
         why = "throughput is not the tokens of the batch over its latency"
-        return with_findings(findings, contradictory(results), "conflict", why)
+        return with_findings(super().flags(bundle), conflict, "conflict", why)
+
+
+QUERY: Final = LlmInferenceBench.query
 
 
 def accelerators(results: "pd.DataFrame") -> Names:

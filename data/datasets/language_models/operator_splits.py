@@ -105,9 +105,10 @@ class TimedOperators(Dataset):
         }
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """Those of `OperatorTable.splits` for each table that the bundle has."""
+        """Those that are declared, and of `OperatorTable.splits` for each table that is there."""
         tables = [table for name, table in self.operators.items() if bundle.has(name)]
-        return [split for table in tables for split in table.splits(bundle.table(table.name))]
+        found = [split for table in tables for split in table.splits(bundle.table(table.name))]
+        return [*super().splits(bundle), *found]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of the first of the tables that the bundle has."""

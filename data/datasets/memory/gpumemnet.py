@@ -15,6 +15,7 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
@@ -105,17 +106,13 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
         import pandas as pd
 
-        reasons: list[str] = []
-        if bundle.has("timm_training_peak"):
-            reasons = bundle.table("timm_training_peak")["suspect"].astype(str).tolist()
-        doubtful = [row for row, why in enumerate(reasons) if why]
-        return pd.DataFrame(
-            {
-                "row": pd.Series(doubtful, dtype="int64"),
-                "flag": pd.Series(["impossible"] * len(doubtful), dtype="str"),
-                "why": pd.Series([reasons[row] for row in doubtful], dtype="str"),
-            }
-        )
+        if not bundle.has("timm_training_peak"):
+            return check(pd.DataFrame(index=[]), Quantities())
+        timm = bundle.table("timm_training_peak")
+        why = timm["suspect"].astype(str).to_numpy(dtype=np.str_)
+        doubtful = np.asarray(why != "", dtype=np.bool_)
+        found = check(timm, Quantities())
+        return with_findings(found, doubtful, "impossible", why[doubtful].tolist())
 
 
 def _first_sheet(raw: RawFiles, path: str) -> list[list[Cell]]:

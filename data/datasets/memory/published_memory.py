@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.quality import Quantities, check
-from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,40 +34,16 @@ BYTES_FROM: Final = 1e7
 under "MB", and no device has 10 TB."""
 
 
-IDENTITY: Final = (
-    *("source_repo", "model", "task", "method", "peft_variant", "lora_rank", "target_modules"),
-    *("precision", "quantization", "batch", "seq_or_resolution", "packed", "optimizer"),
-    *("checkpointing", "grad_accum", "layout", "attention", "compile", "config", "gpu"),
-    *("layers", "hidden", "source_section"),
-)
-"""Columns that together make one query."""
-
-REPEAT: Final = (*IDENTITY, "peak_printed")
-"""Columns that two prints of one measurement share."""
-
-
 class PublishedMemory(PackagedDataset, declared="published_memory"):
     """Peak memory of networks in training and inference; leave one model or one source out."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_model/FAMILY` and `unseen_source/SOURCE`: one is held out, the others train.
+    def kept(self, rows: "pd.DataFrame") -> Mask:
+        """Those for which `reasons` has none."""
+        return np.asarray(reasons(rows) == "", dtype=np.bool_)
 
-        All sizes of an architecture are one family, wherever they were measured. Rows that take no
-        part are those of `reasons`.
-        """
-        if not bundle.has("table"):
-            return []
-        table = bundle.table("table")
-        kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        derived = {"family": families(table["model"]), "source": sources(table)}
-        protocols = {"unseen_model": "family", "unseen_source": "source"}
-        return leave_values_out(
-            "table", table, protocols, train=kept, query_columns=IDENTITY, derived=derived
-        )
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `table`: repeats of an earlier row."""
-        return check(bundle.table("table"), Quantities(), same=REPEAT)
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`family`: all sizes of an architecture, wherever they were measured; `source`."""
+        return {"family": families(rows["model"]), "source": sources(rows)}
 
 
 def reasons(table: "Table") -> NDArray[np.str_]:
@@ -83,7 +57,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
     ]
     rules += [
         ("what was measured is not said", metrics(table) == ""),
-        ("repeats a row above", table.duplicated(list(REPEAT))),
+        ("repeats a row above", table.duplicated([*PublishedMemory.query, "peak_printed"])),
         ("no peak", np.isnan(peak_mib(table))),
     ]
     return first_reasons(rules, len(table))

@@ -15,7 +15,6 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, folds_of
 
 if TYPE_CHECKING:
@@ -49,13 +48,6 @@ class AmdKernels(PackagedDataset, declared="amd_kernels"):
             protocol = f"held_out_shapes/{table}"
             splits.append(Split(protocol, table, ~out, out, ("site",), (), derived))
         return splits
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `gemm`: repeats of one product."""
-        gemm = bundle.table("gemm")
-        same = ("gpu", "a_dtype", "scale", "preshuffled", "batch", "M", "N", "K", "out_dtype")
-        time_ms = gemm["us"].to_numpy(dtype=np.float64) / 1e3
-        return check(gemm, Quantities(time_ms=time_ms), same=same)
 
 
 def chips(frame: "pd.DataFrame") -> Names:

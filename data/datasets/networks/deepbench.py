@@ -13,7 +13,7 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.quality import Quantities, check, with_findings
+from forerun.data.quality import with_findings
 from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
@@ -82,11 +82,8 @@ class DeepBench(Dataset, declared="deepbench"):
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `gemm`: duplicates, and times of a few steps of the clock."""
-        gemm = bundle.table("gemm")
-        time_ms = gemm["latency_ms"].to_numpy(dtype=np.float64)
-        same = ("device", "suite", "precision", "m", "n", "k", "a_t", "b_t")
-        found = check(gemm, Quantities(time_ms=time_ms), same=same)
-        coarse = time_ms < STEP_MS / ROUNDED_ABOVE
+        time_ms = bundle.table("gemm")["latency_ms"].to_numpy(dtype=np.float64)
+        coarse, found = time_ms < STEP_MS / ROUNDED_ABOVE, super().flags(bundle)
         return with_findings(found, coarse, "rounded", "its time is a few whole microseconds")
 
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 FOLDS = 5
 
@@ -47,8 +46,3 @@ class OnnxruntimeCpu(MeasuredDataset, declared="onnxruntime_cpu"):
         alone = (runs["threads"] == 1).to_numpy()
         splits.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
         return [split for split in splits if split.held_out.any()]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `runs`: the same query with the same result twice."""
-        runs = bundle.table("runs")
-        return check(runs, Quantities(time_ms=runs["latency_ms"].to_numpy(dtype=np.float64)))

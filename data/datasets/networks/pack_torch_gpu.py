@@ -10,7 +10,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.torch_gpu import (
     EXECUTION_MODES,
     NUMBERS,
-    QUERY,
     TorchGpu,
     execution_modes,
 )
@@ -71,7 +70,8 @@ def write_package(
     rows["phase"] = rows["phase"].where(networks, None)
     machines = {names[device]: facts for device, facts in _machines(frame).items()}
     if earlier is not None:
-        rows = pd.concat([earlier.table("runs"), rows]).drop_duplicates(list(QUERY), keep="last")
+        rows = pd.concat([earlier.table("runs"), rows])
+        rows = rows.drop_duplicates(list(TorchGpu.query), keep="last")
         machines = earlier.facts.get("machines", {}) | machines
     rows = rows.sort_values(["device", "kind", "cuda_graph", "label"], kind="stable")
     dataset, written = TorchGpu(), {"runs": rows.reset_index(drop=True), "graphs": contents}

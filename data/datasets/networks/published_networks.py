@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, leave_values_out
+from forerun.data.split import Mask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
 ITEMS: Final = ("img/s", "seq/s", "samples/s")
 """Units of throughput that count items of the batch; tokens, frames and samples of audio do not."""
-
-IDENTITY: Final = (
-    *("framework", "runtime", "model", "variant", "table_label", "sequence_or_image", "container"),
-    *("gpu", "gpu_count", "phase", "precision", "micro_batch_per_gpu"),
-)
-"""Columns that together make one query."""
 
 REPEAT: Final = (
     *("framework", "runtime", "model", "sequence_or_image", "gpu", "gpu_count", "phase"),
@@ -54,21 +49,13 @@ _CHIP = re.compile(r"(?:v100|a100)")
 class PublishedNetworks(PackagedDataset, declared="published_networks"):
     """Whole networks; leave one architecture family or one GPU out."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_model/FAMILY` and `unseen_device/CHIP`: one is held out, the others train.
+    def kept(self, rows: "pd.DataFrame") -> Mask:
+        """Those for which `reasons` has none."""
+        return np.asarray(reasons(rows) == "", dtype=np.bool_)
 
-        All variants of an architecture are one family; all boards with one chip are one device.
-        Rows that take no part are those of `reasons`.
-        """
-        if not bundle.has("table"):
-            return []
-        table = bundle.table("table")
-        kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        derived = {"family": families(table["model"]), "chip": chips(table["gpu"])}
-        protocols = {"unseen_model": "family", "unseen_device": "chip"}
-        return leave_values_out(
-            "table", table, protocols, train=kept, query_columns=IDENTITY, derived=derived
-        )
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`family`: all variants of an architecture; `chip`: all boards with it."""
+        return {"family": families(rows["model"]), "chip": chips(rows["gpu"])}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""

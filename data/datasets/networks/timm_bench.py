@@ -12,7 +12,6 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, folds_of, is_one_of, leave_folds_out
 from forerun.data.upstream.downloads import RawFiles
 
@@ -23,11 +22,6 @@ TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
 FOLDS: Final = 5
 FAMILY_FOLDS: Final = 10
 """Number of folds of families that `unseen_family` holds out in turn."""
-NETWORK_QUERY: Final = (
-    *("model", "device", "phase", "precision", "layout", "torch", "cuda", "compiled"),
-    *("img_size", "batch_size"),
-)
-
 _FILE = re.compile(
     r"benchmark-(?P<phase>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)"
     r"-pt(?P<torch>\d+)-(?:(?P<cuda>cu\d+)-)?(?P<device>.+?)(?P<compiled>-dynamo)?\.csv"
@@ -63,7 +57,7 @@ class TimmBench(Dataset, declared="timm_bench"):
         derived = {"family": families}
 
         def split(keys: tuple[str, ...], protocol: str, train: Mask, held_out: Mask) -> Split:
-            return Split(protocol, "bench", train, held_out, keys, NETWORK_QUERY, derived)
+            return Split(protocol, "bench", train, held_out, keys, self.query, derived)
 
         splits = [
             split(("device",), "unseen_device", measured & trained, measured & ~trained & ~cpu),
@@ -89,12 +83,6 @@ class TimmBench(Dataset, declared="timm_bench"):
             ),
         ]
         return [one for one in splits if one.held_out.any()]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `bench`: duplicates and times that are not positive."""
-        bench = bundle.table("bench")
-        time = bench["step_time_ms"].to_numpy(dtype=np.float64)
-        return check(bench, Quantities(time_ms=time), same=(*NETWORK_QUERY, "step_time_ms"))
 
 
 def family(model: str) -> str:

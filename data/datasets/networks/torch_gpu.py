@@ -14,7 +14,6 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
 
 EXECUTION_MODES: Final = ("operators", "eager", "recorded")
 """Operators by themselves; networks launched operator by operator; networks as one CUDA graph."""
-
-QUERY: Final = (
-    *("device", "workload", "kind", "precision", "batch_size", "phase", "runtime", "cuda_graph"),
-    *("fp32_convolutions", "framework_version", "cuda", "driver"),
-)
-"""Columns that together make one query."""
 
 _MEMORY = ("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib")
 _TIMES = ("latency_ms", "fastest_ms", "kernel_ms")
@@ -59,14 +52,8 @@ class TorchGpu(MeasuredDataset, declared="torch_gpu"):
         modes, nothing = execution_modes(runs), np.zeros(len(runs), dtype=np.bool_)
         held_out: dict[str, Mask] = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
         splits = [Split(mode, "runs", nothing, m) for mode, m in held_out.items() if m.any()]
-        keys = {"unseen_device": "device"}
-        return splits + leave_values_out("runs", runs, keys, train=measured, query_columns=QUERY)
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `runs`: repeated queries, and runs without a time or of no power."""
-        runs = bundle.table("runs")
-        time_ms, power_w = (runs[n].to_numpy(dtype=np.float64) for n in ("latency_ms", "power_w"))
-        return check(runs, Quantities(time_ms=time_ms, power_w=power_w), same=QUERY)
+        keys, query = {"unseen_device": "device"}, self.query
+        return splits + leave_values_out("runs", runs, keys, train=measured, query_columns=query)
 
 
 def execution_modes(runs: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.str_]]":

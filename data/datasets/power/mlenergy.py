@@ -18,7 +18,6 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ REQUESTS: Final = ("gpqa", "lm-arena-chat", "sourcegraph-fim", "image-chat", "vi
 _MODEL = (
     *("activated_params_billions", "model_id", "task"),
     *("total_params_billions", "weight_precision"),
-)
-QUESTION: Final = (
-    *("model_id", "task", "gpu_model", "num_gpus", "max_num_seqs", "batch_size"),
-    *("tensor_parallel", "expert_parallel", "data_parallel", "ring_degree", "ulysses_degree"),
 )
 _CHAT = {
     "throughput": "throughput_tokens_per_s",
@@ -70,13 +65,6 @@ class MlEnergy(Dataset, declared="mlenergy"):
             tables[CHATS] = pd.DataFrame(chats)
         return tables
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`leave_one_model_out/MODEL`, a model with all its tasks, and `unseen_device/GPU`."""
-        if not bundle.has(RUNS):
-            return []
-        protocols = {"leave_one_model_out": "model_id", "unseen_device": "gpu_model"}
-        return leave_values_out(RUNS, bundle.table(RUNS), protocols, query_columns=QUESTION)
-
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: duplicates, power over the limit, energy other than power times time."""
         import pandas as pd
@@ -98,7 +86,7 @@ class MlEnergy(Dataset, declared="mlenergy"):
                 tdp_w=np.array(tdp, dtype=np.float64),
                 energy_j=(one / runs["num_gpus"]).to_numpy(dtype=np.float64),
             ),
-            same=(*QUESTION, "avg_power_watts"),
+            same=(*self.query, "avg_power_watts"),
         )
 
 

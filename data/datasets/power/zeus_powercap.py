@@ -9,12 +9,7 @@ import io
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.quality import Quantities, check
-from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -50,21 +45,6 @@ class ZeusPowerCap(Dataset, declared="zeus_powercap"):
         if _TRAIN in raw.paths:
             tables[EPOCHS] = pd.read_csv(io.BytesIO(raw.read(_TRAIN)))
         return tables
-
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device/GPU` on the trace and `unseen_device_of_sweep/GPU` on the windows."""
-        return [
-            split
-            for table, protocol in ((TRACE, "unseen_device"), (SWEEP, "unseen_device_of_sweep"))
-            if bundle.has(table)
-            for split in leave_values_out(table, bundle.table(table), {protocol: "gpu"})
-        ]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of the trace: a job listed twice at one limit, or no time."""
-        rows = bundle.table(TRACE)
-        time_ms = 1e3 * rows["time_per_epoch"].to_numpy(dtype=np.float64)
-        return check(rows, Quantities(time_ms=time_ms), same=(*JOB, LIMIT, "gpu"))
 
 
 def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":

@@ -323,33 +323,14 @@ def _matcher(given: Fields, name: str, texts: Iterable[str]) -> Callable[[str], 
     return listed
 
 
-WEIGHTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{name: name for name in BYTES},
-        **{"awq": "int4", "gptq": "int4", "bitsandbytes": "int4", "nf4": "int4"},
-        **{"w4a16": "int4", "w8a16": "int8", "w8a8": "int8", "fp4": "nvfp4", "half": "fp16"},
-        **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
-        **{"f16": "fp16", "f32": "fp32"},
-    }
-)
+WEIGHTS: Final[Mapping[str, str]] = {**{name: name for name in BYTES}, **_NAMES["weights"]}
 """Name of a number format, or of a method of quantisation -> format of the weights."""
 BLOCK: Final = 256
 """Weights of a block of the formats of GGUF files with `k` in their name."""
-OF_BLOCKS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("q2_k", "q3_k_s", "q3_k_m", "q3_k_l"), "q4_0"),
-        **{"q4_k_s": "q5_0", "q4_k_m": "q5_1", "q5_k_s": "q5_1", "q5_k_m": "q5_1", "q6_k": "q8_0"},
-    }
-)
+OF_BLOCKS: Final[Mapping[str, str]] = _NAMES["of_blocks"]
 """Such a format -> that of blocks of 32 which is nearest to what llama.cpp stores where a width is
 no multiple of `BLOCK`."""
-CACHE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{name: name for name in ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4")},
-        **{"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half": "fp16"},
-        **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
-    }
-)
+CACHE: Final[Mapping[str, str]] = _NAMES["cache"]
 """Name of a number format -> format of keys and values."""
 
 

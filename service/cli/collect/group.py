@@ -245,20 +245,22 @@ def probe(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Measure reference operators and small networks for one minute, the same on every device."""
-    from forerun.data.collectors.latency.fingerprint import ProbeCollector
+    from dataclasses import replace
+
+    from forerun.data.collectors.latency.fingerprint import probe_collector, probe_trials
     from forerun.data.collectors.latency.gpu import GpuCollector
     from forerun.data.collectors.system.host import usable_cpus
     from forerun.service.adaptation.collecting import check_can
     from forerun.service.stores.device_sheets import nvidia_gpu, this_cpu
 
-    collector = ProbeCollector.here(device, threads)
+    collector = probe_collector(device, threads)
     check_can(collector, output)
-    on_gpu = isinstance(collector.inner, GpuCollector)
-    collector = ProbeCollector(collector.inner, _networks(on_gpu, output))
+    on_gpu = isinstance(collector, GpuCollector)
+    trials = probe_trials(_networks(on_gpu, output), on_gpu=on_gpu)
     count = threads or usable_cpus()
     progress(f"probing the {'GPU' if on_gpu else f'processor with {count} threads'} into {output}")
     sheet = nvidia_gpu if on_gpu else this_cpu
-    run_collector(collector, output, 1.0, sheet, json)
+    run_collector(replace(collector, trials=trials), output, 1.0, sheet, json)
 
 
 def _networks(on_gpu: bool, output: Path) -> "tuple[Trial, ...]":
