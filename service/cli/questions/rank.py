@@ -53,9 +53,6 @@ def rank(
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
-    for metric, value in most.items():
-        if value is not None and not 0.0 < value < inf:
-            raise InputError(f"The limit of {metric} is {value}; give a positive number.")
     from forerun.service.schemas.answers import RankOut
     from forerun.service.stores.model_file_cache import cached_answer
 
@@ -91,12 +88,15 @@ def _limits(
         risk: what must meet the limits, `high` or `value`.
 
     Raises:
-        InputError: `risk` is neither.
+        InputError: a limit is not positive, or `risk` is neither.
     """
     from forerun.service.answers.ranking import Limits
     from forerun.service.schemas.answers import Risk
 
     kept = {name: limit for name, limit in most.items() if limit is not None}
+    for name, limit in kept.items():
+        if not 0.0 < limit < inf:
+            raise InputError(f"The limit of {name} is {limit}; give a positive number.")
     return Limits(kept, fits, in_domain_only, o.one_of("risk", risk, get_args(Risk)))
 
 

@@ -245,7 +245,8 @@ def _served_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | Non
     found = devices.processor(row["instance"], row["processor"])
     if found is None:
         return None
-    number = max(1.0, float(row["mean_concurrency"]))
+    # Requests beyond those that the engine works on wait, outside of the time per token.
+    number = min(max(1.0, float(row["mean_concurrency"])), float(row["max_sequences"]))
     load = RequestLoad(float(row["prompt_tokens"]), float(row["output_tokens"]), number)
     engine = Engine("vllm", version="0.22.1", max_sequences=int(row["max_sequences"]))
     weights = {"bfloat16": "bf16", "float16": "fp16"}[row["dtype"]]
