@@ -160,7 +160,7 @@ def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
     if not query.has_bound:
         return _Case(asked, query, None, UnknownBandwidth(query.device.name))
     if query.device.kind == "npu" and not priced:
-        message = "times and power of networks are predicted for GPUs and processors alone"
+        message = "times and power are predicted for GPUs and processors alone"
         return _Case(
             asked, query, None, UnanswerableQuery(f"{message}; {query.device.name} is neither.")
         )
