@@ -1,9 +1,4 @@
-"""Results by operator graph, of which as many are kept as have so many operators together.
-
-The most recently used results of a computation, by key.
-
-Results by operator graph, of which as many are kept as have so many operators together.
-"""
+"""The most recently used results of a computation: by key, and by operator graph."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence

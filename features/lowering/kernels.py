@@ -1,9 +1,8 @@
 """Launched kernels as columns, with sums that do not depend on the batch size.
 
-The kinds of kernels a runtime launches, distinguished as far as their efficiency differs.
-
-A fixed vocabulary: predictors have one coefficient per kind, by name. The part of a name before the
-first `/` is its root; coefficients of kinds with one root are shrunk toward a common one.
+Kinds of kernels are a fixed vocabulary, distinguished as far as their efficiency differs:
+predictors have one coefficient per kind, by name. The part of a name before the first `/` is its
+root; coefficients of kinds with one root are shrunk toward a common one.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,10 +1,6 @@
-"""Scaled-dot-product attention: one kernel, or product, softmax and product.
+"""Kernels of operators, as launched one by one: products, attention, and those that move data.
 
-Kernels of convolutions and matrix products.
-
-Kernels that move data more than they compute, launched one by one.
-
-Scaled-dot-product attention: one kernel, or product, softmax and product.
+Scaled-dot-product attention is one kernel, or product, softmax and product.
 """
 
 from bisect import bisect_right

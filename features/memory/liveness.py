@@ -1,15 +1,12 @@
 """Liveness of tensors: the memory requests of a forward pass, in order.
 
+`LoadedNetwork` is a network on a device before its first pass: weights, inputs, cache, and the
+rules of the run (`Execution`). Inputs live throughout, since the caller holds them.
+
 Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
 autograd keeps it (`forerun.features.memory.saved_tensors`), until the backward operator that needs
 it. An operator that runs several times (`repeat`) reuses its memory in inference; in training each
 run keeps its own.
-
-Execution mode of a graph, as far as it affects memory.
-
-A network on a device before its first pass: weights, inputs, cache and the rules of the run.
-
-Inputs of the network live throughout, since the caller holds them.
 """
 
 from collections import Counter

@@ -1,10 +1,9 @@
 """Memory plan of a network on a device: live and reserved peaks, their parts, workspaces.
 
-Workspaces that PyTorch's libraries take from the caching allocator.
-
-cuBLAS gets a workspace with the first matrix product of each handle, and handles belong to threads:
-a forward pass has one, a training step two, since autograd runs the backward pass in a thread of
-its own (`getCurrentCUDABlasHandle` of aten/src/ATen/cuda/CublasHandlePool.cpp).
+Workspaces of PyTorch's libraries come from the caching allocator. cuBLAS gets one with the first
+matrix product of each handle, and handles belong to threads: a forward pass has one, a training
+step two, since autograd runs the backward pass in a thread of its own (`getCurrentCUDABlasHandle`
+of aten/src/ATen/cuda/CublasHandlePool.cpp).
 """
 
 from collections.abc import Mapping, Sequence

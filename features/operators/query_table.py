@@ -1,10 +1,9 @@
-"""The operators of queries as tables, at their batch sizes.
+"""The operators of queries as tables, at their batch sizes: forward, and for training backward too.
 
-A training step's operators from forward ones: forward, backward and the optimizer step.
-
-Rules follow what autograd launches: a matrix product gives two of the same FLOPs (gradients of the
-first operand, and of the weight or second operand), any other operator gives one that also reads
-the tensors saved by forward, and the optimizer reads and writes every weight with its state once.
+The operators of a training step follow what autograd launches: a matrix product gives two of the
+same FLOPs (gradients of the first operand, and of the weight or second operand), any other operator
+gives one that also reads the tensors saved by forward, and the optimizer reads and writes every
+weight with its state once.
 """
 
 from collections.abc import Iterator, Sequence

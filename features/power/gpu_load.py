@@ -1,13 +1,12 @@
 """The load of runs on a GPU: utilisation of arithmetic and memory, and figures of the board.
 
-Shares are of the expected device time (`forerun.features.power.gpu_load`) and linear in the
-operators' work, so that the load of a network is the time-weighted mean of its operators' loads.
+Shares are of the expected device time and linear in the operators' work, so that the load of a
+network is the time-weighted mean of its operators' loads.
 
-Expected times of operators on a GPU, and the share of its arithmetic units that they fill.
-
-A roofline is a lower bound: streaming kernels come close to it, depthwise convolutions take three
-times as long, and every launch takes a few microseconds. Power depends on the actual time, and on
-the units that have work: a kernel with fewer threads than the chip holds leaves units idle.
+The expected time of an operator lies above its roofline bound: streaming kernels come close to it,
+depthwise convolutions take three times as long, and every launch takes a few microseconds. Power
+depends on this time, and on the units that have work: a kernel with fewer threads than the chip
+holds leaves units idle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

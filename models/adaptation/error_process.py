@@ -1,15 +1,12 @@
-"""A mixture of Gaussian processes over a predictor's error, weighted by held-out groups.
+"""The error of a predictor on a new device, from groups of measurements there.
 
-The error on a device is a level common to all strata, a level of each stratum, and a smooth
-function of the features. The variances of these parts and of the noise are unknown: experts with
-different variances are weighted by their predictive densities for groups that are held out one by
-one. Errors of networks far from their stratum's offset are clipped first (winsorised), so that one
-outlier does not distort the predictions for all others.
-
-A constant error for each stratum of a device: robust medians under a hierarchical prior.
-
-The error of a predictor on a new device is mostly a constant for each execution mode or operator
-family ("stratum").
+The error is mostly a constant for each execution mode or operator family ("stratum"): `Offsets`,
+robust medians under a hierarchical prior. `ErrorProcess` models it as a level common to all strata,
+a level of each stratum, and a smooth function of the features. The variances of these parts and of
+the noise are unknown: Gaussian processes with different variances are weighted by their predictive
+densities for groups that are held out one by one. Errors of networks far from their stratum's
+offset are clipped first (winsorised), so that one outlier does not distort the predictions for all
+others.
 """
 
 from collections.abc import Mapping, Sequence

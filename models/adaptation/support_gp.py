@@ -4,10 +4,8 @@ The log error, log(measured / predicted), is modelled for each device that was a
 by stratum (operator family, execution mode) are the baseline. A Gaussian process over the features
 replaces them, fully or by half, only where its errors on held-out groups are lower by more than the
 noise of the paired comparison. Rows of the support set are reproduced within their noise. Intervals
-come from the errors on held-out groups, with a Student quantile for the number of groups; away from
-the support set they widen to those of an unseen device.
-
-Leave-one-group-out errors of an adapted predictor, and prediction intervals from few groups.
+come from the errors on groups that are left out one by one, with a Student quantile for the number
+of groups; away from the support set they widen to those of an unseen device.
 """
 
 from collections.abc import Container, Mapping, Sequence

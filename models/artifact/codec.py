@@ -1,18 +1,15 @@
 """One codec between predictors' dataclasses and JSON content, built on cattrs.
 
-Dataclasses, named tuples and mappings with texts as keys become objects, tuples and sets lists, and
-arrays what `forerun.models.artifact.codec` describes. A mapping with other keys is a list of
-pairs, and a float that is not finite is a text, since strict JSON has neither. Objects that are
-stored in files or folders of their own are leaves of the content
+Dataclasses, named tuples and mappings with texts as keys become objects, tuples and sets lists. A
+mapping with other keys is a list of pairs, and a float that is not finite is a text, since strict
+JSON has neither. Objects that are stored in files or folders of their own are leaves of the content
 (`forerun.models.artifact.stored_predictor`).
 
-numpy arrays as JSON content, exact to the last bit.
-
-An array is written as nested lists where that restores it exactly and is short. Otherwise it is an
-object: `dtype` and `shape` with the elements as `values` (a flat list of texts) or `hex` (their
-bytes, in the byte order of `dtype`), or `rows` and `index` where rows repeat: the distinct rows,
-and the row at each position. Hexadecimal digits take no more room than base64 once compressed, and
-less where numbers repeat.
+numpy arrays are exact to the last bit: nested lists where these restore the array exactly and are
+short, otherwise an object with `dtype` and `shape`, and the elements as `values` (a flat list of
+texts) or `hex` (their bytes, in the byte order of `dtype`), or `rows` and `index` where rows
+repeat: the distinct rows, and the row at each position. Hexadecimal digits take no more room than
+base64 once compressed, and less where numbers repeat.
 """
 
 import json

@@ -5,8 +5,6 @@ predictor.json      format, name and parameters (predictor.json.gz where it is l
 FIELD-NAME/         parts of a composed predictor, each a folder like this one
 card.md             the model card
 manifest.json       SHA-256 of each file above; the version is the hash of these hashes
-
-Loading of the predictors that come with the package, and of any other sealed folder.
 """
 
 import hashlib

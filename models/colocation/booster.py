@@ -7,12 +7,10 @@ from sensitivity proxies: its relative speed next to one load, and the scatter o
 times. A program that waits far more than any in the training set is taken as not slowed in CPU
 time, and rows without a window are predicted by the median alone. If the isolated runs that the
 relative speed refers to were slower than usual for the program, the prediction rises by that
-ratio. Intervals too wide to decide by are withheld; `slowed` then gives a class with its error
-rates.
+ratio.
 
-Calibration of predictors of co-location on held-out groups: intervals, shrinkage, errors.
-
-Limits of a prediction about co-location: the sentences, and when each of them holds.
+Intervals, shrinkage and errors are calibrated on held-out groups. Intervals too wide to decide by
+are withheld; `slowed` then gives a class with its error rates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,10 +5,10 @@ to the nearest designs there (`KnownDesigns`), `unseen` for all others, and `wit
 differences from the mean of a program. The latter two predict logarithms relative to an analytic
 bound of `features.hls.directives`. For programs of the training set, answers are averages of `seen`
 and of a graph network over loops, `LoopNetwork`.
-Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
-measures how similar two designs are by the tree outputs of `within`, among others.
 
-Calibration of the intervals of `DesignBoost` on held-out programs and held-out designs.
+Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
+measures how similar two designs are by the tree outputs of `within`, among others. Intervals are
+calibrated on held-out programs and held-out designs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ each of three feature sets: the analytic bounds, the directives themselves, and 
 trees of a booster trained on other programs. A few rows do not determine hyperparameters, so none
 are fitted: settings are drawn from a log-normal prior, and the posteriors under them are averaged
 with weights proportional to their marginal likelihoods.
-
-The support set of a program: measured designs that a predictor was adapted to.
 """
 
 from collections.abc import Mapping, Sequence

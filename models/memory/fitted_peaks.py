@@ -1,10 +1,8 @@
-"""Peaks of training from plans: an affine map, and boosters of its residuals.
+"""Peaks of training from plans: an affine map, boosters of its residuals, and their domain.
 
 The map leads from the memory that the allocator reserves to the device's peak, by robust
 regression. Runs whose measured peak is far above the fit have little weight: cuDNN's search for the
 fastest convolution takes gigabytes for a moment, which a sampled peak contains only by chance.
-
-Domain of the measured training peaks.
 
 Peaks were measured for perceptrons and for vision networks with convolutions, in one precision and
 up to the memory of one device. Outside the domain are networks with embeddings, or with attention
