@@ -1,6 +1,6 @@
 """Predictions with intervals and limits: columns over n queries, and the row of one query.
 
-`OperatorTimes` are times of single operators, by which a predictor of their sum divides its answer.
+`OperatorTime` is the time of an operator, by which a predictor of their sum divides its answer.
 """
 
 from collections import defaultdict

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 
 
 class PackagedDataset(Dataset):
-    """Tables in a folder of the package.
+    """Tables in a folder of the package; an installed one leaves out those that are large.
 
     Attributes:
         origin: where the rows come from, in a few words.
         room: folder of `forerun.data` that holds the dataset's own; empty for that itself.
-        absent: what to say where this package holds no table of it.
     """
 
     origin: ClassVar[str]
     room: ClassVar[str] = ""
-    absent: ClassVar[str] = "No rows of {name} come along; origin: {origin}."
 
     def packaged(self) -> RawFiles:
         """The files of the package.
@@ -38,7 +36,10 @@ class PackagedDataset(Dataset):
         with as_file(files("forerun.data").joinpath(self.room, self.name)) as folder:
             raw = raw_files(folder) if folder.is_dir() else None
         if raw is None or not raw.matching("*.parquet"):
-            raise MissingData(self.absent.format(name=self.name, origin=self.origin))
+            raise MissingData(
+                f"The tables of {self.name} are not in this package: a clone of the repository has "
+                f"them, and --data DIR reads a folder; origin: {self.origin}."
+            )
         return raw
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
@@ -86,21 +87,15 @@ class MeasuredDataset(PackagedDataset):
 
     licence = "Apache-2.0, as forerun itself"
     room = "measured"
-    absent = "No rows of {name} come along; `{origin}` measures."
 
 
 class PackedTables(PackagedDataset):
     """Published measurements on language models, under `data/llm_tables/NAME`.
 
-    Their licences allow to pass the tables on, so that they come with the package. Tables of timed
-    operators are large: a clone of the repository has them, an installed package does not.
+    Their licences allow to pass the tables on, so that they come with the package.
     """
 
     room = "llm_tables"
-    absent = (
-        "The tables of {name} are too large for an installed package; a clone of the repository "
-        "has them in data/llm_tables, and --data DIR reads a folder."
-    )
 
 
 def raw_files(folder: Path) -> RawFiles:

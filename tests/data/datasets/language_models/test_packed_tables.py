@@ -74,7 +74,7 @@ def test_each_datasheet_names_licence_source_and_tables():
 
 def test_an_installation_without_the_tables_says_where_they_are(monkeypatch):
     monkeypatch.setattr(Splitwise, "room", "nowhere")
-    with pytest.raises(MissingData, match=r"a clone of the repository has them .* --data DIR"):
+    with pytest.raises(MissingData, match=r"a clone of the repository has them,.* --data DIR"):
         Splitwise().packaged()
 
 
