@@ -15,7 +15,7 @@ from forerun.data.errors import BadTable, MissingData
 from forerun.data.own_tables.tidy import GROUPS, Description, text_keys
 from forerun.data.quality import counts
 from forerun.data.schema import number, text
-from forerun.data.split import Split, same_values
+from forerun.data.split import Split, fold_of, same_values
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -113,11 +113,16 @@ class OwnTable(Dataset):
 def folds(values: Names, most: int) -> Positions:
     """Fold of each of n rows, by its value: each value its own, or `FOLDS` beyond `most` values.
 
-    Values are dealt to the folds in the order of their names, so that folds differ by at most one
-    value.
+    Values are dealt to the folds in an order that a digest of their names gives: folds differ by at
+    most one value, and a setting that repeats in the order of names is in all of them.
     """
     names, group = np.unique(values, return_inverse=True)
-    return group if len(names) <= most else group % FOLDS
+    if len(names) <= most:
+        return group
+    order = np.argsort([fold_of(str(name), 2**62) for name in names])
+    rank = np.empty(len(names), dtype=np.intp)
+    rank[order] = np.arange(len(names))
+    return rank[group] % FOLDS
 
 
 def model_groups(runs: "pd.DataFrame") -> Names:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NO_DEVICE = "not-given"
 """Name of the device of rows that name none."""
+OF_DEVICE = "device "
+"""Start of the names of settings that are figures of a device's sheet."""
 _SOFTWARE = {
     **{name: name for name in ("framework", "runtime", "layout", "cuda", "driver", "threads")},
     "framework_version": "version",
@@ -126,12 +128,12 @@ def device_settings(device: Device) -> dict[str, float]:
         return {}
     peaks = device.peak_tflops
     figures = {
-        "device memory_bandwidth_gbs": device.memory_bandwidth_gbs,
-        "device fp32_tflops": peaks.get("fp32"),
-        "device fp16_tflops": peaks.get("fp16"),
-        "device tdp_w": device.tdp_w,
+        "memory_bandwidth_gbs": device.memory_bandwidth_gbs,
+        "fp32_tflops": peaks.get("fp32"),
+        "fp16_tflops": peaks.get("fp16"),
+        "tdp_w": device.tdp_w,
     }
-    return {name: float(figure) for name, figure in figures.items() if figure is not None}
+    return {OF_DEVICE + name: float(own) for name, own in figures.items() if own is not None}
 
 
 def hardware_of(queries: list[Query]) -> Hardware:

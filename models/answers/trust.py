@@ -6,7 +6,7 @@ from functools import cached_property
 
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Benchmark, Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.models.artifact.training_record import TrainingRecord, setting_of
 from forerun.models.catalog import training_datasets
@@ -161,7 +161,10 @@ def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
 def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
     """The datasets that trained what answers a metric; of operators only, for an operator."""
     name = evidence.predictors.get(metric)
-    known = [] if name is None else [d for d in training_datasets(name) if evidence.record.seen(d)]
+    workload = query.workload
+    own = (workload.suite,) if isinstance(workload, Benchmark) else ()
+    names = () if name is None else (*training_datasets(name), *own)
+    known = [dataset for dataset in dict.fromkeys(names) if evidence.record.seen(dataset)]
     if query.workload.kind == "kernel":
         return [dataset for dataset in known if "kernel" in _kinds(dataset, evidence.record)]
     return known

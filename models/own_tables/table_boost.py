@@ -15,13 +15,16 @@ import numpy as np
 from forerun.data.columns import Column, Mask, finite_log
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.spec_sheet import DeviceKind
 from forerun.data.workload import Benchmark, OperatorWorkload, phase_of
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import ELEMENT_BYTES, roofline_ms
+from forerun.features.tables.own_tables import OF_DEVICE, device_settings
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import KnownDevices
+from forerun.models.known_suites import KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -33,7 +36,7 @@ USUAL_TDP_W = 100.0
 def as_test(query: Query, suite: str) -> Query:
     """The query as a test of a suite, whose settings describe its operators.
 
-    Tests of a suite are returned as they are.
+    Tests of a suite have the figures of their device's sheet among their settings.
 
     Args:
         query: an operator or network on a device with a spec sheet, or a test of the suite.
@@ -43,7 +46,8 @@ def as_test(query: Query, suite: str) -> Query:
         UnknownPrecision: the device's sheet has no peak for the query's precision.
     """
     if isinstance(query.workload, Benchmark):
-        return query
+        given = device_settings(query.device) | query.benchmark.by_name
+        return replace(query, workload=Benchmark(suite, tuple(sorted(given.items()))))
     run = query.run
     bound_ms, moved_mib, flops, operators, weights_mib = _totals(query)
     numbers = {
@@ -112,6 +116,8 @@ class TableBoost(StoredPredictor):
         trees: boosting rounds.
         kinds: kinds of queries in the table, such as `network inference`.
         devices: devices of the table.
+        ran_on: name of each device of the table -> its kind.
+        with_sheet: names of those that have a spec sheet.
         boost: power laws and boosters.
         unseen: metric -> quantiles of log residuals on held-out devices; empty where the table has
             fewer than two.
@@ -124,6 +130,8 @@ class TableBoost(StoredPredictor):
     trees: int = field(default=150, metadata=SETTING)
     kinds: tuple[str, ...] = ()
     devices: KnownDevices = field(default_factory=KnownDevices)
+    ran_on: Mapping[str, DeviceKind] = field(default_factory=dict)
+    with_sheet: frozenset[str] = frozenset()
     boost: BenchmarkBoost = field(default_factory=BenchmarkBoost)
     unseen: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
@@ -153,9 +161,26 @@ class TableBoost(StoredPredictor):
             self,
             kinds=tuple(sorted({_kind(query) for query in measurements.queries})),
             devices=KnownDevices.of([query.device for query in measurements.queries]),
+            ran_on={query.device.name: query.device.kind for query in measurements.queries},
+            with_sheet=frozenset(q.device.name for q in measurements.queries if q.device.has_sheet),
             boost=fitted,
             unseen=self._held_out_devices(tests, fitted),
         )
+
+    def known_suites(self) -> tuple[KnownSuite, ...]:
+        """The table as a suite of tests, where its rows are described by settings."""
+        if self.kinds != (f"test of {self.table}",):
+            return ()
+        (suite,) = self.boost.known_suites()
+        nameless = {name: kind for name, kind in self.ran_on.items() if name not in self.with_sheet}
+        settings = tuple(own for own in suite.settings if not own.name.startswith(OF_DEVICE))
+        kinds = tuple(sorted(set(self.ran_on.values())))
+        return (replace(suite, settings=settings, kinds=kinds, devices=nameless),)
+
+    def usual_settings(self, query: Query) -> Mapping[str, float | str]:
+        """Settings that are the same in all rows of the table."""
+        usual = self.boost.usual_settings(query)
+        return {name: value for name, value in usual.items() if not name.startswith(OF_DEVICE)}
 
     def adapt(self, measurements: Measurements) -> Self:
         """Correct each metric by its median log residual on these rows, shrunk towards zero."""

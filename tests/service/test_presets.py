@@ -1,9 +1,19 @@
 """Presets, and the list of workloads: every question in them is answered as it stands."""
 
+import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
+from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnknownPreset
+from forerun.data.measurements import Measurements
 from forerun.data.named.networks import network_names
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark
+from forerun.models.artifact.sealed_folder import LoadedPredictor
+from forerun.models.own_tables import TableBoost
+from forerun.models.router import Router
+from forerun.service.http.app import create_app
 from forerun.service.presets import LLM, PREDICT, as_prediction, preset_named, presets
 from tests.every import for_every
 
@@ -95,3 +105,18 @@ def test_without_such_predictors_the_list_says_so(client):
     content = client.get("/v1/workloads").json()
     assert content["suites"] == []
     assert all(not w["devices"] for w in content["workloads"] if w["kind"] == "architecture")
+
+
+def test_a_table_of_a_user_is_listed_and_asked_like_any_suite(settings):
+    sizes = np.arange(1.0, 25.0)
+    device = DeviceCatalog.load().get("l4")
+    tests = [Query(Benchmark("mine", (("n", n),)), device) for n in sizes]
+    table = TableBoost(table="mine", trees=20).fit(Measurements(tests, {"latency_ms": 2.0 * sizes}))
+    with TestClient(
+        create_app(settings, LoadedPredictor(Router((table,)), "test", "2026-01-01", ""))
+    ) as client:
+        (suite,) = client.get("/v1/workloads").json()["suites"]
+        assert (suite["name"], [own["name"] for own in suite["settings"]]) == ("mine", ["n"])
+        workload = {"kind": "benchmark", "suite": "mine", "settings": {"n": 7}}
+        answer = client.post("/v1/predict", json={"workload": workload, "device": "l4"})
+        assert answer.json()["metrics"]["latency_ms"]["value"] == pytest.approx(14.0, rel=0.1)

@@ -91,6 +91,13 @@ def test_many_values_share_folds_that_differ_by_at_most_one_value():
     assert folds(values[:8], most=8).tolist() == list(range(8))
 
 
+def test_a_setting_that_repeats_in_the_order_of_names_is_in_every_fold():
+    values = np.array([f"{size:03d} tile {tile}" for size in range(40) for tile in range(5)])
+    tile = np.array([text[-1] for text in values])
+    fold = folds(values, most=8)
+    assert all(len(set(tile[fold == held])) == 5 for held in range(5))
+
+
 def test_models_with_a_graph_in_common_are_one_model():
     runs = pd.DataFrame({"model": ["a", "b", "c", ""], "workload": ["g1", "g1", "g2", "g3"]})
     groups = model_groups(runs)

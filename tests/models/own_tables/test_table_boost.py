@@ -119,3 +119,19 @@ def test_it_answers_only_what_is_like_the_table():
     plain = TableBoost(table="mine", trees=5).fit(settings())
     assert plain.answers(setting(3))
     assert not plain.answers(setting(3, table="theirs")), "another suite"
+
+
+def test_a_table_of_settings_is_a_suite_without_the_figures_of_devices():
+    (suite,) = TableBoost(table="mine", trees=5).fit(settings()).known_suites()
+    assert (suite.name, suite.metrics, suite.kinds) == ("mine", ("latency_ms",), ("gpu",))
+    assert {own.name: own.required for own in suite.settings} == {"kernel": True, "n": True}
+    assert fitted().known_suites() == (), "networks are asked as networks"
+
+
+def test_a_few_rows_of_a_smooth_law_are_answered_between_and_beyond_them():
+    sizes = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+    time = 0.01 + 3e-4 * sizes**1.5
+    rows = Measurements([setting(n) for n in sizes], {"latency_ms": time})
+    answer = TableBoost(table="mine", trees=20).fit(rows).predict([setting(3), setting(90)])
+    wanted = 0.01 + 3e-4 * np.array([3.0, 90.0]) ** 1.5
+    np.testing.assert_allclose(answer.values["latency_ms"], wanted, rtol=0.1)
