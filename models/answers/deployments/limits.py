@@ -16,6 +16,10 @@ from forerun.models.prediction import Prediction
 
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 """Devices whose links join a rack (NVL72), and not the devices of one server alone."""
+BEFORE_VOLTA: Final = ("kepler", "maxwell", "pascal")
+"""Architectures that vLLM, SGLang and TensorRT-LLM do not run on: they ask for compute capability
+7.0 or more (vLLM, "Installation: GPU", requirements)."""
+NEEDS_VOLTA: Final = ("vllm", "sglang", "trtllm")
 STARTED_TOGETHER: Final = Limit(
     "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where requests "
     "arrive one by one, which requests_per_s asks",
@@ -91,8 +95,11 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
 
 
 def _of_servers(query: Query) -> list[Limit]:
-    """That layers are divided over more devices than a server has."""
+    """That the engine does not run on the device, or layers are divided beyond one server."""
     deployment = query.deployment
+    if deployment.engine.name in NEEDS_VOLTA and query.device.architecture in BEFORE_VOLTA:
+        why = f"{deployment.engine.name} needs compute capability 7.0, which came with Volta"
+        return [Limit(f"{why}; {query.device.name} is older", severity="refusal")]
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)
     if tensor <= MOST_TENSOR or query.device.name in OF_RACKS:

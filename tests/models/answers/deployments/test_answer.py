@@ -1,11 +1,28 @@
-"""Figures of one answer agree with each other."""
+"""What is said of servers that cannot be: engines on devices that they do not run on."""
 
-from forerun.data.device import DeviceCatalog
-from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.sealed_folder import bundled
+import pytest
 
-CATALOG = DeviceCatalog.load()
-MODELS = {"llama-3.1-8b": 1, "qwen3-32b": 2, "qwen3-30b-a3b": 1, "gpt-oss-120b": 2}
-DEVICES = ("h100-sxm-80gb", "b200-sxm-180gb", "a100-sxm-80gb")
-KINDS = ("chat", "reasoning", "code")
-IN_USE = InUse(bundled())
+import forerun
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "refused"),
+    [
+        ("vllm", "gtx-1080-ti", True),
+        ("sglang", "p40", True),
+        ("vllm", "v100-sxm2-16gb", False),
+        ("llama.cpp", "gtx-1080-ti", False),
+    ],
+)
+def test_an_engine_does_not_run_on_gpus_before_those_that_it_needs(engine, device, refused):
+    answer = forerun.llm(
+        name="llama-3.2-1b",
+        device=device,
+        engine=engine,
+        input_tokens=100,
+        output_tokens=100,
+        concurrency=1,
+    )
+    said = [own for own in answer.limits if "compute capability 7.0" in str(own)]
+    assert bool(said) == refused
+    assert not refused or answer.tpot_ms.grade == "C"
