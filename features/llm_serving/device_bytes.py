@@ -18,6 +18,8 @@ OVERHEAD_BYTES: Final = 1.0 * GIB
 the same for every device and engine: it is not fitted to measurements."""
 USUAL_BATCHED_TOKENS: Final = 8192
 """Most tokens of an iteration where the engine's setting is not given."""
+LLAMA_BATCH: Final = 512
+"""Tokens of a micro-batch of llama.cpp."""
 USUAL_SEQUENCES: Final = 256
 """Most sequences of an iteration where the engine's setting is not given."""
 
@@ -32,7 +34,12 @@ def free_bytes(
     if device.memory_gib is None:
         return None
     taken = weight_bytes(model, degrees) + activation_bytes(model, engine, degrees)
-    return engine.memory_share * device.memory_gib * GIB - taken - OVERHEAD_BYTES
+    return memory_share(engine) * device.memory_gib * GIB - taken - OVERHEAD_BYTES
+
+
+def memory_share(engine: Engine) -> float:
+    """Share of a device's memory that the engine may take; llama.cpp has no such setting."""
+    return 1.0 if engine.name == "llama.cpp" else engine.memory_share
 
 
 @lru_cache(maxsize=1024)
@@ -109,8 +116,9 @@ def cache_bytes(model: LanguageModel, context_tokens: int, tensor: int) -> float
 @lru_cache(maxsize=1024)
 def activation_bytes(model: LanguageModel, engine: Engine, degrees: Parallelism) -> float:
     """Activations of the largest iteration in 16 bits, and its logits in 32."""
-    tokens = engine.max_batched_tokens or USUAL_BATCHED_TOKENS
-    sequences = engine.max_sequences or USUAL_SEQUENCES
+    of_llama = engine.name == "llama.cpp"
+    tokens = LLAMA_BATCH if of_llama else engine.max_batched_tokens or USUAL_BATCHED_TOKENS
+    sequences = engine.max_sequences or (1 if of_llama else USUAL_SEQUENCES)
     parts = (part for layer, _ in layer_counts(model) for part in layer.feed_forward)
     widest = max(map(_inner_width, parts), default=0)
     width = 4 * model.hidden_size + 3 * widest / degrees.tensor

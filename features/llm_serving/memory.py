@@ -20,6 +20,7 @@ from forerun.features.llm_serving.device_bytes import (
     activation_bytes,
     cache_bytes,
     free_bytes,
+    memory_share,
     weight_bytes,
 )
 from forerun.features.llm_serving.operators import layer_counts
@@ -94,7 +95,7 @@ def pool_memory(
     length = int(load.input_tokens + load.output_tokens)
     whole = cache_bytes(model, length, degrees.tensor) / degrees.pipeline
     ranks = pool.workers * degrees.attention_data
-    reserved = engine.memory_share * usable
+    reserved = memory_share(engine) * usable
     free = max(0.0, free_bytes(model, device, engine, degrees) or 0.0)
     room = float("inf") if whole == 0.0 else free / whole
     most = float(engine.max_sequences or float("inf"))
@@ -115,9 +116,10 @@ def pool_memory(
 def smallest_parallelism(
     model: LanguageModel, device: Device, load: RequestLoad, engine: Engine, given: Parallelism
 ) -> Parallelism:
-    """The smallest tensor parallelism that holds the weights and one request.
+    """The smallest parallelism that holds the weights and one request.
 
-    Degrees of two that divide the heads are tried up to `MOST_TENSOR`, then layers are divided too.
+    Degrees of two that divide the heads are tried up to `MOST_TENSOR`, then layers are divided too;
+    llama.cpp divides layers alone, unless it is told otherwise.
 
     Args:
         model: the model.
@@ -129,7 +131,8 @@ def smallest_parallelism(
     Raises:
         UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
     """
-    degrees = [(each, given.pipeline) for each in _tensor_degrees(model)]
+    tensors = [1] if engine.name == "llama.cpp" else _tensor_degrees(model)
+    degrees = [(each, given.pipeline) for each in tensors]
     tensor, pipeline = degrees[-1][0], 2 * given.pipeline
     while given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
         degrees.append((tensor, pipeline))

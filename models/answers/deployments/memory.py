@@ -1,6 +1,6 @@
 """Memory of the devices of a deployment."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from forerun.data.language_models.deployment import Parallelism
@@ -10,8 +10,6 @@ from forerun.features.llm_serving.memory import serving_memory
 
 Phase = Literal["both", "prefill", "decode"]
 MIB: Final = 2.0**20
-LLAMA_BATCH: Final = 512
-"""Tokens of a micro-batch of llama.cpp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +48,12 @@ class PoolMemory:
     def sentence(self) -> str:
         """The weights, the memory, and the requests that there is room for."""
         of = "" if self.phase == "both" else f"{self.phase}: "
-        needed, usable = (f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.usable_mib))
+        needed, reserved, usable = (
+            f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.reserved_mib, self.usable_mib)
+        )
         if not self.fits:
-            return f"{of}does not fit: each device needs {needed} GiB and has {usable}"
+            taken = f"{needed} GiB of each device, and the engine may use {reserved} of {usable}"
+            return f"{of}does not fit: it needs {taken}"
         weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
         room = f"{self.largest_concurrency:,.0f}"
         return f"{of}weights take {weights}; the cache has room for {room} such requests"
@@ -62,8 +63,6 @@ def bytes_on_processors(query: Query) -> float:
     """Bytes of weights, keys and values, and activations of a deployment on processors."""
     deployment = query.deployment
     engine, load = deployment.engine, deployment.load
-    if engine.name == "llama.cpp":
-        engine = replace(engine, max_batched_tokens=LLAMA_BATCH, max_sequences=1)
     length = int(load.input_tokens + load.output_tokens)
     cache = max(1.0, load.concurrency or 1.0) * deployment.model.cache_bytes(length)
     return (

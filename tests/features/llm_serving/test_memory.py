@@ -127,3 +127,13 @@ def test_a_model_that_fits_no_degree_says_which_devices_would_do(llama):
         smallest_parallelism(llama, device(0.5), LOAD, Engine(), Parallelism())
     gib = int(re.search(r"Devices of (\d+) GiB", str(raised.value)).group(1))
     assert smallest_parallelism(llama, device(gib + 1.0), LOAD, Engine(), Parallelism()).tensor == 8
+
+
+def test_llama_cpp_divides_layers_and_may_take_the_whole_memory():
+    model = named_language_model("llama-3.1-70b")
+    load, given = RequestLoad(1024, 256, 1.0), Parallelism()
+    own = smallest_parallelism(model, device(75.0), load, Engine("llama.cpp"), given)
+    assert (own.tensor, own.pipeline) == (1, 2)
+    pool = pool_memory(model, device(75.0), load, Engine("llama.cpp"), Pool(own), 1.0)
+    assert pool.reserved == pool.usable
+    assert smallest_parallelism(model, device(75.0), load, Engine(), given).tensor == 4

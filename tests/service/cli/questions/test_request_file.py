@@ -92,7 +92,7 @@ def test_a_network_by_name_takes_all_options(forerun):
     [
         (("resnet5", "--device", "l4"), "Did you mean resnet50 or resnet152"),
         (("resnet18",), "Name a device, such as --device l4"),
-        (("resnet18", "--device", "l4", "--sequence-length", "9"), "comes with forerun at one size"),
+        (("resnet18", "--device", "l4", "--sequence-length", "9"), "comes with forerun at one"),
         (("cheapest-device",), "`forerun rank` and `forerun sweep` ask it"),
         (("nb201-phone", "--batch-size", "8"), "--batch-size: such a question says"),
     ],
