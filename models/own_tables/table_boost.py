@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, finite_log
+from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.spec_sheet import DeviceKind
@@ -25,7 +26,7 @@ from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.known_suites import KnownSuite
-from forerun.models.limit import Limit
+from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
@@ -101,6 +102,10 @@ def _totals(query: Query) -> tuple[float, float, float, float, float]:
 
 
 DEVICE_FOLDS = 4
+FEWEST_DEVICES = 3
+"""Devices of a table of settings from which on a fit without one sees what figures of devices do;
+networks have physical bases, and need two."""
+FEWEST_ROWS = 5
 UNSEEN = "the device is not in the table {table}"
 
 
@@ -120,7 +125,7 @@ class TableBoost(StoredPredictor):
         with_sheet: names of those that have a spec sheet.
         boost: power laws and boosters.
         unseen: metric -> quantiles of log residuals on held-out devices; empty where the table has
-            fewer than two.
+            fewer than `FEWEST_DEVICES`.
     """
 
     name: ClassVar[str] = "table_boost"
@@ -154,17 +159,27 @@ class TableBoost(StoredPredictor):
         Args:
             measurements: rows of the table; those with the same `model_group` are held out
                 together, or single rows where there are fewer than two.
+
+        Raises:
+            InputError: there are fewer than `FEWEST_ROWS`.
         """
+        if len(measurements) < FEWEST_ROWS:
+            raise InputError(
+                f"{len(measurements)} rows of {self.table} are too few to fit: {FEWEST_ROWS} are "
+                "needed, and some more to hold rows out. `forerun adapt` takes fewer."
+            )
         tests = self._tests(measurements)
+        kinds = tuple(sorted({_kind(query) for query in measurements.queries}))
+        fewest = FEWEST_DEVICES if kinds == (f"test of {self.table}",) else 2
         fitted = BenchmarkBoost(seed=self.seed, trees=self.trees, with_process=True).fit(tests)
         return replace(
             self,
-            kinds=tuple(sorted({_kind(query) for query in measurements.queries})),
+            kinds=kinds,
             devices=KnownDevices.of([query.device for query in measurements.queries]),
             ran_on={query.device.name: query.device.kind for query in measurements.queries},
             with_sheet=frozenset(q.device.name for q in measurements.queries if q.device.has_sheet),
             boost=fitted,
-            unseen=self._held_out_devices(tests, fitted),
+            unseen=self._held_out_devices(tests, fitted, fewest),
         )
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
@@ -205,10 +220,19 @@ class TableBoost(StoredPredictor):
             )
         unseen = Limit(UNSEEN.format(table=self.table))
         limits = [
-            (*own, unseen) if far else tuple(own)
+            self._of_every_metric((*own, unseen) if far else own)
             for own, far in zip(ratios.limits, foreign, strict=True)
         ]
         return Predictions(values, low, high, ratios.coverage, limits)
+
+    def _of_every_metric(self, limits: Sequence[Limit]) -> tuple[Limit, ...]:
+        """The limits, which concern times, and again for memory and power where the table has any.
+
+        All metrics of a row were measured together.
+        """
+        topics = {PEAK_MEMORY if name.endswith("_mib") else name for name in self.metrics}
+        others = [topic for topic in (PEAK_MEMORY, POWER) if topic in topics]
+        return (*limits, *(replace(own, metric=topic) for topic in others for own in limits))
 
     def _is_foreign(self, query: Query) -> bool:
         return query.device.has_sheet and query.device not in self.devices
@@ -220,12 +244,14 @@ class TableBoost(StoredPredictor):
         return self.unseen[metric].around(values, [""] * len(values))
 
     def _held_out_devices(
-        self, tests: Measurements, fitted: BenchmarkBoost
+        self, tests: Measurements, fitted: BenchmarkBoost, fewest: int
     ) -> dict[str, LogQuantiles]:
-        """Quantiles of log residuals of each metric, by fits without the row's device."""
+        """Quantiles of log residuals of each metric, by fits without the row's device; none where
+        there are fewer than `fewest` devices.
+        """
         metrics, plain = fitted.metrics, replace(fitted, folds=0)
         devices = tests.groups.get("device", np.zeros(0, dtype=np.str_))
-        if len(np.unique(devices)) < 2:
+        if len(np.unique(devices)) < fewest:
             return {}
 
         def predict(held: Mask) -> list[Column]:

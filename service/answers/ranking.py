@@ -77,6 +77,8 @@ class Goal:
     @property
     def unit(self) -> str:
         """Unit of the objective's value."""
+        if self.objective == "cost" and not self.prices_per_hour:
+            return "USD"
         return _UNITS.get(self.objective) or metric(self.objective).unit
 
     def of(self, device: Device, estimate: EstimateOut) -> IntervalOut | None:

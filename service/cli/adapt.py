@@ -327,7 +327,8 @@ def drift(
     _show_drift(report)
     scored = {own.version for own in report.slices}
     if others := [name for name in report.versions if name not in scored]:
-        typer.echo(f"not scored here: answers of {', '.join(others)}; --version all adds them")
+        how = "too few to score" if version == "all" else "--version all adds them"
+        typer.echo(f"not scored here: answers of {', '.join(others)}; {how}")
     for alarm in report.alarms:
         screen().print(alarm.message, style="yellow", markup=False)
     if not report.alarms:

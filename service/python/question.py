@@ -17,7 +17,7 @@ from forerun.service.python.model_source import Reading, name_of, read_model
 from forerun.service.python.run_options import READING, RunOptions
 from forerun.service.python.session import Session
 from forerun.service.requests.faults import message_of
-from forerun.service.schemas.prediction import WorkloadIn
+from forerun.service.schemas.prediction import KernelIn, NetworkIn, WorkloadIn
 from forerun.service.schemas.run_options import RunIn
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
@@ -122,6 +122,11 @@ def _workload(
         given: Any = TypeAdapter(WorkloadIn).validate_python(dict(model))
     except ValidationError as error:
         raise InputError(f"model: {first_fault(error)}") from None
+    if not isinstance(given, KernelIn | NetworkIn):
+        raise InputError(
+            f"model: a workload of kind {given.kind} is asked by forerun.predict alone; this takes "
+            "networks and operators."
+        )
     workload = workload_of(given, here.graphs.get, "model")
     chosen = {name: getattr(run, name) for name in SOFTWARE if options.get(name) is not None}
     software, operation = Software(**chosen), operation_of(workload, run.power_limit_w)

@@ -3,8 +3,10 @@
 from functools import lru_cache
 
 import numpy as np
+import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -129,9 +131,36 @@ def test_a_table_of_settings_is_a_suite_without_the_figures_of_devices():
 
 
 def test_a_few_rows_of_a_smooth_law_are_answered_between_and_beyond_them():
-    sizes = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+    sizes = np.array([1, 2, 4, 6, 8, 12, 16, 24, 32, 64, 96, 128])
     time = 0.01 + 3e-4 * sizes**1.5
     rows = Measurements([setting(n) for n in sizes], {"latency_ms": time})
-    answer = TableBoost(table="mine", trees=20).fit(rows).predict([setting(3), setting(90)])
-    wanted = 0.01 + 3e-4 * np.array([3.0, 90.0]) ** 1.5
+    answer = TableBoost(table="mine", trees=20).fit(rows).predict([setting(3), setting(80)])
+    wanted = 0.01 + 3e-4 * np.array([3.0, 80.0]) ** 1.5
     np.testing.assert_allclose(answer.values["latency_ms"], wanted, rtol=0.1)
+
+
+def test_outside_the_range_every_metric_is():
+    rows = settings()
+    rows = Measurements(rows.queries, {**rows.values, "peak_memory_mib": rows.values["latency_ms"]})
+    (limits,) = TableBoost(table="mine", trees=5).fit(rows).predict([setting(1000)]).limits
+    for metric in ("latency_ms", "peak_memory_mib"):
+        assert any(own.feature == "n" and own.concerns(metric) for own in limits)
+
+
+def test_too_few_rows_are_refused_in_one_line():
+    rows = settings().take(range(4))
+    with pytest.raises(InputError, match="4 rows of mine are too few to fit: 5 are needed"):
+        TableBoost(table="mine").fit(rows)
+
+
+def test_settings_of_two_devices_promise_no_interval_on_others():
+    rows = settings()
+    devices = np.array(["l4", "t4"])[np.arange(len(rows)) % 2]
+    queries = [
+        Query(query.workload, CATALOG.get(name))
+        for query, name in zip(rows.queries, devices, strict=True)
+    ]
+    table = Measurements(queries, rows.values, {"device": devices})
+    asked = Query(setting(7).workload, CATALOG.get("a10"))
+    answer = TableBoost(table="mine", trees=5).fit(table).predict([asked])
+    assert np.isnan(answer.low["latency_ms"]).all()

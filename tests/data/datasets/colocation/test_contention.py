@@ -123,7 +123,7 @@ def test_measured_tables_are_written_as_a_bundle_without_a_download(tmp_path, mo
 
 def test_a_package_without_rows_says_how_to_measure_them(monkeypatch):
     monkeypatch.setattr(Contention, "name", "never_measured")
-    with pytest.raises(MissingData, match="`forerun collect contention` measures"):
+    with pytest.raises(MissingData, match="origin: forerun collect contention"):
         Contention().packaged()
 
 
