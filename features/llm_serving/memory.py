@@ -118,8 +118,8 @@ def smallest_parallelism(
 ) -> Parallelism:
     """The smallest parallelism that holds the weights and one request.
 
-    Degrees of two that divide the heads are tried up to `MOST_TENSOR`, then layers are divided too;
-    llama.cpp divides layers alone, unless it is told otherwise.
+    Degrees of tensor parallelism are powers of two that divide the heads, up to `MOST_TENSOR`; then
+    pipeline parallelism is added. llama.cpp has pipeline parallelism only, its default split.
 
     Args:
         model: the model.

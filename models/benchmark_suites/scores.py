@@ -376,7 +376,8 @@ class BenchmarkBoost(StoredPredictor):
                     shares[suite, metric] = SHARES[int(np.argmin(errors))]
                     residuals[rows] = own - shares[suite, metric] * apart
             widths[metric] = LogQuantiles.of(residuals, suites)
-        return replace(fitted, shares=shares, widths=widths)
+        kept = {key: law for key, law in fitted.smooth.items() if shares[key]}
+        return replace(fitted, smooth=kept, shares=shares, widths=widths)
 
     def _fitted(self, rows: Measurements) -> Self:
         settings, laws, boosters = {}, {}, {}

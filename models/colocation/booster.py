@@ -358,9 +358,9 @@ FARTHEST = 8.0
 """Limit, in spreads of its program, on how far a prediction may lie from the median."""
 UNLIKE = 0.5
 """A program that was not measured is unlike the training set if its `cpu_share` is below this
-fraction of the smallest one there. How its times scatter then says nothing of how neighbours slow
-it, and predicting no slowdown is more accurate. Chosen with the family `io` held out, the only one
-with such a program."""
+fraction of the smallest one there. The scatter of its times is then unrelated to how much
+neighbours slow it, and predicting no slowdown is more accurate. Chosen with the family `io` held
+out, the only one with such a program."""
 UNIT_POWER = 0.75
 """Intervals of programs that were not measured widen with this power of the program's spread.
 Chosen on held-out families, by the least predictable one: with 1 the interval ends of its programs

@@ -148,7 +148,7 @@ def assumptions(query: Query) -> tuple[Limit, ...]:
 
 @kept_by_graph()
 def _leaves_dropout_out(key: GraphKey) -> bool:
-    """Whether a network of text, which mostly has dropout, says nothing of it."""
+    """Whether a network of text has no dropout in its graph, although most have some."""
     kinds = {op.kind for op in key.graph.operators}
     return {"attention", "embedding"} <= kinds and not says_of_dropout(key.graph)
 

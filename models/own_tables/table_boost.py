@@ -184,7 +184,7 @@ class TableBoost(StoredPredictor):
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
         """The table as a suite of tests, where its rows are described by settings."""
-        if self.kinds != (f"test of {self.table}",):
+        if self.kinds != (f"test of {self.table}",) or not self.ran_on:
             return ()
         (suite,) = self.boost.known_suites()
         nameless = {name: kind for name, kind in self.ran_on.items() if name not in self.with_sheet}

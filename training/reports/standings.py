@@ -10,6 +10,9 @@ SHOWN: Final = 5
 """Tasks of each kind."""
 FEWEST_ROWS: Final = 20
 """Fewest rows of a task."""
+UNIT: Final = re.compile(r"_(ms|w|j|mib|mhz)$")
+SHOTS: Final = re.compile(r"/(\d+) (suggested|random)$")
+"""End of the name of a task after adaptation."""
 MARKED: Final = re.compile(r"(<!-- figures: headlines -->\n).*?(<!-- end -->)", re.DOTALL)
 """Where a document has the table."""
 
@@ -49,8 +52,9 @@ def headlines(tables: Evaluations) -> str:
 def _in_words(row: Mapping[str, Any]) -> str:
     """A task as words: what was predicted, where, and what was held out."""
     protocol, _, what = row["task"].replace("_", " ").partition("/")
-    metric = row["metric"].rpartition("_")[0].replace("_", " ") or row["metric"]
+    metric = UNIT.sub("", row["metric"]).replace("_", " ")
     named = what if metric in what else " ".join(filter(None, (what, metric)))
+    named = SHOTS.sub(r" after \1 \2 measurements", named.replace(" per s", " per second"))
     where = f" on {row['device']}" if row["device"] else ""
     return f"{named}{where} ({protocol})"
 

@@ -31,6 +31,18 @@ def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
     assert headlines([]) == "No whole answers are scored so far: `make scoreboard`."
 
 
+def test_tasks_are_named_with_whole_units_and_the_measurements_after_which_they_are_scored():
+    rate = {"device": None, "metric": "new_samples_per_s", "n": 50, "mape": 5.0}
+    for task, words in (
+        ("unseen_device/cpu", "d: cpu new samples per second (unseen device)"),
+        (
+            "unseen_device/new_samples_per_s/10_random",
+            "d: new samples per second after 10 random measurements (unseen device)",
+        ),
+    ):
+        assert words in headlines([{"dataset": "d", "tasks": [{"task": task, **rate}]}])
+
+
 def test_the_table_of_a_document_is_replaced_and_nothing_else():
     before = "Text\n<!-- figures: headlines -->\n| old |\n<!-- end -->\n\nMore 5.4 %\n"
     after = with_headlines(before, [{"dataset": "d", "tasks": [row("p/x", mape=5.0)]}])
