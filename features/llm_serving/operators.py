@@ -21,6 +21,7 @@ from forerun.data.language_models.model import LanguageModel, Layer, Mixer
 from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.language_models.weights import BYTES, LayerFormats
 from forerun.data.number_formats import FORMATS
+from forerun.features.operators.roofline import PCIE_GBS
 
 ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
     {name: own.precisions for name, own in FORMATS.items()}
@@ -54,7 +55,7 @@ class Sheet:
             UnknownBandwidth: the device has no spec sheet.
         """
         link = device.interconnect_gbs or 64.0
-        return cls(device, device.bandwidth_gbs * 1e9, link * 1e9 / 2.0, link > 130.0)
+        return cls(device, device.bandwidth_gbs * 1e9, link * 1e9 / 2.0, link > PCIE_GBS)
 
     def precision(self, number_format: str) -> Precision:
         """Precision that products with weights in a format are computed in.

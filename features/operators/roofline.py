@@ -37,6 +37,11 @@ _NODE_NM = np.array([4.0, 5.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _FP32_GFLOP_PER_W = np.array([200.0, 180.0, 90.0, 85.0, 53.0, 37.0, 18.0])
 _TENSOR_SAVING = 8.0
 HALF_RATE, FULL_RATE_SHARE = 2.2, 0.75
+GRAPHICS_FP64_SHARE = 0.1
+"""Share of the fp32 rate that separates graphics boards, which do fp64 at 1/32 or 1/64 of it and
+have GDDR memory, from those that do it at 1/2 and have HBM."""
+PCIE_GBS = 130.0
+"""Bandwidth of a link above which it is no PCIe, 1e9 bytes/s in both directions together."""
 
 
 def power_capped_tflops(device: Device, precision: Precision) -> float:
@@ -68,6 +73,18 @@ def power_capped_tflops(device: Device, precision: Precision) -> float:
     return min(peak, device.tdp_w * per_watt / 1e3)
 
 
+def is_graphics(device: Device) -> bool:
+    """Whether a board is made for graphics: it hardly does fp64, and its link is PCIe.
+
+    H20, H800 and B300 hardly do fp64 either, but have the memory, the links and the matrix units of
+    data centre GPUs.
+    """
+    fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
+    if device.peak_tflops.get("fp64", 0.0) >= GRAPHICS_FP64_SHARE * fp32:
+        return False
+    return (device.interconnect_gbs or 0.0) <= PCIE_GBS
+
+
 def sustained_tflops(device: Device, precision: Precision) -> float:
     """Rate that large half-precision matrix products sustain, 1e12 FLOP/s; fp32 as power-capped.
 
@@ -86,7 +103,7 @@ def sustained_tflops(device: Device, precision: Precision) -> float:
     if peak <= HALF_RATE * fp32:
         return peak
     sustained = FULL_RATE_SHARE * peak
-    graphics = device.peak_tflops.get("fp64", 0.0) < 0.1 * fp32 and device.kind == "gpu"
+    graphics = device.kind == "gpu" and is_graphics(device)
     if graphics and device.tdp_w is not None and device.process_nm is not None:
         per_watt = float(np.interp(device.process_nm, (5.0, 8.0, 12.0), (0.72, 0.5, 0.43)))
         sustained = min(sustained, device.tdp_w * per_watt)

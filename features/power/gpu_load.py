@@ -22,7 +22,7 @@ from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
 from forerun.features.operators.query_table import gather_devices
-from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
+from forerun.features.operators.roofline import COMPUTE_PRECISION, is_graphics, traffic_bytes
 from forerun.features.operators.table import OperatorTable
 
 EFFICIENCY: Final[Mapping[str, float]] = {
@@ -118,10 +118,6 @@ CARRIED_GBS = 1150.0
 memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V100 and A30 have 800
 to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by less
 than 10 %. The errors of left-out GPUs hardly depend on it."""
-GRAPHICS_FP64_SHARE = 0.1
-"""Share of the fp32 rate that separates graphics boards, which do fp64 at 1/32 or 1/64 of it and
-have GDDR memory, from those that do it at 1/2 and have HBM, as in
-`forerun.features.operators.roofline.sustained_tflops`."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +219,6 @@ def _peaks(
     pairs = zip(devices, matrix, strict=True)
     vector = [device.peak_tflops.get("fp32", own) for device, own in pairs]
     return np.where(IS_GEMM[table.kind], _column(matrix), _column(vector))
-
-
-def is_graphics(device: Device) -> bool:
-    """Whether a board is made for graphics: it hardly does fp64."""
-    fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
-    return device.peak_tflops.get("fp64", 0.0) < GRAPHICS_FP64_SHARE * fp32
 
 
 def issue_rate(device: Device) -> float:

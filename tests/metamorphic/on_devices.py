@@ -35,8 +35,10 @@ SAME = 0.02
 """Share by which two answers may differ that must be equal."""
 SLOWER = 0.03
 """Share by which an answer may be slower that must not be."""
-_FIGURES = ("year", "process_nm", "idle_w")
-"""Figures of a sheet that say nothing about speed."""
+_FIGURES = ("year", "process_nm", "idle_w", "peak_tflops.fp64", "peak_tflops.int8")
+"""Figures of a sheet that say nothing about speed in the formats of the grids."""
+_CLOCK = "boost_clock_mhz"
+"""The figure that sheets of siblings often lack."""
 DISPATCH_MS = 0.05
 """Host time of one more operator, at most: published tables show 30 to 60 microseconds each."""
 
@@ -47,11 +49,16 @@ def siblings() -> tuple[tuple[str, str], ...]:
     return tuple(
         (one.name, other.name)
         for one, other in permutations([*gpus(), *processors()], 2)
-        if (one.kind, one.vendor, one.architecture)
-        == (other.kind, other.vendor, other.architecture)
+        if (one.kind, one.vendor, _generation(one))
+        == (other.kind, other.vendor, _generation(other))
         and one.architecture is not None
         and _better(other, one)
     )
+
+
+def _generation(device: Device) -> str:
+    """The architecture, `blackwell` for `blackwell-ultra` too."""
+    return (device.architecture or "").removesuffix("-ultra")
 
 
 def _better(device: Device, than: Device) -> bool:
@@ -59,6 +66,8 @@ def _better(device: Device, than: Device) -> bool:
         {name: figure for name, figure in each.figures().items() if name not in _FIGURES}
         for each in (device, than)
     )
+    if own.keys() ^ others.keys() == {_CLOCK}:
+        own, others = ({**figures, _CLOCK: 0.0} for figures in (own, others))
     return own.keys() == others.keys() and own != others and all(own[f] >= others[f] for f in own)
 
 

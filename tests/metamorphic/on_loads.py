@@ -18,6 +18,7 @@ from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.deployments.arrivals import NEAR, places
 from tests.metamorphic.law import CATALOG, Compared, Grid, in_use, law
+from tests.metamorphic.on_devices import SLOWER, siblings
 
 MORE = 0.01
 """Share by which a figure may fall that must not."""
@@ -53,6 +54,8 @@ EDGE = (0.25, 0.5, 0.7, 0.78, 0.85, 0.95, 0.99, 1.0, 1.01, 1.05, 1.2, 1.5, 2.0, 
 """Requests in flight over those that have a place."""
 LENGTHS = ((1024.0, 256.0), (128.0, 512.0), (8000.0, 500.0))
 FEW, SOME, MANY = 1.0, 8.0, 64.0
+LEAST_GIB = 20.0
+"""Memory from which on GPUs serve the smallest of the models."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +246,25 @@ def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
     pairs = (pair for ladder in ladders for pair in pairwise(ladder))
     placed = [pair for pair in pairs if all(_all_placed(one) for one in pair)]
     yield from _not_less(placed, (TPOT,), COLLECTIVES)
+
+
+@law
+def better_siblings_serve_no_slower(grid: Grid) -> Iterator[Compared]:
+    """A GPU of the same generation without a lower figure: neither time rises by more than 3 %.
+
+    Where requests wait for a place, fewer are decoded together in less memory.
+    """
+    large = {d.name for d in CATALOG if d.kind == "gpu" and (d.memory_gib or 0.0) > LEAST_GIB}
+    ladders = (
+        [replace(base, concurrency=load, device=own) for own in (better, worse)]
+        for worse, better in siblings()
+        if {worse, better} <= large
+        for base in _bases(grid)
+        if base.device == SERVERS[0]
+        for load in (FEW, SOME, MANY)
+    )
+    placed = [pair for pair in ladders if all(_all_placed(one) for one in pair)]
+    yield from _not_less(placed, (TTFT, TPOT), SLOWER)
 
 
 @law

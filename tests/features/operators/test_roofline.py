@@ -6,6 +6,7 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.features.operators.roofline import (
+    is_graphics,
     power_capped_tflops,
     roofline_ms,
     sustained_tflops,
@@ -76,6 +77,19 @@ def test_graphics_chips_are_limited_by_their_power_too():
         a_watt[node] = sustained_tflops(chip, "bf16") / 100.0
     assert a_watt[5.0] == pytest.approx(0.72)
     assert a_watt[5.0] > a_watt[8.0] > a_watt[12.0] > 0.5 * a_watt[5.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [("b300-sxm-288gb", "b200-sxm-180gb"), ("h800-sxm-80gb", "h100-sxm-80gb")],
+)
+def test_data_centre_gpus_with_little_fp64_are_not_limited_as_graphics_chips(name, whole):
+    few, full = CATALOG.get(name), CATALOG.get(whole)
+    assert not is_graphics(few)
+    assert sustained_tflops(few, "fp16") == sustained_tflops(full, "fp16")
+    pcie = few.model_copy(update={"interconnect_gbs": 64.0})
+    assert is_graphics(pcie)
+    assert sustained_tflops(pcie, "fp16") < 0.8 * sustained_tflops(full, "fp16")
 
 
 def test_chips_of_half_matrix_rate_hold_their_peak():

@@ -9,9 +9,9 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
+from forerun.features.operators.roofline import is_graphics
 from forerun.features.power.gpu_load import (
     gpu_load,
-    is_graphics,
     issue_rate,
     saturating_load,
     used_bandwidth_gbs,
@@ -69,7 +69,8 @@ def test_units_and_clock_may_be_missing():
 
 
 @pytest.mark.parametrize(
-    ("name", "graphics"), [("a30", False), ("p100-pcie-16gb", False), ("a40", True), ("t4", True)]
+    ("name", "graphics"),
+    [("a30", False), ("h20", False), ("b300-sxm-288gb", False), ("a40", True), ("t4", True)],
 )
 def test_boards_for_graphics_hardly_do_fp64(name, graphics):
     assert is_graphics(CATALOG.get(name)) == graphics
