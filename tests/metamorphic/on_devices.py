@@ -56,9 +56,9 @@ def siblings() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _generation(device: Device) -> str:
-    """The architecture, `blackwell` for `blackwell-ultra` too."""
-    return (device.architecture or "").removesuffix("-ultra")
+def _generation(device: Device) -> tuple[str, str, str]:
+    """Kind, vendor and architecture, `blackwell` for `blackwell-ultra` too."""
+    return device.kind, device.vendor, (device.architecture or "").removesuffix("-ultra")
 
 
 def _better(device: Device, than: Device) -> bool:
