@@ -7,15 +7,17 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Mask
+from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
-from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.number_formats import GGUF
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
+from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.features.llm_serving.operators import layer_counts, parameter_counts
+from forerun.features.llm_serving.releases import is_old, release
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.limit import Limit
 
@@ -27,9 +29,20 @@ ARRIVALS: Final = Limit(
     "the training set has closed loops only, no Poisson arrivals", severity="transfer"
 )
 OTHER_MAKERS: Final = frozenset({"amd", "intel"})
-"""Makers of GPUs none of which is in the training set. In `llm_inference_bench` intervals hold 91,
-76 and 41 % of the runs on an MI250, an MI300X and a Max 1550."""
+"""Makers of GPUs none of which is in the training set."""
+KNOWN_BACKENDS: Final = frozenset({("amd", "vllm")})
+"""Makers and engines whose runs intervals hold without being wider: in `llm_inference_bench` 98 and
+93 % of those of vLLM on an MI250 and an MI300X."""
+WIDER_OF_MAKERS: Final = 3.0
+"""Factor on log bounds under other engines of these makers. Of the runs of llama.cpp on an MI250
+and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and 42 % without it, and 98,
+95 and 89 % with it. The other two of these devices call for 2.8, 2.7 and 2.6."""
 MAKER: Final = Limit("serving was measured on devices of other makers")
+RELEASE: Final = Limit("every measured run of the engine is of a later release")
+EARLIER: Final = float(np.log(1.7))
+"""Logarithm of a factor on the upper end of the time per token under releases before all measured
+ones. Of 19 public runs of one request under SGLang 0.4 and vLLM 0.9, intervals hold 6 without it
+and 18 with it; it was chosen on the 16 of Qwen3 on an H20."""
 OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
@@ -44,16 +57,20 @@ class KnownRuns:
         models: their models.
         formats: number format of weights -> devices with runs in it.
         campaigns: model, formats, engine and its release, where it is named -> devices with runs.
+        oldest: engine -> its oldest release, as the number of `releases.release`.
+        shortest_s: engine -> its shortest time per token, seconds.
     """
 
     devices: KnownDevices = field(default_factory=KnownDevices)
     models: tuple[Sizes, ...] = ()
     formats: Mapping[str, KnownDevices] = field(default_factory=dict)
     campaigns: Mapping[str, KnownDevices] = field(default_factory=dict)
+    oldest: Mapping[str, float] = field(default_factory=dict)
+    shortest_s: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, queries: Sequence[Query]) -> Self:
-        """What these deployments have."""
+    def of(cls, queries: Sequence[Query], token_s: Column) -> Self:
+        """What these deployments have, given the time per token of each, (n,), seconds."""
         formats: dict[str, list[Device]] = {}
         campaigns: dict[str, list[Device]] = {}
         for query in queries:
@@ -61,12 +78,61 @@ class KnownRuns:
                 formats.setdefault(form, []).append(query.device)
             if query.deployment.engine.version:
                 campaigns.setdefault(_campaign(query.deployment), []).append(query.device)
+        engines = [query.deployment.engine for query in queries]
+        oldest, shortest = dict[str, float](), dict[str, float]()
+        for engine, seconds in zip(engines, token_s.tolist(), strict=True):
+            if not np.isnan(number := release(engine)):
+                oldest[engine.name] = min(oldest.get(engine.name, np.inf), number)
+            shortest[engine.name] = min(shortest.get(engine.name, np.inf), seconds)
         return cls(
             KnownDevices.of([query.device for query in queries]),
             tuple(sorted({sizes(query.deployment) for query in queries})),
             {form: KnownDevices.of(own) for form, own in sorted(formats.items())},
             {name: KnownDevices.of(own) for name, own in sorted(campaigns.items())},
+            dict(sorted(oldest.items())),
+            dict(sorted(shortest.items())),
         )
+
+    def width(self, queries: Sequence[Query]) -> Column:
+        """Factor on the log bounds of n deployments, by what makers of devices show, (n,)."""
+        pairs = [(query.device.vendor, query.deployment.engine.name) for query in queries]
+        unknown = [
+            pair[0] in OTHER_MAKERS
+            and pair not in KNOWN_BACKENDS
+            and query.device not in self.devices
+            for query, pair in zip(queries, pairs, strict=True)
+        ]
+        return np.where(unknown, WIDER_OF_MAKERS, 1.0)
+
+    def slower(self, queries: Sequence[Query], token_s: Column) -> Column:
+        """Logarithm of a factor on the upper end of the time per token of n deployments, (n,).
+
+        Releases before all measured ones were slower, by `EARLIER`. No iteration of an engine was
+        shorter than some time, which host and launches take at least.
+
+        Args:
+            queries: the deployments.
+            token_s: (n,) time per token that is answered, seconds.
+        """
+        earlier = np.array([self._is_earlier(query.deployment.engine) for query in queries])
+        least = np.array([self._shortest_s(query.deployment.engine) for query in queries])
+        return np.where(earlier, EARLIER, 0.0) + np.log(np.maximum(least / token_s, 1.0))
+
+    def limits_of_time(self, query: Query, token_s: float) -> list[Limit]:
+        """That a time per token is shorter than those of all runs, seconds."""
+        shortest_s = self._shortest_s(query.deployment.engine)
+        if token_s >= shortest_s:
+            return []
+        return [Limit(f"no measured run took less than {1e3 * shortest_s:.2g} ms per token")]
+
+    def _is_earlier(self, engine: Engine) -> bool:
+        is_known = is_old(engine) or engine.name not in self.oldest
+        return not is_known and release(engine) < self.oldest[engine.name]
+
+    def _shortest_s(self, engine: Engine) -> float:
+        of_any = min(self.shortest_s.values(), default=0.0)
+        own = self.shortest_s.get(engine.name, of_any)
+        return own / tokens_per_iteration(engine)
 
     def have(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
         """Whether there are runs of the model under the engine's release, each (n,).
@@ -115,6 +181,8 @@ class KnownRuns:
             elif formats:
                 where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
                 new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
+            if self._is_earlier(query.deployment.engine):
+                far.append(RELEASE)
             if not new and not far:
                 new.append("no run of this model in this release was measured on this device")
         others = [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]

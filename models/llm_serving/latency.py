@@ -120,7 +120,7 @@ class LlmLatency(StoredPredictor):
         fitted = replace(
             self,
             corrections=self._fitted(rows, targets, self.bag),
-            known=KnownRuns.of(training.queries),
+            known=KnownRuns.of(training.queries, np.exp(targets[:, 0])),
             ranges=FeatureRange.of(names, np.column_stack([rows.shape, rows.figures])),
             support=(ShrunkScalars(), ShrunkScalars()),
         )
@@ -165,11 +165,13 @@ class LlmLatency(StoredPredictor):
         tpot, ttft = np.exp(logs).T
         loads = Loads.of(queries)
         values = metrics_of(loads, share, tpot, ttft)
-        limits = self._limits(queries, states, rows)
+        limits = self._limits(queries, states, rows, tpot)
         if self.intervals is None:
             return Predictions(values, limits=limits)
-        seen, width = self._seen(queries), self._width(rows)
+        seen = self._seen(queries)
+        width = self._width(rows) * np.where(seen, 1.0, self.known.width(queries))[:, None]
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
+        bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
         bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))
         low, high = (
             metrics_of(loads, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
@@ -281,7 +283,7 @@ class LlmLatency(StoredPredictor):
             fitted = replace(
                 fit,
                 corrections=fit._fitted(rows.take(~held), targets[~held], 1),
-                known=KnownRuns.of(others.queries),
+                known=KnownRuns.of(others.queries, np.exp(targets[~held, 0])),
             )
             known = fitted.known.have(training.take(held).queries)
             left = targets[held] - fitted._of_times(rows.take(held), known)
@@ -308,9 +310,13 @@ class LlmLatency(StoredPredictor):
         return Intervals(seen, LogQuantiles.of(others, again, groups=alike))
 
     def _limits(
-        self, queries: Sequence[Query], states: Sequence[State], rows: DeploymentRows
+        self,
+        queries: Sequence[Query],
+        states: Sequence[State],
+        rows: DeploymentRows,
+        token_s: Column,
     ) -> list[tuple[Limit, ...]]:
-        """Limits of n deployments."""
+        """Limits of n deployments, given the time per token of each, (n,), seconds."""
         outside: Sequence[tuple[Limit, ...]] = [()] * len(queries)
         if self.ranges is not None:
             # Where no boosters take part, the closed form has no range.
@@ -329,7 +335,8 @@ class LlmLatency(StoredPredictor):
             images = [] if first.deployment.model.vision is None else [IMAGES]
             for row in same:
                 load = [] if self.ranges is None else self.known.limits_of_load(queries[row])
-                own = (*substitutes, *outside[row], *load, *unmeasured, *images)
+                time = self.known.limits_of_time(queries[row], float(token_s[row]))
+                own = (*substitutes, *outside[row], *load, *time, *unmeasured, *images)
                 every[row] = (*own, *of_states[states[row]])
         return every
 

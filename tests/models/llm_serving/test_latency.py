@@ -13,7 +13,7 @@ from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.correction import Correction
-from forerun.models.llm_serving.domain import MAKER, KnownRuns
+from forerun.models.llm_serving.domain import EARLIER, MAKER, RELEASE, KnownRuns
 from tests.features.llm_serving.deployments import (
     dense_model,
     deployment,
@@ -130,11 +130,36 @@ def test_devices_of_a_maker_without_runs_are_out_of_domain():
     assert MAKER not in known
 
 
+def test_a_release_before_all_measured_ones_may_be_slower_and_is_out_of_domain():
+    query = ask(device=OTHER)
+    earlier, later, unnamed = (
+        replace(query, workload=with_engine(query.deployment, version=own))
+        for own in ("0.8.5", "9.0", "")
+    )
+    answer = fitted().predict([earlier, later, unnamed])
+    assert [RELEASE in own for own in answer.limits] == [True, False, False]
+    reach = np.log(answer.high["tpot_ms"] / answer.values["tpot_ms"])
+    np.testing.assert_allclose(reach, reach[1] + np.array([EARLIER, 0.0, 0.0]))
+    (rate,) = {tuple(answer.high["tokens_per_s"] == answer.high["tokens_per_s"][0])}
+    assert rate == (True, True, True), "no rate is higher for it"
+
+
+def test_no_time_per_token_below_all_measured_ones_is_sure():
+    tiny, usual = ask(dense_model(2, 256), tensor=1), ask(device=OTHER)
+    shortest = ROWS.column("tpot_ms").min()
+    answer = fitted().predict([tiny, usual])
+    assert answer.values["tpot_ms"][0] < shortest < answer.high["tpot_ms"][0]
+    short = [[one for one in own if "ms per token" in str(one)] for own in answer.limits]
+    assert [len(own) for own in short] == [1, 0]
+    assert not short[0][0].in_domain
+
+
 def test_runs_that_name_no_release_make_no_other_run_known():
     unnamed = [ask(expert_model()), ask(expert_model(), OTHER)]
     unnamed = [replace(q, workload=with_engine(q.deployment, version="")) for q in unnamed]
-    known = KnownRuns.of([*ROWS.queries, *unnamed])
-    assert known.campaigns == KnownRuns.of(ROWS.queries).campaigns
+    seconds = ROWS.column("tpot_ms") / 1e3
+    known = KnownRuns.of([*ROWS.queries, *unnamed], np.append(seconds, [1.0, 1.0]))
+    assert known.campaigns == KnownRuns.of(ROWS.queries, seconds).campaigns
     assert not known.have(unnamed)[0].any()
 
 
