@@ -9,7 +9,8 @@ import numpy as np
 
 from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
-from forerun.data.language_models.deployment import Engine, LlmDeployment
+from forerun.data.language_models.attention import Attention
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.number_formats import GGUF
 from forerun.data.query import Query
@@ -38,11 +39,10 @@ WIDER_OF_MAKERS: Final = 3.0
 and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and 42 % without it, and 98,
 95 and 89 % with it. The other two of these devices call for 2.8, 2.7 and 2.6."""
 MAKER: Final = Limit("serving was measured on devices of other makers")
-RELEASE: Final = Limit("every measured run of the engine is of a later release")
+RELEASE: Final = Limit("the engine's release is before those of all measured runs of such models")
 EARLIER: Final = float(np.log(1.7))
 """Logarithm of a factor on the upper end of the time per token under releases before all measured
-ones. Of 19 public runs of one request under SGLang 0.4 and vLLM 0.9, intervals hold 6 without it
-and 18 with it; it was chosen on the 16 of Qwen3 on an H20."""
+ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see `tests/public_cases`."""
 OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
@@ -58,7 +58,7 @@ class KnownRuns:
         formats: number format of weights -> devices with runs in it.
         campaigns: model, formats, engine and its release, where it is named -> devices with runs.
         oldest: engine -> its oldest release, as the number of `releases.release`.
-        shortest_s: engine -> its shortest time per token, seconds.
+        shortest_s: shortest time per token of all, seconds.
     """
 
     devices: KnownDevices = field(default_factory=KnownDevices)
@@ -66,7 +66,7 @@ class KnownRuns:
     formats: Mapping[str, KnownDevices] = field(default_factory=dict)
     campaigns: Mapping[str, KnownDevices] = field(default_factory=dict)
     oldest: Mapping[str, float] = field(default_factory=dict)
-    shortest_s: Mapping[str, float] = field(default_factory=dict)
+    shortest_s: float = 0.0
 
     @classmethod
     def of(cls, queries: Sequence[Query], token_s: Column) -> Self:
@@ -79,18 +79,17 @@ class KnownRuns:
             if query.deployment.engine.version:
                 campaigns.setdefault(_campaign(query.deployment), []).append(query.device)
         engines = [query.deployment.engine for query in queries]
-        oldest, shortest = dict[str, float](), dict[str, float]()
-        for engine, seconds in zip(engines, token_s.tolist(), strict=True):
+        oldest = dict[str, float]()
+        for engine in engines:
             if not np.isnan(number := release(engine)):
                 oldest[engine.name] = min(oldest.get(engine.name, np.inf), number)
-            shortest[engine.name] = min(shortest.get(engine.name, np.inf), seconds)
         return cls(
             KnownDevices.of([query.device for query in queries]),
             tuple(sorted({sizes(query.deployment) for query in queries})),
             {form: KnownDevices.of(own) for form, own in sorted(formats.items())},
             {name: KnownDevices.of(own) for name, own in sorted(campaigns.items())},
             dict(sorted(oldest.items())),
-            dict(sorted(shortest.items())),
+            float(token_s.min()),
         )
 
     def width(self, queries: Sequence[Query]) -> Column:
@@ -107,32 +106,35 @@ class KnownRuns:
     def slower(self, queries: Sequence[Query], token_s: Column) -> Column:
         """Logarithm of a factor on the upper end of the time per token of n deployments, (n,).
 
-        Releases before all measured ones were slower, by `EARLIER`. No iteration of an engine was
-        shorter than some time, which host and launches take at least.
+        Releases before all measured ones were slower, by `EARLIER`. No measured iteration was
+        shorter than some time, which the host and launches may take at least.
 
         Args:
             queries: the deployments.
             token_s: (n,) time per token that is answered, seconds.
         """
-        earlier = np.array([self._is_earlier(query.deployment.engine) for query in queries])
-        least = np.array([self._shortest_s(query.deployment.engine) for query in queries])
-        return np.where(earlier, EARLIER, 0.0) + np.log(np.maximum(least / token_s, 1.0))
+        earlier = np.array([self._is_earlier(query.deployment) for query in queries])
+        short = np.log(np.maximum(self._least_s(queries) / token_s, 1.0))
+        return np.where(earlier, EARLIER, 0.0) + short
 
     def limits_of_time(self, query: Query, token_s: float) -> list[Limit]:
-        """That a time per token is shorter than those of all runs, seconds."""
-        shortest_s = self._shortest_s(query.deployment.engine)
-        if token_s >= shortest_s:
+        """That a time per token, seconds, is shorter than those of all runs."""
+        if token_s >= self._least_s([query])[0]:
             return []
-        return [Limit(f"no measured run took less than {1e3 * shortest_s:.2g} ms per token")]
+        return [Limit(f"no measured run took less than {1e3 * self.shortest_s:.2g} ms per token")]
 
-    def _is_earlier(self, engine: Engine) -> bool:
-        is_known = is_old(engine) or engine.name not in self.oldest
-        return not is_known and release(engine) < self.oldest[engine.name]
+    def _least_s(self, queries: Sequence[Query]) -> Column:
+        """The shortest measured iteration over the tokens that a sequence gains in it, (n,)."""
+        gained = [tokens_per_iteration(query.deployment.engine) for query in queries]
+        return self.shortest_s / np.array(gained)
 
-    def _shortest_s(self, engine: Engine) -> float:
-        of_any = min(self.shortest_s.values(), default=0.0)
-        own = self.shortest_s.get(engine.name, of_any)
-        return own / tokens_per_iteration(engine)
+    def _is_earlier(self, deployment: LlmDeployment) -> bool:
+        """Whether the release is before all measured ones; old vLLM has rates of its own."""
+        engine = deployment.engine
+        layers = layer_counts(deployment.model)
+        if is_old(engine) and all(isinstance(own.mixer, Attention) for own, _ in layers):
+            return False
+        return release(engine) < self.oldest.get(engine.name, -np.inf)
 
     def have(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
         """Whether there are runs of the model under the engine's release, each (n,).
@@ -181,7 +183,7 @@ class KnownRuns:
             elif formats:
                 where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
                 new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
-            if self._is_earlier(query.deployment.engine):
+            if self._is_earlier(query.deployment):
                 far.append(RELEASE)
             if not new and not far:
                 new.append("no run of this model in this release was measured on this device")
