@@ -36,8 +36,8 @@ KNOWN_BACKENDS: Final = frozenset({("amd", "vllm")})
 93 % of those of vLLM on an MI250 and an MI300X."""
 WIDER_OF_MAKERS: Final = 3.0
 """Factor on log bounds under other engines of these makers. Of the runs of llama.cpp on an MI250
-and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and 42 % without it, and 98,
-95 and 89 % with it. The other two of these devices call for 2.8, 2.7 and 2.6."""
+and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and 42 % without it, and 99,
+97 and 90 % with it. The other two of these devices call for 2.8, 2.7 and 2.6."""
 MAKER: Final = Limit("serving was measured on devices of other makers")
 RELEASE: Final = Limit("the engine's release is before those of all measured runs of such models")
 EARLIER: Final = float(np.log(1.7))
@@ -46,6 +46,21 @@ ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see `tests/public_case
 OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
+
+
+def is_of_other_maker(device: Device) -> bool:
+    """Whether no GPU of the device's maker is in the training set; False for processors."""
+    return device.kind == "gpu" and device.vendor in OTHER_MAKERS
+
+
+def width_of_makers(queries: Sequence[Query]) -> Column:
+    """Factor on the log bounds of n deployments, by what other makers' devices show, (n,)."""
+    unknown = [
+        is_of_other_maker(query.device)
+        and (query.device.vendor, query.deployment.engine.name) not in KNOWN_BACKENDS
+        for query in queries
+    ]
+    return np.where(unknown, WIDER_OF_MAKERS, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +106,6 @@ class KnownRuns:
             dict(sorted(oldest.items())),
             float(token_s.min()),
         )
-
-    def width(self, queries: Sequence[Query]) -> Column:
-        """Factor on the log bounds of n deployments, by what makers of devices show, (n,)."""
-        pairs = [(query.device.vendor, query.deployment.engine.name) for query in queries]
-        unknown = [
-            pair[0] in OTHER_MAKERS
-            and pair not in KNOWN_BACKENDS
-            and query.device not in self.devices
-            for query, pair in zip(queries, pairs, strict=True)
-        ]
-        return np.where(unknown, WIDER_OF_MAKERS, 1.0)
 
     def slower(self, queries: Sequence[Query], token_s: Column) -> Column:
         """Logarithm of a factor on the upper end of the time per token of n deployments, (n,).
@@ -171,7 +175,7 @@ class KnownRuns:
         """What else a deployment has that no run has, one limit each."""
         new, far = [], []
         if not self.have([query])[0].all():
-            if query.device.vendor in OTHER_MAKERS and query.device not in self.devices:
+            if is_of_other_maker(query.device) and query.device not in self.devices:
                 far.append(MAKER)
             elif query.device not in self.devices:
                 new.append("serving was measured on other devices")

@@ -30,7 +30,7 @@ from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.correction import FORMS, Correction, as_started
-from forerun.models.llm_serving.domain import KnownRuns, sizes
+from forerun.models.llm_serving.domain import KnownRuns, sizes, width_of_makers
 from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -169,7 +169,7 @@ class LlmLatency(StoredPredictor):
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen = self._seen(queries)
-        width = self._width(rows) * np.where(seen, 1.0, self.known.width(queries))[:, None]
+        width = self._width(rows) * np.where(seen, 1.0, width_of_makers(queries))[:, None]
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
         bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
         bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))

@@ -22,6 +22,7 @@ from forerun.features.llm_serving.processors import DRIVERS, PARTS, Part, StepRo
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.llm_serving.domain import MAKER, is_of_other_maker, width_of_makers
 from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -231,7 +232,8 @@ class ProcessorLlmLatency(StoredPredictor):
             _check(query)
         found = [self._log_seconds(metric, queries) for metric in METRICS]
         logs = np.column_stack([own for own, _ in found])
-        bounds = [self._log_ends(strata) for _, strata in found]
+        width = width_of_makers(queries)[:, None]
+        bounds = [width * self._log_ends(strata) for _, strata in found]
         loads, whole = Loads.of(queries), np.ones(len(queries))
         values, low, high = (
             metrics_of(loads, whole, *np.exp(logs + add).T)
@@ -357,4 +359,5 @@ def _limits(query: Query) -> tuple[Limit, ...]:
     model, engine = query.deployment.model, query.deployment.engine.name
     form = model.formats.of_layer(len(model.layers) - 1).dense
     measured = ("q4_k_m",) if engine == "llama.cpp" else ("bf16", "fp16")
-    return (FEW_MODELS,) if form in measured else (FEW_MODELS, OTHER_FORMAT)
+    other = (MAKER,) if is_of_other_maker(query.device) else ()
+    return (FEW_MODELS, *other) if form in measured else (FEW_MODELS, *other, OTHER_FORMAT)

@@ -13,7 +13,7 @@ from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.correction import Correction
-from forerun.models.llm_serving.domain import EARLIER, MAKER, RELEASE, KnownRuns
+from forerun.models.llm_serving.domain import EARLIER, MAKER, RELEASE, WIDER_OF_MAKERS, KnownRuns
 from tests.features.llm_serving.deployments import (
     dense_model,
     deployment,
@@ -152,6 +152,17 @@ def test_no_time_per_token_below_all_measured_ones_is_sure():
     short = [[one for one in own if "ms per token" in str(one)] for own in answer.limits]
     assert [len(own) for own in short] == [1, 0]
     assert not short[0][0].in_domain
+
+
+def test_other_makers_have_wider_intervals_but_for_engines_that_were_tried_there():
+    def reach(device, engine):
+        query = ask(device=device)
+        query = replace(query, workload=with_engine(query.deployment, name=engine, version=""))
+        found = fitted().predict([query])
+        return float(np.log(found.high["tpot_ms"] / found.low["tpot_ms"])[0])
+
+    for engine, factor in (("sglang", WIDER_OF_MAKERS), ("vllm", 1.0)):
+        assert reach("mi300x", engine) == pytest.approx(factor * reach(OTHER, engine)), engine
 
 
 def test_runs_that_name_no_release_make_no_other_run_known():

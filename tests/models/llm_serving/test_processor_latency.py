@@ -20,6 +20,7 @@ from forerun.data.software import Software
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.contract import PredictorContract
+from forerun.models.llm_serving.domain import MAKER, WIDER_OF_MAKERS
 from forerun.models.llm_serving.processor_latency import (
     FEW_MODELS,
     OTHER_FORMAT,
@@ -182,6 +183,15 @@ def test_weights_in_another_format_than_was_measured_are_a_limit(predictor):
     limits = predictor.predict([query(), query(weights="q8_0")]).limits
     assert [OTHER_FORMAT in own for own in limits] == [False, True]
     assert all(FEW_MODELS in own for own in limits)
+
+
+def test_gpus_of_makers_without_runs_have_wider_intervals_and_processors_have_not(predictor):
+    names = ("a100-sxm-80gb", "mi300x", "epyc-9654", "xeon-platinum-8380")
+    found = predictor.predict([query(device=CATALOG.get(name)) for name in names])
+    reach = np.log(found.high["tpot_ms"] / found.low["tpot_ms"])
+    assert reach[1] == pytest.approx(WIDER_OF_MAKERS * reach[0])
+    assert reach[3] == pytest.approx(reach[2])
+    assert [MAKER in own for own in found.limits] == [False, True, False, False]
 
 
 def test_llama_cpp_on_several_gpus_is_left_to_the_predictor_of_gpus(predictor):
