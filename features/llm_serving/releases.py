@@ -29,6 +29,9 @@ RECORDING: Final = 206.0
 NEW_ENGINE: Final = 800.0
 """Release of vLLM, 0.8, from which on its rewritten engine (V1) serves by default."""
 
+FIRST_RUNS: Final = {"vllm": 1100.0, "sglang": 500.0}
+"""Engine -> release, 0.11 and 0.5, from which on `aiconfigurator_serving` has runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -138,6 +141,11 @@ def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
 def is_old(engine: Engine) -> bool:
     """Whether the engine is vLLM before 0.8."""
     return engine.name == "vllm" and release(engine) < NEW_ENGINE
+
+
+def is_before_runs(engine: Engine) -> bool:
+    """Whether a release of an engine is before those of all runs of it."""
+    return release(engine) < FIRST_RUNS.get(engine.name, -inf)
 
 
 def records_launches(engine: Engine) -> bool:

@@ -18,7 +18,7 @@ from forerun.features.llm_serving.comparable import has_other_settings, with_mea
 from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.features.llm_serving.operators import layer_counts, parameter_counts
-from forerun.features.llm_serving.releases import is_old, release
+from forerun.features.llm_serving.releases import is_before_runs, is_old
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.limit import Limit
 
@@ -72,7 +72,6 @@ class KnownRuns:
         models: their models.
         formats: number format of weights -> devices with runs in it.
         campaigns: model, formats, engine and its release, where it is named -> devices with runs.
-        oldest: engine -> its oldest release, as the number of `releases.release`.
         shortest_s: shortest time per token of all, seconds.
     """
 
@@ -80,7 +79,6 @@ class KnownRuns:
     models: tuple[Sizes, ...] = ()
     formats: Mapping[str, KnownDevices] = field(default_factory=dict)
     campaigns: Mapping[str, KnownDevices] = field(default_factory=dict)
-    oldest: Mapping[str, float] = field(default_factory=dict)
     shortest_s: float = 0.0
 
     @classmethod
@@ -93,17 +91,11 @@ class KnownRuns:
                 formats.setdefault(form, []).append(query.device)
             if query.deployment.engine.version:
                 campaigns.setdefault(_campaign(query.deployment), []).append(query.device)
-        engines = [query.deployment.engine for query in queries]
-        oldest = dict[str, float]()
-        for engine in engines:
-            if not np.isnan(number := release(engine)):
-                oldest[engine.name] = min(oldest.get(engine.name, np.inf), number)
         return cls(
             KnownDevices.of([query.device for query in queries]),
             tuple(sorted({sizes(query.deployment) for query in queries})),
             {form: KnownDevices.of(own) for form, own in sorted(formats.items())},
             {name: KnownDevices.of(own) for name, own in sorted(campaigns.items())},
-            dict(sorted(oldest.items())),
             float(token_s.min()),
         )
 
@@ -111,34 +103,24 @@ class KnownRuns:
         """Logarithm of a factor on the upper end of the time per token of n deployments, (n,).
 
         Releases before all measured ones were slower, by `EARLIER`. No measured iteration was
-        shorter than some time, which the host and launches may take at least.
+        shorter than `least_s`, which the host and launches may take at least.
 
         Args:
             queries: the deployments.
             token_s: (n,) time per token that is answered, seconds.
         """
-        earlier = np.array([self._is_earlier(query.deployment) for query in queries])
-        short = np.log(np.maximum(self._least_s(queries) / token_s, 1.0))
+        earlier = np.array([_is_earlier(query.deployment) for query in queries])
+        short = np.log(np.maximum(self.least_s(queries) / token_s, 1.0))
         return np.where(earlier, EARLIER, 0.0) + short
 
-    def limits_of_time(self, query: Query, token_s: float) -> list[Limit]:
-        """That a time per token, seconds, is shorter than those of all runs."""
-        if token_s >= self._least_s([query])[0]:
-            return []
-        return [Limit(f"no measured run took less than {1e3 * self.shortest_s:.2g} ms per token")]
-
-    def _least_s(self, queries: Sequence[Query]) -> Column:
+    def least_s(self, queries: Sequence[Query]) -> Column:
         """The shortest measured iteration over the tokens that a sequence gains in it, (n,)."""
         gained = [tokens_per_iteration(query.deployment.engine) for query in queries]
         return self.shortest_s / np.array(gained)
 
-    def _is_earlier(self, deployment: LlmDeployment) -> bool:
-        """Whether the release is before all measured ones; old vLLM has rates of its own."""
-        engine = deployment.engine
-        layers = layer_counts(deployment.model)
-        if is_old(engine) and all(isinstance(own.mixer, Attention) for own, _ in layers):
-            return False
-        return release(engine) < self.oldest.get(engine.name, -np.inf)
+    def too_short(self) -> Limit:
+        """That a time per token is shorter than those of all runs."""
+        return Limit(f"no measured run took less than {1e3 * self.shortest_s:.2g} ms per token")
 
     def have(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
         """Whether there are runs of the model under the engine's release, each (n,).
@@ -187,7 +169,7 @@ class KnownRuns:
             elif formats:
                 where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
                 new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
-            if self._is_earlier(query.deployment):
+            if _is_earlier(query.deployment):
                 far.append(RELEASE)
             if not new and not far:
                 new.append("no run of this model in this release was measured on this device")
@@ -209,6 +191,14 @@ def _campaign(deployment: LlmDeployment) -> str:
     engine, model = deployment.engine, deployment.model
     formats = "+".join(sorted(_formats(model)))
     return f"{engine.name} {engine.version}, {'x'.join(map(str, sizes(deployment)))} {formats}"
+
+
+def _is_earlier(deployment: LlmDeployment) -> bool:
+    """Whether the release is before all measured ones; old vLLM has rates of its own."""
+    if not is_before_runs(deployment.engine):
+        return False
+    mixers = [layer.mixer for layer, _ in layer_counts(deployment.model)]
+    return not (is_old(deployment.engine) and all(isinstance(own, Attention) for own in mixers))
 
 
 def sizes(deployment: LlmDeployment) -> Sizes:

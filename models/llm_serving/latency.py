@@ -327,6 +327,7 @@ class LlmLatency(StoredPredictor):
                 for own, is_known in zip(found, known.tolist(), strict=True)
             ]
         every: list[tuple[Limit, ...]] = [()] * len(queries)
+        short = (token_s < self.known.least_s(queries)).tolist()
         of_states = {state: _limits_of(state) for state in set(states)}
         for same in alike_at_any_load(queries).values():
             first = queries[same[0]]
@@ -335,7 +336,7 @@ class LlmLatency(StoredPredictor):
             images = [] if first.deployment.model.vision is None else [IMAGES]
             for row in same:
                 load = [] if self.ranges is None else self.known.limits_of_load(queries[row])
-                time = self.known.limits_of_time(queries[row], float(token_s[row]))
+                time = [self.known.too_short()] if short[row] else []
                 own = (*substitutes, *outside[row], *load, *time, *unmeasured, *images)
                 every[row] = (*own, *of_states[states[row]])
         return every
