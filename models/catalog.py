@@ -229,14 +229,9 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "forerun.models.llm_serving.latency:LlmLatency",
         "time to the first token, time per token and rates of a deployed language model",
         trained_on=(("aiconfigurator_serving",),),
-        workloads=("llm_deployment",),
-        devices=("gpu",),
-    ),
-    "static_batch": CatalogEntry(
-        "forerun.models.llm_serving.static_batch:StaticBatch",
-        "time and rate of static batches of requests to a language model, in any framework",
         evaluated_on=("llm_inference_bench", "splitwise"),
         workloads=("llm_deployment",),
+        devices=("gpu",),
     ),
     "power_cap": CatalogEntry(
         "forerun.models.power.training_jobs:PowerCap",

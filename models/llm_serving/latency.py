@@ -12,8 +12,9 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix, Names
-from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.columns import Column, Mask, Matrix, Names, rows_by
+from forerun.data.device import Device
+from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import (
@@ -24,13 +25,14 @@ from forerun.features.llm_serving.comparable import (
 )
 from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows, State
 from forerun.features.llm_serving.operators import Sheet
-from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP
+from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.correction import FORMS, Correction, as_started
-from forerun.models.llm_serving.domain import KnownRuns, sizes, width_of_makers
+from forerun.models.llm_serving.domain import KnownRuns, width_of_makers
 from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -38,11 +40,23 @@ from forerun.models.predictor import SETTING
 MANY: Final = 16.0
 """Prompts on average before a request's own, from which on intervals are those of long queues."""
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
+MOST_OF_ONE: Final = 0.4
+"""Log error of a device that one support row can show; n rows can show sqrt(n) as much."""
+WHOLE: Final = {"request_latency_ms": 1.0, "requests_per_s": -1.0, "tokens_per_s": -1.0}
+"""Metrics of whole requests -> sign of the logarithm that grows with their time."""
 FOLDS: Final = 5
 FEWEST_ROWS: Final = 10
 """Fewest rows that the calibration is fitted on; with fewer, nothing is predicted with it."""
-USUAL: Final = 0.5
-"""Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
+SUPPORT: Final[Mapping[str, tuple[float, float]]] = {
+    "log_input_tokens": (6.0, 1.2),
+    "log_sequences": (2.5, 1.4),
+    "log_devices": (1.0, 1.0),
+    "log_active_parameters": (23.2, 1.0),
+}
+"""Features of the errors on a device -> centre and spread, about those of `llm_inference_bench`."""
+SERVED: Final = 0.5
+"""Share of the time to the first token that is not queueing, from which on a support row counts for
+it: how long prompts queue in an overloaded server says little about other loads."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
 NEAR: Final = log(4.0)
@@ -73,7 +87,7 @@ class LlmLatency(StoredPredictor):
         intervals: bounds of log(measured / predicted), in strata by load and engine (`_strata`).
         known: what the runs of the training set have.
         ranges: ranges of the features of the training set; None if unfitted.
-        support: corrections of each time by `adapt`.
+        support: errors of each time on devices that were adapted to.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -84,7 +98,7 @@ class LlmLatency(StoredPredictor):
     intervals: Intervals | None = None
     known: KnownRuns = field(default_factory=KnownRuns)
     ranges: FeatureRange | None = None
-    support: tuple[ShrunkScalars, ...] = (ShrunkScalars(), ShrunkScalars())
+    support: tuple[SupportGP, ...] = (SupportGP(), SupportGP())
     name: ClassVar[str] = "llm_latency"
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features of a deployment": (*SHAPE, *FIGURES)
@@ -122,34 +136,44 @@ class LlmLatency(StoredPredictor):
             corrections=self._fitted(rows, targets, self.bag),
             known=KnownRuns.of(training.queries, np.exp(targets[:, 0])),
             ranges=FeatureRange.of(names, np.column_stack([rows.shape, rows.figures])),
-            support=(ShrunkScalars(), ShrunkScalars()),
+            support=(SupportGP(), SupportGP()),
         )
         if not self.calibrated:
             return replace(fitted, intervals=None)
         return replace(fitted, intervals=self._intervals(training, rows, targets))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunken offsets of both times for each device of the rows, by model and engine.
+        """Learn the errors of both times on the devices of these rows, by engine.
 
-        A row counts for the share of its time to the first token that is not queueing, and less
-        where its error is large: how long prompts queue in an overloaded server says little about
-        other loads. The offsets of a device replace its former ones.
+        A rate, or the time of a whole request, stands for both times where they were not measured.
+        The rows of a device replace its former ones.
         """
         if not len(measurements):
             return self
         queries = measurements.queries
         rows, _ = _rows(queries)
         found = self._log_seconds(queries, rows)
-        devices = [query.device for query in queries]
-        strata = [stratum(query.deployment) for query in queries]
+        share = _service_share(found, rows)
+        whole = _slower(measurements, metrics_of(Loads.of(queries), share, *np.exp(found.T)))
+        devices, engines, points = _points(queries, rows)
         support = []
         for own, metric, predicted in zip(self.support, TIMES, found.T, strict=True):
             with np.errstate(invalid="ignore", divide="ignore"):
-                residuals = np.log(measurements.column(metric) / 1e3) - predicted
-            usual = USUAL / np.maximum(np.abs(residuals), USUAL)
-            weights = _service_share(found, rows) * usual
-            support.append(own.updated(residuals, devices, strata, weights=weights))
+                errors = np.log(measurements.column(metric) / 1e3) - predicted
+            errors = np.where(np.isnan(errors), whole, errors)
+            if metric == "ttft_ms":
+                errors[share < SERVED] = np.nan
+            for own_rows in rows_by([device.name for device in devices]).values():
+                most = MOST_OF_ONE * np.sqrt(np.isfinite(errors[own_rows]).sum())
+                errors[own_rows] = np.clip(errors[own_rows], -most, most)
+            support.append(own.updated(errors, devices, engines, points, comparable=True))
         return replace(self, support=tuple(support))
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the `count` deployments that are most informative to measure."""
+        if not queries:
+            return []
+        return suggest_for_errors(_points(queries, _rows(queries)[0])[2], count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions with intervals and limits, in the order of the queries.
@@ -161,7 +185,8 @@ class LlmLatency(StoredPredictor):
             return Predictions({metric: np.zeros(0) for metric in self.metrics})
         rows, states = _rows(queries)
         logs = self._log_seconds(queries, rows)
-        logs, share = self._adapted(queries, logs, rows)
+        offsets, deviations = self._offsets(queries, rows)
+        logs, share = _shifted(logs, offsets, rows)
         tpot, ttft = np.exp(logs).T
         loads = Loads.of(queries)
         values = metrics_of(loads, share, tpot, ttft)
@@ -173,6 +198,7 @@ class LlmLatency(StoredPredictor):
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
         bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
         bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))
+        bounds = [_measured_here(*one) for one in zip(bounds, deviations, strict=True)]
         low, high = (
             metrics_of(loads, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
         )
@@ -205,51 +231,34 @@ class LlmLatency(StoredPredictor):
 
     def has_runs(self, query: Query) -> bool:
         """Whether runs like a deployment were measured: in the training set, or by its user."""
-        return bool(self._seen([query])[0])
+        if self._seen([query])[0] or self.support[0].rows(query.device) < ENOUGH_ROWS:
+            return bool(self._seen([query])[0])
+        _, deviations = self._offsets([query], _rows([query])[0])
+        return bool(np.isfinite(deviations[0, 0]))
 
     def _of_times(self, rows: DeploymentRows, known: tuple[Mask, Mask]) -> Matrix:
         """Logarithms of both times by their corrections, shape (n, 2)."""
         pairs = zip(self.corrections, known, strict=True)
         return np.column_stack([one.predict(rows, own) for one, own in pairs])
 
-    def _adapted(
-        self, queries: Sequence[Query], logs: Matrix, rows: DeploymentRows
-    ) -> tuple[Matrix, Column]:
-        """Logarithms of both times with the support set's offsets, and the share of service.
+    def _offsets(self, queries: Sequence[Query], rows: DeploymentRows) -> tuple[Matrix, Matrix]:
+        """Errors of both times, and their deviations, by the rows of `adapt`; (2, n) each.
 
-        The offset of the time to the first token is one of its part without queueing. The share is
-        that of this part, (n,).
+        Zero and NaN on devices that were not adapted to; the deviation is infinite far from them.
         """
-        token, first = self._offsets(queries)
-        share = _service_share(logs, rows)
-        served = share * np.exp(first)
-        whole = served + 1.0 - share
-        changed = np.column_stack([logs[:, 0] + token, logs[:, 1] + np.log(whole)])
-        return changed, served / whole
-
-    def _offsets(self, queries: Sequence[Query]) -> Matrix:
-        """The support set's offsets of both times, shape (2, n)."""
         if not any(own.devices for own in self.support):
-            return np.zeros((2, len(queries)))
-        devices = [query.device for query in queries]
-        strata = [stratum(query.deployment) for query in queries]
-        return np.array([own.correction(devices, strata) for own in self.support])
+            return np.zeros((2, len(queries))), np.full((2, len(queries)), np.nan)
+        points = _points(queries, rows)
+        found = [own.correction(*points) for own in self.support]
+        return np.array([mean for mean, _ in found]), np.array([spread for _, spread in found])
 
     def _seen(self, queries: Sequence[Query]) -> Mask:
-        """Whether intervals are those of known runs, (n,).
-
-        They are known by the training set, whose runs have the settings, or by enough support rows,
-        of which one is of the model under its engine.
-        """
+        """Whether runs like n deployments, and with their settings, are in the training set."""
+        seen = np.zeros(len(queries), dtype=np.bool_)
         groups = alike_at_any_load(queries).values()
         firsts = [queries[rows[0]] for rows in groups]
-        own = self.support[0]
-        enough = [own.rows(query.device) >= ENOUGH_ROWS for query in firsts]
-        measured = [own.covers(query.device, stratum(query.deployment)) for query in firsts]
         like_runs = self.known.have(firsts)[0] & self.known.have_settings(firsts)
-        own_runs = np.array(enough) & measured
-        seen = np.zeros(len(queries), dtype=np.bool_)
-        for rows, own_seen in zip(groups, like_runs | own_runs, strict=True):
+        for rows, own_seen in zip(groups, like_runs, strict=True):
             seen[rows] = own_seen
         return seen
 
@@ -349,14 +358,36 @@ def _by_distance(limit: Limit) -> Limit:
     return replace(limit, severity="transfer") if is_near else limit
 
 
-def stratum(deployment: LlmDeployment) -> str:
-    """Class of deployments that share an offset of a device: model and engine."""
-    return "-".join([deployment.engine.name, *map(str, sizes(deployment))])
-
-
 def _rows(queries: Sequence[Query]) -> tuple[DeploymentRows, list[State]]:
     """Rows of n deployments, each with one worker where workers have nothing in common."""
     return DeploymentRows.of([of_one_worker(query) for query in queries])
+
+
+def _points(
+    queries: Sequence[Query], rows: DeploymentRows
+) -> tuple[list[Device], list[str], Matrix]:
+    """Devices, names of engines and features, (n, features), of errors on a device."""
+    features = np.column_stack([rows.shape, rows.figures])[:, _positions([*SUPPORT])]
+    points = Standardizer(*np.array([*SUPPORT.values()]).T).apply(features, len(SUPPORT))
+    engines = [query.deployment.engine.name for query in queries]
+    return [query.device for query in queries], engines, points
+
+
+def _shifted(logs: Matrix, offsets: Matrix, rows: DeploymentRows) -> tuple[Matrix, Column]:
+    """Logarithms of both times, (n, 2), with their errors, (2, n), and the share of service, (n,).
+
+    The error of the time to the first token is one of its part without queueing.
+    """
+    share = _service_share(logs, rows)
+    served = share * np.exp(offsets[1])
+    whole = served + 1.0 - share
+    return np.column_stack([logs[:, 0] + offsets[0], logs[:, 1] + np.log(whole)]), served / whole
+
+
+def _measured_here(bounds: Matrix, deviation: Column) -> Matrix:
+    """Log bounds, (n, 2), by the deviation of errors on the device, (n,), where that is finite."""
+    own = HALF_WIDTH * np.column_stack([-deviation, deviation])
+    return np.where(np.isfinite(own), own, bounds)
 
 
 def _service_share(logs: Matrix, rows: DeploymentRows) -> Column:
@@ -369,6 +400,16 @@ def _service_share(logs: Matrix, rows: DeploymentRows) -> Column:
         rows: n deployments.
     """
     return np.asarray(np.minimum(rows.service / np.exp(logs[:, 1]), 1.0))
+
+
+def _slower(measurements: Measurements, predicted: Mapping[str, Column]) -> Column:
+    """Logarithms of measured over predicted time of whole requests, (n,); NaN where unknown."""
+    found = np.full(len(measurements), np.nan)
+    for metric, sign in WHOLE.items():
+        with np.errstate(invalid="ignore", divide="ignore"):
+            one = sign * np.log(measurements.column(metric) / predicted[metric])
+        found = np.where(np.isnan(found), one, found)
+    return found
 
 
 def _less_of_what_waits(bounds: Matrix, waits: Column) -> Matrix:

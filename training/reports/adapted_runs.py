@@ -16,7 +16,8 @@ from forerun.data.bundle import find
 from forerun.data.columns import Column, Positions
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
-from forerun.models.llm_serving.latency import LlmLatency, stratum
+from forerun.models.llm_serving.domain import sizes
+from forerun.models.llm_serving.latency import LlmLatency
 from forerun.training.protocols.language_models.aiconfigurator_serving import (
     AiConfiguratorServingProtocols,
 )
@@ -91,7 +92,7 @@ def _classes(runs: Measurements) -> Iterator[Positions]:
 def _class_of(runs: Measurements, row: int) -> str:
     deployment = runs.queries[row].deployment
     assert deployment is not None
-    return stratum(deployment)
+    return "-".join([deployment.engine.name, *map(str, sizes(deployment))])
 
 
 def _cell(errors: list[Column], before: list[Column]) -> str:

@@ -224,8 +224,7 @@ def test_the_offset_of_the_first_token_is_one_of_its_service_and_not_of_its_queu
     queue = [one["ttft_ms"] - one["ttft_service_ms"] for one in (new, old)]
     np.testing.assert_allclose(*queue, rtol=1e-9, atol=1e-9)
     gain = new["ttft_service_ms"] / old["ttft_service_ms"]
-    assert gain[0] == pytest.approx(gain[1])
-    assert gain[0] > 1.4
+    assert (gain > 1.2).all()
 
 
 def test_other_workloads_and_devices_without_a_sheet_are_not_answered():
@@ -254,7 +253,41 @@ def test_support_runs_of_one_model_do_not_make_another_model_known():
     adapted = replace(fitted(), intervals=bounds).adapt(rows)
     answer = adapted.predict([ask(device=OTHER), ask(dense_model(12, 2048), device=OTHER)])
     ratio = np.log(answer.high["tpot_ms"] / answer.low["tpot_ms"])
-    assert ratio == pytest.approx([0.2, 2.0])
+    assert ratio[0] < 0.2
+    assert ratio[1] == pytest.approx(2.0)
+
+
+def test_rates_alone_correct_both_times_of_their_device():
+    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)]
+    before = fitted().predict(queries).values
+    adapted = fitted().adapt(Measurements(queries, {"tokens_per_s": before["tokens_per_s"] / 1.5}))
+    after = adapted.predict(queries).values
+    for metric in ("tpot_ms", "ttft_service_ms", "request_latency_ms"):
+        assert (after[metric] / before[metric] > 1.3).all(), metric
+
+
+def test_one_run_moves_a_device_less_than_many_runs_that_agree():
+    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)]
+    before = fitted().predict(queries).values["tpot_ms"]
+    one, many = (
+        adapted_to(own, 5.0).predict(queries).values["tpot_ms"] / before
+        for own in (queries[:1], queries)
+    )
+    assert (one < 1.5).all()
+    assert (many > 2.0).all()
+
+
+def test_a_device_with_larger_errors_than_any_held_out_has_wider_intervals():
+    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)]
+    bounds = LogQuantiles({"all": (-0.05, 0.05)})
+    predictor = replace(fitted(), intervals=Intervals(bounds, bounds))
+    before = predictor.predict(queries).values["tpot_ms"]
+    factors = np.array([1.0, 2.0, 1.0, 2.0, 1.0, 2.0])
+    times = {"tpot_ms": before * factors}
+    answer = predictor.adapt(Measurements(queries, times)).predict(
+        [ask(device=OTHER, concurrency=3.0)]
+    )
+    assert np.log(answer.high["tpot_ms"] / answer.low["tpot_ms"]) > 0.2
 
 
 def test_intervals_are_wider_over_more_devices_than_any_in_the_training_set():

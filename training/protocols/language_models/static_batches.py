@@ -4,15 +4,15 @@
 on its side. `splitwise` holds out pairs of model and hardware, or a hardware.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Mask, Matrix, Positions, rows_by
+from forerun.data.columns import Mask, Positions
 from forerun.data.datasets.language_models.llm_inference_bench import (
     QUERY as BENCHMARK_QUERY,
 )
@@ -42,13 +42,8 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
-from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.readers.language_model.reader import named_language_model
-from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.llm_serving.static_batch import RATE, StaticBatch
-from forerun.models.prediction import Predictions
-from forerun.models.predictor import SETTING, Predictor
+from forerun.models.llm_serving.latency import LlmLatency
 from forerun.training.protocols.protocol import (
     NEW,
     DatasetProtocols,
@@ -101,6 +96,7 @@ SERVERS: Final[Mapping[str, str]] = {
 }
 """Hardware of `perf_model` -> name in the catalogue."""
 
+RATE: Final = "tokens_per_s"
 Row = Mapping[Hashable, object]
 
 
@@ -205,128 +201,6 @@ def _splitwise_query(row: Row, device: Device) -> Query:
     return Query(deployment, device, software, Operation(deployment.devices))
 
 
-TREES: Final = 300
-SUPPORT_WEIGHT: Final = 20.0
-"""Weight of a support row; that of a training row is 1."""
-PARAMETERS: Final[Mapping[str, Any]] = {
-    "objective": "l1",
-    "num_leaves": 31,
-    "learning_rate": 0.05,
-    "min_data_in_leaf": 5,
-}
-FRAMEWORKS: Final = ("vLLM", "TensorRT-LLM", "llama.cpp", "Deepspeed-MII", "sambaflow")
-
-
-@dataclass(frozen=True)
-class ClosedFormFactor(StoredPredictor):
-    """The closed form, times one factor of a device.
-
-    Attributes:
-        factors: device -> median of measured over closed-form rates; 1 where absent.
-    """
-
-    factors: Mapping[str, float] = field(default_factory=dict)
-    name: ClassVar[str] = "static_batch_factor"
-    metrics: ClassVar[tuple[str, ...]] = (RATE,)
-
-    def answers(self, query: Query) -> bool:
-        """What the predictor under test answers."""
-        return StaticBatch().answers(query)
-
-    def fit(self, measurements: Measurements) -> Self:
-        """Nothing: a held-out device has no factor."""
-        return replace(self, factors={})
-
-    def adapt(self, measurements: Measurements) -> Self:
-        """Set the factor of each device to the median of its rows."""
-        closed = StaticBatch().predict(measurements.queries).values[RATE]
-        ratios = measurements.column(RATE) / closed
-        rows = rows_by(query.device.name for query in measurements.queries)
-        found = {name: float(np.median(ratios[own])) for name, own in rows.items()}
-        return replace(self, factors={**self.factors, **found})
-
-    def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Rates without intervals."""
-        factors = np.array([self.factors.get(query.device.name, 1.0) for query in queries])
-        return Predictions({RATE: StaticBatch().predict(queries).values[RATE] * factors})
-
-
-@dataclass(frozen=True)
-class RawBooster(StoredPredictor):
-    """LightGBM on sizes and figures of spec sheets, without the closed form.
-
-    Attributes:
-        seed: of the booster.
-        matrix, target: training rows, and logarithms of their rates.
-        booster: fitted to them; None if unfitted.
-    """
-
-    seed: int = field(default=0, metadata=SETTING)
-    matrix: Matrix = field(default_factory=lambda: np.empty((0, 0)))
-    target: Column = field(default_factory=lambda: np.empty(0))
-    booster: BoosterBag | None = None
-    name: ClassVar[str] = "static_batch_booster"
-    metrics: ClassVar[tuple[str, ...]] = (RATE,)
-
-    def answers(self, query: Query) -> bool:
-        """What the predictor under test answers."""
-        return self.booster is not None and StaticBatch().answers(query)
-
-    def fit(self, measurements: Measurements) -> Self:
-        """Fit to the rates of these rows."""
-        matrix, target = _matrix(measurements.queries), np.log(measurements.column(RATE))
-        booster = self._boosted(matrix, target, np.ones(len(target)))
-        return replace(self, matrix=matrix, target=target, booster=booster)
-
-    def adapt(self, measurements: Measurements) -> Self:
-        """Fit anew to training rows and these, which weigh more."""
-        matrix = np.vstack([self.matrix, _matrix(measurements.queries)])
-        target = np.append(self.target, np.log(measurements.column(RATE)))
-        weights = np.ones(len(target))
-        weights[len(self.target) :] = SUPPORT_WEIGHT
-        return replace(self, booster=self._boosted(matrix, target, weights))
-
-    def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Rates without intervals.
-
-        Raises:
-            ValueError: it is not fitted.
-        """
-        if self.booster is None:
-            raise ValueError(f"{self.name} is not fitted")
-        return Predictions({RATE: np.exp(self.booster.predict(_matrix(queries)))})
-
-    def _boosted(self, matrix: Matrix, target: Column, weights: Column) -> BoosterBag:
-        return BoosterBag.fit(
-            matrix, target, parameters=PARAMETERS, trees=TREES, seeds=[self.seed], weights=weights
-        )
-
-
-def _matrix(queries: Sequence[Query]) -> Matrix:
-    return np.array([_raw(query) for query in queries], dtype=np.float64)
-
-
-def _raw(query: Query) -> list[float]:
-    one, device = query.deployment, query.device
-    weights, active = parameter_counts(one.model)
-    context = one.load.input_tokens + one.load.output_tokens
-    return [
-        device.bandwidth_gbs,
-        device.peak("bf16", matrix=True),
-        device.memory_gib or 0.0,
-        float(one.devices),
-        float(one.pool.parallelism.pipeline),
-        one.load.concurrency or 0.0,
-        float(one.engine.max_batched_tokens or 0),
-        one.load.input_tokens,
-        one.load.output_tokens,
-        weights,
-        active,
-        float(one.model.cache_bytes(int(context))),
-        *(float(query.software.framework == name) for name in FRAMEWORKS),
-    ]
-
-
 class LlmInferenceBenchProtocols(DatasetProtocols):
     """Tokens written per second, with an accelerator or a model held out."""
 
@@ -335,10 +209,6 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
     split_protocols = ("unseen_device", "unseen_model")
     unseen: ClassVar = {"unseen_device": {"device": NEW}}
 
-    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """The predictor under test, and two baselines that adapt on the same support sets."""
-        return self.predictor(seed), ClosedFormFactor(), RawBooster(seed)
-
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows whose model is known."""
         return benchmark_rows(bundle.table(RESULTS), catalog)
@@ -346,7 +216,7 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Rows of an accelerator also with a support set, by `suggest` and by lot."""
         name = f"{protocol}/{RATE}"
-        closed = {"closed_form": StaticBatch().predict(held_out.queries).values[RATE]}
+        closed = {"closed_form": LlmLatency().predict(held_out.queries).values[RATE]}
         if protocol == "unseen_model":
             yield Task(name, RATE, held_out, baselines=closed)
             return
@@ -382,5 +252,5 @@ class SplitwiseProtocols(DatasetProtocols):
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """The rate of all batches."""
-        closed = StaticBatch().predict(held_out.queries).values[RATE]
+        closed = LlmLatency().predict(held_out.queries).values[RATE]
         yield Task(f"{protocol}/{RATE}", RATE, held_out, baselines={"closed_form": closed})

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.device import DeviceCatalog
-from forerun.models.llm_serving.static_batch import RATE, StaticBatch
-from forerun.training.protocols.language_models.static_batches import benchmark_rows
+from forerun.models.llm_serving.latency import LlmLatency
+from forerun.training.protocols.language_models.static_batches import RATE, benchmark_rows
 
 CATALOG = DeviceCatalog.load()
 MODEL = "meta-llama/Meta-Llama-3-8B"
@@ -55,7 +55,7 @@ def benchmark_table(factors=FACTORS, noise=0.03, seed=0):
         for hardware, name, length, size in sizes
     ]
     frame = pd.DataFrame(rows)
-    closed = StaticBatch().predict(benchmark_rows(frame, CATALOG)[0].queries).values[RATE]
+    closed = LlmLatency().predict(benchmark_rows(frame, CATALOG)[0].queries).values[RATE]
     scatter = np.exp(noise * np.random.default_rng(seed).normal(size=len(frame)))
     frame["throughput_tok_s"] = 2.0 * closed * frame["hardware"].map(factors) * scatter
     many = np.where(frame["framework"] == "llama.cpp", 1, frame["batch_size"])
