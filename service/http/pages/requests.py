@@ -16,26 +16,14 @@ from forerun.service.http.pages.compare import PATH as COMPARE
 from forerun.service.http.pages.compare import CompareForm
 from forerun.service.http.pages.language_models import PATH as LANGUAGE_MODELS
 from forerun.service.http.pages.language_models import LlmForm
-from forerun.service.http.pages.neighbours import PATH as NEIGHBOURS
-from forerun.service.http.pages.neighbours import NeighboursForm
 from forerun.service.http.pages.power import PATH as POWER
 from forerun.service.http.pages.power import PowerForm
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
-from forerun.service.http.routes.serving import diffusion_of
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.presets import (
-    COLOCATION,
-    DIFFUSION,
-    LLM,
-    PREDICT,
-    Preset,
-    preset_named,
-    presets,
-)
-from forerun.service.schemas.answers import PredictionOut, ServingOut
+from forerun.service.presets import Preset, as_prediction, preset_named, presets
+from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import PredictIn
-from forerun.service.schemas.serving import DiffusionEstimateIn
 
 REQUESTS = "/requests"
 """Path of the page that asks any preset as a request."""
@@ -43,19 +31,23 @@ REQUESTS = "/requests"
 RANK, SWEEP = "/v1/rank", "/v1/power/sweep"
 
 
-def further_presets() -> list[Link]:
-    """The presets that the form of the start page cannot ask, with the pages that can."""
+def further_presets(in_forms: bool) -> list[Link]:
+    """The presets that the form of the start page cannot ask.
+
+    Args:
+        in_forms: those that a form of another page asks, or those of the page of requests.
+    """
     listed = {link.title for link in network_presets("/")}
-    return [
-        Link(preset.title, preset.note, _address(preset))
-        for preset in presets()
-        if preset.title not in listed
-    ]
-
-
-def _address(preset: Preset) -> str:
-    path, form = _form(preset)
-    return f"{REQUESTS}?preset={preset.name}" if form is None else form.address(path)
+    found = []
+    for preset in presets():
+        path, form = _form(preset)
+        if preset.title in listed or (form is not None) != in_forms:
+            continue
+        if form is not None:
+            found.append(Link(preset.title, preset.note, form.address(path)))
+        elif as_prediction(preset.endpoint, preset.request) is not None:
+            found.append(Link(preset.title, preset.note, f"{path}?preset={preset.name}"))
+    return found
 
 
 def _form(preset: Preset) -> tuple[str, EmptyIsAbsent | None]:
@@ -64,10 +56,8 @@ def _form(preset: Preset) -> tuple[str, EmptyIsAbsent | None]:
         return COMPARE, CompareForm.of_request(preset.title, preset.request)
     if preset.endpoint == SWEEP:
         return POWER, PowerForm.of_request(preset.title, preset.request)
-    if preset.endpoint == LLM:
+    if preset.kind == "llm_deployment":
         return LANGUAGE_MODELS, LlmForm.of_request(preset.request)
-    if preset.endpoint == COLOCATION:
-        return NEIGHBOURS, NeighboursForm.of_request(preset.request)
     return REQUESTS, None
 
 
@@ -117,6 +107,7 @@ async def requests_page(
         asked = form.content(preset)
         answer = _answer(preset, asked, answers)
         context: dict[str, Any] = {
+            "subject": preset.title if asked == preset.request else "Your request",
             "preset": preset,
             "answer": answer,
             "divided": _divided(answer),
@@ -124,29 +115,31 @@ async def requests_page(
         }
         if asks_for_part(request):
             return rendered("requests_answer.html", REQUESTS, **context)
-        offered = [link for link in further_presets() if link.address.startswith(REQUESTS)]
-        more: dict[str, Any] = {"offered": offered, "text": json.dumps(asked, indent=2)}
+        text = json.dumps(asked, indent=2)
+        more: dict[str, Any] = {"offered": further_presets(in_forms=False), "text": text}
         return rendered("requests.html", REQUESTS, **context, **more)
 
     return await state.run(page)
 
 
-def _divided(answer: PredictionOut | ServingOut) -> Chart | None:
+def _divided(answer: PredictionOut) -> Chart | None:
     """The parts of the answer, where it has any."""
-    own = answer.attribution if isinstance(answer, PredictionOut) else None
+    own = answer.attribution
     return None if own is None else attribution_chart(own, "What the answer is made of")
 
 
-def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut | ServingOut:
+def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut:
     """The answer to a request to the endpoint of a preset.
 
     Raises:
         InputError: the request cannot be answered, or the preset has a page of its own.
         ValidationError: the request does not fit the schema.
     """
-    if preset.endpoint == DIFFUSION:
-        return diffusion_of(DiffusionEstimateIn.model_validate(asked), answers)
-    if preset.endpoint != PREDICT:
+    try:
+        content = as_prediction(preset.endpoint, asked)
+    except (KeyError, TypeError):
+        raise BadRequest(f"A request to {preset.endpoint} has an object model.") from None
+    if content is None:
         raise BadRequest(f"The preset {preset.name} is asked at {preset.endpoint}, not here.")
-    question = answers.question(PredictIn.model_validate(asked | {"explain": True}))
+    question = answers.question(PredictIn.model_validate(content | {"explain": True}))
     return answer_of(question, answers.adaptation.current())
