@@ -170,7 +170,7 @@ def parts_chart(
     return Chart(title, summary, spec, rows, {"name": "", "part": "part", "amount": unit})
 
 
-CACHED: Final = "above the memory roof: tensors stay in a cache"
+CACHED: Final = "above the memory roof"
 PLACES: Final = ("under the roof", CACHED)
 """Places of a class of operators; the traffic of the roof counts every tensor once."""
 

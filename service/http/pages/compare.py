@@ -85,7 +85,8 @@ class CompareForm(RunForm):
         listed = {name: list_price(name) for name in dict.fromkeys(self.devices)}
         found = {name: own.usd_per_device_hour for name, own in listed.items() if own is not None}
         for part in filter(str.strip, re.split(r"[,;\n]", self.prices or "")):
-            name, price = (_PRICE.fullmatch(part) or ("", "", ""))[1:3]
+            matched = _PRICE.fullmatch(part)
+            name, price = matched.groups() if matched else ("", "")
             try:
                 given = float(price)
             except ValueError:
@@ -232,9 +233,11 @@ def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
     chosen = [point for point in points if point.batch_size == form.batch_size]
     prices = {answers.device(name): price for name, price in form.prices_per_hour().items()}
     ranking = rank_of(form.ranking(form.devices), answers)
-    left_out = {each.device.name: each.reasons for each in ranking.excluded}
-    unsure = [name for name, why in left_out.items() if any(map(_unsure, why))]
+    unsure = [each.device.name for each in ranking.excluded if any(map(_unsure, each.reasons))]
     others = rank_of(form.ranking(unsure, must_fit=False), answers) if unsure else None
+    left_out = {each.device.name: each.reasons for each in ranking.excluded}
+    left_out = {name: why for name, why in left_out.items() if name not in unsure}
+    left_out |= {each.device.name: each.reasons for each in (others.excluded if others else ())}
     fronts = (front_chart(chosen, None), front_chart(chosen, prices) if prices else None)
     return {
         "of_a_million": of_a_million,
@@ -245,7 +248,7 @@ def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
         "heat": heat_map(points, sizes, form.measure),
         "ranking": ranking,
         "others": others,
-        "left_out": {name: why for name, why in left_out.items() if name not in unsure},
+        "left_out": left_out,
         "titles": {point.device.name: label(point.device) for point in points},
         "fronts": [chart for chart in fronts if chart],
     }

@@ -349,8 +349,8 @@ def load_chart(name: str, found: Sequence[Served], asked: int) -> Chart | None:
     spec = interval_curve(
         x, y, category("device"), device="device", count="requests", text="estimate"
     )
-    most = max(count for each in found for count in each.by_count)
-    full = [own for each in found if (own := _places(each)) <= most]
+    places = [int(own.largest_concurrency) for e in found for own in e.deployments[0].memory]
+    full = [own for own in places if 1 <= own <= max(c for e in found for c in e.by_count)]
     spec["layer"] += [marked("count", [asked]), marked("count", full, (1, 3))]
     summary = (
         f"{TITLES[name]} over the number of concurrent requests, with intervals. Dashed: {asked:,} "
@@ -358,12 +358,6 @@ def load_chart(name: str, found: Sequence[Served], asked: int) -> Chart | None:
     )
     columns = {"device": "device", "count": "requests", "value": unit, "low": "low", "high": "high"}
     return Chart(TITLES[name], summary, spec, rows, columns)
-
-
-def _places(each: Served) -> int:
-    """Number of requests that the caches have room for."""
-    every = (own.largest_concurrency for own in each.deployments[0].memory)
-    return int(min(every))
 
 
 def _shares(found: Sequence[Served]) -> dict[str, dict[str, float]]:
