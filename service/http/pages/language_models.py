@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Query, Request
 from pydantic import Field
@@ -31,6 +31,7 @@ from forerun.service.http.pages.chart import (
     logarithmic,
     marked,
     quantity,
+    short,
     shown,
 )
 from forerun.service.http.pages.charts import parts_chart
@@ -76,6 +77,12 @@ LONGEST_CONFIG = 40_000
 MOST_CHANGES = 24
 """Most changes after which the nearest question that can run is given up."""
 
+CHANGED: Mapping[str, str] = {
+    "input_tokens": "input tokens", "output_tokens": "output tokens",
+    "requests_per_s": "requests/s",
+}  # fmt: skip
+"""Field that the nearest question may change -> what it counts."""
+
 Ask = Callable[[Sequence["LlmForm"]], list[ServingOut | InputError]]
 
 router = page_router()
@@ -99,18 +106,6 @@ class LlmForm(EmptyIsAbsent):
     requests_per_s: float | None = Field(default=None, gt=0, le=1e6)
     engine: EngineName = "vllm"
     usd_per_device_hour: float | None = Field(default=None, ge=0, le=1e6)
-
-    @classmethod
-    def of_request(cls, request: Mapping[str, Any]) -> Self | None:
-        """The form that asks what a request about a deployment asks; None for other requests."""
-        own = dict(request["workload"])
-        if own.pop("kind") != "llm_deployment":
-            return None
-        model, count = own.pop("model"), request.get("operation", {}).get("device_count")
-        own |= {"name": model["name"], "weights": model.get("quantization"), "device_count": count}
-        own["tensor_parallel"] = own.pop("parallelism", {}).get("tensor")
-        own["max_sequences"] = own.pop("concurrency", 64)
-        return cls(device=[request["device"]], **own)
 
     def asked(self, count: int | None = None) -> LlmEstimateIn:
         """The request about the first device.
@@ -313,12 +308,8 @@ def _changes(form: LlmForm, answer: ServingOut) -> dict[str, Any]:
 def _difference(form: LlmForm, other: LlmForm, answer: ServingOut) -> str:
     """What another form asks that the first one does not."""
     words = [
-        f"{getattr(other, field):,.{digits}f} {what}"
-        for field, what, digits in (
-            ("input_tokens", "input tokens", 0),
-            ("output_tokens", "output tokens", 0),
-            ("requests_per_s", "requests/s", 2),
-        )
+        f"{short(getattr(other, field))} {what}"
+        for field, what in CHANGED.items()
         if getattr(other, field) != getattr(form, field)
     ]
     if other.device_count != form.device_count or other.tensor_parallel != form.tensor_parallel:

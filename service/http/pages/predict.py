@@ -17,7 +17,7 @@ from forerun.service.http.pages.charts import (
     roofline_chart,
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.requests import further_presets
+from forerun.service.http.pages.requests import EXAMPLES
 from forerun.service.http.pages.run_form import (
     METRICS,
     DeviceAnswer,
@@ -77,7 +77,7 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
             "form": form,
             "found": [],
             "presets": network_presets("/"),
-            "further": further_presets(in_forms=True),
+            "further": EXAMPLES,
             "origin": origin,
         }
     found = device_answers(form, answers)

@@ -12,12 +12,6 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.charts import attribution_chart
-from forerun.service.http.pages.compare import PATH as COMPARE
-from forerun.service.http.pages.compare import CompareForm
-from forerun.service.http.pages.language_models import PATH as LANGUAGE_MODELS
-from forerun.service.http.pages.language_models import LlmForm
-from forerun.service.http.pages.power import PATH as POWER
-from forerun.service.http.pages.power import PowerForm
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
 from forerun.service.http.state import TheAnswers, TheState
@@ -28,37 +22,36 @@ from forerun.service.schemas.prediction import PredictIn
 REQUESTS = "/requests"
 """Path of the page that asks any preset as a request."""
 
-RANK, SWEEP = "/v1/rank", "/v1/power/sweep"
+EXAMPLES = (
+    Link("Llama 3.1 8B, 64 chats at a time", "Times, rates, memory, power and price.", "/llm"),
+    Link(
+        "Llama 3.3 70B in FP8 on H100 and H200",
+        "One request arriving a second; as many devices as it needs.",
+        "/llm?name=llama-3.3-70b&weights=fp8&requests_per_s=1&device=h100-sxm-80gb&"
+        "device=h200-sxm-141gb",
+    ),
+    Link(
+        "Which of eight GPUs for ResNet-50?",
+        "Time, energy and price of each, ranked.",
+        "/compare?graph=resnet50&title=ResNet-50&batch_size=64",
+    ),
+    Link(
+        "ResNet-50 at every power limit of an A100",
+        "Time and energy at each limit, and the limit that saves most.",
+        "/power?graph=resnet50&title=ResNet-50&batch_size=64",
+    ),
+)
+"""Questions that pages beyond the start answer, which offers them."""
 
 
-def further_presets(in_forms: bool) -> list[Link]:
-    """The presets that the form of the start page cannot ask.
-
-    Args:
-        in_forms: those that a form of another page asks, or those of the page of requests.
-    """
+def further_presets() -> list[Link]:
+    """The presets that the form of the start page cannot ask and this page can."""
     listed = {link.title for link in network_presets("/")}
-    found = []
-    for preset in presets():
-        path, form = _form(preset)
-        if preset.title in listed or (form is not None) != in_forms:
-            continue
-        if form is not None:
-            found.append(Link(preset.title, preset.note, form.address(path)))
-        elif as_prediction(preset.endpoint, preset.request) is not None:
-            found.append(Link(preset.title, preset.note, f"{path}?preset={preset.name}"))
-    return found
-
-
-def _form(preset: Preset) -> tuple[str, EmptyIsAbsent | None]:
-    """The path of the page for a preset, and the form that asks it; None where no form does."""
-    if preset.endpoint == RANK:
-        return COMPARE, CompareForm.of_request(preset.title, preset.request)
-    if preset.endpoint == SWEEP:
-        return POWER, PowerForm.of_request(preset.title, preset.request)
-    if preset.kind == "llm_deployment":
-        return LANGUAGE_MODELS, LlmForm.of_request(preset.request)
-    return REQUESTS, None
+    return [
+        Link(preset.title, preset.note, f"{REQUESTS}?preset={preset.name}")
+        for preset in presets()
+        if preset.title not in listed and as_prediction(preset.endpoint, preset.request)
+    ]
 
 
 LONGEST_REQUEST = 20_000
@@ -116,7 +109,7 @@ async def requests_page(
         if asks_for_part(request):
             return rendered("requests_answer.html", REQUESTS, **context)
         text = json.dumps(asked, indent=2)
-        more: dict[str, Any] = {"offered": further_presets(in_forms=False), "text": text}
+        more: dict[str, Any] = {"offered": further_presets(), "text": text}
         return rendered("requests.html", REQUESTS, **context, **more)
 
     return await state.run(page)

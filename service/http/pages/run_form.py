@@ -158,11 +158,8 @@ class RunForm(options_of(TrainingSetup, EmptyIsAbsent)):  # type: ignore[misc]
         """
         workload = dict(request["workload"])
         training = workload.pop("training", {})
-        devices = request.get("devices") or [request["device"]]
-        given = {"title": title, "devices": devices, **workload, **training}
+        given = {"title": title, "devices": [request["device"]], **workload, **training}
         given |= request.get("software", {}) | request.get("operation", {})
-        if "objective" in request:
-            given["objective"] = request["objective"]
         if given.pop("kind") != "network" or not given.keys() <= cls.model_fields.keys():
             return None
         return cls(**given)

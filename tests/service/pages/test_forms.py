@@ -10,9 +10,9 @@ from forerun.data.list_prices import list_price
 from forerun.service.http.pages.compare import BadPrices, CompareForm
 from forerun.service.http.pages.language_models import LlmForm
 from forerun.service.http.pages.neighbours import NeighboursForm
-from forerun.service.http.pages.requests import further_presets
+from forerun.service.http.pages.requests import EXAMPLES, further_presets
 from forerun.service.http.pages.run_form import RunForm, network_presets
-from forerun.service.presets import presets
+from forerun.service.presets import as_prediction, presets
 
 
 def test_fields_that_were_left_empty_take_their_defaults():
@@ -125,15 +125,9 @@ def test_a_program_of_ones_own_is_described_by_its_fields():
     assert [each.name for each in asked.host.residents] == ["triad"]
 
 
-def test_every_preset_is_offered_once_but_for_those_of_the_two_pages_that_open_with_theirs():
-    links = [*network_presets("/"), *further_presets(in_forms=True)]
-    assert 8 <= len(links) <= 14
-    links += further_presets(in_forms=False)
-    asked = [each.title for each in presets() if each.kind not in ("colocation", "circuit")]
-    assert sorted(link.title for link in links) == sorted(asked)
-    assert len({link.address for link in links}) == len(links)
-
-
-def test_models_by_their_name_open_the_page_of_language_models():
-    named = [link for link in further_presets(in_forms=True) if link.address.startswith("/llm?")]
-    assert len(named) >= 3
+def test_every_preset_that_can_be_asked_here_is_offered_once():
+    links = [*network_presets("/"), *further_presets()]
+    asked = [each for each in presets() if as_prediction(each.endpoint, each.request)]
+    assert len(asked) > len(presets()) - 5
+    assert sorted(link.title for link in links) == sorted(each.title for each in asked)
+    assert len({link.address for link in (*links, *EXAMPLES)}) == len(links) + len(EXAMPLES)
