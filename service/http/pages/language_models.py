@@ -212,9 +212,9 @@ def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:
     able = [each for each in served if each.deployments]
     charts = (
         *(load_chart(name, able, form.max_sequences) for name in CURVES),
+        layouts_chart(able[0].form, label(able[0].device), ask) if able else None,
         parts_chart("Where the time goes", "%", _shares(able)),
         parts_chart("What takes the memory of a device", "MiB", _memory(able)),
-        layouts_chart(able[0].form, label(able[0].device), ask) if able else None,
     )
     return {
         "subject": f"{form.name} on {', '.join(each.title for each in found)}",
@@ -398,7 +398,7 @@ def layouts_chart(form: LlmForm, device: str, ask: Ask) -> Chart | None:
         if tpot and rate:
             rows.append({
                 "weights": each.weights or "as published", "user": 1e3 / tpot.value,
-                "device": rate.value, "usd": price and price.value,
+                "device": rate.value, "usd": price.value if price else None,
                 "layout": f"tensor parallel {each.tensor_parallel}",
             })  # fmt: skip
     if len(rows) < 2:

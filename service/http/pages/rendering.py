@@ -147,7 +147,7 @@ def _problem_page(request: Request, problem: Problem) -> HTMLResponse:
         name: "?" + urlencode([(k, name if repr(v) in problem.detail else v) for k, v in given])
         for name in problem.did_you_mean or ()
     }
-    context = {"problem": problem, "nearest": nearest}
+    context: dict[str, Any] = {"problem": problem, "nearest": nearest}
     if not asks_for_part(request):
         return rendered("problem.html", request.url.path, problem.status, **context)
     line = rendered("problem_line.html", request.url.path, **context)  # htmx shows successes alone
