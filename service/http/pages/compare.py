@@ -214,6 +214,7 @@ async def compare_page(
         if asks_for_part(request):
             return rendered("compare_answer.html", PATH, **context)
         more: dict[str, Any] = {"measures": MEASURES, "objectives": OBJECTIVES}
+        more["prices"] = form.written_prices()
         return rendered("compare.html", PATH, **context, **more, **form_context(form, answers))
 
     return await state.run(page)

@@ -134,8 +134,9 @@ def _operators(each: DeviceAnswer) -> Chart | None:
 
 def as_curl(form: RunForm, origin: str) -> str:
     """A line of a shell that asks the same over HTTP."""
-    asked = [form.asked(name) for name in form.devices]
-    items = [each.model_dump(exclude_unset=True, exclude_none=True) for each in asked]
+    asked = (form.asked(name) for name in form.devices)
+    full = (each.model_dump(exclude_unset=True, exclude_none=True) for each in asked)
+    items = [{name: part for name, part in each.items() if part} for each in full]
     if len(items) == 1:
         return curl(f"{origin}/v1/predict", items[0])
     return curl(f"{origin}/v1/predict:batch", {"items": items})
