@@ -82,6 +82,25 @@ CONTENTION_METRICS: tuple[Metric, ...] = (
 )
 """Relative speeds of a co-located program; values above 1 are possible."""
 
+TITLES: dict[str, str] = {
+    "latency_ms": "Time of one run", "peak_memory_mib": "Peak memory", "power_w": "Average power",
+    "energy_j": "Energy of one run", "utilisation": "Utilisation", "score": "Result",
+    "latency_cycles": "Cycles", "fmax_mhz": "Highest frequency", "util_dsp": "Share of DSP blocks",
+    "util_bram": "Share of block memory", "util_lut": "Share of look-up tables",
+    "util_ff": "Share of flip-flops", "dsp": "DSP blocks", "bram": "Blocks of memory",
+    "lut": "Look-up tables", "ff": "Flip-flops", "ttft_ms": "Time to first token",
+    "ttft_service_ms": "Time to first token, without queueing", "tpot_ms": "Time per output token",
+    "request_latency_ms": "Latency of a request", "requests_per_s": "Requests per second",
+    "tokens_per_s": "Tokens per second", "energy_per_token_j": "Energy of one token",
+    "tokens_per_s_per_device": "Tokens per second of one device",
+    "usd_per_million_tokens": "Price of a million tokens", "samples_per_s": "Samples per second",
+    "energy_per_sample_j": "Energy of one sample", "wall_power_w": "Power at the wall",
+    "wall_energy_per_sample_j": "Energy of one sample, at the wall",
+    "allocated_memory_mib": "Peak of live tensors", "p_cpu": "Relative speed in CPU time",
+    "reserved_memory_mib": "Peak of the allocator", "p_wall": "Relative speed in wall time",
+}  # fmt: skip
+"""Metric -> heading of its column or chart, on every page."""
+
 SHARES: frozenset[str] = frozenset(
     {"utilisation", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}
 )

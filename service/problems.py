@@ -243,7 +243,7 @@ def install(app: FastAPI) -> None:
     """Make an application answer every error with a problem document."""
     app.add_exception_handler(InputError, _input_error)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _fault)
 
@@ -370,7 +370,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return response(unfit(error.errors(), request.url.path, body))
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def http_error(request: Request, error: Exception) -> Response:
+    """The problem document of an error of HTTP, such as an unknown path."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     if isinstance(error, WrongField):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Scope
@@ -29,7 +30,7 @@ from forerun.service.http.limits import Admission
 from forerun.service.http.monitoring import tracing
 from forerun.service.http.monitoring.measured import Measured
 from forerun.service.http.pages import PAGES
-from forerun.service.http.pages.rendering import STATIC
+from forerun.service.http.pages.rendering import STATIC, other_page
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
 from forerun.service.http.tenants import Tenants
@@ -207,6 +208,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     routes = [own for router in routers for own in router.routes if isinstance(own, Route)]
     app.add_middleware(Measured, state=state, routes=routes)
     problems.install(app)
+    app.add_exception_handler(HTTPException, other_page)
     for router in routers:
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

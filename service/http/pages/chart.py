@@ -1,11 +1,13 @@
 """A chart of a page: a Vega-Lite specification, a table of the same figures, and numbers."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from math import ceil, floor, log10
 from typing import Any
 
 from forerun.data.device import Device
+from forerun.data.metrics import TITLES
 from forerun.service.schemas.answers import IntervalOut
 from forerun.service.schemas.colocation import PerformanceOut
 
@@ -51,11 +53,44 @@ def label(device: Device) -> str:
     return " ".join(kept or words)
 
 
+LARGER: Mapping[str, Mapping[str, float]] = {
+    "ms": {"s": 1e3, "min": 6e4, "h": 3.6e6},
+    "MiB": {"GiB": 1024.0, "TiB": 1024.0**2},
+    "W": {"kW": 1e3},
+    "J": {"kJ": 1e3, "MJ": 1e6},
+}
+"""Unit -> larger units of the same quantity, each as a number of the unit."""
+
+
+def scaled(estimate: IntervalOut) -> IntervalOut:
+    """An estimate in the largest of its units in which it is at least 1."""
+    found = [each for each in LARGER.get(estimate.unit, {}).items() if estimate.value >= each[1]]
+    unit, size = found[-1] if found else (estimate.unit, 1.0)
+    ends = {name: getattr(estimate, name) for name in ("value", "low", "high")}
+    update = {name: None if end is None else end / size for name, end in ends.items()}
+    return estimate.model_copy(update={**update, "unit": unit})
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit: 1500 ms is 1.50 s."""
+    own = scaled(IntervalOut(value=value, low=None, high=None, coverage=None, unit=unit))
+    return f"{short(own.value)} {own.unit}".rstrip()
+
+
+def plain(value: float) -> str:
+    """A number for an input field: every digit, without an exponent or separators."""
+    return f"{Decimal(repr(value)).normalize():f}"
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "short": short,
     "percent": percent,
     "large": large,
     "label": label,
+    "scaled": scaled,
+    "quantity": quantity,
+    "plain": plain,
+    "heading": lambda name: TITLES.get(name, name),
 }
 """Filters of the templates."""
 
@@ -98,9 +133,6 @@ class Chart:
 
 Encoding = dict[str, Any]
 
-LARGEST_PLAIN = 1e4
-"""Ticks beyond have a prefix, as 20k."""
-
 FEWEST_TICKS = 3
 
 BAR_STEP_PX = 38
@@ -114,8 +146,7 @@ def number(field: str, title: str | None = None, **more: Any) -> Encoding:
 
 def logarithmic(field: str, title: str | None, values: Iterable[float | None]) -> Encoding:
     """A quantity on a logarithmic scale, with ticks that suit the values."""
-    ticks = log_ticks(values)
-    axis = {"values": ticks, "format": "~s" if ticks and ticks[-1] > LARGEST_PLAIN else "~g"}
+    axis = {"values": log_ticks(values), "format": ",~r"}
     return number(field, title, scale={"type": "log", "nice": False}, axis=axis)
 
 
@@ -130,11 +161,35 @@ def category(field: str, **more: Any) -> Encoding:
     return {"field": field, "type": "nominal", "title": None, "sort": None} | more
 
 
-def coloured(order: Iterable[str], used: Container[object]) -> Encoding:
-    """Parts in colours that the order decides; the legend lists those that are used."""
-    names = list(order)
-    listed = [name for name in names if name in used]
-    return category("part", scale={"domain": names}, legend={"values": listed})
+HUES: Mapping[str, int] = {
+    "conv": 215, "linear": 275, "bmm": 305, "attention": 335, "elementwise": 165, "softmax": 190,
+    "norm": 45, "reduce": 95, "pool": 65, "copy": 0, "recurrent": 240, "host": 25, "overhead": 10,
+    "weights": 215, "activations": 190, "cache": 165, "gradients": 130, "optimizer": 335,
+    "workspace": 275, "context": 45, "slack": 95, "free": 100, "dense": 275, "experts": 240,
+    "launches": 45, "prefill attention": 335, "decode attention": 305, "collectives": 65,
+    "cell": 215, "connection": 25, "other placements": 165, "best trade-off": 215, "advised": 165,
+    "least energy": 335,
+}  # fmt: skip
+"""Class of operators, part of memory or of time, or state -> hue, degrees. It is the same in every
+answer; what has none is grey. Devices have the brighter colours of the style sheet, in the order in
+which they were chosen."""
+
+
+def coloured(field: str, used: Iterable[object]) -> Encoding:
+    """Parts or states in their own colours.
+
+    Args:
+        field: name of the field.
+        used: its values, in the order of the legend.
+    """
+    names = [str(name) for name in dict.fromkeys(used)]
+    return category(field, scale={"domain": names, "range": [*map(colour_of, names)]})
+
+
+def colour_of(name: str) -> str:
+    """The colour of a part or a state."""
+    hue, strength = HUES.get(name, 215), 55 if name in HUES else 8
+    return f"light-dark(hsl({hue} {strength}% 47%), hsl({hue} {strength}% 64%))"
 
 
 def bars_of(field: str) -> Encoding:
@@ -154,7 +209,7 @@ def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding] |
 
 def interval_cells(estimate: IntervalOut | PerformanceOut, unit: str) -> dict[str, Cell]:
     """Value, ends and text of an estimate; the unit may be empty."""
-    text = f"{short(estimate.value)} {unit}".rstrip()
+    text = quantity(estimate.value, unit)
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "text": text}
 
 
@@ -182,25 +237,40 @@ def interval_bars(field: str, count: int, x: Encoding, **tooltip: str) -> dict[s
     }  # fmt: skip
 
 
-def interval_curve(x: Encoding, y: Encoding, **tooltip: str) -> dict[str, Any]:
-    """A specification of a curve with its interval; the fields of y are `value`, `low` and `high`.
+def interval_curve(
+    x: Encoding,
+    y: Encoding,
+    colour: Encoding | None = None,
+    shape: Encoding | None = None,
+    **tooltip: str,
+) -> dict[str, Any]:
+    """A specification of curves with intervals; the fields of y are `value`, `low` and `high`.
 
     Args:
-        x: encoding of what the curve is drawn over.
+        x: encoding of what the curves are drawn over.
         y: encoding of the field `value`.
+        colour: encoding of what distinguishes the curves; None for one curve.
+        shape: encoding of the shape of the points; None for circles.
         tooltip: field -> title.
     """
-    colour = "var(--c1)"
+    point = layer({"type": "point", "size": 46, "opacity": 1}, y=y, tooltip=shown(**tooltip))
+    point["encoding"] |= {} if shape is None else {"shape": shape}
     return {
-        "height": 225,
-        "encoding": {"x": x},
+        "height": 250,
+        "encoding": {"x": x, "color": colour or {"value": "var(--c1)"}},
         "layer": [
-            layer({"type": "area", "opacity": 0.15, "color": colour},
-                  y={**y, "field": "low"}, y2={"field": "high"}),
-            layer({"type": "line", "color": colour}, y=y),
-            layer({"type": "point", "color": colour, "opacity": 1}, y=y, tooltip=shown(**tooltip)),
+            layer({"type": "area", "opacity": 0.14}, y={**y, "field": "low"}, y2={"field": "high"}),
+            layer("line", y=y),
+            point,
         ],
-    }  # fmt: skip
+    }
+
+
+def marked(field: str, at: Iterable[float], dash: Sequence[int] = (4, 4)) -> Encoding:
+    """A layer of vertical lines at values of the field of the horizontal axis."""
+    mark = {"type": "rule", "strokeDash": list(dash)}
+    own = layer(mark, color={"value": "var(--quiet)"})
+    return {"data": {"values": [{field: value} for value in at]}, **own}
 
 
 def log_ticks(values: Iterable[float | None]) -> list[float]:

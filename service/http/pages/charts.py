@@ -2,18 +2,19 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from forerun.data.errors import InputError
-from forerun.data.metrics import metric
+from forerun.data.metrics import TITLES, metric
 from forerun.data.query import Query
 from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
 from forerun.service.http.pages.chart import (
     BAR_STEP_PX,
+    HUES,
     Cell,
     Chart,
     bars_of,
@@ -22,11 +23,14 @@ from forerun.service.http.pages.chart import (
     doubling,
     interval_bars,
     interval_cells,
+    interval_curve,
     label,
     layer,
     logarithmic,
+    marked,
     number,
     percent,
+    quantity,
     short,
     shown,
 )
@@ -68,7 +72,7 @@ def bars_chart(title: str, estimates: Mapping[str, IntervalOut]) -> Chart | None
     least = min(estimates, key=lambda name: estimates[name].value)
     summary = (
         f"{title} of {len(rows)}, with intervals; the least is {least} with "
-        f"{short(estimates[least].value)} {unit}."
+        f"{quantity(estimates[least].value, unit)}."
     )
     columns = {"name": "", "value": f"estimate, {unit}", "low": "low", "high": "high"}
     return Chart(title, summary, spec, rows, columns)
@@ -85,27 +89,18 @@ def curve_chart(points: Sequence[BatchPoint], chosen: int, rate: bool) -> Chart 
     rows = [row for point in points if (row := _curve_row(point, rate))]
     if not rows:
         return None
-    title, unit = ("Samples per second", "samples/s") if rate else ("Time of one run", "ms")
+    own = metric("samples_per_s" if rate else "latency_ms")
+    title, unit = TITLES[own.name], own.unit
     ends = [row[end] for row in rows for end in ("low", "value", "high")]
     values = [end for end in ends if isinstance(end, float)]
     memory = category("memory", scale={"domain": [*SHAPES], "range": [*SHAPES.values()]})
     memory["legend"] = {"orient": "bottom"}
     if {row["memory"] for row in rows} == {"fits"}:
         memory["legend"] = None
-    tooltip = shown(device="device", batch="batch size", text=unit, memory="memory")
-    spec = {
-        "height": 280,
-        "encoding": {"x": doubling("batch", "batch size"), "color": category("device")},
-        "layer": [
-            layer({"type": "area", "opacity": 0.13},
-                  y=logarithmic("low", unit, values), y2={"field": "high"}),
-            layer("line", y=logarithmic("value", unit, values)),
-            layer({"type": "point", "size": 46, "opacity": 1},
-                  y=logarithmic("value", unit, values), shape=memory, tooltip=tooltip),
-            {"data": {"values": [{"batch": chosen}]},
-             **layer({"type": "rule", "strokeDash": [4, 4]}, color={"value": "var(--quiet)"})},
-        ],
-    }  # fmt: skip
+    y = logarithmic("value", unit, values)
+    tooltip = {"device": "device", "batch": "batch size", "text": "estimate", "memory": "memory"}
+    spec = interval_curve(doubling("batch", "batch size"), y, category("device"), memory, **tooltip)
+    spec["layer"].append(marked("batch", [chosen]))
     columns = {
         "device": "device", "batch": "batch size", "value": unit, "low": "low", "high": "high",
         "memory": "memory",
@@ -125,22 +120,13 @@ def _curve_row(point: BatchPoint, rate: bool) -> Mapping[str, Cell] | None:
         low, high = (None if not end else samples / end for end in (high, low))
     return {
         "device": label(point.device), "batch": point.batch_size, "value": value, "low": low,
-        "high": high, "text": short(value), "memory": fit_in_words(point.answer),
+        "high": high, "text": quantity(value, "samples/s" if rate else "ms"),
+        "memory": fit_in_words(point.answer),
     }  # fmt: skip
 
 
-MOST_PARTS = 7
 OTHER = "other"
-"""Stands for all parts after the `MOST_PARTS` largest."""
-
-
-def largest_parts(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
-    """The names that get a colour of their own, the largest share over all breakdowns first."""
-    shares: Counter[str] = Counter()
-    for parts in breakdowns:
-        total = sum(parts.values())
-        shares.update({name: amount / total for name, amount in parts.items() if amount > 0.0})
-    return [name for name, _ in shares.most_common(MOST_PARTS)]
+"""Stands for all parts without a colour of their own."""
 
 
 def parts_chart(
@@ -153,44 +139,49 @@ def parts_chart(
         unit: unit of the amounts.
         breakdowns: name of a bar -> part -> amount.
     """
-    order = largest_parts(list(breakdowns.values()))
     rows: list[Mapping[str, Cell]] = []
     for name, parts in breakdowns.items():
         amounts: Counter[str] = Counter()
         for part, amount in parts.items():
-            amounts[part if part in order else OTHER] += amount  # type: ignore[assignment]
+            amounts[part if part in HUES else OTHER] += amount  # type: ignore[assignment]
         total = sum(amounts.values())
         rows += [
             {"name": name, "part": part, "amount": amounts[part], "rank": rank,
-             "text": f"{short(amounts[part])} {unit}, {percent(amounts[part] / total)}"}
-            for rank, part in enumerate((*order, OTHER))
+             "text": f"{quantity(amounts[part], unit)}, {percent(amounts[part] / total)}"}
+            for rank, part in enumerate((*HUES, OTHER))
             if amounts[part] > 0
         ]  # fmt: skip
     if not rows:
         return None
+    by_rank = sorted(rows, key=lambda row: cast(int, row["rank"]))
     spec = {
         "height": BAR_STEP_PX * len({row["name"] for row in rows}),
         "mark": {"type": "bar", "height": 20},
         "encoding": {
             "y": bars_of("name"),
             "x": number("amount", unit),
-            "color": coloured((*order, OTHER), {row["part"] for row in rows}),
+            "color": coloured("part", (row["part"] for row in by_rank)),
             "order": {"field": "rank"},
-            "tooltip": shown(name="device", part="part", text="amount"),
+            "tooltip": shown(name="of", part="part", text="amount"),
         },
     }
-    summary = f"{title}, as stacked bars; the largest part is {order[0]}."
+    largest = max(rows, key=lambda row: cast(float, row["amount"]))["part"]
+    summary = f"{title}, as stacked bars; the largest part is {largest}."
     return Chart(title, summary, spec, rows, {"name": "", "part": "part", "amount": unit})
 
 
-def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
+CACHED: Final = "above the memory roof"
+PLACES: Final = ("under the roof", CACHED)
+"""Places of a class of operators; the traffic of the roof counts every tensor once."""
+
+
+def roofline_chart(each: DeviceAnswer) -> Chart | None:
     """Arithmetic intensity and attained rate of every operator class, under the device's roof.
 
     None where the sheet has no peak, or where no class does arithmetic in a known time.
 
     Args:
         each: the answer.
-        order: names of classes in the order of their colours.
     """
     if each.answer is None or not each.device.has_sheet:
         return None
@@ -208,7 +199,9 @@ def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
     corners = (min(0.1, *at) / 2, ridge, 2 * max(2 * ridge, *at))
     roof_line = [{"intensity": x, "tflops": min(peak, x * gbs / 1e3)} for x in corners]
     heights = [float(str(row["tflops"])) for row in rows] + [r["tflops"] for r in roof_line]
-    colour = coloured((*order, OTHER), {row["part"] for row in rows})
+    colour = coloured("part", (row["part"] for row in rows))
+    place = category("place", scale={"domain": [*PLACES], "range": ["circle", "triangle-up"]})
+    place["legend"] = {"orient": "bottom"} if any(r["place"] == CACHED for r in rows) else None
     area = {"type": "quantitative", "legend": None, "scale": {"range": [50, 900]}}
     spec = {
         "height": 300,
@@ -218,7 +211,7 @@ def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
         },
         "layer": [
             {"data": {"values": roof_line}, **layer({"type": "line", "color": "var(--quiet)"})},
-            layer({"type": "point", "opacity": 0.85}, color=colour,
+            layer({"type": "point", "opacity": 0.85}, color=colour, shape=place,
                   size={"field": "ms", **area}, tooltip=shown(part="operators", text="attained")),
         ],
     }  # fmt: skip
@@ -228,7 +221,7 @@ def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
     )
     columns = {
         "part": "operators", "intensity": "FLOP per byte", "tflops": "TFLOP/s",
-        "roof": "roof, TFLOP/s", "ms": "ms",
+        "roof": "roof, TFLOP/s", "ms": "ms", "place": "",
     }  # fmt: skip
     return Chart(f"Roofline of {label(device)}", summary, spec, rows, columns)
 
@@ -242,6 +235,7 @@ def _roofline_rows(
         roof = min(peak, intensity * gbs / 1e3)
         rows.append({
             "part": name, "intensity": intensity, "tflops": rate, "roof": roof, "ms": ms,
+            "place": PLACES[rate > roof],
             "text": f"{short(rate)} of {short(roof)} TFLOP/s, {short(ms)} ms",
         })  # fmt: skip
     return rows
@@ -271,20 +265,19 @@ LABEL_PX: Final = 300
 """Width of a label above its bar, which fits the narrowest window."""
 
 
-def attribution_chart(own: AttributionOut, title: str, order: Sequence[str] = ()) -> Chart | None:
+def attribution_chart(own: AttributionOut, title: str) -> Chart | None:
     """The largest parts of an estimate as bars, with their labels above; None without parts.
 
     Args:
         own: the estimate divided into parts.
         title: heading.
-        order: names of operator classes in the order of their colours.
     """
     if not own.parts:
         return None
-    return _sum(own, title, order) if own.form == "sum" else _product(own, title)
+    return _sum(own, title) if own.form == "sum" else _product(own, title)
 
 
-def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
+def _sum(own: AttributionOut, title: str) -> Chart:
     unit = metric(own.metric).unit
     title += f" ({said})" if (said := own.batch_of_shapes()) else ""
     total = sum(part.value for part in own.parts)
@@ -295,7 +288,7 @@ def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
     kept = dict.fromkeys(names[:MOST_BARS])
     amounts: defaultdict[tuple[str, str], float] = defaultdict(float)
     for part in own.parts:
-        colour = part.group if part.group in order else OTHER
+        colour = part.group if part.group in HUES else OTHER
         amounts[(part.label, colour) if part.label in kept else (SMALLER, OTHER)] += part.value
 
     def place(item: tuple[tuple[str, str], float]) -> int:
@@ -303,12 +296,12 @@ def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
 
     rows: list[Mapping[str, Cell]] = [
         {"name": name, "part": part, "amount": amount,
-         "text": f"{short(amount)} {unit}, {percent(amount / total)}"}
+         "text": f"{quantity(amount, unit)}, {percent(amount / total)}"}
         for (name, part), amount in sorted(amounts.items(), key=place)
     ]  # fmt: skip
-    largest = f"{names[0]} with {short(by_label[names[0]])} {unit}"
+    largest = f"{names[0]} with {quantity(by_label[names[0]], unit)}"
     summary = f"{title}, as bars; the largest part is {largest}."
-    colours = coloured((*order, OTHER), {row["part"] for row in rows})
+    colours = coloured("part", (row["part"] for row in rows))
     spec = _bars(rows, number("amount", unit), {"color": colours})
     columns = {"name": "", "part": "class", "amount": unit}
     return Chart(title, summary, spec, rows, columns)

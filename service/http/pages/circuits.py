@@ -20,7 +20,6 @@ from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.circuits import ClockOut
 
 PS_PER_NS: Final = 1e3
-PARTS: Final = ("cell", "connection", "other placements")
 
 
 def path_chart(clock: ClockOut) -> Chart | None:
@@ -36,7 +35,7 @@ def path_chart(clock: ClockOut) -> Chart | None:
         "encoding": {
             "x": x,
             "x2": {"field": "to_ns"},
-            "color": coloured(PARTS, {row["part"] for row in rows}),
+            "color": coloured("part", (row["part"] for row in rows)),
             "tooltip": shown(part="part", where="where", text="time"),
         },
     }

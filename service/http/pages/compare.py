@@ -11,11 +11,12 @@ from starlette.responses import HTMLResponse
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.list_prices import list_price
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import (
     MISSING,
     Chart,
-    category,
+    coloured,
     label,
     layer,
     number,
@@ -35,7 +36,7 @@ from forerun.service.http.pages.run_form import (
 from forerun.service.http.routes.questions import rank_of
 from forerun.service.http.schemas import LimitsIn, Most, RankIn
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.schemas.answers import IntervalOut, Objective
+from forerun.service.schemas.answers import IntervalOut
 
 MOST_COMPARED = 24
 COMPARED = (
@@ -44,17 +45,17 @@ COMPARED = (
 """Devices that are compared when the address names none."""
 
 Measure = Literal["latency_ms", "samples_per_s", "j_per_sample"]
+By = Literal["latency_ms", "energy_j", "cost", "power_w"]
 MEASURES: Mapping[Measure, str] = {
     "latency_ms": "time of one run, ms",
     "samples_per_s": "samples per second",
     "j_per_sample": "energy of one sample, J",
 }
-OBJECTIVES: Mapping[Objective, str] = {
+OBJECTIVES: Mapping[By, str] = {
     "latency_ms": "least time",
     "energy_j": "least energy",
     "cost": "least cost, by the prices below",
     "power_w": "least power",
-    "peak_memory_mib": "least memory",
 }
 _PRICE = re.compile(r"\s*([^\s=:,;]+)\s*[=:\s]\s*([\d.]+)\s*")
 
@@ -70,41 +71,49 @@ class CompareForm(RunForm):
 
     devices: list[Name] = Field(default=list(COMPARED), max_length=MOST_COMPARED)
     measure: Measure = "latency_ms"
-    objective: Objective = "latency_ms"
+    objective: By = "latency_ms"
     most_latency_ms: Most | None = None
     most_power_w: Most | None = None
     prices: str | None = Field(default=None, max_length=2_000)
 
     def prices_per_hour(self) -> dict[str, float]:
-        """Device -> price of an hour, in the reader's currency.
+        """Device of the form -> USD of an hour: as given, or the list price where one is known.
 
         Raises:
             BadPrices: a part of the text is no `device=price`.
         """
-        found: dict[str, float] = {}
-        for part in re.split(r"[,;\n]", self.prices or ""):
+        listed = {name: list_price(name) for name in dict.fromkeys(self.devices)}
+        found = {name: own.usd_per_device_hour for name, own in listed.items() if own is not None}
+        for part in filter(str.strip, re.split(r"[,;\n]", self.prices or "")):
             matched = _PRICE.fullmatch(part)
-            if matched is None and part.strip():
-                raise BadPrices(f"prices: {part.strip()!r:.60} is not written as l4=0.71.")
-            if matched is not None:
-                try:
-                    found[matched[1]] = float(matched[2])
-                except ValueError:
-                    raise BadPrices(f"prices: {matched[2]!r:.60} is not a number.") from None
+            name, price = matched.groups() if matched else ("", "")
+            try:
+                given = float(price)
+            except ValueError:
+                raise BadPrices(
+                    f"prices: {part.strip()!r:.60} is not written as l4=0.71."
+                ) from None
+            if name in listed:
+                found[name] = given
         return found
 
-    def ranking(self) -> RankIn:
-        """The request that ranks the devices."""
-        asked = self.asked(self.devices[0])
+    def written_prices(self) -> str:
+        """The prices as the form takes them."""
+        return ", ".join(f"{name}={price:.4g}" for name, price in self.prices_per_hour().items())
+
+    def ranking(self, devices: Sequence[str], must_fit: bool = True) -> RankIn:
+        """The request that ranks devices; whose memory must be enough, or may be unknown."""
+        asked = self.asked(devices[0])
         prices = self.prices_per_hour() if self.objective == "cost" else {}
+        most = {"latency_ms": self.most_latency_ms, "power_w": self.most_power_w}
         return RankIn(
             workload=self.workload(),
-            devices=list(dict.fromkeys(self.devices)),
-            prices_per_hour=prices,
+            devices=list(dict.fromkeys(devices)),
+            prices_per_hour={name: price for name, price in prices.items() if name in devices},
             software=asked.software,
             operation=asked.operation,
             objective=self.objective,
-            limits=LimitsIn(latency_ms=self.most_latency_ms, power_w=self.most_power_w),
+            limits=LimitsIn(**most, must_fit=must_fit),
         )
 
 
@@ -205,6 +214,7 @@ async def compare_page(
         if asks_for_part(request):
             return rendered("compare_answer.html", PATH, **context)
         more: dict[str, Any] = {"measures": MEASURES, "objectives": OBJECTIVES}
+        more["prices"] = form.written_prices()
         return rendered("compare.html", PATH, **context, **more, **form_context(form, answers))
 
     return await state.run(page)
@@ -213,32 +223,47 @@ async def compare_page(
 def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
     """The context of `compare_answer.html`."""
     if form.graph is None or not form.devices:
-        return {"form": form, "heat": None, "presets": network_presets(PATH, COMPARED)}
+        return {
+            "form": form,
+            "heat": None,
+            "presets": network_presets(PATH, COMPARED),
+            "further": [],
+        }
     sizes = sorted({*SIZES, form.batch_size})
     points = batch_points(form, answers, sizes)
     chosen = [point for point in points if point.batch_size == form.batch_size]
     prices = {answers.device(name): price for name, price in form.prices_per_hour().items()}
-    ranking = rank_of(form.ranking(), answers)
+    ranking = rank_of(form.ranking(form.devices), answers)
+    unsure = [each.device.name for each in ranking.excluded if any(map(_unsure, each.reasons))]
+    others = rank_of(form.ranking(unsure, must_fit=False), answers) if unsure else None
+    left_out = {each.device.name: each.reasons for each in ranking.excluded}
+    left_out = {name: why for name, why in left_out.items() if name not in unsure}
+    left_out |= {each.device.name: each.reasons for each in (others.excluded if others else ())}
     fronts = (front_chart(chosen, None), front_chart(chosen, prices) if prices else None)
     return {
+        "of_a_million": of_a_million,
+        "subject": f"{form.named} on {len(set(form.devices))} devices",
         "form": form,
         "measure": MEASURES[form.measure],
         "objective": OBJECTIVES[form.objective],
         "heat": heat_map(points, sizes, form.measure),
         "ranking": ranking,
-        "objectives_of": {each.device.name: _readable(each.objective) for each in ranking.ranked},
+        "others": others,
+        "left_out": left_out,
         "titles": {point.device.name: label(point.device) for point in points},
         "fronts": [chart for chart in fronts if chart],
     }
 
 
-def _readable(objective: IntervalOut) -> IntervalOut:
-    """The objective; a price is that of a million runs, since one run costs next to nothing."""
-    if objective.unit != "price of a run":
-        return objective
-    ends = {name: getattr(objective, name) for name in ("value", "low", "high")}
+def _unsure(reason: str) -> bool:
+    return reason.startswith("whether it fits is not known")
+
+
+def of_a_million(cost: IntervalOut) -> IntervalOut:
+    """The price of a million runs, since one costs next to nothing."""
+    ends = {name: getattr(cost, name) for name in ("value", "low", "high")}
     scaled = {name: None if end is None else 1e6 * end for name, end in ends.items()}
-    return objective.model_copy(update={**scaled, "unit": "a million runs"})
+    return cost.model_copy(update={**scaled, "unit": "USD"})
 
 
 def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None) -> Chart | None:
@@ -263,7 +288,7 @@ def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None
             found.append((point.device, time.value, price))
     if len(found) < 2:
         return None
-    axis = "energy of a sample, J" if prices is None else "price of a million samples"
+    axis = "energy of a sample, J" if prices is None else "price of a million samples, USD"
     rows = [
         {"device": label(device), "ms": ms, "other": other,
          "text": f"{short(ms)} ms, {short(other)}",
@@ -276,7 +301,10 @@ def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None
         "height": 300,
         "encoding": {"x": x, "y": y, "tooltip": shown(device="device", text="time and other")},
         "layer": [
-            layer({"type": "point", "size": 90, "opacity": 1}, color=category("front")),
+            layer(
+                {"type": "point", "size": 90, "opacity": 1},
+                color=coloured("front", ("best trade-off", "beaten")),
+            ),
             layer(mark, text={"field": "device"}),
         ],
     }

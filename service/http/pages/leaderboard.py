@@ -1,5 +1,6 @@
 """The leaderboard as pages of the service and as one file."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,6 +157,9 @@ def _tables(section: Section) -> list[TaskTable]:
         for shots, rows in (by_shots or {0: []}).items()
     ]
 
+
+RIVALS = {"published": "published systems", "baseline": "baselines and simple rules"}
+"""Field of a comparison -> what it holds, in words."""
 
 OUTCOMES = ("ahead", "level", "behind")
 _COLOURS = ["var(--c3)", "var(--c7)", "var(--c2)"]
@@ -356,7 +360,6 @@ def _page(board: Leaderboard) -> HTMLResponse:
 def context(board: Leaderboard) -> dict[str, Any]:
     """What the table of all datasets and the frame of their tasks show."""
     tables = dataset_tables(board)
-    found = [table.summary for table in tables if table.summary is not None]
     return {
         **WORDS,
         "tables": tables,
@@ -365,10 +368,16 @@ def context(board: Leaderboard) -> dict[str, Any]:
             field: (label, sorted({value for t in tables for value in t.values(field)}))
             for field, label in FILTERS.items()
         },
-        "totals": {
-            name: sum(getattr(summary, name) for summary in found)
-            for name in ("ahead", "behind", "level", "alone")
+        "against": {
+            words: Counter(
+                outcome(found.ours, rival, found.score)
+                for table in tables
+                for task in table.tasks
+                if (found := task.comparison) and (rival := getattr(found, kind))
+            )
+            for kind, words in RIVALS.items()
         },
+        "alone": sum(table.summary.alone for table in tables if table.summary),
     }
 
 

@@ -1,7 +1,7 @@
 """The page *Neighbours*: how programs on one host slow each other down."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import Field
@@ -43,15 +43,6 @@ class NeighboursForm(EmptyIsAbsent):
     cpus: int = Field(default=2, ge=1, le=4096)
     working_set_mib: float = Field(default=16.0, ge=0, le=1e9)
     cpu_share: float = Field(default=1.0, ge=0, le=1)
-
-    @classmethod
-    def of_request(cls, request: Mapping[str, Any]) -> Self | None:
-        """The form that asks what a request to `/v1/colocation` asks; None without such a form."""
-        names = [request["candidate"]["name"]]
-        names += [each["name"] for each in request["host"]["residents"]]
-        if not PROGRAMS.keys() >= set(names):
-            return None
-        return cls(candidate=names[0], residents=names[1:])
 
     def asked(self) -> ColocationIn:
         """The request.

@@ -7,13 +7,15 @@ from fastapi import Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
+from forerun.data.metrics import TITLES, metric
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import (
     Cell,
     Chart,
-    category,
+    coloured,
     interval_cells,
     interval_curve,
+    label,
     layer,
     number,
     short,
@@ -35,12 +37,8 @@ from forerun.service.schemas.answers import LimitedOut, SweepOut
 
 PATH = "/power"
 USUAL_DEVICE = "a100-pcie-80gb"
-CURVES: Mapping[str, tuple[str, str]] = {
-    "latency_ms": ("Time of one run", "ms"),
-    "power_w": ("Average power", "W"),
-    "energy_per_sample_j": ("Energy of one sample", "J"),
-}
-"""Field of a run -> heading and unit of its curve."""
+CURVES = ("latency_ms", "power_w", "energy_per_sample_j")
+"""Metrics that are drawn over the power limit."""
 
 router = page_router()
 
@@ -71,7 +69,7 @@ def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
     """The context of `power_answer.html`."""
     if form.graph is None or not form.devices:
         presets = network_presets(PATH, [USUAL_DEVICE])
-        return {"form": form, "sweep": None, "presets": presets}
+        return {"form": form, "sweep": None, "presets": presets, "further": []}
     asked = form.asked(form.devices[0])
     refused = refused_runs(form, device_answers(form, answers), PATH, answers)
     sweep = sweep_of(
@@ -83,11 +81,13 @@ def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
         ),
         answers,
     )
+    device = answers.device(form.devices[0])
     return {
+        "subject": f"{form.named} on {label(device)}",
         "form": form,
         "sweep": sweep,
         "refused": refused,
-        "device": answers.device(form.devices[0]),
+        "device": device,
         "front": front_chart(sweep),
         "curves": [limit_chart(sweep, field) for field in CURVES],
     }
@@ -95,7 +95,7 @@ def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
 
 def limit_chart(sweep: SweepOut, field: str) -> Chart:
     """One figure of a run over the power limit, with its interval."""
-    title, unit = CURVES[field]
+    title, unit = TITLES[field], metric(field).unit
     rows = [
         {"limit": run.limit_w, **interval_cells(getattr(run, field), unit)} for run in sweep.runs
     ]
@@ -123,12 +123,13 @@ def front_chart(sweep: SweepOut) -> Chart:
         number("j", "energy of one run, J", **close),
     )
     text = {"type": "text", "dy": -12, "fontSize": 11}
+    colour = coloured("kind", (row["kind"] for row in rows))
     spec = {
         "height": 280,
         "encoding": {"x": x, "y": y},
         "layer": [
             layer({"type": "line", "color": "var(--line)"}, order={"field": "limit"}),
-            layer({"type": "point", "size": 80, "opacity": 1}, color=category("kind"),
+            layer({"type": "point", "size": 80, "opacity": 1}, color=colour,
                   tooltip=shown(text="limit", kind="", ms="ms", j="J")),
             layer(text, text={"field": "text"}),
         ],

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import HTMLResponse
 
+from forerun.data.metrics import TITLES
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Chart, label
 from forerun.service.http.pages.charts import (
     attribution_chart,
     bars_chart,
     curve_chart,
-    largest_parts,
     parts_chart,
     roofline_chart,
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.requests import further_presets
+from forerun.service.http.pages.requests import EXAMPLES
 from forerun.service.http.pages.run_form import (
     METRICS,
     DeviceAnswer,
@@ -27,6 +27,7 @@ from forerun.service.http.pages.run_form import (
     curl,
     device_answers,
     form_context,
+    in_words,
     network_presets,
     refused_runs,
 )
@@ -76,12 +77,16 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
             "form": form,
             "found": [],
             "presets": network_presets("/"),
-            "further": further_presets(),
+            "further": EXAMPLES,
             "origin": origin,
         }
     found = device_answers(form, answers)
     able = [each for each in found if not each.refusal]
     return {
+        "subject": f"{form.named} on {', '.join(label(each.device) for each in found)}",
+        "description": "; ".join(
+            f"{label(each.device)}: {in_words(each.answer.metrics)}" for each in able if each.answer
+        ),
         "form": form,
         "found": found,
         "able": able,
@@ -101,7 +106,7 @@ def _bars(metric: str, found: Sequence[DeviceAnswer]) -> Chart | None:
         for each in found
         if each.answer and (estimate := each.answer.metrics.get(metric))
     }
-    return bars_chart(METRICS[metric], estimates)
+    return bars_chart(TITLES[metric], estimates)
 
 
 def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
@@ -112,26 +117,29 @@ def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
         parts_chart("Where the time goes", "ms", times),
         parts_chart("What takes memory", "MiB", memory),
     )
-    order = largest_parts(list(times.values()))
     charts = {
         "parts": stacked,
-        "operators": (_operators(each, order) for each in found),
-        "rooflines": (roofline_chart(each, order) for each in found),
+        "operators": map(_operators, found),
+        "rooflines": map(roofline_chart, found),
     }
     return {name: [c for c in some if c] for name, some in charts.items()}
 
 
-def _operators(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
+def _operators(each: DeviceAnswer) -> Chart | None:
     """The operators that take most of the time on a device."""
     own = each.answer.attribution if each.answer else None
     title = f"Which operators take the time on {label(each.device)}"
-    return None if own is None else attribution_chart(own, title, order)
+    return None if own is None else attribution_chart(own, title)
 
 
 def as_curl(form: RunForm, origin: str) -> str:
-    """A line of a shell that asks the same over HTTP about the first device of the form."""
-    asked = form.asked(form.devices[0]).model_dump(exclude_unset=True, exclude_none=True)
-    return curl(f"{origin}/v1/predict", asked)
+    """A line of a shell that asks the same over HTTP."""
+    asked = (form.asked(name) for name in form.devices)
+    full = (each.model_dump(exclude_unset=True, exclude_none=True) for each in asked)
+    items = [{name: part for name, part in each.items() if part} for each in full]
+    if len(items) == 1:
+        return curl(f"{origin}/v1/predict", items[0])
+    return curl(f"{origin}/v1/predict:batch", {"items": items})
 
 
 def as_python(form: RunForm) -> str:

@@ -1,10 +1,13 @@
 """Render templates as pages, with the headers and error pages that all pages share."""
 
 import hashlib
+import re
 from collections.abc import Callable, Coroutine
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from forerun.data.errors import InputError
 from forerun.service.http.pages.chart import FILTERS
-from forerun.service.problems import Problem, problem_of, unfit
+from forerun.service.problems import Problem, http_error, problem_of, unfit
 
 STATIC = Path(__file__).resolve().parents[1] / "static"
 """Folder of the style sheet and the scripts, served under `/static`."""
@@ -33,6 +36,7 @@ NAVIGATION = (
 )
 """Path and title of every page of the navigation, in order."""
 
+DESCRIPTION = "What a workload will cost on given hardware: time, memory, power."
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -54,7 +58,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(FILTERS)
-    made.globals.update(navigation=NAVIGATION, asset=asset)
+    made.globals.update(navigation=NAVIGATION, asset=asset, subject="", description=DESCRIPTION)
     return made
 
 
@@ -65,9 +69,12 @@ def rendered(template: str, path: str, status: int = 200, **context: Any) -> HTM
         template: file name in `http/templates`.
         path: path of the page in the navigation, which is marked as the current one.
         status: HTTP status.
-        context: variables of the template.
+        context: variables of the template. The title of the page begins with the `subject`, and
+            `description` is what searches show of it.
     """
     content = environment().get_template(template).render(path=path, **context)
+    if template.endswith("_answer.html") and "subject" in context:  # htmx takes it for the page's
+        content = f"<title>{escape(context['subject'])} · forerun</title>{content}"
     return HTMLResponse(content, status, HEADERS)
 
 
@@ -97,9 +104,19 @@ class PageRoute(APIRoute):
             except InputError as error:
                 return _problem_page(request, problem_of(error))
             except (RequestValidationError, ValidationError) as error:
-                return _problem_page(request, unfit(error.errors()))
+                return _problem_page(request, unfit(error.errors(), name_of=_labelled))
 
         return handler
+
+
+async def other_page(request: Request, error: Exception) -> Response:
+    """The answer to an error of HTTP, such as an unknown path: a page where a browser asks."""
+    answer = await http_error(request, error)
+    if "text/html" not in request.headers.get("accept", ""):
+        return answer
+    page = _problem_page(request, Problem.model_validate_json(bytes(answer.body)))
+    page.headers.update({k: v for k, v in answer.headers.items() if k == "allow"})
+    return page
 
 
 def page_router() -> APIRouter:
@@ -107,7 +124,33 @@ def page_router() -> APIRouter:
     return APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
+@cache
+def labels() -> dict[str, str]:
+    """Name of a field -> its label in the forms."""
+    found: dict[str, str] = {}
+    for file in (STATIC.parent / "templates").glob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        for pattern in (r'<label for="(\w+)">([^<{]+)<', r'options\("(\w+)", "([^"]+)"'):
+            found.update(re.findall(pattern, text))
+    return found
+
+
+def _labelled(place: str) -> str:
+    """How the form names a field at a place such as `query.batch_size`."""
+    name = place.removeprefix("query.").partition(".")[0]
+    return labels().get(name, name.replace("_", " ").capitalize())
+
+
 def _problem_page(request: Request, problem: Problem) -> HTMLResponse:
-    if asks_for_part(request):  # htmx puts only successful answers into the page
-        return rendered("problem_line.html", request.url.path, problem=problem)
-    return rendered("problem.html", request.url.path, problem.status, problem=problem)
+    given = request.query_params.multi_items()
+    nearest = {
+        name: "?" + urlencode([(k, name if repr(v) in problem.detail else v) for k, v in given])
+        for name in problem.did_you_mean or ()
+    }
+    context: dict[str, Any] = {"problem": problem, "nearest": nearest}
+    if not asks_for_part(request):
+        return rendered("problem.html", request.url.path, problem.status, **context)
+    line = rendered("problem_line.html", request.url.path, **context)  # htmx shows successes alone
+    line.headers["HX-Reswap"] = "afterbegin"  # the answer of the question before stays
+    line.headers["HX-Push-Url"] = "false"
+    return line

@@ -12,63 +12,46 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.charts import attribution_chart
-from forerun.service.http.pages.compare import PATH as COMPARE
-from forerun.service.http.pages.compare import CompareForm
-from forerun.service.http.pages.language_models import PATH as LANGUAGE_MODELS
-from forerun.service.http.pages.language_models import LlmForm
-from forerun.service.http.pages.neighbours import PATH as NEIGHBOURS
-from forerun.service.http.pages.neighbours import NeighboursForm
-from forerun.service.http.pages.power import PATH as POWER
-from forerun.service.http.pages.power import PowerForm
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
-from forerun.service.http.routes.serving import diffusion_of
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.presets import (
-    COLOCATION,
-    DIFFUSION,
-    LLM,
-    PREDICT,
-    Preset,
-    preset_named,
-    presets,
-)
-from forerun.service.schemas.answers import PredictionOut, ServingOut
+from forerun.service.presets import Preset, as_prediction, preset_named, presets
+from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import PredictIn
-from forerun.service.schemas.serving import DiffusionEstimateIn
 
 REQUESTS = "/requests"
 """Path of the page that asks any preset as a request."""
 
-RANK, SWEEP = "/v1/rank", "/v1/power/sweep"
+EXAMPLES = (
+    Link("Llama 3.1 8B, 64 chats at a time", "Times, rates, memory, power and price.", "/llm"),
+    Link(
+        "Llama 3.3 70B in FP8 on H100 and H200",
+        "One request arriving a second; as many devices as it needs.",
+        "/llm?name=llama-3.3-70b&weights=fp8&requests_per_s=1&device=h100-sxm-80gb&"
+        "device=h200-sxm-141gb",
+    ),
+    Link(
+        "Which of eight GPUs for ResNet-50?",
+        "Time, energy and price of each, ranked.",
+        "/compare?graph=resnet50&title=ResNet-50&batch_size=64",
+    ),
+    Link(
+        "ResNet-50 at every power limit of an A100",
+        "Time and energy at each limit, and the limit that saves most.",
+        "/power?graph=resnet50&title=ResNet-50&batch_size=64",
+    ),
+)
+"""Questions that pages beyond the start answer, which offers them."""
 
 
 def further_presets() -> list[Link]:
-    """The presets that the form of the start page cannot ask, with the pages that can."""
+    """The presets that the form of the start page cannot ask and this page can."""
     listed = {link.title for link in network_presets("/")}
     return [
-        Link(preset.title, preset.note, _address(preset))
+        Link(preset.title, preset.note, f"{REQUESTS}?preset={preset.name}")
         for preset in presets()
-        if preset.title not in listed
+        if preset.title not in listed and as_prediction(preset.endpoint, preset.request)
     ]
-
-
-def _address(preset: Preset) -> str:
-    path, form = _form(preset)
-    return f"{REQUESTS}?preset={preset.name}" if form is None else form.address(path)
-
-
-def _form(preset: Preset) -> tuple[str, EmptyIsAbsent | None]:
-    """The path of the page for a preset, and the form that asks it; None where no form does."""
-    if preset.endpoint == RANK:
-        return COMPARE, CompareForm.of_request(preset.title, preset.request)
-    if preset.endpoint == SWEEP:
-        return POWER, PowerForm.of_request(preset.title, preset.request)
-    if preset.endpoint == LLM:
-        return LANGUAGE_MODELS, LlmForm.of_request(preset.request)
-    if preset.endpoint == COLOCATION:
-        return NEIGHBOURS, NeighboursForm.of_request(preset.request)
-    return REQUESTS, None
 
 
 LONGEST_REQUEST = 20_000
@@ -117,6 +100,7 @@ async def requests_page(
         asked = form.content(preset)
         answer = _answer(preset, asked, answers)
         context: dict[str, Any] = {
+            "subject": preset.title if asked == preset.request else "Your request",
             "preset": preset,
             "answer": answer,
             "divided": _divided(answer),
@@ -124,29 +108,31 @@ async def requests_page(
         }
         if asks_for_part(request):
             return rendered("requests_answer.html", REQUESTS, **context)
-        offered = [link for link in further_presets() if link.address.startswith(REQUESTS)]
-        more: dict[str, Any] = {"offered": offered, "text": json.dumps(asked, indent=2)}
+        text = json.dumps(asked, indent=2)
+        more: dict[str, Any] = {"offered": further_presets(), "text": text}
         return rendered("requests.html", REQUESTS, **context, **more)
 
     return await state.run(page)
 
 
-def _divided(answer: PredictionOut | ServingOut) -> Chart | None:
+def _divided(answer: PredictionOut) -> Chart | None:
     """The parts of the answer, where it has any."""
-    own = answer.attribution if isinstance(answer, PredictionOut) else None
+    own = answer.attribution
     return None if own is None else attribution_chart(own, "What the answer is made of")
 
 
-def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut | ServingOut:
+def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut:
     """The answer to a request to the endpoint of a preset.
 
     Raises:
         InputError: the request cannot be answered, or the preset has a page of its own.
         ValidationError: the request does not fit the schema.
     """
-    if preset.endpoint == DIFFUSION:
-        return diffusion_of(DiffusionEstimateIn.model_validate(asked), answers)
-    if preset.endpoint != PREDICT:
+    try:
+        content = as_prediction(preset.endpoint, asked)
+    except (KeyError, TypeError):
+        raise BadRequest(f"A request to {preset.endpoint} has an object model.") from None
+    if content is None:
         raise BadRequest(f"The preset {preset.name} is asked at {preset.endpoint}, not here.")
-    question = answers.question(PredictIn.model_validate(asked | {"explain": True}))
+    question = answers.question(PredictIn.model_validate(content | {"explain": True}))
     return answer_of(question, answers.adaptation.current())

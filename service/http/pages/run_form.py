@@ -11,15 +11,16 @@ from pydantic import BaseModel, Field, model_validator
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.metrics import TITLES
 from forerun.data.query import Query
 from forerun.data.software import Runtime, Software
 from forerun.data.workload import NumberFormat, Phase, TrainingSetup
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import label
+from forerun.service.http.pages.chart import label, quantity
 from forerun.service.presets import PREDICT, presets
-from forerun.service.schemas.answers import LimitOut, PredictionOut
+from forerun.service.schemas.answers import IntervalOut, LimitOut, PredictionOut
 from forerun.service.schemas.fields import LARGEST_BATCH, Watts, options_of
 from forerun.service.schemas.prediction import NetworkIn, OperationIn, PredictIn
 from forerun.service.schemas.run_options import OPTIONS, TrainingIn, part_of
@@ -27,19 +28,21 @@ from forerun.service.schemas.run_options import OPTIONS, TrainingIn, part_of
 
 @dataclass(frozen=True)
 class Refused:
-    """A question that cannot run.
+    """A question that cannot run, or cannot run for all requests at once.
 
     Attributes:
         subject: what was to run on which devices.
         why: what prevents it, with the two numbers.
         nearest: what the nearest question that can run asks; None where none is known.
         address: the address of the page that asks it.
+        fatal: whether nothing runs; else some requests wait.
     """
 
     subject: str
     why: str
     nearest: str | None = None
     address: str | None = None
+    fatal: bool = True
 
 
 def refusals(limits: Iterable[LimitOut]) -> str:
@@ -155,11 +158,8 @@ class RunForm(options_of(TrainingSetup, EmptyIsAbsent)):  # type: ignore[misc]
         """
         workload = dict(request["workload"])
         training = workload.pop("training", {})
-        devices = request.get("devices") or [request["device"]]
-        given = {"title": title, "devices": devices, **workload, **training}
+        given = {"title": title, "devices": [request["device"]], **workload, **training}
         given |= request.get("software", {}) | request.get("operation", {})
-        if "objective" in request:
-            given["objective"] = request["objective"]
         if given.pop("kind") != "network" or not given.keys() <= cls.model_fields.keys():
             return None
         return cls(**given)
@@ -221,6 +221,12 @@ def network_presets(path: str, devices: Sequence[str] | None = None) -> list[Lin
     return links
 
 
+def in_words(metrics: Mapping[str, IntervalOut | None]) -> str:
+    """Metrics with their values, in one line."""
+    known = {name: own for name, own in metrics.items() if own is not None}
+    return ", ".join(f"{TITLES[n]} {quantity(e.value, e.unit)}" for n, e in known.items())
+
+
 def curl(url: str, content: Mapping[str, Any]) -> str:
     """A line of a shell that posts JSON."""
     return f"curl -H 'Content-Type: application/json' {url} -d {quote(json.dumps(content))}"
@@ -234,13 +240,8 @@ def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]
     return first + sorted(others, key=lambda device: (device.vendor.lower(), device.title.lower()))
 
 
-METRICS: Mapping[str, str] = {
-    "latency_ms": "Time of one run",
-    "peak_memory_mib": "Peak memory",
-    "power_w": "Average power",
-    "energy_j": "Energy of one run",
-}
-"""Metric -> heading, for the metrics that the page shows."""
+METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+"""Metrics that the page shows, in order."""
 
 LARGEST_CURVE = 1024
 """Largest batch size of the curves, unless the form asks for more."""

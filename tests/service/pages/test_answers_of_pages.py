@@ -1,12 +1,16 @@
 """Pages as text: what they answer, how they refuse, and that hostile names stay text."""
 
 import html
+import json
 import re
 
 import pytest
 
 from forerun.service.http.pages import PAGES
+from forerun.service.http.pages.charts import CACHED, roofline_chart
 from forerun.service.http.pages.compare import STEPS
+from forerun.service.http.pages.run_form import RunForm, device_answers
+from forerun.service.presets import PREDICT, presets
 from tests.every import for_every
 
 pytestmark = pytest.mark.slow
@@ -104,11 +108,39 @@ def test_what_cannot_be_answered_is_a_page_or_one_line(adapting):
     assert "<html" in page.text
     assert "abacus" in page.text
     line = text_of(adapting.get("/?graph=resnet50&devices=abacus", headers=PART))
-    assert line.startswith('<p class="problem"')
+    assert line.startswith('<p class="problem unanswered"')
     wrong = adapting.get("/?graph=resnet50&batch_size=0")
     assert wrong.status_code == 422
-    assert "batch_size" in wrong.text
-    assert adapting.get("/llm?parameters_billion=1&active_billion=2").status_code == 422
+    assert "Batch size: " in html.unescape(wrong.text)
+    assert "greater than or equal to 1" in wrong.text
+    rate = adapting.get("/llm?requests_per_s=-1").text
+    assert "Requests that arrive each second, in place of concurrent ones: " in rate
+
+
+@pytest.mark.parametrize(
+    ("address", "nearest"),
+    [
+        ("/llm?name=llama-3.1-9b&input_tokens=9", "name=llama-3.1-8b&input_tokens=9"),
+        ("/?graph=resnet5&devices=l4", "graph=resnet50&devices=l4"),
+        ("/?graph=resnet50&devices=l5", "graph=resnet50&devices=l4"),
+    ],
+)
+def test_a_name_that_is_not_known_is_answered_with_links_to_the_nearest(adapting, address, nearest):
+    page = html.unescape(adapting.get(address).text)
+    assert f'href="?{nearest}"' in page
+    assert "<html" in text_of(adapting.get(f"{address.partition('?')[0]}?{nearest}"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("get", "/nothing", 404), ("post", "/llm", 405)]
+)
+def test_a_browser_gets_a_page_about_a_path_that_there_is_not(adapting, method, path, status):
+    page = getattr(adapting, method)(path, headers={"accept": "text/html,*/*"})
+    assert page.status_code == status
+    assert "<html" in page.text
+    document = getattr(adapting, method)(path)
+    assert document.headers["content-type"] == "application/problem+json"
+    assert page.headers.get("allow") == document.headers.get("allow")
 
 
 def test_a_device_that_cannot_answer_does_not_hide_the_others(adapting):
@@ -136,15 +168,67 @@ def test_the_map_shades_the_best_most_and_says_where_memory_is_short(adapting):
 
 def test_a_ranking_by_cost_uses_the_prices(adapting):
     address = "/compare?graph=resnet50&devices=l4&devices=t4&objective=cost&prices="
-    assert "a million runs" in text_of(adapting.get(address + "l4=0.7,t4=0.3", headers=PART))
-    assert "no price is given" in text_of(adapting.get(address + "l4=0.7", headers=PART))
+    first, other = (
+        re.findall(r'<th scope="row">(\w+)', text_of(adapting.get(address + own, headers=PART)))[
+            -2:
+        ]
+        for own in ("l4=0.1,t4=9", "l4=9,t4=0.1")
+    )
+    assert (first, other) == (["L4", "T4"], ["T4", "L4"])
+    assert " USD" in text_of(adapting.get(address, headers=PART))
+    unpriced = text_of(adapting.get("/compare?graph=resnet50&devices=rtx-4090&objective=cost"))
+    assert "No device is ranked; why stands below" in unpriced
+    assert "no list price is known" in unpriced
     assert "is not written as" in text_of(adapting.get(address + "cheap", headers=PART))
+
+
+def test_a_device_whose_memory_is_not_known_is_ranked_apart(adapting):
+    devices = "devices=l4&devices=xeon-platinum-8480-plus"
+    address = f"/compare?graph=efficientnet-b0&batch_size=1&precision=fp32&{devices}"
+    page = text_of(adapting.get(address, headers=PART))
+    ranked, _, apart = page[page.index("Ranked by") :].partition("Not known whether the memory is")
+    assert "Xeon" in apart
+    assert "Xeon" not in ranked
+    assert "Left out" not in apart
+    assert "Objective" not in page
+    assert 'class="tag' in ranked
+
+
+GPUS = ("h100-sxm-80gb", "a100-pcie-80gb", "rtx-4090", "l4", "t4", "mi300x")
+
+
+def test_no_class_of_operators_is_above_the_compute_roof(adapting):
+    """Of every preset about a network on six GPUs; above the memory roof, a mark says so."""
+    found, answers = [], adapting.app.state.forerun.answers
+    for preset in presets():
+        form = preset.endpoint == PREDICT and RunForm.of_request(preset.title, preset.request)
+        if form:
+            found += device_answers(form.model_copy(update={"devices": [*GPUS]}), answers)
+    charts = [chart for each in found if (chart := roofline_chart(each))]
+    assert len(charts) > 6 * len(GPUS)
+    for chart in charts:
+        peak = max(point["tflops"] for point in chart.spec["layer"][0]["data"]["values"])
+        assert all(row["tflops"] <= 1.001 * peak for row in chart.rows), chart.title
+        for row in chart.rows:
+            assert (row["place"] == CACHED) == (row["tflops"] > row["roof"])
+    assert any(row["place"] == CACHED for chart in charts for row in chart.rows)
+
+
+def test_the_line_of_a_shell_asks_about_every_device(adapting):
+    page = html.unescape(text_of(adapting.get("/?graph=resnet50&devices=l4&devices=t4")))
+    sent = re.search(r"/v1/predict:batch -d '([^']*)'", page)
+    items = adapting.post("/v1/predict:batch", json=json.loads(sent[1])).json()["items"]
+    assert [each["device"]["name"] for each in items] == ["l4", "t4"]
+    assert all(each["metrics"]["latency_ms"] for each in items)
 
 
 def test_an_edited_request_is_answered_and_a_broken_one_is_explained(adapting):
     asked = '{"workload": {"kind": "network", "graph": "resnet50"}, "device": "l4"}'
     given = {"preset": "matrix-product", "request": asked}
-    assert "latency_ms" in text_of(adapting.get("/requests", params=given, headers=PART))
+    edited = text_of(adapting.get("/requests", params=given, headers=PART))
+    assert "<h2>Your request</h2>" in edited
+    assert "Time of one run" in edited
+    assert "latency_ms" not in edited.partition("curl")[0]
     broken = {"preset": "matrix-product", "request": "{"}
     assert "not valid JSON" in text_of(adapting.get("/requests", params=broken, headers=PART))
     assert adapting.get("/requests?preset=neighbours").status_code == 422
@@ -160,9 +244,8 @@ def test_a_named_model_has_times_memory_and_price(adapting):
     assert adapting.get("/llm?name=lama-3.1-8b").status_code == 404
     gguf = adapting.get("/llm?device=epyc-9654&weights=q4_k_m&engine=llama.cpp&max_sequences=1")
     listed = ("epyc-9654", "h100-sxm-80gb", "q4_k_m")
-    assert all(f'<option value="{one}"' in gguf.text for one in listed)
-    by_size = text_of(adapting.get("/llm?parameters_billion=8", headers=PART))
-    assert "8 billion parameters" in by_size
+    assert all(f' value="{one}"' in gguf.text for one in listed)
+    assert "What takes the memory" not in gguf.text  # the sheet of a processor gives none
 
 
 @pytest.mark.parametrize("path", ["/llm?requests_per_s=2", "/neighbours", "/power?graph=resnet50"])

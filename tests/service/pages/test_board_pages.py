@@ -29,6 +29,12 @@ def test_all_datasets_are_on_the_first_screen_of_the_leaderboard(page_at):
         assert box["y"] + box["height"] <= height
 
 
+def test_published_systems_and_baselines_are_counted_apart(page_at):
+    lead = page_at("/leaderboard").inner_text("p.lead")
+    assert "ahead of published systems in " in lead
+    assert "ahead of baselines and simple rules in " in lead
+
+
 def test_the_tasks_of_a_dataset_come_when_it_is_unfolded(page_at):
     page = page_at("/leaderboard")
     assert page.locator("#neusight table").count() == 0

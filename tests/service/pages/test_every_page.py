@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.pages.harness import WIDTHS, check_everywhere
+from tests.service.pages.harness import HEIGHT, WIDTHS, check_everywhere, check_width
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -18,6 +18,7 @@ PATHS = {
     "requests": "/requests",
     "too large": f"/?{RUN}&devices=l4&devices=h200&batch_size=8192",
     "too long": "/llm?input_tokens=1000000",
+    "two devices": "/llm?device=l4&device=h100-sxm-80gb&max_sequences=1024",
     "problem": "/problems/unknown-device",
 }
 
@@ -27,6 +28,29 @@ def test_a_page_fits_and_can_be_read_by_all(page_at, name):
     page = page_at(PATHS[name], WIDTHS[0])
     assert page.locator("h1").count() == 1
     check_everywhere(page, name)
+
+
+OUTSIDE = """[...document.querySelectorAll(".card *")].filter((each) => {
+  const inner = ".scroll, .plot, .unseen, .tall, .choices, datalist";
+  if (each.closest(inner) || !each.checkVisibility()) return false;
+  const edge = each.closest(".card").getBoundingClientRect().right;
+  return each.getBoundingClientRect().width > 1 && each.getBoundingClientRect().right > edge + 1;
+}).map((each) => each.outerHTML.slice(0, 80)).slice(0, 3)"""
+"""What lies beyond the right edge of its card, but for what scrolls."""
+KEPT_AS_DRAWN = "addEventListener('resize', (event) => event.stopImmediatePropagation(), true)"
+"""Charts are not drawn again at each of the widths."""
+
+
+@pytest.mark.parametrize(
+    "path", [*(PATHS[name] for name in ("predict", "compare", "llm", "requests")), "/leaderboard"]
+)
+def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
+    page = page_at(path, 320)
+    page.evaluate(KEPT_AS_DRAWN)
+    for width in range(320, 1921, 20):
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        check_width(page)
+        assert page.evaluate(OUTSIDE) == [], f"{width} px"
 
 
 @pytest.mark.parametrize("name", ["predict", "compare", "power", "llm", "neighbours", "circuits"])

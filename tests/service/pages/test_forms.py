@@ -5,12 +5,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from pydantic import ValidationError
 
+from forerun.data.errors import BadRequest
+from forerun.data.list_prices import list_price
 from forerun.service.http.pages.compare import BadPrices, CompareForm
 from forerun.service.http.pages.language_models import LlmForm
 from forerun.service.http.pages.neighbours import NeighboursForm
-from forerun.service.http.pages.requests import further_presets
+from forerun.service.http.pages.requests import EXAMPLES, further_presets
 from forerun.service.http.pages.run_form import RunForm, network_presets
-from forerun.service.presets import presets
+from forerun.service.presets import as_prediction, presets
 
 
 def test_fields_that_were_left_empty_take_their_defaults():
@@ -74,7 +76,16 @@ def test_a_request_with_an_option_that_no_field_has_is_no_form():
 
 @pytest.mark.parametrize("text", ["l4=0.71, t4=0.35", "l4:0.71;t4 0.35", "l4=0.71\nt4=0.35,"])
 def test_prices_are_read_however_they_are_separated(text):
-    assert CompareForm(prices=text).prices_per_hour() == {"l4": 0.71, "t4": 0.35}
+    assert CompareForm(devices=["l4", "t4"], prices=text).prices_per_hour() == {
+        "l4": 0.71, "t4": 0.35,
+    }  # fmt: skip
+
+
+def test_list_prices_stand_in_the_form_until_one_is_given():
+    form = CompareForm(devices=["l4", "t4", "rtx-4090"], prices="l4=9, a10g=1")
+    prices = form.prices_per_hour()
+    assert prices == {"l4": 9.0, "t4": list_price("t4").usd_per_device_hour}
+    assert CompareForm(devices=["l4"]).written_prices() == "l4=0.8048"
 
 
 @pytest.mark.parametrize("text", ["l4", "l4=cheap", "l4=1.2.3"])
@@ -85,27 +96,26 @@ def test_prices_that_are_no_prices_are_quoted(text):
 
 def test_prices_count_only_where_cost_is_ranked():
     form = CompareForm(graph="resnet50", devices=["l4"], prices="l4=1")
-    assert form.ranking().prices_per_hour == {}
-    assert form.model_copy(update={"objective": "cost"}).ranking().prices_per_hour == {"l4": 1.0}
+    assert form.ranking(["l4"]).prices_per_hour == {}
+    by_cost = form.model_copy(update={"objective": "cost"})
+    assert by_cost.ranking(["l4"]).prices_per_hour == {"l4": 1.0}
 
 
-def test_a_language_model_is_asked_in_billions():
-    model = LlmForm(parameters_billion=8, active_billion=2, max_sequences=4).asked().model
-    assert (model.total_parameters, model.active_parameters) == (8e9, 2e9)
-    assert LlmForm(parameters_billion=8, max_sequences=4).asked(16).model.max_sequences == 16
-    with pytest.raises(ValidationError, match="active_parameters"):
-        LlmForm(parameters_billion=1, active_billion=2).asked()
-
-
-def test_a_model_by_its_name_is_asked_with_lengths():
+def test_a_language_model_is_asked_with_lengths():
     form = LlmForm(name="llama-3.1-8b", max_sequences=4, input_tokens=512, tensor_parallel=2)
-    asked = form.asked(16)
-    assert (asked.model.name, asked.concurrency, asked.input_tokens) == ("llama-3.1-8b", 16, 512)
+    asked = form.asked()
+    assert (asked.model.name, asked.concurrency, asked.input_tokens) == ("llama-3.1-8b", 4, 512)
     assert asked.parallelism.tensor == 2
-    assert LlmForm().asked().model.name == LlmForm().named
     arriving = LlmForm(requests_per_s=2, weights="fp8", usd_per_device_hour=1).asked()
     assert (arriving.requests_per_s, arriving.concurrency) == (2, None)
     assert (arriving.model.quantization, arriving.usd_per_device_hour) == ("fp8", 1)
+
+
+def test_a_language_model_is_asked_by_its_configuration():
+    asked = LlmForm(name="mine.json", config='{"model_type": "llama"}').asked()
+    assert (asked.model.name, asked.model.config) == (None, {"model_type": "llama"})
+    with pytest.raises(BadRequest, match="not valid JSON"):
+        LlmForm(config="{").asked()
 
 
 def test_a_program_of_ones_own_is_described_by_its_fields():
@@ -115,7 +125,9 @@ def test_a_program_of_ones_own_is_described_by_its_fields():
     assert [each.name for each in asked.host.residents] == ["triad"]
 
 
-def test_every_preset_is_offered_once():
+def test_every_preset_that_can_be_asked_here_is_offered_once():
     links = [*network_presets("/"), *further_presets()]
-    assert sorted(link.title for link in links) == sorted(each.title for each in presets())
-    assert len({link.address for link in links}) == len(links)
+    asked = [each for each in presets() if as_prediction(each.endpoint, each.request)]
+    assert len(asked) > len(presets()) - 5
+    assert sorted(link.title for link in links) == sorted(each.title for each in asked)
+    assert len({link.address for link in (*links, *EXAMPLES)}) == len(links) + len(EXAMPLES)

@@ -3,14 +3,21 @@
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.service.http.pages.chart import Chart, label, large, log_ticks, percent, short
+from forerun.service.http.pages.chart import (
+    Chart,
+    label,
+    large,
+    log_ticks,
+    percent,
+    plain,
+    quantity,
+    short,
+)
 from forerun.service.http.pages.charts import (
     MOST_BARS,
-    MOST_PARTS,
     SMALLER,
     attribution_chart,
     bars_chart,
-    largest_parts,
     parts_chart,
 )
 from forerun.service.http.pages.rendering import STATIC, environment
@@ -59,14 +66,41 @@ def test_bars_keep_the_order_and_say_which_is_least():
     assert bars_chart("Time", {"a": interval(1)}) is None
 
 
-def test_the_largest_shares_have_colours_and_the_rest_is_other():
-    parts = {f"p{n}": float(n) for n in range(1, 12)}
-    assert largest_parts([parts]) == [f"p{n}" for n in range(11, 11 - MOST_PARTS, -1)]
-    chart = parts_chart("Memory", "MiB", {"x": parts})
-    amounts = {row["part"]: row["amount"] for row in chart.rows}
-    assert amounts["other"] == 1 + 2 + 3 + 4
-    assert sum(amounts.values()) == sum(parts.values())
+def test_parts_without_a_colour_are_other():
+    chart = parts_chart("Memory", "MiB", {"x": {"weights": 3.0, "new": 2.0, "unnamed": 1.0}})
+    assert {row["part"]: row["amount"] for row in chart.rows} == {"weights": 3.0, "other": 3.0}
     assert parts_chart("Memory", "MiB", {"x": {}}) is None
+
+
+def colours(chart):
+    scale = chart.spec["encoding"]["color"]["scale"]
+    return dict(zip(scale["domain"], scale["range"], strict=True))
+
+
+def test_a_part_has_one_colour_in_all_answers():
+    one = colours(parts_chart("Time", "ms", {"x": {"conv": 3.0, "norm": 1.0, "host": 2.0}}))
+    other = colours(parts_chart("Time", "ms", {"x": {"linear": 9.0, "host": 1.0, "norm": 5.0}}))
+    assert {name: one[name] for name in one.keys() & other} == {
+        name: other[name] for name in one.keys() & other
+    }
+    assert len({*one.values(), *other.values()}) == len({*one, *other})
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(999.4, "ms", "999 ms"), (1500, "ms", "1.50 s"), (90e3, "ms", "1.50 min"),
+     (1536, "MiB", "1.50 GiB"), (700, "W", "700 W"), (2400, "W", "2.40 kW"), (3, "", "3.00"),
+     (1e6, "tokens/s", "1,000,000 tokens/s")],
+)  # fmt: skip
+def test_a_quantity_has_the_unit_that_it_reads_best_in(value, unit, text):
+    assert quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1e6, "1000000"), (0.25, "0.25"), (1024.0, "1024"), (1e-6, "0.000001")]
+)
+def test_a_number_of_a_field_has_no_exponent(value, text):
+    assert plain(value) == text
 
 
 def test_names_in_a_chart_cannot_end_its_script_or_become_elements():
@@ -99,7 +133,7 @@ def attribution(form, *parts, base=0.0):
 def test_bars_of_operators_add_up_and_kernels_of_one_operator_share_a_bar():
     parts = [(f"op{n}", "conv", 40.0 - n) for n in range(2 * MOST_BARS)]
     own = attribution("sum", ("op0", "elementwise", 5.0), *parts, ("9 smaller parts", "rest", 2.0))
-    chart = attribution_chart(own, "Operators", ["conv", "elementwise"])
+    chart = attribution_chart(own, "Operators")
     amounts = [row["amount"] for row in chart.rows]
     assert sum(amounts) == pytest.approx(sum(part.value for part in own.parts))
     names = list(dict.fromkeys(row["name"] for row in chart.rows))
@@ -120,9 +154,9 @@ def test_a_chart_says_of_which_batch_size_the_shapes_are():
 
 def test_few_operators_have_no_bar_of_smaller_ones():
     own = attribution("sum", ("host", "host", 3.0), ("fc", "linear", 1.0))
-    rows = attribution_chart(own, "Operators", ["linear"]).rows
+    rows = attribution_chart(own, "Operators").rows
     assert [(row["name"], row["part"], row["amount"]) for row in rows] == [
-        ("host", "other", 3.0), ("fc", "linear", 1.0),
+        ("host", "host", 3.0), ("fc", "linear", 1.0),
     ]  # fmt: skip
     assert attribution_chart(attribution("sum"), "Operators") is None
 
