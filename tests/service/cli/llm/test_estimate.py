@@ -265,6 +265,7 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
         (("--concurrency", "5", "--gpu-memory-utilization", "3"), "^--gpu-memory-utilization: In"),
         (("--concurrency", "5", "--backend", "foo"), "^--backend: Input"),
         (("--concurrency", "5", "--tp", "0"), "^--tp: Input"),
+        (("--concurrency", "5", "--engine-version", "x"), "^--engine-version: not written as a"),
         (
             ("--concurrency", "5", "--draft-tokens", "3"),
             "^3 drafted tokens need --draft-acc",
