@@ -52,6 +52,17 @@ def test_rare_arrivals_have_no_interval_where_they_are_given_and_a_reason_where_
     assert "no server with breaks was measured" in " ".join(lines)
 
 
+def test_reasons_name_the_options_of_the_command(run):
+    load = ("--isl", "1024", "--osl", "256", "--num-prompts", "8")
+    for more in ((), ("--explain",), ("--device", "h100")):
+        lines = run("estimate", "llama-3.1-8b", "--device", "rtx-4090", *load, *more)
+        assert "give --usd-per-device-hour" in lines
+        assert "usd_per_device_hour" not in lines
+    assert "usd_per_device_hour" in run(
+        "estimate", "llama-3.1-8b", "--device", "rtx-4090", *load, "--json"
+    )
+
+
 def test_json_is_the_answer_of_the_service(run):
     answer = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS, "--json"))
     assert answer["device"]["name"] == "h100-sxm-80gb"
