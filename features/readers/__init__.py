@@ -5,7 +5,6 @@ class of another package that it declares as an entry point (`forerun.data.plugi
 """
 
 import re
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pkgutil import resolve_name

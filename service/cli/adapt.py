@@ -160,7 +160,9 @@ def error_facts(errors: "HeldOut") -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "errors": {m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()},
+        "errors": {
+            m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()
+        },
         "folds": errors.folds,
         "one_by_one": errors.one_by_one,
         "enough": errors.enough,

@@ -122,7 +122,7 @@ def retrain(
     ] = None,
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Adapt the predictors in use to all stored measurements, and compare both on held-out ones.
 

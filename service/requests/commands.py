@@ -144,7 +144,9 @@ class _Read:
         number, suffix = found.groups()
         if suffix.isupper() and "." in number:
             lower = f"{number}{suffix.lower()}"
-            raise self.refuse(f"{self.option(name)} {value}: vLLM takes no decimals here, but {lower}")
+            raise self.refuse(
+                f"{self.option(name)} {value}: vLLM takes no decimals here, but {lower}"
+            )
         return int(float(number) * SUFFIXES[suffix])
 
 
@@ -232,7 +234,11 @@ def _options(
         written[name] = word.partition("=")[0]
         if equals:
             yield name, value
-        elif name.removeprefix("no_") in SWITCHES or at == len(words) or re.match(r"-[-a-zA-Z]", words[at]):
+        elif (
+            name.removeprefix("no_") in SWITCHES
+            or at == len(words)
+            or re.match(r"-[-a-zA-Z]", words[at])
+        ):
             yield name, True
         else:
             yield name, words[at]

@@ -131,8 +131,8 @@ class EngineIn(options_of(Engine, NamedPart, "engine")):  # type: ignore[misc]
         if given and not is_release(str(info.data.get("name")), given):
             also = ", b4567" if info.data.get("name") == "llama.cpp" else ""
             raise ValueError(
-                f"not written as a release, such as 0.15.1, 0.5.6.post2{also} or 1.2.0rc6; leave it "
-                "out for the present one"
+                f"not written as a release, such as 0.15.1, 0.5.6.post2{also} or 1.2.0rc6; leave "
+                "it out for the present one"
             )
         return given
 

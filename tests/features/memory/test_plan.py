@@ -34,7 +34,9 @@ def test_weights_that_were_loaded_once_serve_every_batch_size(graph, precision):
         assert (plan.live, plan.reserved) == (whole.live / MIB, whole.reserved / MIB)
 
 
-@pytest.mark.parametrize("name", ["alexnet", "gpt2", "bert-large", "densenet201", "mobilenet-v2", "swin-base"])
+@pytest.mark.parametrize(
+    "name", ["alexnet", "gpt2", "bert-large", "densenet201", "mobilenet-v2", "swin-base"]
+)
 @pytest.mark.parametrize("phase", ["inference", "training"])
 def test_no_plan_exceeds_the_most_that_is_said_without_one(name, phase):
     known = network_named(name)

@@ -58,7 +58,10 @@ def test_prompts_are_admitted_until_they_fill_the_memory(ask):
     assert not any("have a place" in line for line in few["limits"])
     assert few["deployment"]["capacity"] is None
     assert not many["in_domain"]
-    for load, said in ((100, "352 such requests"), (500, "at full length, fewer than are in flight")):
+    for load, said in (
+        (100, "352 such requests"),
+        (500, "at full length, fewer than are in flight"),
+    ):
         memory = PoolMemoryOut(**ask(concurrency=load)["deployment"]["memory"][0])
         assert memory.sentence().endswith(said)
 
