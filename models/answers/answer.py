@@ -6,7 +6,7 @@ roofline bound, limits, missing metrics and the trust in each estimate. Doors on
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -207,9 +207,9 @@ def _needed(case: _Case) -> frozenset[str]:
     no figure of one that cannot run is trusted.
     """
     needed, query = frozenset(case.asked.metrics), case.query
-    if isinstance(query.workload, Network) and query.device.memory_gib is not None:
-        if most_mib(query.workload) > 1024.0 * query.device.memory_gib:
-            needed |= {PEAK}
+    device_mib = 1024.0 * (query.device.memory_gib or inf)
+    if isinstance(query.workload, Network) and most_mib(query.workload) > device_mib:
+        needed |= {PEAK}
     if "energy_j" in needed or (LATENCY in needed and case.query.operation.power_limit_w):
         return needed | {"power_w", LATENCY}
     return needed | {LATENCY} if needed & {"power_w", "utilisation"} else needed

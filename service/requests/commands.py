@@ -254,9 +254,8 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
         _name_model(read, str(given.pop("model")))
     if bench:
         given = _with_defaults(read, given, engine)
-    for name in CACHES_NOTHING:
-        if given.pop(name, False):
-            read.uncached = read.option(name)
+    off = [name for name in CACHES_NOTHING if given.pop(name, False)]
+    read.uncached = read.option(off[0]) if off else read.uncached
     others: dict[str, list[str]] = {IGNORED: [], UNKNOWN: []}
     for name, value in _OWN[engine](read, given).items():
         plain = name.removeprefix("no_")
