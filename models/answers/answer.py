@@ -267,7 +267,8 @@ def _answer(
             *measured_above(estimates, query),
             *scaled,
         )
-        if limit.severity == "refusal" or any(_concerns(limit, name, query) for name in answered)
+        if (limit.metric == PEAK and limit.severity == "refusal")
+        or any(_concerns(limit, name, query) for name in answered)
     )
     return Answer(
         query=query,
