@@ -138,10 +138,10 @@ def page(
         "How well whole answers do on rows that nothing was trained on: the release is fitted "
         "again without what a protocol holds out, and its answers are scored. A line pools the "
         "devices of a task, and in long tables its parts: `error` is the mean absolute percentage "
-        "error over all rows, `median` the median of the tasks' median errors, `coverage` the share "
-        "of measured values inside the 90 % intervals (all in percent), `best of others` the smallest "
-        "mean error of a baseline or a published system (bold where it is smaller), and `behind` "
-        "the number of tasks in which one is better. Tables with the largest error come first.",
+        "error over all rows, `median` the median of the tasks' median errors, `coverage` the "
+        "share of measured values inside the 90 % intervals (all in percent), `best of others` the "
+        "smallest mean error of a baseline or a published system (bold where it is smaller), and "
+        "`behind` the number of tasks in which one is better. Tables with the largest error come first.",
         "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
         "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
         "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
@@ -164,7 +164,8 @@ def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
     return (
         "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
         "the tasks' median errors, `coverage` the mean over rows, and a slice is what the rows of "
-        f"a task on one device and of one group have in common, with {FEWEST_ROWS} rows or more.\n\n"
+        "a task on one device and of one group have in common, "
+        f"with {FEWEST_ROWS} rows or more.\n\n"
         f"{_rows(lines)}"
     )
 
