@@ -141,7 +141,8 @@ def page(
         "error over all rows, `median` the median of the tasks' median errors, `coverage` the "
         "share of measured values inside the 90 % intervals (all in percent), `best of others` the "
         "smallest mean error of a baseline or a published system (bold where it is smaller), and "
-        "`behind` the number of tasks in which one is better. Tables with the largest error come first.",
+        "`behind` the number of tasks in which one is better. Tables with the largest error come "
+        "first.",
         "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
         "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
         "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
