@@ -363,7 +363,7 @@ class BadDesign(InputError):
 
 
 class BadBenchmark(InputError):
-    """A benchmark has settings that its suite does not know."""
+    """A benchmark names a suite or settings that no predictor in use knows."""
 
     slug = "bad-benchmark"
 

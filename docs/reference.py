@@ -445,14 +445,21 @@ def _modules_with_problems() -> Iterator[str]:
 
 
 def verbs() -> str:
-    """Each verb with its arguments and options; those of several verbs are explained once."""
+    """Each verb with its arguments and options; those of several verbs are explained once.
+
+    Of an option that means different things, only what it means most often is explained so.
+    """
     import typer
 
     from forerun.service.cli import app
 
     found = list(_verbs(typer.main.get_command(app), "forerun"))
     counts = Counter(_parameter(one) for _, verb in found for one in verb.params)
-    shared = {text for text, count in counts.items() if count >= SHARED}
+    usual: dict[str, str] = {}
+    for text, count in counts.most_common():
+        if count >= SHARED:
+            usual.setdefault(text.split("`")[1], text)
+    shared = set(usual.values())
     parts = ["## Options of several commands", _options(sorted(shared))]
     for name, verb in found:
         own = [_parameter(one) for one in verb.params if _parameter(one) not in shared]

@@ -138,10 +138,11 @@ def page(
         "How well whole answers do on rows that nothing was trained on: the release is fitted "
         "again without what a protocol holds out, and its answers are scored. A line pools the "
         "devices of a task, and in long tables its parts: `error` is the mean absolute percentage "
-        "error over all rows, `median` the median of the tasks' median errors, `held` the share of "
-        "measured values inside the 90 % intervals (all in percent), `best of others` the smallest "
-        "mean error of a baseline or a published system (bold where it is smaller), and `behind` "
-        "the number of tasks in which one is better. Tables with the largest error come first.",
+        "error over all rows, `median` the median of the tasks' median errors, `coverage` the "
+        "share of measured values inside the 90 % intervals (all in percent), `best of others` the "
+        "smallest mean error of a baseline or a published system (bold where it is smaller), and "
+        "`behind` the number of tasks in which one is better. Tables with the largest error come "
+        "first.",
         "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
         "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
         "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
@@ -156,15 +157,16 @@ def page(
 def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
     """A line for each dataset that has protocols, also for those that are not scored."""
     known = {str(table["dataset"]): table for table in tables}
-    head = ("dataset", "protocols", "rows", "median error", "held", "worst slice")
+    head = ("dataset", "protocols", "rows", "median error", "coverage", "worst slice")
     lines: list[Sequence[str]] = [head, ("---", *("---:",) * 4, "---")]
     for name in sorted({*known, *names_of_tables()}):
         nothing = ("not scored", *("",) * 4)
         lines.append((name, *(_in_short(known[name]) if name in known else nothing)))
     return (
         "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
-        "the tasks' median errors, `held` the mean over rows, and a slice is what the rows of a "
-        f"task on one device and of one group have in common, with {FEWEST_ROWS} rows or more.\n\n"
+        "the tasks' median errors, `coverage` the mean over rows, and a slice is what the rows of "
+        "a task on one device and of one group have in common, "
+        f"with {FEWEST_ROWS} rows or more.\n\n"
         f"{_rows(lines)}"
     )
 
@@ -193,7 +195,7 @@ def _in_short(table: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _public_cases(tally: Mapping[str, Any]) -> str:
     """Published values of others, by group and by grade."""
-    head = ("cases", "pairs", "answered", "held", "median answer / published", "median error")
+    head = ("cases", "pairs", "answered", "coverage", "median answer / published", "median error")
     lines: list[Sequence[str]] = [(*head, "ratio"), ("---", *("---:",) * 6)]
     of_grades = {f"grade {grade}": own for grade, own in tally["by_grade"].items()}
     for name, own in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
@@ -246,7 +248,7 @@ def _table(table: Mapping[str, Any]) -> str:
         f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
         f"{'s' * (table['seeds'] > 1)}, {took}"
     )
-    head = ("task", "metric", "tasks", "rows", "error", "median", "held", "best of others")
+    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best of others")
     lines: list[Sequence[str]] = [(*head, "behind"), ("---", "---", *("---:",) * 5, "---", "---:")]
     lines += [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()]
     left = ", ".join(f"`{name}`" for name in not_scored(table))

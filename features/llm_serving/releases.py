@@ -20,8 +20,12 @@ from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine
 
 _RELEASE: Final = re.compile(
-    r"(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]?rc(\d+))?(?:\.pre\d+)?(?:[.-]?post(\d+))?"
+    r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]?rc(\d+))?(?:\.pre\d+)?(?:[.-]?post(\d+))?"
 )
+_FURTHER: Final = r"(?:(?:[.+-]|[ab]\d)[\w.+-]*)?"
+"""What may follow a release: a build, a commit, an earlier stage."""
+_BUILD: Final = r"b\d+"
+"""A release of llama.cpp, which is a number of a build."""
 _CANDIDATES: Final = 50
 """Candidates of a release that are distinguished, and later patches of one."""
 RECORDING: Final = 206.0
@@ -151,6 +155,14 @@ def is_before_runs(engine: Engine) -> bool:
 def records_launches(engine: Engine) -> bool:
     """Whether an engine replays recorded launches when it decodes, which can be turned off."""
     return engine.graphs and not (engine.name == "vllm" and release(engine) < RECORDING)
+
+
+def is_release(engine: str, version: str) -> bool:
+    """Whether a version is written as releases of an engine are."""
+    pattern = _RELEASE.pattern + _FURTHER
+    return bool(
+        re.fullmatch(pattern, version) or (engine == "llama.cpp" and re.fullmatch(_BUILD, version))
+    )
 
 
 def release(engine: Engine) -> float:

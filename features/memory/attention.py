@@ -35,6 +35,12 @@ def score_elements(op: Operator) -> int:
     return prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
 
 
+def attention_heads(graph: OperatorGraph) -> list[int]:
+    """Number of query heads of each attention whose operands have them in a dimension."""
+    queries = [op.input_shapes[:1] for op in graph.operators if op.kind == "attention"]
+    return [query[1] for own in queries for query in own if len(query) == 4]
+
+
 def write_scores(
     tape: RequestLog,
     op: Operator,

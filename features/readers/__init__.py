@@ -4,6 +4,7 @@ A new file format is one file here with a class like those in `READERS`, and its
 class of another package that it declares as an entry point (`forerun.data.plugins`).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
@@ -97,6 +98,12 @@ def read_graph(
                 raise
             except (OSError, MemoryError, RecursionError) as error:
                 raise UnreadableModel(where, f"{type(error).__name__}: {error}.") from error
+    if re.match(rb'\s*\{.*"workload"\s*:', head, re.DOTALL):
+        why = (
+            "it is a question, not a model: `forerun predict FILE` answers it, with `--device` for "
+            "several devices; in Python, give `forerun.predict` its workload as a mapping."
+        )
+        raise UnreadableModel(where, why)
     raise UnreadableModel(
         where,
         "it is neither an ONNX model, a .pt2 program, a Hugging Face config.json "

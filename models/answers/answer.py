@@ -6,7 +6,7 @@ roofline bound, limits, missing metrics and the trust in each estimate. Doors on
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from forerun.data.workload import (
     OperatorWorkload,
     Workload,
 )
+from forerun.features.memory.plan import most_mib
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.answers.assumed import (
     assumed_in_reading,
@@ -202,9 +203,13 @@ def _needed(case: _Case) -> frozenset[str]:
     """Metrics to predict for those asked.
 
     Energy is the product of power and time, a power limit acts on the time through the power, and
-    power is only known where the time is.
+    power is only known where the time is. A run that may not fit the memory needs the peak, since
+    no figure of one that cannot run is trusted.
     """
-    needed = frozenset(case.asked.metrics)
+    needed, query = frozenset(case.asked.metrics), case.query
+    device_mib = 1024.0 * (query.device.memory_gib or inf)
+    if isinstance(query.workload, Network) and most_mib(query.workload) > device_mib:
+        needed |= {PEAK}
     if "energy_j" in needed or (LATENCY in needed and case.query.operation.power_limit_w):
         return needed | {"power_w", LATENCY}
     return needed | {LATENCY} if needed & {"power_w", "utilisation"} else needed
@@ -262,7 +267,8 @@ def _answer(
             *measured_above(estimates, query),
             *scaled,
         )
-        if any(_concerns(limit, name, query) for name in answered)
+        if (limit.metric == PEAK and limit.severity == "refusal")
+        or any(_concerns(limit, name, query) for name in answered)
     )
     return Answer(
         query=query,

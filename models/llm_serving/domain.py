@@ -27,7 +27,8 @@ FEW: Final = Limit(
     severity="transfer",
 )
 ARRIVALS: Final = Limit(
-    "the training set has closed loops only, no Poisson arrivals", severity="transfer"
+    "no Poisson arrivals were measured, only a fixed number of requests in flight",
+    severity="transfer",
 )
 OTHER_MAKERS: Final = frozenset({"amd", "intel"})
 """Makers of GPUs none of which is in the training set."""

@@ -6,7 +6,7 @@ all devices, so that a few hundred rows suffice: time over the roofline bound, p
 power, memory over the bytes that are moved.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -106,6 +106,10 @@ FEWEST_DEVICES = 3
 """Devices of a table of settings from which on a fit without one sees what figures of devices do;
 networks have physical bases, and need two."""
 FEWEST_ROWS = 5
+FEWEST_VALUES = 3
+"""Values of a setting from which on a fit without its lowest or highest one sees a law of it."""
+STEP = float(np.log(2.0))
+"""Distance of a value from a range that it is not a multiple of, as a logarithm."""
 UNSEEN = "the device is not in the table {table}"
 
 
@@ -126,6 +130,9 @@ class TableBoost(StoredPredictor):
         boost: power laws and boosters.
         unseen: metric -> quantiles of log residuals on held-out devices; empty where the table has
             fewer than `FEWEST_DEVICES`.
+        beyond: metric -> quantiles of log residuals of rows with the lowest or the highest value of
+            a setting, by fits without them, over the distance of that value from the others; empty
+            where no setting has `FEWEST_VALUES`.
     """
 
     name: ClassVar[str] = "table_boost"
@@ -139,6 +146,7 @@ class TableBoost(StoredPredictor):
     with_sheet: frozenset[str] = frozenset()
     boost: BenchmarkBoost = field(default_factory=BenchmarkBoost)
     unseen: Mapping[str, LogQuantiles] = field(default_factory=dict)
+    beyond: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -180,6 +188,7 @@ class TableBoost(StoredPredictor):
             with_sheet=frozenset(q.device.name for q in measurements.queries if q.device.has_sheet),
             boost=fitted,
             unseen=self._held_out_devices(tests, fitted, fewest),
+            beyond=_held_out_ends(tests, fitted),
         )
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
@@ -202,13 +211,15 @@ class TableBoost(StoredPredictor):
         return replace(self, boost=self.boost.adapt(self._tests(measurements)))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Predictions with intervals, which are wider on devices outside the table.
+        """Predictions with intervals, which are wider on devices outside the table, and the more so
+        the further a setting lies outside its range.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
         ratios = self.boost.predict([as_test(query, self.table) for query in queries])
         foreign = np.array([self._is_foreign(query) for query in queries], dtype=np.bool_)
+        distances = np.array([max(map(_outside, own), default=0.0) for own in ratios.limits])
         values, low, high = {}, {}, {}
         for metric, ratio in ratios.values.items():
             base = bases(queries, metric)
@@ -218,6 +229,12 @@ class TableBoost(StoredPredictor):
                 np.where(foreign, theirs, own.get(metric, np.full(len(queries), np.nan))) * base
                 for own, theirs in zip((ratios.low, ratios.high), ends, strict=True)
             )
+            if metric in self.beyond:
+                least, most = self.beyond[metric].around(
+                    values[metric], [""] * len(queries), distances
+                )
+                low[metric] = np.minimum(low[metric], least)
+                high[metric] = np.maximum(high[metric], most)
         unseen = Limit(UNSEEN.format(table=self.table))
         limits = [
             self._of_every_metric((*own, unseen) if far else own)
@@ -282,6 +299,49 @@ class TableBoost(StoredPredictor):
             groups[GROUP] = models
         queries = [as_test(query, self.table) for query in rows.queries]
         return Measurements(queries, values, groups, rows.weights)
+
+
+def _held_out_ends(tests: Measurements, fitted: BenchmarkBoost) -> dict[str, LogQuantiles]:
+    """`TableBoost.beyond` of rows as tests."""
+    plain = replace(fitted, folds=0)
+    found: dict[str, list[Column]] = {metric: [] for metric in fitted.metrics}
+    for held, distance in _ends(tests.queries):
+        if (~held).sum() < FEWEST_ROWS:
+            continue
+        own = tests.take(held)
+        predicted = plain.fit(tests.take(~held)).predict(own.queries).values
+        for metric in found.keys() & predicted.keys():
+            residuals = finite_log(own.column(metric)) - finite_log(predicted[metric])
+            found[metric].append(residuals / distance)
+    columns = {metric: np.concatenate(parts) for metric, parts in found.items() if parts}
+    return {m: LogQuantiles.of(own) for m, own in columns.items() if np.isfinite(own).any()}
+
+
+def _ends(queries: Sequence[Query]) -> Iterator[tuple[Mask, float]]:
+    """The rows with the lowest, or the highest, value of a setting, and the distance of that value
+    from the others.
+    """
+    settings = [query.benchmark.by_name for query in queries]
+    for name in sorted({own for given in settings for own in given}):
+        given = [each.get(name) for each in settings]
+        values = np.array([v if isinstance(v, float) else np.nan for v in given])
+        known = np.unique(values[np.isfinite(values)]).tolist()
+        if name.startswith(OF_DEVICE) or len(known) < FEWEST_VALUES:
+            continue
+        for end, following in ((known[0], known[1]), (known[-1], known[-2])):
+            yield values == end, _distance(end, following)
+
+
+def _outside(limit: Limit) -> float:
+    """How far a feature lies outside its range; 0 for other limits."""
+    if limit.value is None or limit.low is None or limit.high is None:
+        return 0.0
+    return _distance(limit.value, limit.low if limit.value < limit.low else limit.high)
+
+
+def _distance(value: float, other: float) -> float:
+    """Logarithm of the ratio of two values that differ; `STEP` where one is not positive."""
+    return abs(float(np.log(value / other))) if min(value, other) > 0.0 else STEP
 
 
 def _kind(query: Query) -> str:

@@ -64,6 +64,11 @@ class MetricError:
         """Whether further rows would lower the error by less than one percentage point."""
         return self.gain is not None and self.gain < ENOUGH
 
+    @property
+    def worse(self) -> bool:
+        """Whether the release has a smaller error on these rows than the adapted predictor."""
+        return self.mape_after is not None and self.mape_after > self.mape_before
+
     def cells(self) -> tuple[str, ...]:
         """Rows, errors and intervals before and after, in words."""
         intervals = ((self.width_before, self.held_before), (self.width_after, self.held_after))
@@ -76,6 +81,18 @@ class MetricError:
                 for width, held in intervals
             ),
         )
+
+
+def without_help(metrics: Mapping[str, MetricError]) -> list[str]:
+    """A sentence about metrics whose error adaptation raises; none where there are none."""
+    worse = [name for name, error in metrics.items() if error.worse]
+    if not worse:
+        return []
+    return [
+        f"adaptation raised the error of held-out rows over that of the release: "
+        f"{', '.join(worse)}. The adapted predictor is in use all the same: check how the rows "
+        "were measured, or roll back"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

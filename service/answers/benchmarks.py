@@ -54,7 +54,9 @@ def suite_of(workload: Benchmark, predictor: Predictor) -> AnsweredSuite:
     if workload.suite not in known:
         with in_field("suite"):
             raise BadBenchmark(
-                f"workload.suite: no suite {workload.suite!r:.80}; there are {_listed(known)}."
+                f"workload.suite: no suite {workload.suite!r:.80}; there are {_listed(known)}. "
+                "One of your own is known to the predictor that `forerun train` made of it: set "
+                "FORERUN_PREDICTOR_FOLDER to that folder."
             )
     return known[workload.suite]
 

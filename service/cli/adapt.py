@@ -160,7 +160,9 @@ def error_facts(errors: "HeldOut") -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "errors": {m: asdict(e) | {"enough": e.enough} for m, e in errors.metrics.items()},
+        "errors": {
+            m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()
+        },
         "folds": errors.folds,
         "one_by_one": errors.one_by_one,
         "enough": errors.enough,
@@ -170,6 +172,8 @@ def error_facts(errors: "HeldOut") -> dict[str, Any]:
 def show_errors(errors: "HeldOut") -> None:
     """Print errors before and after adaptation as a table."""
     from rich.table import Table
+
+    from forerun.service.adaptation.held_out import without_help
 
     how = "one by one" if errors.one_by_one else f"in {errors.folds} parts"
     table = Table(box=None, pad_edge=False, title=f"errors on measurements held out {how}")
@@ -182,16 +186,8 @@ def show_errors(errors: "HeldOut") -> None:
     screen().print(table)
     screen().print("[dim]interval: its high over its low, and the share of rows inside[/dim]")
     _show_groups(errors)
-    worse = [
-        name
-        for name, e in errors.metrics.items()
-        if e.mape_after is not None and e.mape_after > e.mape_before
-    ]
-    if worse:
-        screen().print(
-            f"[yellow]no help with {', '.join(worse)} on rows held out[/yellow]: check how they "
-            "were taken, or roll back"
-        )
+    for line in without_help(errors.metrics):
+        screen().print(f"[yellow]{line}[/yellow]")
 
 
 def _show_groups(errors: "HeldOut") -> None:

@@ -1,5 +1,6 @@
 """The commands by name; the module of one is imported when it is named, or listed by `--help`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pkgutil import resolve_name
@@ -7,6 +8,8 @@ from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from forerun.data.errors import InputError
 
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve:serve",
@@ -40,13 +43,36 @@ WORDS: Final = "forerun.words"
 """Key under which a context keeps the words that a command was called with."""
 
 
+FIELD: Final = re.compile(r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])")
+"""The name of a field in a message, of several words; one word may as well be English."""
+
+
+def in_options(text: str, context: Any) -> str:
+    """A message with the options of a command in place of the fields that they set."""
+    named = {own.name: own.opts[0] for own in context.command.params if own.opts[0][0] == "-"}
+    return FIELD.sub(lambda found: named.get(found[0], found[0]), text)
+
+
 class NamingCommand(TyperCommand):
-    """A command that keeps the words that it was called with, for messages that name an option."""
+    """A command that keeps the words that it was called with, and whose messages name its options.
+
+    They do where an option that they name was typed; what a file says keeps its name.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The words after the options."""
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            said = in_options(str(error), ctx)
+            if any(word.partition("=")[0] in said.split() for word in ctx.meta[WORDS]):
+                error.args = (said,)
+            raise
 
 
 @cache

@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_datasets(
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """List the datasets that can be pulled, and say which are on this machine.
 
@@ -118,7 +118,7 @@ def import_rows(
         str | None,
         typer.Option(help="what all other columns are: setting (a feature) or ignored"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Import your own measurements as a dataset to train on and to evaluate.
 
@@ -166,7 +166,7 @@ def _ask(column: str, examples: "Sequence[str]") -> str:
 def describe(
     name: Annotated[str, typer.Argument(help="name of the dataset")],
     data: Annotated[Path | None, typer.Option(help="folder of a bundle [the pulled one]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Print the datasheet, the tables, and the rows that ingestion checks flag."""
     from forerun.data.bundle import find

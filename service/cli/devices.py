@@ -30,7 +30,7 @@ app = typer.Typer(
 def show(
     name: Annotated[str | None, typer.Argument(help="name of a device [all devices]")] = None,
     kind: Annotated[str | None, typer.Option(help="kind of device: gpu, cpu, npu, ...")] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """List devices, or show one spec sheet with the source of every figure."""
     if name is None:
@@ -49,7 +49,7 @@ def show(
 @app.command("list")
 def list_devices(
     kind: Annotated[str | None, typer.Option(help="kind of device: gpu, cpu, npu, ...")] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """List devices, as `forerun devices` does."""
     from forerun.data.device import DeviceKind
@@ -98,7 +98,7 @@ def add(
             "--black-box", help="register a name alone; predictions then come from measurements"
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Register a device: from a sheet, as a black box, or this machine's processor."""
     from forerun.data.errors import InputError

@@ -37,7 +37,7 @@ def evaluate(
         Path | None, typer.Option(help="write a leaderboard entry into this folder")
     ] = None,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Print errors of whole answers, their intervals and grades, and the errors of baselines.
 

@@ -26,7 +26,7 @@ def create(
         str | None,
         typer.Option(help="tenant whose measurements, devices and graphs its holder uses"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Create a key and print it; it is shown this once, since only a hash of it is stored."""
     from forerun.service.settings import Settings
@@ -52,7 +52,7 @@ def create(
 
 @app.command("list")
 def list_keys(
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """List keys without their secrets."""
     keys = _store().keys()

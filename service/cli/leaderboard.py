@@ -46,7 +46,7 @@ def leaderboard(
     ] = None,
     track: Annotated[bool, typer.Option(help="with --fresh: log the run in MLflow")] = True,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Print scores of predictors, baselines and published figures, each with its command.
 
@@ -80,7 +80,7 @@ def verify_entry(
     data: Annotated[
         Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Check an entry: it has the held-out rows, and its scores follow from its predictions."""
     from forerun.training.leaderboard.entry_folder import verify
@@ -94,7 +94,7 @@ def add_entry(
     data: Annotated[
         Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Verify an entry and store its scores, so that the leaderboard lists them."""
     from forerun.training.leaderboard.entry_folder import add

@@ -41,7 +41,7 @@ EngineOption = Annotated[
     typer.Option("--engine", help="where work runs: local, or ray for tasks of a Ray cluster"),
 ]
 SequenceLength = Annotated[
-    int | None, typer.Option(help="size of free sequence dimensions [128]", min=1)
+    int | None, typer.Option(help="size of free sequence dimensions; 128 when absent", min=1)
 ]
 ImageSize = Annotated[
     int | None, typer.Option(help="size of free heights and widths, pixels [224]", min=1)

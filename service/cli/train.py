@@ -38,7 +38,7 @@ def train(
     ] = "",
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Fit predictors on all training rows; the model card has errors on held-out rows.
 

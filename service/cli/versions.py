@@ -106,9 +106,11 @@ def show_differences(differences: Sequence["Difference"]) -> None:
     for heading in ("what", "score", "in use", "this version", "noise", ""):
         table.add_column(heading, justify="left" if heading in ("what", "score", "") else "right")
     for each in differences:
-        figures = ("" if v is None else f"{v:.4g}" for v in (each.before, each.after))
+        unknown = each.field == EVALUATED
+        ends = (None, None) if unknown else (each.before, each.after)
+        figures = ("" if v is None else f"{v:.4g}" for v in ends)
         noise = f"{each.noise:.2g}" if each.noise else ""
-        verdict = "NOT EVALUATED" if each.field == EVALUATED else "LOST" if each.lost else ""
+        verdict = "NOT EVALUATED" if unknown else "LOST" if each.lost else ""
         table.add_row(each.what, each.field, *figures, noise, verdict)
     screen().print(table)
 
@@ -122,7 +124,7 @@ def retrain(
     ] = None,
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Adapt the predictors in use to all stored measurements, and compare both on held-out ones.
 
@@ -159,8 +161,9 @@ def _show(made: "Candidate") -> None:
     title = f"adapted to {own.training_rows} measurements, evaluated on {own.held_out_rows}"
     if not own.slices:
         typer.echo(
-            f"{title}\nnot evaluated: too few workloads are held out; `forerun promote` "
-            "refuses it without --force"
+            f"{title}\nnot evaluated: a quarter of the workloads is held out, and five held out "
+            "are needed, so measure some twenty; a network counts once with all its batch sizes. "
+            "`forerun promote` refuses this version without --force"
         )
         return
     table = Table(box=None, pad_edge=False, title=title)

@@ -267,7 +267,7 @@ def compare(
     here = session()
     devices = here.several(device)
     sizes = [run.get("batch_size")] if batch_sizes is None else list(batch_sizes)
-    formats = [run.get("precision", "fp32")] if precisions is None else list(precisions)
+    formats = [run.get("precision")] if precisions is None else list(precisions)
     if not 0 < len(devices) * len(sizes) * len(formats) <= MOST_COMPARED:
         raise InputError(f"compare takes from 1 to {MOST_COMPARED:,} combinations.")
     asked_all = [
@@ -288,12 +288,17 @@ def compare(
 
 
 def _by_format(
-    model: Any, options: Mapping[str, Any], formats: Sequence[str], here: Session
+    model: Any, options: Mapping[str, Any], formats: Sequence[str | None], here: Session
 ) -> list[Asked]:
     """The question about a model in each number format; the model is read once."""
-    first = asked_about(model, {**options, "precision": formats[0]}, here)
-    read = model if first.graph is None else first.graph
-    return [asked_about(read, {**options, "precision": f}, here, first.name) for f in formats]
+    runs = [
+        {name: value for name, value in {**options, "precision": one}.items() if value is not None}
+        for one in formats
+    ]
+    first = asked_about(model, runs[0], here)
+    says_itself = isinstance(model, Mapping) and "kind" in model
+    read = model if says_itself or first.graph is None else first.graph
+    return [asked_about(read, run, here, first.name) for run in runs]
 
 
 def _answer(

@@ -115,9 +115,6 @@ def _workload(
     model: Mapping[str, Any], options: Mapping[str, Any], run: RunIn, here: Session
 ) -> Asked:
     """The question about a workload that says itself how it is run."""
-    superfluous = sorted(set(options) - {*SOFTWARE, *READING, "power_limit_w"})
-    if superfluous:
-        raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
     try:
         given: Any = TypeAdapter(WorkloadIn).validate_python(dict(model))
     except ValidationError as error:
@@ -127,6 +124,9 @@ def _workload(
             f"model: a workload of kind {given.kind} is asked by forerun.predict alone; this takes "
             "networks and operators."
         )
+    superfluous = sorted(set(options) - {*SOFTWARE, *READING, "power_limit_w"})
+    if superfluous:
+        raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
     workload = workload_of(given, here.graphs.get, "model")
     chosen = {name: getattr(run, name) for name in SOFTWARE if options.get(name) is not None}
     software, operation = Software(**chosen), operation_of(workload, run.power_limit_w)

@@ -51,6 +51,11 @@ SWITCHES: Final = frozenset(
     | {"disable_log_requests", "disable_log_stats", "enable_auto_tool_choice", "ignore_eos"}
 )
 """Options that take no value, though a name may follow them."""
+CACHES: Final = "enable_prefix_caching"
+CACHES_NOTHING: Final = ("no_enable_prefix_caching", "disable_radix_cache")
+"""Switches after which the prefix that a benchmark's prompts share is not cached."""
+IGNORED: Final = "options of the command that do not change the answer are ignored: "
+UNKNOWN: Final = "options of the command are ignored that may change the answer and are not read: "
 WITHOUT_EFFECT: Final = frozenset(
     {"host", "port", "api_key", "served_model_name", "trust_remote_code", "seed", "revision"}
     | {"disable_log_requests", "disable_log_stats", "no_enable_log_requests", "download_dir"}
@@ -60,9 +65,15 @@ WITHOUT_EFFECT: Final = frozenset(
     | {"percentile_metrics", "metric_percentiles", "save_result", "result_dir", "result_filename"}
     | {"log_level", "hf_token", "metadata", "disable_tqdm", "flash_attn", "fa", "mlock", "output"}
     | {"distributed_executor_backend", "backend_of_bench", "num_warmups", "label", "o", "t"}
-    | {"threads", "no_mmap", "no_warmup"}
+    | {"threads", "no_mmap", "no_warmup", CACHES}
 )
 """Options that do not change times, or only which requests they are of."""
+READABLE: Final = ("max_model_len", "max_num_batched_tokens")
+"""Options of vLLM that may have a suffix (`human_readable_int` of its `arg_utils.py`)."""
+SUFFIXES: Final[Mapping[str, int]] = {
+    **{suffix: 1000**n for n, suffix in enumerate("kmgt", 1)},
+    **{suffix: 1024**n for n, suffix in enumerate("KMGT", 1)},
+}
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "cpu_offload_gb": "weights in the memory of the host are not answered",
     "kv_transfer_config": "transfers of keys and values are answered by `prefill` of a request",
@@ -95,6 +106,7 @@ class _Read:
         options: path of a field -> the option that sets it, as written.
         notes: what is said about the rest.
         written: name of an option -> how the command that is read writes it.
+        uncached: the option that turns the prefix cache off, as written; empty for none.
     """
 
     text: str
@@ -102,6 +114,7 @@ class _Read:
     options: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)
+    uncached: str = ""
 
     def set(self, path: str, value: Any, name: str) -> None:
         self.fields[path], self.options[path] = value, self.option(name)
@@ -123,6 +136,19 @@ class _Read:
             raise self.refuse(f"{self.option(name)} is {value!r:.40}, which is no such number")
         return found
 
+    def readable(self, name: str, value: Any) -> Any:
+        """A value of vLLM without its suffix: `4k` is 4000, `4K` 4096; others as they are."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT])", str(value))
+        if found is None:
+            return value
+        number, suffix = found.groups()
+        if suffix.isupper() and "." in number:
+            lower = f"{number}{suffix.lower()}"
+            raise self.refuse(
+                f"{self.option(name)} {value}: vLLM takes no decimals here, but {lower}"
+            )
+        return int(float(number) * SUFFIXES[suffix])
+
 
 def fields_of(command: str) -> tuple[dict[str, Any], list[str], dict[str, str]]:
     """The fields of a request that commands set, by their parts; what is said about the rest; and
@@ -141,6 +167,10 @@ def fields_of(command: str) -> tuple[dict[str, Any], list[str], dict[str, str]]:
     if not read.fields:
         named = "vllm serve, vllm bench serve, sglang.launch_server, llama-server, llama-bench"
         raise read.refuse(f"no command that is read is in it, such as {named}")
+    if read.uncached:
+        cached = read.fields.pop("cached_share", 0.0)
+        why = "the prefix that prompts share is computed each time"
+        read.notes.append(f"{read.uncached}: {why}" if cached else f"{IGNORED}{read.uncached}")
     content: dict[str, Any] = {}
     for path, value in read.fields.items():
         *outer, last = path.split(".")
@@ -204,7 +234,11 @@ def _options(
         written[name] = word.partition("=")[0]
         if equals:
             yield name, value
-        elif name in SWITCHES or at == len(words) or re.match(r"-[-a-zA-Z]", words[at]):
+        elif (
+            name.removeprefix("no_") in SWITCHES
+            or at == len(words)
+            or re.match(r"-[-a-zA-Z]", words[at])
+        ):
             yield name, True
         else:
             yield name, words[at]
@@ -220,7 +254,9 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
         _name_model(read, str(given.pop("model")))
     if bench:
         given = _with_defaults(read, given, engine)
-    others: dict[str, list[str]] = {"do not change times": [], "are not known here": []}
+    off = [name for name in CACHES_NOTHING if given.pop(name, False)]
+    read.uncached = read.option(off[0]) if off else read.uncached
+    others: dict[str, list[str]] = {IGNORED: [], UNKNOWN: []}
     for name, value in _OWN[engine](read, given).items():
         plain = name.removeprefix("no_")
         path = PATHS.get(name, PATHS.get(plain, name if name == AT_ONCE else None))
@@ -230,11 +266,11 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
             read.set(path, _value(read, name, value), name)
         else:
             ignored = name in WITHOUT_EFFECT or name in UNSUPPORTED
-            others["do not change times" if ignored else "are not known here"].append(name)
+            others[IGNORED if ignored else UNKNOWN].append(name)
     for why, names in others.items():
         if names:
             listed = ", ".join(read.option(name)[:40] for name in names[:20])
-            read.notes.append(f"left out, since they {why}: {listed}")
+            read.notes.append(f"{why}{listed}")
 
 
 def _name_model(read: _Read, given: str) -> None:
@@ -274,6 +310,9 @@ def _of_vllm(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     """What is left of options of vLLM after those with a meaning of their own."""
     if given.pop("dtype", "auto") in ("float32", "float"):
         read.set("model.quantization", "fp32", "dtype")
+    if given.get("max_model_len") in ("auto", "-1"):
+        del given["max_model_len"]
+    given |= {name: read.readable(name, given[name]) for name in READABLE if name in given}
     if given.pop("enable_expert_parallel", False):
         product = 1
         for name in ("tensor_parallel_size", "tp", "data_parallel_size", "dp"):

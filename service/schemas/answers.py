@@ -326,7 +326,7 @@ class PredictorOut(BaseModel):
 
 HEADINGS: Final[Mapping[Severity, str]] = {
     "note": "note",
-    "transfer": "from other devices",
+    "transfer": "calibrated on other runs",
     "outside": "outside what was measured",
     "refusal": "it cannot run as asked",
 }

@@ -171,6 +171,10 @@ class ErrorOut(BaseModel):
     enough: bool = Field(
         description="whether further rows would lower the error by less than one percentage point"
     )
+    worse: bool = Field(
+        description="whether adaptation raised the error; the adapted predictor is in use all the "
+        "same, until the set is rolled back"
+    )
 
 
 class AdaptationOut(BaseModel):

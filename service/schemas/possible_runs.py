@@ -8,7 +8,7 @@ from forerun.data.errors import BadRequest, in_field
 from forerun.data.language_models.deployment import LlmDeployment, Pool
 from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.least_times import least_times
-from forerun.service.schemas.llm.degrees import check_degrees
+from forerun.service.schemas.degrees import check_degrees
 from forerun.service.schemas.measured_rows import BadMeasurement
 
 LEAST = {"tpot_ms": "tpot", "ttft_ms": "ttft"}

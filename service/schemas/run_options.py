@@ -236,12 +236,19 @@ class PlainRunIn(BaseModel):
         device: "Device",
         set_ups: tuple[TrainingSetup | None, InferenceSetup | None],
     ) -> "Query":
-        """The query for a graph on a device."""
+        """The query for a graph on a device.
+
+        Raises:
+            BadRequest: heads or layers cannot be divided over devices as the set-up says.
+        """
         from forerun.data.query import Query
+        from forerun.service.schemas.degrees import check_training_degrees
         from forerun.service.schemas.workloads import operation_of, usual_runtime
 
         batch_size = self.batch_size or graph.batch_size
         network = Network(graph, batch_size, self.precision, self.phase, *set_ups)
+        if network.training is not None:
+            check_training_degrees(graph, network.training)
         runtime = self.runtime or usual_runtime(network, device)
         how = self.model_dump(include={"layout", "threads", "instances"})
         operation = operation_of(network, getattr(self, "power_limit_w", None))

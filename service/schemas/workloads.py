@@ -24,6 +24,7 @@ from forerun.data.workload import (
 )
 from forerun.features.hls.directives import check_directives
 from forerun.features.readers.operator_json import graph_of
+from forerun.service.schemas.degrees import check_training_degrees
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn, WorkloadIn
 from forerun.service.schemas.run_options import (
     BadTrainingSetup,
@@ -111,6 +112,7 @@ def workload_of(
         UnknownGraph: there is no graph of that digest.
         UnreadableModel: the given graph or operator is not valid.
         BadTrainingSetup: the options do not fit the phase, or contradict each other.
+        BadRequest: heads or layers of the graph cannot be divided over devices as they say.
     """
     match given:
         case KernelIn():
@@ -130,6 +132,8 @@ def workload_of(
             batch_size = given.batch_size or graph.batch_size
             with in_field("training"):
                 training = training_of(given.phase, batch_size, given.training)
+                if training is not None:
+                    check_training_degrees(graph, training)
             with in_field("inference"):
                 inference = inference_of(given.phase, given.inference)
             return Network(graph, batch_size, given.precision, given.phase, training, inference)

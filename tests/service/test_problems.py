@@ -378,6 +378,8 @@ def test_an_object_is_described_by_whole_names(client):
         ({"osl": None}, "output_tokens is missing, which isl needs"),
         ({"osl": None, "isl": None, "tp": 1}, "input_tokens is missing, which tp needs"),
         ({"nextn": 2, "draft_acceptance": None}, "2 drafted tokens need engine.draft_acceptance"),
+        ({"backend_version": "next"}, "backend_version: not written as a release"),
+        ({"engine": {"version": "next"}}, "engine.version: not written as a release"),
         ({"engine": {"draft_acceptance": 0.5}}, "engine.draft_acceptance is of drafted tokens"),
         ({"enforce_eager": True, "engine": {"graphs": True}}, "which enforce_eager contradicts"),
         (

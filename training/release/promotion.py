@@ -199,7 +199,7 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
         return
     if not comparison.slices:
         what = (
-            "no workload that both answer is held out "
+            "fewer than five workloads that both answer are held out "
             f"({comparison.held_out_rows} held-out measurements in all)"
         )
         yield Difference(what, EVALUATED, 1.0, 0.0, lost=True)

@@ -42,7 +42,7 @@ def headlines(tables: Evaluations) -> str:
     count = min(SHOWN, len(ranked))
     if not count:
         return "No whole answers are scored so far: `make scoreboard`."
-    lines = ["| best | rows | error | held | worst | rows | error | held |"]
+    lines = ["| best | rows | error | coverage | worst | rows | error | coverage |"]
     lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
     for best, worst in zip(ranked[:count], worst_first, strict=False):
         lines.append("| " + " | ".join((*_headline(*best), *_headline(*worst))) + " |")

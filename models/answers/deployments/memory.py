@@ -56,7 +56,10 @@ class PoolMemory:
             return f"{of}does not fit: it needs {taken}"
         weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
         room = f"{self.largest_concurrency:,.0f}"
-        return f"{of}weights take {weights}; the cache has room for {room} such requests"
+        text = f"{of}weights take {weights}; the cache has room for {room} such requests"
+        if self.needed_mib < self.reserved_mib * (1.0 - 1e-9):
+            return text
+        return f"{text} at full length, fewer than are in flight"
 
 
 def bytes_on_processors(query: Query) -> float:

@@ -17,7 +17,7 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.memory import smallest_parallelism
 from forerun.features.readers.language_model.families import ENCODER_DECODERS
-from forerun.service.schemas.llm.degrees import check_degrees
+from forerun.service.schemas.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
 

@@ -102,7 +102,7 @@ def _command(name: str, cls: "type[Collector]") -> Any:
             float,
             typer.Option(help="time budget; no trial is started that would end later", min=0.05),
         ] = 30.0,
-        json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+        json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     ) -> None:
 
         run_collector(cls(), output, budget_minutes, _unregistered, json)
@@ -149,7 +149,7 @@ def cpu(
         float | None,
         typer.Option(help="time budget; no trial is started that would end later", min=0.05),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Measure this machine's processor: latency, memory beyond that of the runtime, energy."""
     from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
@@ -200,7 +200,7 @@ def gpu(
             help="length of windows in which power is measured; 0 measures no power", min=0, max=600
         ),
     ] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling."""
     from forerun.data.collectors.latency.gpu import GpuCollector
@@ -242,7 +242,7 @@ def probe(
             help="computing threads of a processor [all that this process may use]", min=1
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Measure reference operators and small networks for one minute, the same on every device."""
     from dataclasses import replace

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.service.cli import options as o
+from forerun.service.cli.commands import in_options
 from forerun.service.cli.llm.model import described_model, title_of
 from forerun.service.cli.llm.options import (
     llm_options,
@@ -61,9 +62,20 @@ def estimate(
         several = {"answers": answers, "unanswered": unanswered}
         print_json(several if unanswered or len(answers) > 1 else answers[0])
     else:
-        show(title_of(model or name), answers, explain=explain)
+        named = [_with_options(answer, context) for answer in answers]
+        show(title_of(model or name), named, explain=explain)
     if unanswered:
         raise typer.Exit(InputError.exit_code)
+
+
+def _with_options(answer: "ServingOut", context: typer.Context) -> "ServingOut":
+    """The answer with options in place of the fields that its sentences name."""
+    missing = {name: in_options(why, context) for name, why in answer.missing.items()}
+    limits = [
+        limit.model_copy(update={"message": in_options(limit.message, context)})
+        for limit in answer.limit_details
+    ]
+    return answer.model_copy(update={"missing": missing, "limit_details": limits})
 
 
 def support(json: o.Json = False) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel
 
 from forerun.data.errors import InputError
-from forerun.service.adaptation.held_out import MetricError
+from forerun.service.adaptation.held_out import MetricError, without_help
 from forerun.service.answers.adapting import Adapted, adapt_to_file, observe_file, register_for
 from forerun.service.answers.drift import drift_here
 from forerun.service.answers.observing import summary_of
@@ -100,13 +100,14 @@ class Adaptation(Viewed):
         names = ("rows", "mape_before", "mape_after", "width_before", "width_after")
         for metric, error in self.errors.items():
             row = {name: getattr(error, name) for name in (*names, "held_before", "held_after")}
-            yield {"metric": metric, **row, "enough": error.enough}
+            yield {"metric": metric, **row, "enough": error.enough, "worse": error.worse}
 
     def view(self) -> View:
         """One row per metric, with the errors before and after."""
         headings = ("metric", "rows", "error before", "after", "interval before", "after")
         rows = [[name, *error.cells()] for name, error in self.errors.items()]
         lines = ["interval: its high over its low, and the share of rows inside"] if rows else []
+        lines += without_help(self.errors)
         lines.append(f"{self.rows_in_use} measurements of {self.device} are in use")
         return View(f"adapted to {self.rows} measurements of {self.device}", headings, rows, lines)
 

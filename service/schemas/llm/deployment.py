@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PrivateAttr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -22,6 +23,7 @@ from forerun.data.language_models.deployment import (
     Parallelism,
     RequestLoad,
 )
+from forerun.features.llm_serving.releases import is_release
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also, in_own_names, names_written
 from forerun.service.schemas.fields import Strict, options_of
@@ -122,6 +124,17 @@ class EngineIn(options_of(Engine, NamedPart, "engine")):  # type: ignore[misc]
     @classmethod
     def _name(cls, given: Any) -> Any:
         return ENGINES.get(given.lower(), given.lower()) if isinstance(given, str) else given
+
+    @field_validator("version")
+    @classmethod
+    def _version(cls, given: str, info: ValidationInfo) -> str:
+        if given and not is_release(str(info.data.get("name")), given):
+            also = ", b4567" if info.data.get("name") == "llama.cpp" else ""
+            raise ValueError(
+                f"not written as a release, such as 0.15.1, 0.5.6.post2{also} or 1.2.0rc6; leave "
+                "it out for the present one"
+            )
+        return given
 
     @model_validator(mode="after")
     def _drafts(self) -> Self:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forerun.data.named.networks import network_named
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.allocator import ACTIVATIONS, WEIGHTS
 from forerun.features.memory.liveness import Walk
@@ -171,3 +172,13 @@ def test_old_bitsandbytes_keeps_the_inputs_of_quantised_layers_that_are_not_trai
     more = live(frozen_weights="nf4", frozen_inputs=True) - live(frozen_weights="nf4")
     assert more >= layers * 64 * TOKENS * widest * 2 / 2**20
     assert live(frozen_inputs=True) == live()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_more_chunks_of_the_loss_raise_no_peak(precision):
+    setups = [TrainingSetup(loss_chunks=chunks) for chunks in (1, 2, 3, 4, 8, 16)]
+    gpt2 = network_named("gpt2")
+    runs = [Network(gpt2, 1, precision, "training", setup) for setup in setups]
+    peaks = [memory_plan(run).reserved for run in runs]
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[-1] < peaks[0]

@@ -147,6 +147,22 @@ def test_outside_the_range_every_metric_is():
         assert any(own.feature == "n" and own.concerns(metric) for own in limits)
 
 
+def test_intervals_widen_with_the_distance_from_the_table():
+    """A law whose power grows: what is fitted to the lower part is too small above it."""
+    sizes = [2.0**n for n in range(1, 9)]
+    queries = [setting(n, kernel) for n in sizes for kernel in ("direct", "fft")]
+    law = {n: 0.01 * n ** (0.5 + 0.1 * np.log2(n)) for n in (*sizes, 512.0)}
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.02, len(queries)))
+    times = np.array([law[query.benchmark.by_name["n"]] for query in queries]) * noise
+    boost = TableBoost(table="mine", trees=40).fit(Measurements(queries, {"latency_ms": times}))
+    inside, *outside = boost.predict([setting(n) for n in (64, 512, 1024, 2048)])
+    widths = [own.estimates["latency_ms"].high / own.estimates["latency_ms"].low for own in outside]
+    known = inside.estimates["latency_ms"]
+    assert known.high / known.low < widths[0] < widths[1] < widths[2]
+    nearest = outside[0].estimates["latency_ms"]
+    assert nearest.low < law[512.0] < nearest.high
+
+
 def test_too_few_rows_are_refused_in_one_line():
     rows = settings().take(range(4))
     with pytest.raises(InputError, match="4 rows of mine are too few to fit: 5 are needed"):

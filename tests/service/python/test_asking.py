@@ -6,6 +6,7 @@ import pytest
 
 import forerun
 from forerun.data.errors import UnanswerableQuery, UnknownDevice, UnknownMetric
+from forerun.data.named.networks import network_named
 from tests.service.conftest import GRAPH
 
 KERNEL = {
@@ -203,6 +204,17 @@ def test_sweep_advises_a_limit(squeezenet, client):
     assert [run.limit_w for run in chosen] == [150, 250]
     with pytest.raises(forerun.InputError, match="slow_down -1 is no share"):
         forerun.sweep(squeezenet, device="l4", slow_down=-1)
+
+
+def test_compare_takes_workloads_and_says_which():
+    network = {"kind": "network", "graph": network_named("squeezenet1-1").to_json()}
+    grid = forerun.compare(network, device=["l4", "t4"])
+    assert [answer.device for answer in grid] == ["l4", "t4"]
+    with pytest.raises(forerun.InputError, match="precision: write it into the workload"):
+        forerun.compare(network, device="l4", precisions=["amp"])
+    test = {"kind": "benchmark", "suite": "mlperf_inference", "settings": {}}
+    with pytest.raises(forerun.InputError, match="kind benchmark is asked by"):
+        forerun.compare(test, device=["l4", "t4"])
 
 
 def test_compare_fills_the_grid(squeezenet):

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from forerun.service.requests.commands import fields_of
+from forerun.service.requests.commands import IGNORED, UNKNOWN, fields_of
 from forerun.service.schemas.serving import EXAMPLE_COMMAND, LlmEstimateIn
 
 GGUF = "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
@@ -91,6 +91,42 @@ def test_options_are_fields(command, paths):
         assert found == value, path
 
 
+@pytest.mark.parametrize(
+    ("written", "tokens"),
+    [("4096", 4096), ("4k", 4000), ("4K", 4096), ("1.5k", 1500), ("2M", 2 * 1024**2)],
+)
+def test_lengths_may_have_a_suffix_as_vllm_takes_them(written, tokens):
+    command = f"vllm serve qwen3-8b --max-model-len {written} --max-num-batched-tokens={written}"
+    own = asked(command, isl=9, osl=9, concurrency=1)
+    assert (own.engine.max_request_tokens, own.engine.max_batched_tokens) == (tokens, tokens)
+
+
+@pytest.mark.parametrize("length", ["auto", "-1"])
+def test_the_length_of_the_model_is_no_limit(length):
+    content, *_ = fields_of(f"vllm serve qwen3-8b --max-model-len {length}")
+    assert "max_request_tokens" not in content["engine"]
+
+
+@pytest.mark.parametrize("server", ["vllm serve {} qwen3-8b", "sglang serve --model qwen3-8b {}"])
+@pytest.mark.parametrize(
+    ("switch", "cached"),
+    [
+        ("--enable-prefix-caching", True),
+        ("--no-enable-prefix-caching", False),
+        ("--disable-radix-cache", False),
+    ],
+)
+def test_prefix_caches_are_read(server, switch, cached):
+    server, shared = server.format(switch), "vllm bench serve --random-prefix-len 1024"
+    content, notes, _ = fields_of(f"{server} && {shared}")
+    assert content["model"]["name"] == "Qwen/Qwen3-8B"
+    assert content.get("cached_share") == (0.5 if cached else None)
+    assert content["input_tokens"] == 2048.0
+    said = f"{IGNORED}{switch}" if cached else f"{switch}: the prefix"
+    assert any(note.startswith(said) for note in notes)
+    assert fields_of(server)[1] == [f"{IGNORED}{switch}"]
+
+
 def test_a_server_and_its_benchmark_are_one_question():
     own = LlmEstimateIn.model_validate(EXAMPLE_COMMAND)
     assert (own.model.name, own.parallelism.tensor) == ("Qwen/Qwen3-32B", 2)
@@ -111,8 +147,8 @@ def test_the_default_benchmark_is_a_burst_and_says_so():
     own = asked("vllm serve qwen3-8b --port 80 --unheard-of\nvllm bench serve")
     assert (own.at_once, own.input_tokens, own.output_tokens) == (1000.0, 1024.0, 128.0)
     assert own.notes == (
-        "left out, since they do not change times: --port",
-        "left out, since they are not known here: --unheard-of",
+        f"{IGNORED}--port",
+        f"{UNKNOWN}--unheard-of",
         "--num-prompts 1000, --random-input-len 1024, --random-output-len 128, as the benchmark "
         "does by default",
     )
@@ -130,6 +166,7 @@ def test_the_default_benchmark_is_a_burst_and_says_so():
         ("vllm bench serve --random-input-len -5 --random-prefix-len 5", "no such number"),
         ("vllm serve qwen3-8b --speculative-config " + 4000 * "[", "num_speculative_tokens"),
         ("sglang serve --dp inf", "no such number"),
+        ("vllm serve --max-model-len 1.5K", r"takes no decimals here, but 1\.5k"),
     ],
 )
 def test_what_changes_times_and_is_not_answered_is_refused(command, why):

@@ -2,11 +2,16 @@
 
 import pytest
 
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadRequest
+from forerun.data.named.networks import network_named
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
+from forerun.service.schemas.prediction import NetworkIn
 from forerun.service.schemas.run_options import (
     OPTIONS,
     BadTrainingSetup,
     InferenceIn,
+    RunIn,
     TrainingIn,
     given_in,
     inference_of,
@@ -15,7 +20,7 @@ from forerun.service.schemas.run_options import (
     training_of,
     training_out,
 )
-from forerun.service.schemas.workloads import operation_of
+from forerun.service.schemas.workloads import operation_of, workload_of
 from tests.service.conftest import GRAPH
 
 GIVEN = {"optimizer": "adam8bit", "accumulation": 4, "data_parallel": 2, "zero_stage": 3}
@@ -53,6 +58,38 @@ def test_what_cannot_be_is_refused_in_one_line(phase, given, said):
     with pytest.raises(BadTrainingSetup, match=said) as refused:
         training_of(phase, 8, given_in(TrainingIn, given))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"tensor_parallel": 3}, None),
+        ({"tensor_parallel": 5}, "Tensor parallel 5 does not divide .* 1, 2, 3, 4, 6, 12 do"),
+        ({"pipeline_parallel": 4}, None),
+        ({"pipeline_parallel": 5}, "Pipeline parallel 5 does not divide .* 12 have attention"),
+        ({"pipeline_parallel": 24}, "Pipeline parallel 24 is more than the model has layers, 12"),
+    ],
+)
+def test_degrees_divide_heads_and_layers_at_every_door(training, said):
+    gpt2, device = network_named("gpt2"), DeviceCatalog.load().get("h100")
+    run = RunIn(phase="training", **training)
+    body = NetworkIn(kind="network", graph=gpt2.digest, phase="training", training=training)
+    if said is None:
+        assert run.query(gpt2, device, run.set_ups()).workload == workload_of(body, lambda _: gpt2)
+        return
+    field = next(iter(training))
+    with pytest.raises(BadRequest, match=said) as refused:
+        run.query(gpt2, device, run.set_ups())
+    assert refused.value.field == (field,)
+    with pytest.raises(BadRequest, match=said) as refused:
+        workload_of(body, lambda _: gpt2)
+    assert refused.value.field == ("training", field)
+
+
+def test_stages_of_a_network_without_attention_end_anywhere():
+    run = RunIn(phase="training", pipeline_parallel=3, tensor_parallel=3)
+    query = run.query(network_named("resnet-50"), DeviceCatalog.load().get("h100"), run.set_ups())
+    assert query.operation.device_count == 9
 
 
 def test_devices_are_counted_along_all_directions():

@@ -299,7 +299,9 @@ def test_a_candidate_without_held_out_measurements_is_refused_and_the_table_says
         register(run, retrained(tmp_path / "unevaluated", base))
     code, out, err = forerun("promote", 1)
     assert code == 2
-    assert "NOT EVALUATED" in out + err
+    (line,) = [line for line in out.splitlines() if "NOT EVALUATED" in line]
+    assert "evaluated NOT EVALUATED" in " ".join(line.split()), "figures of no meaning"
+    assert "fewer than five workloads" in line
     assert "Version 1 is refused against what is in use for 1 reason: not evaluated" in err
     assert champion() is None
     code, out, err = forerun("promote", 1, "--force", "--reason", "it is a trial")

@@ -7,6 +7,7 @@ from fastapi.testclient import TestClient
 
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
+from forerun.service.schemas.llm.answers import PoolMemoryOut
 from forerun.service.settings import Settings
 
 OPEN = {"model": "llama-3.1-8b", "device": "h100_sxm", "isl": 1024, "osl": 256, "tp": 1}
@@ -57,6 +58,12 @@ def test_prompts_are_admitted_until_they_fill_the_memory(ask):
     assert not any("have a place" in line for line in few["limits"])
     assert few["deployment"]["capacity"] is None
     assert not many["in_domain"]
+    for load, said in (
+        (100, "352 such requests"),
+        (500, "at full length, fewer than are in flight"),
+    ):
+        memory = PoolMemoryOut(**ask(concurrency=load)["deployment"]["memory"][0])
+        assert memory.sentence().endswith(said)
 
 
 @pytest.mark.parametrize("device", ["h100_sxm", "l40s"])

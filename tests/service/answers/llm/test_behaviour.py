@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
@@ -12,6 +13,7 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.answers import ServingOut
+from forerun.service.schemas.llm.deployment import EngineIn
 from forerun.service.schemas.serving import LlmEstimateIn
 
 CATALOG = DeviceCatalog.load()
@@ -92,6 +94,37 @@ def test_accepted_drafts_are_faster_and_refused_ones_are_not():
 def test_drafted_tokens_need_an_acceptance():
     with pytest.raises(ValueError, match=r"4 drafted tokens need engine\.draft_acceptance: give"):
         asked(engine={"draft_tokens": 4})
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "read"),
+    [
+        ("vllm", "banana", False),
+        ("vllm", "15", False),
+        ("vllm", "0.15.1 or so", False),
+        ("vllm", "b4567", False),
+        ("llama.cpp", "b4567", True),
+        ("vllm", "v0.15.1", True),
+        ("sglang", "0.5.6.post2", True),
+        ("trtllm", "1.2.0rc6", True),
+        ("vllm", "0.11.0+cu128", True),
+        ("vllm", "0.19.0rc2.dev21+gc6f722b93", True),
+        ("vllm", "", True),
+    ],
+)
+def test_a_release_is_read_or_refused(engine, version, read):
+    given = {"name": engine, "version": version}
+    if read:
+        assert EngineIn.model_validate(given).version == version
+        return
+    with pytest.raises(ValidationError, match="not written as a release, such as 0") as refused:
+        EngineIn.model_validate(given)
+    assert refused.value.errors()[0]["loc"] == ("version",)
+
+
+def test_a_release_is_the_same_with_a_v_before_it():
+    old = [asked(engine={"version": version}) for version in ("v0.6.3", "0.6.3")]
+    assert value(old[0], "tpot_ms") == value(old[1], "tpot_ms") > value(asked(), "tpot_ms")
 
 
 def test_what_no_run_varies_is_said_and_is_not_graded_as_measured():

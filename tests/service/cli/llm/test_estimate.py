@@ -52,6 +52,17 @@ def test_rare_arrivals_have_no_interval_where_they_are_given_and_a_reason_where_
     assert "no server with breaks was measured" in " ".join(lines)
 
 
+def test_reasons_name_the_options_of_the_command(run):
+    load = ("--isl", "1024", "--osl", "256", "--num-prompts", "8")
+    for more in ((), ("--explain",), ("--device", "h100")):
+        lines = run("estimate", "llama-3.1-8b", "--device", "rtx-4090", *load, *more)
+        assert "give --usd-per-device-hour" in lines
+        assert "usd_per_device_hour" not in lines
+    assert "usd_per_device_hour" in run(
+        "estimate", "llama-3.1-8b", "--device", "rtx-4090", *load, "--json"
+    )
+
+
 def test_json_is_the_answer_of_the_service(run):
     answer = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS, "--json"))
     assert answer["device"]["name"] == "h100-sxm-80gb"
@@ -265,6 +276,7 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
         (("--concurrency", "5", "--gpu-memory-utilization", "3"), "^--gpu-memory-utilization: In"),
         (("--concurrency", "5", "--backend", "foo"), "^--backend: Input"),
         (("--concurrency", "5", "--tp", "0"), "^--tp: Input"),
+        (("--concurrency", "5", "--engine-version", "x"), "^--engine-version: not written as a"),
         (
             ("--concurrency", "5", "--draft-tokens", "3"),
             "^3 drafted tokens need --draft-acc",

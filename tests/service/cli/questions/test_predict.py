@@ -106,7 +106,7 @@ def test_a_power_limit_slows_and_saves(forerun, graph):
     [
         (["--optimizer", "sgd"], "optimizer: options of training, but the phase is inference"),
         (["--phase", "training", "--optimizer", "x"], "--optimizer 'x' is none of none, sgd"),
-        (["--phase", "training", "--zero-stage", 1], "data_parallel says how many"),
+        (["--phase", "training", "--zero-stage", 1], "; --data-parallel says how many"),
     ],
 )
 def test_options_that_contradict_each_other_are_one_line(forerun, graph, words, said):
@@ -232,3 +232,12 @@ def test_explain_says_of_which_batch_size_the_shapes_are(forerun, graph):
     assert any("fc 1x1024 -> 1x4096" in line for line in lines)
     own = json.loads(forerun(*words, 32, "--json")[1])["attribution"]
     assert (own["graph_batch_size"], own["batch_size"]) == (1, 32)
+
+
+@pytest.mark.parametrize("command", ["rank", "sweep"])
+def test_a_question_is_refused_where_a_model_is_taken(forerun, command, tmp_path):
+    file = tmp_path / "q.json"
+    file.write_text('{"device": "l4", "workload": {"kind": "benchmark"}}')
+    code, _, err = forerun(command, file, "--device", "l4")
+    assert code == 2
+    assert "`forerun predict FILE` answers it" in err

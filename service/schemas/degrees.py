@@ -1,12 +1,17 @@
-"""Whether a language model can be divided over devices as a request or a measured run says."""
+"""Whether a model can be divided over devices as a request or a measured run says."""
 
+from collections.abc import Callable
 from typing import Final
 
 from forerun.data.errors import BadRequest, in_field
+from forerun.data.graph import OperatorGraph
 from forerun.data.language_models.deployment import Parallelism
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
+from forerun.data.workload import TrainingSetup
+from forerun.features.graphs.blocks import parts
 from forerun.features.llm_serving.memory import divides_heads
+from forerun.features.memory.attention import attention_heads
 
 MOST_DEGREE: Final = 64
 """Degrees that a message names."""
@@ -19,24 +24,48 @@ def check_degrees(model: LanguageModel, own: Parallelism) -> None:
         BadRequest: heads, layers or experts cannot be divided so; its field is the degree.
     """
     with in_field("tensor"):
-        _check_heads(model, own.tensor)
+        _check_heads(own.tensor, lambda tensor: divides_heads(model, tensor))
     with in_field("pipeline"):
-        _check_layers(model, own.pipeline)
+        _check_layers(own.pipeline, len(model.layers))
     with in_field("expert"):
         _check_experts(model, own)
 
 
-def _check_heads(model: LanguageModel, tensor: int) -> None:
-    if not divides_heads(model, tensor):
-        able = [each for each in range(1, MOST_DEGREE + 1) if divides_heads(model, each)]
+def check_training_degrees(graph: OperatorGraph, setup: TrainingSetup) -> None:
+    """Refuse degrees that no training loop divides a network with attention by.
+
+    Layers of its graph are its attentions; stages of a pipeline take as many of them each, or as
+    many equal blocks.
+
+    Raises:
+        BadRequest: heads or layers cannot be divided so; its field is the degree.
+    """
+    heads = attention_heads(graph)
+    with in_field("tensor_parallel"):
+        _check_heads(setup.tensor_parallel, lambda tensor: not any(h % tensor for h in heads))
+    stages = setup.pipeline_parallel
+    if stages == 1 or not heads:
+        return
+    blocks = sum(part.block for part in parts(graph))
+    with in_field("pipeline_parallel"):
+        _check_layers(stages, max(len(heads), blocks))
+        if len(heads) % stages and (blocks % stages or not blocks):
+            raise BadRequest(
+                f"Pipeline parallel {stages} does not divide the layers of the model evenly: "
+                f"{len(heads)} have attention."
+            )
+
+
+def _check_heads(tensor: int, divides: Callable[[int], bool]) -> None:
+    if not divides(tensor):
+        able = [each for each in range(1, MOST_DEGREE + 1) if divides(each)]
         raise BadRequest(
             f"Tensor parallel {tensor} does not divide the attention heads of the model evenly; "
             f"{', '.join(map(str, able))} do."
         )
 
 
-def _check_layers(model: LanguageModel, pipeline: int) -> None:
-    layers = len(model.layers)
+def _check_layers(pipeline: int, layers: int) -> None:
     if pipeline > layers:
         raise BadRequest(
             f"Pipeline parallel {pipeline} is more than the model has layers, {layers}."
