@@ -18,7 +18,7 @@ from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import SETTING, Learning, Predictor, Suggesting
 
-TIMES = ("latency_ms", "latency_cycles")
+TIMES = ("latency_ms", "latency_cycles", "tpot_ms")
 """Metrics whose predictors suggest queries to measure; other metrics are measured in the same
 runs."""
 CAPPED = ("kernel", "network", "architecture")
