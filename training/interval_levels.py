@@ -8,6 +8,10 @@ The score of a row is log(measured / predicted) over the half-width of its inter
 ratio is the quantile of scores at a level over that at the usual one, in which each dataset has the
 same weight, and in it each group, the rows of one workload on one device. Coverage is checked on
 the rows of each dataset by the ratios of the others.
+
+The packaged ratios rest on `aiconfigurator_serving` (protocols `unseen_deployment_aggregated` and
+`unseen_device_aggregated`), `torch_gpu` (`unseen_family`), and all protocols of `llm_cloud_runs`,
+`llm_inference_bench`, `mlenergy`, `published_memory` and `splitwise`.
 """
 
 import argparse
@@ -45,12 +49,13 @@ def scored(file: Path) -> "pd.DataFrame":
     import pandas as pd
 
     table = pd.read_parquet(file)
+    table = table[table["workload"].isin(interval_level.FAMILIES)].copy()
     named = next((table[name] for name in GROUPS if name in table), table["device"])
     kinds = zip(table["workload"], table["metric"], strict=True)
     table["family"] = [interval_level.family_of(*kind) for kind in kinds]
     table["dataset"] = file.stem
     table["group"] = file.stem + "/" + table["device"] + "/" + named.astype(str)
-    counted = ~table["task"].str.contains("|".join(NOT_COUNTED)) & table["family"].notna()
+    counted = ~table["task"].str.contains("|".join(NOT_COUNTED))
     ends = ["measured", "predicted", "low", "high"]
     table = table[counted & (table[ends] > 0.0).all(axis=1)].drop_duplicates(
         ["group", "metric", *ends]
@@ -72,7 +77,8 @@ def ratios(rows: "pd.DataFrame") -> Column:
 def _weights(rows: "pd.DataFrame") -> Column:
     """Weights with which datasets count alike, and so do the groups of each, (n,)."""
     weights = group_weights(rows["group"].to_numpy(dtype=str))
-    return weights / rows.assign(w=weights).groupby("dataset")["w"].transform("sum").to_numpy()
+    sums = rows.assign(weights=weights).groupby("dataset")["weights"].transform("sum")
+    return np.asarray(weights / sums.to_numpy())
 
 
 def extrapolated(own: Column, every: Column, groups: int) -> Column:

@@ -38,9 +38,9 @@ ENOUGH_GROUPS: Final = 99
 """Held-out groups from which on a quantile of 99 % lies within their errors: L / (1 - L)."""
 
 
-def family_of(kind: str, metric: str) -> str | None:
-    """The predictors that answer a metric of a kind; None where no ratios were measured."""
-    family = FAMILIES.get(kind)
+def family_of(kind: str, metric: str) -> str:
+    """The predictors that answer a metric of a kind of workload that `FAMILIES` has."""
+    family = FAMILIES[kind]
     return "memory" if family == "networks" and metric.endswith("_mib") else family
 
 
@@ -55,15 +55,16 @@ def at_level(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estim
         estimates: metric -> estimate, with intervals of `USUAL` percent.
         query: what was asked.
     """
-    found = dict(estimates)
-    for name, own in estimates.items() if query.level != USUAL else ():
-        family = family_of(query.workload.kind, name)
-        if family is not None:
-            found[name] = _scaled(own, family, query.level)
+    kind = query.workload.kind
+    if query.level == USUAL or kind not in FAMILIES:
+        return dict(estimates)
+    found = {
+        name: _scaled(own, family_of(kind, name), query.level) for name, own in estimates.items()
+    }
     power, usual = found.get(POWER), estimates.get(POWER)
     if ENERGY in found and power is not None and power.coverage is not None:
         # The product of the ends of power and time, which states no coverage, follows them.
-        ratio = _ratio(FAMILIES[query.workload.kind], query.level)
+        ratio = _ratio(family_of(kind, POWER), query.level)
         found[ENERGY] = replace(found[ENERGY], **_ends(estimates[ENERGY], ratio))
     if power is not None and power.low is not None and usual is not None and query.device.tdp_w:
         least = min(usual.low or 0.0, waiting_w(query.device))
@@ -85,10 +86,11 @@ def check_level(query: Query) -> None:
 
 def level_notes(metrics: Iterable[str], query: Query) -> tuple[Limit, ...]:
     """A note where the level of one of the metrics is extrapolated, for lack of held-out groups."""
-    if query.level <= MOST_MEASURED:
+    kind = query.workload.kind
+    if query.level <= MOST_MEASURED or kind not in FAMILIES:
         return ()
-    families = {family_of(query.workload.kind, name) for name in metrics} - {None}
-    groups = {str(own): _table()[str(own)]["groups"] for own in sorted(map(str, families))}
+    families = sorted({family_of(kind, name) for name in metrics})
+    groups = {family: _table()[family]["groups"] for family in families}
     few = [f"{count} of {own}" for own, count in groups.items() if count < ENOUGH_GROUPS]
     message = f"intervals above 95 % are extrapolated from few held-out groups ({', '.join(few)})"
     return (Limit(message, severity="note"),) if few else ()
