@@ -7,6 +7,7 @@ from forerun.data.circuits.netlist import Circuit
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
+from forerun.data.level import USUAL, Level
 from forerun.data.software import Software
 from forerun.data.workload import (
     Architecture,
@@ -40,12 +41,16 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A workload on a device: the input of a prediction."""
+    """A workload on a device: the input of a prediction.
+
+    Predictors give intervals of the usual level; answers scale them to `level`, percent.
+    """
 
     workload: Workload
     device: Device
     software: Software = field(default_factory=Software)
     operation: Operation = Operation()
+    level: Level = USUAL
 
     @property
     def has_bound(self) -> bool:

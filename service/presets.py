@@ -77,7 +77,7 @@ def as_prediction(endpoint: str, request: Mapping[str, Any]) -> Content | None:
     given = dict(request)
     if endpoint == LLM and not LENGTHS.isdisjoint(given):
         outside: Content = {
-            name: given.pop(name) for name in ("device", "metrics") if name in given
+            name: given.pop(name) for name in ("device", "metrics", "level") if name in given
         }
         count = {"device_count": given.pop("device_count")} if "device_count" in given else {}
         return {"workload": {"kind": "llm_deployment", **given}, "operation": count, **outside}

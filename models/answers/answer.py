@@ -34,6 +34,7 @@ from forerun.models.answers.assumed import (
 )
 from forerun.models.answers.drawn_power import measured_above, within_drawn
 from forerun.models.answers.evidence import distinct, evidence_of
+from forerun.models.answers.interval_level import at_level, level_notes
 from forerun.models.answers.served_models import InUse, too_heavy, within_sheet
 from forerun.models.answers.threads import on_part_of_processor
 from forerun.models.answers.trust import Evidence, Trust, trust_in
@@ -256,7 +257,7 @@ def _answer(
     hidden = {**short, **case.unpriced, **not_known(query)}
     hidden |= {} if query.device in in_use.rows else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates, scaled = on_part_of_processor(estimates, query, in_use)
+    estimates, scaled = on_part_of_processor(at_level(estimates, query), query, in_use)
     estimates = _possible(estimates, case, in_use)
     unknown = unknown_operators(query.workload)
     answered = [name for name in metrics if name in estimates]
@@ -282,7 +283,7 @@ def _answer(
             for name in metrics
             if name not in estimates
         },
-        limits=limits,
+        limits=(*limits, *level_notes(answered, query)),
         breakdown_ms=_breakdown(prediction, estimates.get(LATENCY)),
         breakdown_mib=dict(prediction.breakdown_mib),
         bound_ms=case.bound,

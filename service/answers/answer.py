@@ -6,6 +6,7 @@ from typing import Any, Final
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.level import USUAL
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.models.answers.answer import PEAK, Answer, Asked
@@ -76,7 +77,7 @@ def _of_run(question: Question, own: Answer, in_use: InUse) -> PredictionOut:
         **rendered(query, own.limits, in_use, question.query.device),
         metrics=_estimates(question, own, own.in_domain),
         missing=dict(own.missing),
-        fits=fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
+        fits=fits(query, peak),
         power=power_facts(query, own.estimates.get("energy_j")),
         breakdown_ms=dict(own.breakdown_ms),
         breakdown_mib=dict(own.breakdown_mib),
@@ -130,6 +131,7 @@ def _estimates(
         if name in own.estimates and name in own.trust:
             estimate = own.estimates[name]
             is_memory = isinstance(own, Answer) and name.endswith("_mib")
+            is_memory = is_memory and own.query.level == USUAL
             found[name] = EstimateOut(
                 **dict(graded(name, estimate, own.trust[name])),
                 p95=estimate.high if is_memory and estimate.coverage is not None else None,
@@ -191,6 +193,7 @@ def rendered(
         "in_domain": all(limit.in_domain for limit in limits),
         "limits": [str(limit) for limit in limits],
         "limit_details": [LimitOut.of(limit) for limit in limits],
+        "level": query.level,
         "device": DeviceOut(name=device.name, origin=device.origin),
         "predictor": predictor_out(in_use, in_use.rows.get(measured or device, 0)),
     }

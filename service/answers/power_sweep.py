@@ -13,9 +13,10 @@ from forerun.data.workload import Network
 from forerun.models.answers.assumed import not_known, set_up_limits
 from forerun.models.answers.drawn_power import within_drawn
 from forerun.models.answers.evidence import distinct
+from forerun.models.answers.interval_level import at_level, level_notes
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
-from forerun.models.limit import POWER
+from forerun.models.limit import LATENCY, POWER
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
@@ -85,6 +86,7 @@ def swept(
     runs = [_within(run, query, measured=by_user) for run in sweep.runs]
     limits = distinct(in_words(limit) for run in sweep.runs for limit in run.limits)
     limits = [own for own in (*limits, *set_up_limits(query)) if own.concerns("energy_j")]
+    limits += level_notes((LATENCY, POWER), query)
     return SweepOut(
         device=DeviceOut(name=query.device.name, origin=query.device.origin),
         tdp_w=query.device.tdp_w,
@@ -99,6 +101,7 @@ def swept(
         within_slow_down=_advice(sweep.within(slow_down)),
         limits=[str(limit) for limit in limits],
         limit_details=[LimitOut.of(limit) for limit in limits],
+        level=query.level,
         graph=query.workload.graph.digest if isinstance(query.workload, Network) else None,
         predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
         picture=None,
@@ -108,8 +111,9 @@ def swept(
 def _within(run: LimitedRun, query: Query, *, measured: bool) -> LimitedRun:
     """A run with no power above what the device draws under its limit."""
     limited = replace(query, operation=replace(query.operation, power_limit_w=run.limit_w))
-    own = within_drawn({POWER: run.power_w, ENERGY: run.energy_j}, limited, measured=measured)
-    return replace(run, power_w=own[POWER], energy_j=own[ENERGY])
+    found = {POWER: run.power_w, ENERGY: run.energy_j, LATENCY: run.latency_ms}
+    own = within_drawn(at_level(found, query), limited, measured=measured)
+    return replace(run, power_w=own[POWER], energy_j=own[ENERGY], latency_ms=own[LATENCY])
 
 
 def _run(run: LimitedRun, samples: int) -> LimitedOut:

@@ -234,6 +234,7 @@ def _ranked_out(row: "Kept", rank: int, overlaps_best: bool) -> RankedOut:
         in_domain=answer.in_domain,
         limits=answer.limits,
         limit_details=answer.limit_details,
+        level=answer.level,
     )
 
 

@@ -1,6 +1,7 @@
 """Requests as questions: names are resolved, and what is left out takes its usual value."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from forerun.data.device import Device, listed_names
@@ -18,6 +19,7 @@ from forerun.data.named.synthesis import VCU1525, VU13P
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Architecture, Benchmark, Design, Diffusion, LlmServing, Workload
 from forerun.models.answers.deployments.metrics import METRICS as OF_DEPLOYMENTS
+from forerun.models.answers.interval_level import check_level
 from forerun.models.answers.served_models import OF_SERVING
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.known_suites import KnownSuite
@@ -69,7 +71,8 @@ def question_of(
     with in_field("device"):
         device = _device(asked.device, workload, device_named, predictor)
     software = usual_software(asked.software, workload, device)
-    query = Query(workload, device, software, operation)
+    query = Query(workload, device, software, operation, asked.level)
+    check_level(query)
     metrics = _metrics(asked, metrics_of(workload))
     return question_about(query, metrics, explain=asked.explain)
 
@@ -105,7 +108,8 @@ def _about_deployment(
     metrics = _metrics(asked, OF_DEPLOYMENTS)
     notes = tuple(Limit(f"chosen: {sentence}", severity="note") for sentence in own.chosen)
     usd = given.usd_per_device_hour
-    return Question(own.query, metrics, None, (own.query, metrics, notes, usd), notes, usd)
+    query = replace(own.query, level=asked.level)
+    return Question(query, metrics, None, (query, metrics, notes, usd), notes, usd)
 
 
 def _about_benchmark(
@@ -121,7 +125,9 @@ def _about_benchmark(
         workload = checked_settings(workload, suite)
     with in_field("device"):
         device = _device_of_suite(asked.device, suite, device_named)
-    query, notes = completed(Query(workload, device, asked.software, operation), answered)
+    given = Query(workload, device, asked.software, operation, asked.level)
+    check_level(given)
+    query, notes = completed(given, answered)
     if suite.kinds == ("cpu",):
         notes = (*notes, FROM_SETTINGS)
     return question_about(query, _metrics(asked, suite.metrics), notes)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from forerun.data.level import USUAL, Level
 from forerun.data.software import Software
 from forerun.models.limit import Grade
 from forerun.service.answers.power_sweep import SLOW_DOWN
@@ -70,6 +71,7 @@ class RankIn(BaseModel):
         description="quantity to minimise; only throughput_per_w, samples per joule, is maximised",
     )
     limits: LimitsIn = Field(default_factory=LimitsIn, description="constraints on the devices")
+    level: Level = USUAL
     risk: Risk = Field(
         default="high",
         description="what is compared with the limits: the upper end of the interval (`high`) or "
@@ -99,6 +101,7 @@ class SweepIn(BaseModel):
         default=SLOW_DOWN,
         description="slowdown that `within_slow_down` may cost, as a share of the fastest time",
     )
+    level: Level = USUAL
     picture: bool = Field(default=False, description="whether to draw energy over time as an SVG")
 
 

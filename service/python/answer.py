@@ -183,7 +183,7 @@ class Answer(Viewed):
         names = [name for name in MAIN if name in self.metrics or name in self.missing]
         names += [name for name in self.metrics if name not in MAIN]
         rows = [self._row(name) for name in names]
-        headings = ("", "estimate", "90 % interval", "bound", "trust", "why")
+        headings = ("", "estimate", self.content.interval_heading, "bound", "trust", "why")
         lines = [*refusals(self.content.limit_details), *self._details()]
         title = f"{self.model} on {self.device} ({self.setting()})"
         return View(title, headings, rows, lines, self.limits)
@@ -271,9 +271,10 @@ class Answers(Viewed, Sequence[Answer]):
 
     def view(self) -> View:
         """One row per device, with time, bound, memory, power and energy."""
-        headings = ("device", "latency", "90 % interval", "bound", "memory", "fits", "power")
-        rows = [_side_by_side(answer) for answer in self.answers]
         first = self.answers[0]
+        interval = first.content.interval_heading
+        headings = ("device", "latency", interval, "bound", "memory", "fits", "power")
+        rows = [_side_by_side(answer) for answer in self.answers]
         title = f"{first.model} ({first.setting()})"
         return View(title, (*headings, "energy", "trust"), rows, (GRADES,), self.limits)
 
@@ -382,7 +383,8 @@ class Comparison(Viewed):
 
     def view(self) -> View:
         """One row per answer."""
-        headings = ("device", "batch", "precision", "latency", "90 % interval", "a sample")
+        interval = self.answers[0].content.interval_heading if self.answers else "interval"
+        headings = ("device", "batch", "precision", "latency", interval, "a sample")
         rows = []
         for answer in self.answers:
             latency, memory = answer.latency_ms, answer.peak_memory_mib

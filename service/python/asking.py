@@ -53,7 +53,7 @@ def requested(
         InputError: the workload, the device, an option or a metric is not valid.
     """
     run = checked_run(options)
-    superfluous = sorted(set(options) - {*SOFTWARE, "power_limit_w"})
+    superfluous = sorted(set(options) - {*SOFTWARE, "power_limit_w", "level"})
     if superfluous:
         raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
     named = device if isinstance(device, str) else here.device(device)
@@ -65,6 +65,7 @@ def requested(
             "device": named.model_dump() if isinstance(named, Device) else named,
             "software": software,
             "operation": {"power_limit_w": run.power_limit_w},
+            "level": run.level,
             "metrics": None if metrics is None else list(metrics),
             "explain": explain,
         },

@@ -124,7 +124,7 @@ def _workload(
             f"model: a workload of kind {given.kind} is asked by forerun.predict alone; this takes "
             "networks and operators."
         )
-    superfluous = sorted(set(options) - {*SOFTWARE, *READING, "power_limit_w"})
+    superfluous = sorted(set(options) - {*SOFTWARE, *READING, "power_limit_w", "level"})
     if superfluous:
         raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
     workload = workload_of(given, here.graphs.get, "model")
@@ -132,7 +132,8 @@ def _workload(
     software, operation = Software(**chosen), operation_of(workload, run.power_limit_w)
 
     def query(device: Device) -> Query:
-        return Query(workload, device, usual_software(software, workload, device), operation)
+        own = usual_software(software, workload, device)
+        return Query(workload, device, own, operation, run.level)
 
     network = workload.graph if isinstance(workload, Network) else None
     return Asked(name_of(model), run, query, network)

@@ -103,7 +103,8 @@ class Ranking(Viewed):
 
     def view(self) -> View:
         """One row per ranked device, then the others with their reasons."""
-        headings = ("", "device", self.objective, "90 % interval", *MAIN, "fits")
+        interval = self.content.ranked[0].interval_heading if self.content.ranked else "interval"
+        headings = ("", "device", self.objective, interval, *MAIN, "fits")
         rows = []
         for row in self.ranked:
             metrics = (row.metrics.get(name) for name in MAIN)

@@ -30,6 +30,7 @@ class RunOptions(TypedDict, total=False):
     instances: int
     sequence_length: int | None
     image_size: int
+    level: float
     power_limit_w: float | None
     optimizer: Optimizer | None
     checkpoint_segments: int | None

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, Unpack
 from pydantic import ValidationError
 
 from forerun.data.errors import InputError
+from forerun.data.level import USUAL
 from forerun.data.query import Operation, Query
 from forerun.data.workload import WeightFormat
 from forerun.features.readers.language_model.reader import model_files
@@ -103,7 +104,11 @@ class ServingAnswer(Viewed):
         if self.deployment is not None:
             lines += self.deployment.facts()
         return View(
-            title, ("", "estimate", "90 % interval", "trust", "why"), rows, lines, self.limits
+            title,
+            ("", "estimate", self.content.interval_heading, "trust", "why"),
+            rows,
+            lines,
+            self.limits,
         )
 
 
@@ -129,6 +134,7 @@ def llm(
     prefill: Mapping[str, Any] | None = None,
     usd_per_device_hour: float | None = None,
     device_count: int | None = None,
+    level: float = USUAL,
     **sizes: Unpack[LlmSizes],
 ) -> ServingAnswer:
     """Predict what it takes to serve a language model.
@@ -160,6 +166,7 @@ def llm(
         prefill: `parallelism` and `workers` of workers for prompts alone; none when None.
         usd_per_device_hour: price of a device; a list price, where one is known, when None.
         device_count: number of devices; with lengths it follows from workers when None, else 1.
+        level: level of the intervals, 50 to 99 %.
         sizes: without lengths: further sizes of the model and its load, as `LlmSizes` lists them.
 
     Raises:
@@ -216,6 +223,7 @@ def diffusion(
     pixels_per_token: int | None = None,
     frames_per_token: int | None = None,
     passes: int | None = None,
+    level: float = USUAL,
 ) -> ServingAnswer:
     """Predict power, time of a batch and energy per sample of a diffusion model that serves.
 
@@ -234,6 +242,7 @@ def diffusion(
         pixels_per_token: pixels per token along each side.
         frames_per_token: frames of the video per token.
         passes: forward passes of the network per sample and step.
+        level: level of the intervals, 50 to 99 %.
 
     Raises:
         InputError: a value is not valid.
@@ -243,9 +252,10 @@ def diffusion(
     title = f"diffusion model of {parameters:,.4g} parameters, {width} x {height} pixels"
     here = session()
     sheet = here.device(device)
-    content = {"model": model, "device": sheet.name, "device_count": device_count}
+    content = {"model": model, "device": sheet.name, "device_count": device_count, "level": level}
     asked = _checked(DiffusionEstimateIn, content)
-    query = Query(asked.model.workload(), sheet, operation=Operation(device_count))
+    operation = Operation(device_count)
+    query = Query(asked.model.workload(), sheet, operation=operation, level=asked.level)
     return ServingAnswer.of(title, estimated(query, here.in_use))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from pydantic import BaseModel, Field
 
 from forerun.data.graph import BindingReason, OperatorGraph
+from forerun.data.level import USUAL
 from forerun.data.workload import Network, Workload
 from forerun.models.answers.wording import readable
 from forerun.models.limit import Grade, Limit, Severity
@@ -13,7 +14,6 @@ from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 
 if TYPE_CHECKING:
-    from forerun.data.device import Device
     from forerun.data.query import Query
     from forerun.models.prediction import Estimate
 
@@ -114,7 +114,7 @@ USABLE = 0.92
 rest. nvidia-smi shows 15,109 to 15,360 of a T4's 16,384 MiB, 23,034 of an L4's 24,576 and 81,559 of
 an H100's 81,920."""
 
-CALIBRATED = "of runs like those measured, about 5 % take more than `high`"
+CALIBRATED = "of runs like those measured, about {:.3g} % take more than `high`"
 ENGINEERING = "`high` is an engineering bound; how often runs take more is not known"
 
 
@@ -135,17 +135,16 @@ class FitsOut(BaseModel):
     risk: str = Field(description="how often a run takes more than the upper end, in words")
 
 
-def fits(device: "Device", peak: "Estimate | None", calibrated: bool) -> FitsOut | None:
+def fits(query: "Query", peak: "Estimate | None") -> FitsOut | None:
     """Whether the peak fits; None where the peak or the device's memory is not known.
 
     Args:
-        device: the spec sheet.
-        peak: estimate of `peak_memory_mib` on the device.
-        calibrated: whether the upper end of the interval is a 95th percentile.
+        query: the device, and the level of the interval.
+        peak: estimate of `peak_memory_mib` on the device, whose upper end decides.
     """
-    if peak is None or device.memory_gib is None:
+    if peak is None or query.device.memory_gib is None:
         return None
-    usable = USABLE * device.memory_gib * 1024.0
+    usable = USABLE * query.device.memory_gib * 1024.0
     needed = peak.value if peak.high is None else peak.high
     return FitsOut(
         fits=needed <= usable,
@@ -153,7 +152,9 @@ def fits(device: "Device", peak: "Estimate | None", calibrated: bool) -> FitsOut
         usable_mib=usable,
         needed_mib=needed,
         headroom_mib=usable - needed,
-        risk=CALIBRATED if calibrated else ENGINEERING,
+        risk=ENGINEERING
+        if peak.coverage is None
+        else CALIBRATED.format(0.5 * (100.0 - query.level)),
     )
 
 
@@ -386,7 +387,8 @@ class EstimateOut(GradedOut):
     """The prediction of one metric, with its prediction interval."""
 
     p95: float | None = Field(
-        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics only"
+        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics at "
+        "the level 90 only"
     )
     in_domain: bool = Field(
         description="false when an input that the metric depends on is outside the training range"
@@ -398,6 +400,12 @@ class LimitedAnswerOut(BaseModel):
 
     limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
     limit_details: list[LimitOut] = Field(description="the same limits, as data")
+    level: float = Field(default=USUAL, description="level of the calibrated intervals, percent")
+
+    @property
+    def interval_heading(self) -> str:
+        """The heading of a column of intervals."""
+        return f"{self.level:g} % interval"
 
 
 class PredictionOut(LimitedAnswerOut):

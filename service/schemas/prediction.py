@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from forerun.data.device import Device
+from forerun.data.level import USUAL, Level
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
@@ -180,6 +181,7 @@ class PredictIn(Strict):
         description="names of the requested metrics; when absent, all that the kind of workload "
         "has, for networks " + ", ".join(m.name for m in METRICS),
     )
+    level: Level = USUAL
     explain: bool = Field(
         default=False,
         description="whether the answer has an `attribution`: the estimate divided among the "

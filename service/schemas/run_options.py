@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from forerun.data.errors import InputError
+from forerun.data.level import USUAL, Level
 from forerun.data.software import Layout, Runtime, Software
 from forerun.data.workload import (
     InferenceSetup,
@@ -205,6 +206,7 @@ class PlainRunIn(BaseModel):
         default=None, description=IMAGE_SIZE
     )
     shape: list[str] = Field(default=[], max_length=MOST_SHAPES, description=SHAPE)
+    level: Level = USUAL
 
     def set_ups(
         self, batch_size: int | None = None
@@ -252,7 +254,7 @@ class PlainRunIn(BaseModel):
         runtime = self.runtime or usual_runtime(network, device)
         how = self.model_dump(include={"layout", "threads", "instances"})
         operation = operation_of(network, getattr(self, "power_limit_w", None))
-        return Query(network, device, Software(runtime=runtime, **how), operation)
+        return Query(network, device, Software(runtime=runtime, **how), operation, self.level)
 
 
 class _LimitedRunIn(PlainRunIn):

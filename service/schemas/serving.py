@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
+from forerun.data.level import USUAL, Level
 from forerun.data.workload import (
     Diffusion,
     LlmServing,
@@ -119,6 +120,7 @@ class _ServedOn(Strict):
     device_count: int = Field(
         default=1, ge=1, le=MOST_DEVICES, description="number of devices" + also("device_count")
     )
+    level: Level = USUAL
 
 
 class LlmEstimateIn(DeploymentFields, _ServedOn):

@@ -58,6 +58,7 @@ class _Service:
         parts = (content, content.get("candidate"), content.get("program"))
         for limited in (*parts, *content.get("ranked", ()), *content.get("residents", ())):
             details = (limited or {}).pop("limit_details", None)
+            assert (limited or {}).pop("level", 90.0) == 90.0, "no stored question gives another"
             assert details is None or [own["message"] for own in details] == limited["limits"]
         predictor = content.pop("predictor", {})
         if predictor.get("adapted_rows"):

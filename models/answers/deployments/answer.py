@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.level import USUAL
 from forerun.data.list_prices import Price, list_price
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import setup_of
@@ -37,6 +38,7 @@ from forerun.models.answers.deployments.parts import (
 )
 from forerun.models.answers.deployments.power import occupancy
 from forerun.models.answers.deployments.times import UnderLoad, under_load
+from forerun.models.answers.interval_level import at_level, level_notes
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import Evidence, Trust, trust_in
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
@@ -113,6 +115,23 @@ def deployed_all(
             answers, without intervals.
         usd_per_device_hour: price of a device of each; the list price where none is given.
     """
+    found = _deployed_all(queries, in_use, usd_per_device_hour)
+    other = [row for row, query in enumerate(queries) if query.level != USUAL]
+    if other:  # grades are those of intervals at the usual level
+        usual = _deployed_all([replace(queries[row], level=USUAL) for row in other], in_use)
+        for row, one in zip(other, usual, strict=True):
+            own = found[row]
+            if isinstance(own, Deployed) and isinstance(one, Deployed):
+                found[row] = replace(
+                    own, trust={n: one.trust.get(n, t) for n, t in own.trust.items()}
+                )
+    return found
+
+
+def _deployed_all(
+    queries: Sequence[Query], in_use: InUse, usd_per_device_hour: Sequence[float | None] = ()
+) -> list[Deployed | InputError]:
+    """As `deployed_all`, with grades by intervals of the queries' own levels."""
     loads = under_load(queries, in_use)
     times = [load.time for load in loads]
     evidence = _evidence(queries, in_use)
@@ -171,11 +190,12 @@ def _deployed(
     limits = limits_of(query, time, power, memory)
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
     kept = kept_up(query, rate, capacity)
+    capacity = None if capacity is None else at_level({RATE: capacity}, query)[RATE]
     return Deployed(
         query=query,
         estimates=estimates,
         missing=_missing(estimates, time, power, price),
-        limits=limits,
+        limits=(*limits, *level_notes(estimates, query)),
         trust=_trust(estimates, query, limits, evidence),
         memory=memory,
         capacity=capacity,

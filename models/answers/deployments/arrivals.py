@@ -20,6 +20,7 @@ from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.models.answers.deployments.derived import scaled
+from forerun.models.answers.interval_level import at_level
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.llm_serving.latency import OVERLOADED
@@ -422,8 +423,9 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
         return replace(time, limits=(*time.limits, *near))
     late = f"with a probability of {100.0 * behind(arriving, capacity):.0f} % these are too many"
     limit = Limit(f"{_of_capacity(arriving, capacity)}: {late}, {OTHER_CASE}")
+    held = at_level({RATE: capacity}, query)[RATE]
     found = {
-        name: _answered(own, arriving, capacity) if name in RATES else own
+        name: _answered(own, arriving, held) if name in RATES else own
         for name, own in time.estimates.items()
     }
     limits = (limit, *near, *time.limits)

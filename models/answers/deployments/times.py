@@ -33,6 +33,7 @@ from forerun.models.answers.deployments.arrivals import (
 from forerun.models.answers.deployments.bounds import within_sheets
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.answers.deployments.power import powers
+from forerun.models.answers.interval_level import at_level
 from forerun.models.answers.served_models import InUse
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
@@ -102,13 +103,19 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
             curve, loops[place], [ones[row] for row in own], [timed[row] for row in own]
         )
         timed |= zip(own, found, strict=True)
-    columns = TimeColumns.of_predictions([timed[row].time for row in rows])
+    columns = TimeColumns.of_predictions([_leveled(timed[row].time, queries[row]) for row in rows])
     possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
     power = powers([timed[row].query for row in rows], possible, in_use.loaded.predictor)
     loads = {row: UnderLoad(error, None) for row, error in errors.items()}
     for row, time, watts in zip(rows, possible, power, strict=True):
+        watts = None if watts is None else _leveled(watts, queries[row])
         loads[row] = UnderLoad(time, watts, timed[row].capacity)
     return [_of_all(*own, loads[row]) for row, own in enumerate(zip(queries, ones, strict=True))]
+
+
+def _leveled(found: Prediction, query: Query) -> Prediction:
+    """The prediction with intervals of the query's level."""
+    return replace(found, estimates=at_level(found.estimates, query))
 
 
 def _on_curve(

@@ -110,7 +110,8 @@ def _sized(asked: LlmEstimateIn, device_named: DeviceNamed) -> Query:
         )
     with asked.as_written(), in_field("model"):
         workload = asked.model.workload()
-    return Query(workload, device, operation=Operation(device_count=asked.device_count))
+    operation = Operation(device_count=asked.device_count)
+    return Query(workload, device, operation=operation, level=asked.level)
 
 
 def _out(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> ServingOut:

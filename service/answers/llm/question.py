@@ -106,7 +106,9 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None
     question = deployment_question(asked, model, device, named)
-    return replace(question, chosen=(*question.chosen, *asked.notes), at_once=asked.at_once)
+    query = replace(question.query, level=asked.level)
+    chosen = (*question.chosen, *asked.notes)
+    return replace(question, query=query, chosen=chosen, at_once=asked.at_once)
 
 
 @dataclass(frozen=True, slots=True)

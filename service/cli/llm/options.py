@@ -29,7 +29,7 @@ NOT_OPTIONS: Final = frozenset({"model.name", "model.config", "device", *PARTS})
 """Fields that arguments or other options stand for."""
 OF_LOAD: Final = frozenset(
     {"input_tokens", "output_tokens", "concurrency", "requests_per_s", "num_prompts"}
-    | {"input_variation", "output_variation", "command", "usd_per_device_hour"}
+    | {"input_variation", "output_variation", "command", "usd_per_device_hour", "level"}
 )
 """Options that a trace stands for, or that have no meaning for one."""
 

@@ -81,7 +81,7 @@ def _metrics(answers: Sequence[ServingOut]) -> list[str]:
 
 
 def _one(answer: ServingOut) -> None:
-    rows = table("", "estimate", "90 % interval", "trust")
+    rows = table("", "estimate", answer.interval_heading, "trust")
     rows.add_column("why")
     for name in _metrics([answer]):
         estimate = answer.metrics.get(name)

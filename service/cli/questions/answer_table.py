@@ -103,7 +103,7 @@ def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> No
 
 def _in_full(answer: PredictionOut, *, explain: bool) -> None:
     """Print all of an answer but its limits."""
-    rows = table("", "estimate", "90 % interval", *(["bound"] if explain else []), "trust")
+    rows = table("", "estimate", answer.interval_heading, *(["bound"] if explain else []), "trust")
     rows.add_column("why")
     for name in shown_metrics(answer):
         estimate, bound = answer.metrics.get(name), answer.roofline.get(name)
@@ -198,7 +198,8 @@ def show_side_by_side(
 def _show_runs_by_device(answers: Sequence[PredictionOut], *, explain: bool) -> None:
     """Print one row per device, with time, memory, power and energy, and the trust in each."""
     bound = ["bound"] if explain else []
-    rows = table("device", "latency", "90 % interval", *bound, "memory", "fits", "power", "energy")
+    heading = answers[0].interval_heading
+    rows = table("device", "latency", heading, *bound, "memory", "fits", "power", "energy")
     for answer in answers:
         least = metric("latency_ms").text(answer.roofline.get("latency_ms"))
         latency, memory, *drawn = (graded(name, answer.metrics.get(name)) for name in TABLE_METRICS)

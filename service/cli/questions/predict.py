@@ -138,7 +138,7 @@ def predict(
     picture: o.Picture = None,
     json: o.Json = False,
 ) -> None:
-    """Predict latency, memory, power and energy, with 90 % intervals, trust and a memory check."""
+    """Predict latency, memory, power and energy, with intervals, trust and a memory check."""
     names = [name for listed in device or () for name in listed.split(",")]
     request = request_in(source)
     if request is not None and request.endpoint in (COLOCATION, CIRCUIT):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.data.errors import BadRequest, InputError
+from forerun.data.level import USUAL
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, screen
 from forerun.service.schemas.run_options import RunIn
@@ -112,7 +113,7 @@ def predictions(
     Args:
         request: the request.
         names: names of devices; those of the request when empty.
-        run: options of the command, which such a request does not take.
+        run: options of the command, of which such a request takes the level alone.
         explain: whether the answers divide their estimates among parts; as the request says if
             false.
 
@@ -127,7 +128,7 @@ def predictions(
     from forerun.service.settings import Settings
     from forerun.service.stores.graphs import graphs_of
 
-    _refuse_options(run)
+    _refuse_options(run.model_copy(update={"level": USUAL}))
     body = as_prediction(request.endpoint, request.body)
     if body is None:
         raise InputError(
@@ -137,6 +138,7 @@ def predictions(
     if not names and "device" not in body:
         raise BadRequest("device: name one, such as --device l4; `forerun devices` lists all.")
     body |= {"explain": True} if explain else {}
+    body |= {"level": run.level} if run.level != USUAL else {}
     bodies = [body | {"device": name} for name in names] if names else [body]
     asked = [valid(PredictIn, one) for one in bodies]
     settings = Settings.load()

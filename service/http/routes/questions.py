@@ -81,7 +81,7 @@ def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], Goal, Limit
     # One object for all devices with equal software is compared by identity from here on.
     shared: dict[Software, Software] = {}
     queries = [
-        Query(workload, device, shared.setdefault(software, software), operation)
+        Query(workload, device, shared.setdefault(software, software), operation, asked.level)
         for device, software in zip(devices, usual, strict=True)
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
@@ -119,7 +119,7 @@ def sweep_of(asked: SweepIn, answers: Answers) -> SweepOut:
     with in_field("device"):
         device = answers.device(asked.device)
     software = usual_software(asked.software, workload, device)
-    query = Query(workload, device, software, operation_of(workload))
+    query = Query(workload, device, software, operation_of(workload), asked.level)
     sweep = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
     return sweep.model_copy(update={"picture": sweep_picture(sweep)}) if asked.picture else sweep
 

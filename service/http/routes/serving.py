@@ -73,7 +73,7 @@ def diffusion_of(asked: DiffusionEstimateIn, answers: Answers) -> ServingOut:
     with in_field("device"):
         device = answers.device(asked.device)
     operation = Operation(device_count=asked.device_count)
-    query = Query(asked.model.workload(), device, operation=operation)
+    query = Query(asked.model.workload(), device, operation=operation, level=asked.level)
     return estimated(query, answers.adaptation.current())
 
 

@@ -93,8 +93,8 @@ class CapacityOut(BaseModel):
     """The largest rate of arrivals that a deployment keeps up with."""
 
     requests_per_s: float = Field(description="requests a second, all devices together")
-    low: float | None = Field(description="lower end of its 90 % interval; null without one")
-    high: float | None = Field(description="upper end of its 90 % interval; null without one")
+    low: float | None = Field(description="lower end of its interval; null without one")
+    high: float | None = Field(description="upper end of its interval; null without one")
 
 
 class PartOut(BaseModel):

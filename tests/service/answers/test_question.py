@@ -50,6 +50,7 @@ OTHER = {
         "device": T4,
         "software": Software(runtime="compiled"),
         "operation": Operation(1, 70.0),
+        "level": 95.0,
     },
 }
 CASES = [(kind, name) for kind in OTHER for name in (f.name for f in fields(kind))]

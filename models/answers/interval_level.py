@@ -1,0 +1,134 @@
+"""Intervals at the level that a question asks for, from those that predictors give.
+
+Predictors are calibrated for intervals of `USUAL` percent. On a logarithmic scale, both sides of an
+interval are multiplied by a ratio: the quantile of errors over half-widths at the level over that
+at the usual one, as measured on held-out groups (`python -m forerun.training.interval_levels`).
+Bounds, such as power limits and least times, are applied to the answer afterwards.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.data.errors import BadRequest, in_field
+from forerun.data.level import LEVEL, USUAL
+from forerun.data.query import Query
+from forerun.features.power.operator_features import waiting_w
+from forerun.models.limit import POWER, Limit
+from forerun.models.power.limit_response import ENERGY
+from forerun.models.prediction import Estimate
+
+FILE: Final = "interval_levels.json"
+FAMILIES: Final[Mapping[str, str]] = {
+    "kernel": "networks",
+    "network": "networks",
+    "llm_serving": "served models",
+    "diffusion": "served models",
+    "llm_deployment": "deployments",
+}
+"""Kind of workload -> the predictors whose errors give the ratios, of memory apart."""
+MOST_MEASURED: Final = 95.0
+ENOUGH_GROUPS: Final = 99
+"""Held-out groups from which on a quantile of 99 % lies within their errors: L / (1 - L)."""
+
+
+def family_of(kind: str, metric: str) -> str:
+    """The predictors that answer a metric of a kind of workload that `FAMILIES` has."""
+    family = FAMILIES[kind]
+    return "memory" if family == "networks" and metric.endswith("_mib") else family
+
+
+def at_level(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
+    """The estimates with intervals of the query's level.
+
+    An interval that is not calibrated has no level and stays. Where its coverage was measured after
+    adaptation, it is the one at which errors of the same form have the new width. No power ends
+    below that of the waiting device, unless it did.
+
+    Args:
+        estimates: metric -> estimate, with intervals of `USUAL` percent.
+        query: what was asked.
+    """
+    kind = query.workload.kind
+    if query.level == USUAL or kind not in FAMILIES:
+        return dict(estimates)
+    found = {
+        name: _scaled(own, family_of(kind, name), query.level) for name, own in estimates.items()
+    }
+    power, usual = found.get(POWER), estimates.get(POWER)
+    if ENERGY in found and power is not None and power.coverage is not None:
+        # The product of the ends of power and time, which states no coverage, follows them.
+        ratio = _ratio(family_of(kind, POWER), query.level)
+        found[ENERGY] = replace(found[ENERGY], **_ends(estimates[ENERGY], ratio))
+    if power is not None and power.low is not None and usual is not None and query.device.tdp_w:
+        least = min(usual.low or 0.0, waiting_w(query.device))
+        found[POWER] = replace(power, low=max(power.low, least))
+    return found
+
+
+def check_level(query: Query) -> None:
+    """Refuse a level for workloads whose intervals are of the usual one alone.
+
+    Raises:
+        BadRequest: the message says so.
+    """
+    kind = query.workload.kind
+    if query.level != USUAL and kind not in FAMILIES:
+        with in_field("level"):
+            raise BadRequest(f"level: intervals of kind {kind} are of {USUAL:g} % alone.")
+
+
+def level_notes(metrics: Iterable[str], query: Query) -> tuple[Limit, ...]:
+    """A note where the level of one of the metrics is extrapolated, for lack of held-out groups."""
+    kind = query.workload.kind
+    if query.level <= MOST_MEASURED or kind not in FAMILIES:
+        return ()
+    families = sorted({family_of(kind, name) for name in metrics})
+    groups = {family: _table()[family]["groups"] for family in families}
+    few = [f"{count} of {own}" for own, count in groups.items() if count < ENOUGH_GROUPS]
+    message = f"intervals above 95 % are extrapolated from few held-out groups ({', '.join(few)})"
+    return (Limit(message, severity="note"),) if few else ()
+
+
+def _scaled(own: Estimate, family: str, level: float) -> Estimate:
+    if own.coverage is None:
+        return own
+    ratio = _ratio(family, level)
+    if own.coverage != LEVEL:
+        reached = ratio * _ratio(family, 100.0 * own.coverage)
+        level = float(np.interp(reached, _table()[family]["ratios"], _table()[family]["levels"]))
+    return replace(own, coverage=level / 100.0, **_ends(own, ratio))
+
+
+def _ends(own: Estimate, ratio: float) -> dict[str, float]:
+    """Both ends of an interval with other half-widths; none without an interval above 0."""
+    if own.low is None or own.high is None or not own.low > 0.0:
+        return {}
+    low, high = (own.value * (end / own.value) ** ratio for end in (own.low, own.high))
+    return {"low": low, "high": high}
+
+
+def _ratio(family: str, level: float) -> float:
+    """Half-width at a level over that at `USUAL`: linear in normal quantiles between entries."""
+    table = _table()[family]
+    levels = [_deviations(one) for one in table["levels"]]
+    return float(np.interp(_deviations(level), levels, table["ratios"]))
+
+
+def _deviations(level: float) -> float:
+    """Half-width of an interval of a normal distribution, in standard deviations."""
+    return NormalDist().inv_cdf(0.5 + min(level, 99.0) / 200.0)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    """Family -> `levels` in percent, `ratios`, and the number of `groups` that were held out."""
+    text = files("forerun.models.answers").joinpath(FILE).read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
