@@ -18,6 +18,7 @@ from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.caches import GraphKey, kept_by_graph
+from forerun.features.graphs.pipeline import part_of
 from forerun.features.memory.allocator import ACTIVATIONS, RequestLog
 
 MASK_BYTES = 1.0
@@ -89,7 +90,7 @@ def write_score_gradients(
 
 
 def is_causal(graph: OperatorGraph) -> bool:
-    """Whether attention is causal, as in networks that generate text."""
+    """Whether attention is causal in a network that generates text, not in parts of a pipeline."""
     return _is_causal(GraphKey(graph))
 
 
@@ -97,6 +98,8 @@ def is_causal(graph: OperatorGraph) -> bool:
 def _is_causal(key: GraphKey) -> bool:
     masks = attends = False
     for op in key.graph.operators:
+        if part_of(op):
+            return False
         attends |= op.kind == "attention"
         if op.attributes.get("causal"):
             return True
