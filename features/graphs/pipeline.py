@@ -12,19 +12,13 @@ from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, Network
 from forerun.features.caches import GraphKey
 
-PART: Final = "part"
 PASSES: Final = "passes"
 ENCODER, DENOISER, DECODER = "text encoder", "denoiser", "decoder"
 
 
-def part_of(op: Operator) -> str:
-    """The part that an operator belongs to; empty where its graph is one network."""
-    return str(op.attributes.get(PART, ""))
-
-
 def has_parts(graph: OperatorGraph) -> bool:
     """Whether it is a pipeline, or a part of one."""
-    return bool(graph.operators and part_of(graph.operators[0]))
+    return bool(graph.operators and graph.operators[0].part)
 
 
 def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int) -> OperatorGraph:
@@ -43,7 +37,7 @@ def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int
             replace(
                 op,
                 inputs=tuple(first + i for i in op.inputs),
-                attributes={**op.attributes, PART: name, PASSES: passes},
+                attributes={**op.attributes, "part": name, PASSES: passes},
                 repeat=op.repeat * runs,
             )
             for op in graph.operators
@@ -62,24 +56,26 @@ def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int
 def as_run(network: Network) -> Network:
     """A network whose graph is that of its set-up: steps, guidance, and which weights are held."""
     setup = network.inference
-    if setup is None or (setup.steps, setup.guidance, setup.offload) == (None, None, False):
+    if setup is None or not has_parts(network.graph):
         return network
-    return replace(network, graph=_as_set_up(GraphKey(network.graph), setup))
+    graph = _as_set_up(GraphKey(network.graph), setup)
+    return replace(network, graph=graph, inference=replace(setup, steps=None, guidance=None))
 
 
 @lru_cache(maxsize=32)
 def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     graph = key.graph
-    own = [op for op in graph.operators if part_of(op) == DENOISER]
+    own = [op for op in graph.operators if op.part == DENOISER]
     if not own:
         return graph
-    usual, passes = min(op.repeat for op in own), int(str(own[0].attributes[PASSES]))
+    usual, said = min(op.repeat for op in own), own[0].attributes.get(PASSES)
+    passes = said if said in (1, 2) else 1
     wanted = passes if setup.guidance is None else 1 + setup.guidance
 
     def run(op: Operator) -> Operator:
-        if part_of(op) == ENCODER:
+        if op.part == ENCODER:
             return replace(op, repeat=max(1, op.repeat * wanted // passes))
-        if part_of(op) != DENOISER:
+        if op.part != DENOISER:
             return op
         made = replace(op, repeat=op.repeat // usual * (setup.steps or usual))
         return _with_samples(made, wanted, passes) if op.batched else made
@@ -87,9 +83,9 @@ def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     operators = tuple(map(run, graph.operators))
     total = graph.parameter_elements
     if setup.offload and total is not None:
-        weights = dict.fromkeys(map(part_of, operators), 0)
+        weights = dict.fromkeys((op.part for op in operators), 0)
         for op in operators:
-            weights[part_of(op)] += op.parameter_elements
+            weights[op.part] += op.parameter_elements
         total = min(total, max(weights.values()))
     return replace(graph, operators=operators, parameter_elements=total)
 

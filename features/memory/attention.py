@@ -18,7 +18,6 @@ from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.caches import GraphKey, kept_by_graph
-from forerun.features.graphs.pipeline import part_of
 from forerun.features.memory.allocator import ACTIVATIONS, RequestLog
 
 MASK_BYTES = 1.0
@@ -98,7 +97,7 @@ def is_causal(graph: OperatorGraph) -> bool:
 def _is_causal(key: GraphKey) -> bool:
     masks = attends = False
     for op in key.graph.operators:
-        if part_of(op):
+        if op.part:
             return False
         attends |= op.kind == "attention"
         if op.attributes.get("causal"):

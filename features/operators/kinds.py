@@ -9,7 +9,6 @@ import numpy as np
 from forerun.data.graph import Attribute, Operator, Shape
 from forerun.data.shapes import Float64
 from forerun.data.workload import Kernel, Network, OperatorWorkload, has_optimizer, operator_graph
-from forerun.features.graphs.pipeline import part_of
 
 View = Literal["gemm", "rows", "none"]
 
@@ -91,7 +90,7 @@ def operator_label(op: Operator) -> str:
     results = _shape(op.output_shapes[0]) if op.output_shapes else ""
     shapes = f" {operands} -> {results}" if operands and results else f" {operands or results}"
     window = f" kernel {_window(op.attributes['kernel'])}," if "kernel" in op.attributes else ""
-    where = f"{part}: " if (part := part_of(op)) else ""
+    where = f"{part}: " if (part := op.part) else ""
     return f"{where}{op.name or op.kind}{window}{shapes}".rstrip(" ,")
 
 

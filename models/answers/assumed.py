@@ -13,7 +13,7 @@ from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Workload, operator_graph
-from forerun.features.graphs.pipeline import has_parts, part_of
+from forerun.features.graphs.pipeline import has_parts
 from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
 from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit, Severity
@@ -181,7 +181,7 @@ def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
     """How the memory of a pipeline divides among its parts, and what its time lacks."""
     weights: Counter[str] = Counter()
     for op in operator_graph(workload).operators:
-        weights[part_of(op)] += op.parameter_elements
+        weights[op.part] += op.parameter_elements
     item = ELEMENT_BYTES[workload.precision] / 2**20
     said = ", ".join(f"{name} {size * item:,.0f}" for name, size in weights.items())
     yield Limit(f"weights by part, MiB: {said}", PEAK_MEMORY, severity="note")

@@ -10,7 +10,7 @@ from forerun.data.columns import Column
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Design, Network, OperatorWorkload
-from forerun.features.graphs.pipeline import has_parts, part_of
+from forerun.features.graphs.pipeline import has_parts
 from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY
 from forerun.models.prediction import Estimate, OperatorTime, TimesOperators
@@ -87,7 +87,7 @@ def _part_in_words(graph: OperatorGraph) -> Callable[[AttributedOut], str]:
     """The part of a pipeline that a label begins with, and how often that runs; else the host."""
     runs: dict[str, int] = {}
     for op in graph.operators:
-        runs[part_of(op)] = min(op.repeat, runs.get(part_of(op), op.repeat))
+        runs[op.part] = min(op.repeat, runs.get(op.part, op.repeat))
     words = {name: f"{name}, {count} steps" if count > 2 else name for name, count in runs.items()}
     return lambda part: words.get(part.label.partition(":")[0], HOST)
 
