@@ -69,8 +69,8 @@ def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     if not own:
         return graph
     usual, said = min(op.repeat for op in own), own[0].attributes.get(PASSES)
-    passes = said if said in (1, 2) else 1
-    wanted = passes if setup.guidance is None else 1 + setup.guidance
+    passes = 2 if said == 2 else 1
+    wanted = passes if setup.guidance is None else 1 + int(setup.guidance)
 
     def run(op: Operator) -> Operator:
         if op.part == ENCODER:

@@ -64,13 +64,15 @@ def _deployment_question(
 ) -> DeploymentQuestion:
     load, engine = asked.load(), asked.engine.engine()
     chosen: list[str] = []
-    if model.encoder is not None:
+    if (encoder := model.encoder) is not None:
         if device.kind == "cpu":
             raise is_encoder_decoder(model.family)
-        model, sound = model.as_served(), model.encoder.tokens
-        if sound is not None:
-            load = replace(load, input_tokens=float(sound))
-            chosen.append(f"input_tokens {sound:,}, to which the sound of a request is brought")
+        model = model.as_served()
+        if encoder.tokens is not None:
+            load = replace(load, input_tokens=float(encoder.tokens))
+            chosen.append(
+                f"input_tokens {encoder.tokens:,}, to which the sound of a request is brought"
+            )
     most, longest = asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
     if most is not None and longest > most:
         with in_field("engine", "max_request_tokens"):
