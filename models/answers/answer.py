@@ -255,7 +255,10 @@ def _answer(
     hidden |= {} if query.device in in_use.rows else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     estimates, scaled = on_part_of_processor(estimates, query, in_use)
-    estimates = of_pipeline(_possible(estimates, case, in_use), query)
+    estimates = _possible(estimates, case, in_use)
+    if query.device not in in_use.rows:
+        # What a user measured of this device holds the factor already.
+        estimates = of_pipeline(estimates, query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in metrics if name in estimates]
     limits = tuple(
