@@ -78,6 +78,11 @@ class Operator:
     batched: bool = True
     repeat: int = 1
 
+    @property
+    def part(self) -> str:
+        """The part of a pipeline that it belongs to; empty in a single network."""
+        return str(self.attributes.get("part", ""))
+
 
 @dataclass(frozen=True)
 class OperatorGraph:

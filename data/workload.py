@@ -195,7 +195,7 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True)
 class InferenceSetup:
-    """How a forward pass runs, as far as memory sees it. A field is an option, as of training.
+    """How a forward pass runs. A field is an option, as of training.
 
     A cache of 0 tokens is none. `joined_cache` means old keys and values and the last step's logits
     are held while new ones are made; it has no effect where nothing is cached.
@@ -222,6 +222,24 @@ class InferenceSetup:
         Field(
             description="whether every step concatenates old and new keys and values into new "
             "tensors, as models of transformers without a cache class do"
+        ),
+    ] = False
+    steps: Annotated[
+        Annotated[int, Field(ge=1, le=10_000)] | None,
+        Field(description="denoising steps of a diffusion pipeline; the usual when absent"),
+    ] = None
+    guidance: Annotated[
+        bool | None,
+        Field(
+            description="whether a diffusion pipeline has classifier-free guidance, so that a step "
+            "passes its network twice; as its configuration says when absent"
+        ),
+    ] = None
+    offload: Annotated[
+        bool,
+        Field(
+            description="whether the parts of a diffusion pipeline wait in the host's memory until "
+            "they run, as enable_model_cpu_offload of diffusers does"
         ),
     ] = False
 

@@ -145,9 +145,8 @@ class Pool:
 def is_encoder_decoder(family: str) -> UnanswerableQuery:
     """The refusal of a deployment of an encoder-decoder of that family."""
     return UnanswerableQuery(
-        f"Deployments of encoder-decoders are not answered, and {family} is one: time and memory "
-        "of its encoder and of its cross attention are not known here. Ask about a decoder-only "
-        "model."
+        f"{family} is an encoder-decoder, which is answered on GPUs alone, by engines other than "
+        "llama.cpp, and without workers of their own for prompts."
     )
 
 
@@ -158,8 +157,8 @@ class LlmDeployment:
     The device count of the query's `operation` is `devices`.
 
     Raises:
-        UnanswerableQuery: the model is an encoder-decoder, whose encoder and cross attention no
-            estimate of a deployment covers.
+        UnanswerableQuery: the model is an encoder-decoder that is not `as_served`, or on llama.cpp
+            or with workers for prompts.
 
     Attributes:
         model: layers, and number formats of weights and cache.
@@ -177,7 +176,8 @@ class LlmDeployment:
     kind: Literal["llm_deployment"] = "llm_deployment"
 
     def __post_init__(self) -> None:
-        if _has_encoder(self.model):
+        apart = self.prefill is not None or self.engine.name == "llama.cpp"
+        if _attends_to_encoder(self.model) or (self.model.encoder is not None and apart):
             raise is_encoder_decoder(self.model.family)
 
     @property
@@ -187,6 +187,6 @@ class LlmDeployment:
 
 
 @lru_cache(maxsize=256)
-def _has_encoder(model: LanguageModel) -> bool:
-    """Whether a model has an encoder, or layers that attend to one."""
-    return model.encoder is not None or any(layer.cross is not None for layer in model.layers)
+def _attends_to_encoder(model: LanguageModel) -> bool:
+    """Whether layers of a model attend to an encoder within them."""
+    return any(layer.cross is not None for layer in model.layers)

@@ -1,6 +1,7 @@
 """A language model as a list of layers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.encoder import Encoder
@@ -13,6 +14,9 @@ from forerun.data.language_models.recurrent import (
     StateSpace,
 )
 from forerun.data.language_models.weights import BYTES, WeightFormats
+
+ANSWER_TOKENS: Final = 448
+"""Most tokens of an answer of an encoder-decoder, as in Whisper."""
 
 Mixer = (
     Attention
@@ -133,6 +137,40 @@ class LanguageModel:
         """
         layers = sum(self._layer(layer, active=True) for layer in self.layers)
         return self.table_parameters() + layers
+
+    def as_served(self) -> "LanguageModel":
+        """The model with attention to the encoder's output as layers of its own, in which form
+        deployments hold it.
+
+        A request's tokens are those of the encoder, then those of the answer; layers of the decoder
+        attend to the latter alone. Its values are read, not made again, by a token of the answer.
+        """
+        if self.encoder is None:
+            return self
+        layers = []
+        for layer in self.layers:
+            mixer = layer.mixer
+            if isinstance(mixer, Attention):
+                mixer = replace(mixer, window=ANSWER_TOKENS)
+            layers.append(Layer(mixer, layer.feed_forward))
+            if layer.cross is not None:
+                layers.append(Layer(replace(layer.cross, values_are_keys=True), ()))
+        most = self.most_tokens and self.most_tokens + (self.encoder.tokens or self.most_tokens)
+        return replace(self, layers=tuple(layers), most_tokens=most)
+
+    def encoding(self) -> "LanguageModel":
+        """What a request's tokens pass in a model `as_served`: the encoder, and the matrices that
+        make keys and values of its output.
+        """
+        assert self.encoder is not None
+        one = self.encoder
+        keys = [
+            Layer(None, (Dense(own.key_value_heads * own.head_dim, gated=False),))
+            for layer in self.layers
+            if isinstance(own := layer.mixer, Attention) and own.values_are_keys
+        ]
+        passed = (Layer(one.attention, (one.feed_forward,)),) * one.layers
+        return replace(self, layers=(*passed, *keys), vocabulary=0, encoder=None)
 
     def cache_bytes(self, context_tokens: int, encoder_tokens: int | None = None) -> float:
         """Bytes of keys, values and states of one sequence.

@@ -47,7 +47,7 @@ def weight_bytes(model: LanguageModel, degrees: Parallelism) -> float:
     """Weights of one device.
 
     Routed experts are spread over the devices of all ranks. Of attention, only what belongs to
-    heads is divided; each device has a copy of the rest and of the routers. An encoder of images is
+    heads is divided; each device has a copy of the rest and of the routers. An encoder is
     divided by the tensor degree, and is not divided by groups of layers.
     """
     hidden, tensor, formats = model.hidden_size, degrees.tensor, model.formats
@@ -68,8 +68,9 @@ def weight_bytes(model: LanguageModel, degrees: Parallelism) -> float:
                     router = part.router(hidden) * BYTES[formats.unquantized]
                     own = routed / degrees.attention_data + shared
                     held += count * (own / tensor + router)
-    vision = 0 if model.vision is None else model.vision.parameters()
-    return held / degrees.pipeline + vision * BYTES[formats.unquantized] / tensor
+    encoders = (one for one in (model.vision, model.encoder) if one is not None)
+    encoded = sum(one.parameters() for one in encoders)
+    return held / degrees.pipeline + encoded * BYTES[formats.unquantized] / tensor
 
 
 def mixer_weights(mixer: Mixer, hidden_size: int, tensor: int) -> float:

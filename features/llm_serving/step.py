@@ -133,6 +133,8 @@ class WorkerTime:
 
     def parts(self, iterations: Iterations) -> Mapping[str, Column]:
         """Time of each of `PARTS` in each iteration, shape (n,), seconds."""
+        if self.model.encoder is not None:
+            return self._of_both_halves(iterations)
         found = self._passed(iterations)
         if self.drafted:
             none = np.zeros(len(iterations))
@@ -146,6 +148,25 @@ class WorkerTime:
                 found[part] += np.where(sequences > 0.0, self.drafted * seconds / layers, 0.0)
             found["dense"] += np.where(sequences > 0.0, self.drafted * head, 0.0)
         return found
+
+    def _of_both_halves(self, iterations: Iterations) -> Mapping[str, Column]:
+        """As `parts`: prompts pass the encoder, where all tokens attend to all; then each gives a
+        first token, as sequences that decode do.
+        """
+        own, none = iterations, np.zeros(len(iterations))
+        pairs = 2.0 * own.prefill_pairs
+        prompts = Iterations(own.prefill_tokens, pairs, own.prefill_sequences, none, none)
+        sequences = own.prefill_sequences + own.decode_sequences
+        context = own.decode_context + own.prefill_tokens
+        first = replace(self, model=self.model.encoding(), drafted=0).parts(prompts)
+        after = replace(self, model=replace(self.model, encoder=None)).parts(
+            Iterations(none, none, none, sequences, context)
+        )
+        encodes = own.prefill_tokens > 0.0
+        return {
+            part: after[part] + np.where(encodes & (part != "host"), first[part], 0.0)
+            for part in PARTS
+        }
 
     def _passed(self, iterations: Iterations) -> dict[str, Column]:
         """Time of each of `PARTS` without that of drafting, shape (n,), seconds."""

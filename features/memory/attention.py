@@ -95,7 +95,7 @@ def write_score_gradients(
 
 
 def is_causal(graph: OperatorGraph) -> bool:
-    """Whether attention is causal, as in networks that generate text."""
+    """Whether attention is causal in a network that generates text, not in parts of a pipeline."""
     return _is_causal(GraphKey(graph))
 
 
@@ -103,6 +103,8 @@ def is_causal(graph: OperatorGraph) -> bool:
 def _is_causal(key: GraphKey) -> bool:
     masks = attends = False
     for op in key.graph.operators:
+        if op.part:
+            return False
         attends |= op.kind == "attention"
         if op.attributes.get("causal"):
             return True

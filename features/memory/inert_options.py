@@ -11,6 +11,7 @@ from typing import Final
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.graphs.dropout import dropped, has_dropout_operators
+from forerun.features.graphs.pipeline import has_parts
 from forerun.features.memory.attention import is_causal
 from forerun.features.memory.weights import head_of
 
@@ -18,6 +19,7 @@ NO_ATTENTION: Final = "has no attention operator"
 NO_DROPOUT: Final = "has nothing to drop"
 NO_LOGITS: Final = "gives no logits of tokens"
 NO_TEXT: Final = "generates no text"
+NO_PIPELINE: Final = "is no diffusion pipeline"
 GENERATION: Final = ("logits", "cache_tokens", "cache_precision", "joined_cache")
 
 
@@ -52,6 +54,8 @@ def _inert(graph: OperatorGraph, given: list[str]) -> Iterator[tuple[str, str]]:
             yield name, NO_DROPOUT
         elif name == "loss_chunks" and head_of(graph) is None:
             yield name, NO_LOGITS
+        elif name in ("steps", "guidance", "offload") and not has_parts(graph):
+            yield name, NO_PIPELINE
         elif name in GENERATION and not is_causal(graph):
             yield name, NO_TEXT
 

@@ -90,7 +90,8 @@ def operator_label(op: Operator) -> str:
     results = _shape(op.output_shapes[0]) if op.output_shapes else ""
     shapes = f" {operands} -> {results}" if operands and results else f" {operands or results}"
     window = f" kernel {_window(op.attributes['kernel'])}," if "kernel" in op.attributes else ""
-    return f"{op.name or op.kind}{window}{shapes}".rstrip(" ,")
+    where = f"{part}: " if (part := op.part) else ""
+    return f"{where}{op.name or op.kind}{window}{shapes}".rstrip(" ,")
 
 
 def workload_labels(workload: OperatorWorkload) -> list[str]:

@@ -51,6 +51,7 @@ READERS = (
     "forerun.features.readers.torch_export:TorchExportReader",
     "forerun.features.readers.operator_json:OperatorJsonReader",
     "forerun.features.readers.huggingface:HuggingFaceReader",
+    "forerun.features.readers.diffusers:DiffusersReader",
 )
 """`module:class` of each reader, in the order in which they are asked. A module is imported when
 its reader is asked, because the libraries that parse a format take long to import."""
@@ -85,6 +86,7 @@ def read_graph(
     """
     from forerun.features.readers.operator_json import check_graph
 
+    source = file_in(source) if isinstance(source, Path) else source
     where = source.name if isinstance(source, Path) else "the upload"
     sizes = InputSizes(batch_size, sequence_length, image_size, shapes or {})
     _check_numbers(where, sizes)
@@ -106,9 +108,15 @@ def read_graph(
         raise UnreadableModel(where, why)
     raise UnreadableModel(
         where,
-        "it is neither an ONNX model, a .pt2 program, a Hugging Face config.json "
-        "nor an operator graph in JSON.",
+        "it is neither an ONNX model, a .pt2 program, a config.json of Hugging Face or "
+        "diffusers, nor an operator graph in JSON.",
     )
+
+
+def file_in(source: Path) -> Path:
+    """The file that describes the model of a folder, as far as there is one; else the path."""
+    files = [source / name for name in ("model_index.json", "config.json")]
+    return next((file for file in files if file.is_file()), source) if source.is_dir() else source
 
 
 def refuse_foreign(head: bytes, where: str) -> None:

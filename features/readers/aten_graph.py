@@ -272,7 +272,8 @@ class AtenGraph:
 def _made(call: Call, graph: AtenGraph) -> list[Operator]:
     """The operators of a call that does work."""
     kind = KIND_OF.get(call.name, "unknown")
-    if call.name in ("reshape", "flatten", "contiguous", "to", "unflatten"):
+    moves = ("reshape", "flatten", "contiguous", "to", "unflatten", "einsum")
+    if call.name in moves and len(call.tensors()) == 1:
         kind = "copy"
     known = [graph.tensors.get(n) for n in (*call.tensors(), *call.outputs[:1])]
     if kind == "unknown" or any(m is None for m in known):

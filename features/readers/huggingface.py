@@ -55,22 +55,22 @@ class HuggingFaceReader:
             raise UnreadableModel(where, f"it is not sound JSON: {error}.") from None
         if not isinstance(given, dict):
             raise UnreadableModel(where, "it is JSON, but not an object.")
-        _check_sizes(where, "", given)
+        check_sizes(where, "", given)
         if sizes.shapes:
             raise BadShape(f"{where} takes no shapes; give a sequence length or an image size.")
         return _traced(where, given, sizes)
 
 
-def _check_sizes(where: str, field: str, value: Any) -> None:
+def check_sizes(where: str, field: str, value: Any) -> None:
     """Refuse numbers, at any depth, with which building a model would take hours."""
     if isinstance(value, Mapping):
         for name, part in value.items():
-            _check_sizes(where, str(name), part)
+            check_sizes(where, str(name), part)
     elif isinstance(value, list):
         if any(word in field for word in _COUNTS_LAYERS):
-            _check_sizes(where, field, sum(v for v in value if isinstance(v, int)))
+            check_sizes(where, field, sum(v for v in value if isinstance(v, int)))
         for part in value:
-            _check_sizes(where, field, part)
+            check_sizes(where, field, part)
     elif isinstance(value, int) and not isinstance(value, bool):
         limit = _limit(field)
         if not -limit <= value <= limit:

@@ -160,7 +160,11 @@ class _Walk:
             raise UnreadableModel(
                 self._where,
                 f"shapes are not known from {self._first_unknown!r} on; "
-                "give the shapes of its inputs, or export it with fixed shapes.",
+                + (
+                    "give the shapes of its inputs, or export it with fixed shapes."
+                    if self.binding.bound
+                    else "all inputs have fixed shapes, so they depend on the data."
+                ),
             )
         made = [self._probe.at(op, batch_size) for op in watched(self._operators)]
         for op in watched(made):
@@ -196,6 +200,16 @@ class _Walk:
             yield (
                 f"the file's operator set {self._opset} is newer than {newest}, the newest known; "
                 "its operators may be others"
+            )
+        if self._shapes.depend_on_data:
+            yield (
+                f"the number of results of {' and '.join(self._shapes.depend_on_data)} depends on "
+                "the data; the most that is possible is taken"
+            )
+        if any(node.op_type == "QuantizeLinear" for node in self._graph.node):
+            yield (
+                "the file is quantised by QuantizeLinear: precision int8 asks for what runtimes "
+                "make of it; conversions are part of the products"
             )
         if self._unknown_shapes:
             count, first = self._unknown_shapes, self._first_unknown

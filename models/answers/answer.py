@@ -23,6 +23,7 @@ from forerun.data.workload import (
     OperatorWorkload,
     Workload,
 )
+from forerun.features.graphs.pipeline import as_run
 from forerun.features.memory.plan import most_mib
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.answers.assumed import (
@@ -35,7 +36,7 @@ from forerun.models.answers.assumed import (
 from forerun.models.answers.drawn_power import measured_above, within_drawn
 from forerun.models.answers.evidence import distinct, evidence_of
 from forerun.models.answers.interval_level import at_level, level_notes
-from forerun.models.answers.served_models import InUse, too_heavy, within_sheet
+from forerun.models.answers.served_models import InUse, of_pipeline, too_heavy, within_sheet
 from forerun.models.answers.threads import on_part_of_processor
 from forerun.models.answers.trust import Evidence, Trust, trust_in
 from forerun.models.answers.unpriced import below_a_launch, not_priced
@@ -155,6 +156,8 @@ def _same_evidence(query: Query, row: int) -> Hashable:
 
 def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
     query = asked.query
+    if isinstance(query.workload, Network):
+        query = replace(query, workload=as_run(query.workload))
     if isinstance(predictor, Router):
         query = predictor.seen(query)
     if not isinstance(query.workload, OperatorWorkload):
@@ -259,6 +262,9 @@ def _answer(
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     estimates, scaled = on_part_of_processor(at_level(estimates, query), query, in_use)
     estimates = _possible(estimates, case, in_use)
+    if query.device not in in_use.rows:
+        # What a user measured of this device holds the factor already.
+        estimates = of_pipeline(estimates, query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in metrics if name in estimates]
     limits = tuple(

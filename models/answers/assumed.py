@@ -4,7 +4,8 @@ Limits follow from the reading of a graph, from the arithmetic of a device, and 
 set-up: several devices, costs that are not modelled.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Workload, operator_graph
-from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.features.graphs.pipeline import has_parts
+from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
 from forerun.models.answers.wording import readable
-from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit
+from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit, Severity
 from forerun.models.power.limit_response import too_low
 from forerun.models.prediction import Prediction, Predictions
 from forerun.models.predictor import Predictor
@@ -159,7 +161,10 @@ def assumed_in_reading(workload: Workload) -> list[Limit]:
     if not isinstance(workload, OperatorWorkload):
         return []
     graph = operator_graph(workload)
-    limits = [Limit(readable(line), LATENCY) for line in graph.assumptions]
+    usual: Severity = "note" if has_parts(graph) else "outside"
+    limits = [Limit(readable(line), LATENCY, severity=usual) for line in graph.assumptions]
+    if has_parts(graph):
+        limits += _of_pipeline(workload)
     fixed = graph.source == "onnx" and all(b.why != "batch" for b in graph.bound_dimensions)
     if isinstance(workload, Network) and fixed and workload.batch_size != graph.batch_size:
         line = (
@@ -170,6 +175,19 @@ def assumed_in_reading(workload: Workload) -> list[Limit]:
     if isinstance(workload, Network) and workload.phase == "training" and _norms_are_folded(graph):
         limits += [Limit(FOLDED, metric) for metric in (LATENCY, PEAK_MEMORY)]
     return limits
+
+
+def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
+    """How the memory of a pipeline divides among its parts, and what its time lacks."""
+    weights: Counter[str] = Counter()
+    for op in operator_graph(workload).operators:
+        weights[op.part] += op.parameter_elements
+    item = ELEMENT_BYTES[workload.precision] / 2**20
+    said = ", ".join(f"{name} {size * item:,.0f}" for name, size in weights.items())
+    yield Limit(f"weights by part, MiB: {said}", PEAK_MEMORY, severity="note")
+    yield Limit("no pipeline was measured whole; kernels of its parts were", LATENCY)
+    if isinstance(workload, Network) and workload.inference and workload.inference.offload:
+        yield Limit("the time in which weights come from the host's memory is not in it", LATENCY)
 
 
 def _norms_are_folded(graph: OperatorGraph) -> bool:

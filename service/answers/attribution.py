@@ -1,14 +1,16 @@
 """Estimates divided among their parts: operators of a network, loops of a hardware design."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log
 from typing import Final
 
 from forerun.data.columns import Column
+from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Design, Network, OperatorWorkload
+from forerun.features.graphs.pipeline import has_parts
 from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY
 from forerun.models.prediction import Estimate, OperatorTime, TimesOperators
@@ -37,12 +39,14 @@ def by_operator(
     device_ms = sum(ms for name, ms in breakdown_ms.items() if name != HOST)
     parts = _divided(breakdown_ms, times)
     network = query.workload if isinstance(query.workload, Network) else None
+    graph = None if network is None else network.graph
     return AttributionOut(
         metric=LATENCY,
         form="sum",
         base=0.0,
         parts=_largest(parts),
-        by_class=_by_class(parts),
+        by_class=_sums(parts, lambda part: part.group),
+        by_part=_sums(parts, _part_in_words(graph)) if graph and has_parts(graph) else [],
         kernels=kernels if times else None,
         correction=device_ms / kernels if kernels > 0.0 else None,
         batch_size=None if network is None else network.batch_size,
@@ -79,11 +83,22 @@ def _divided(
     return parts
 
 
-def _by_class(parts: Iterable[AttributedOut]) -> list[ClassSumOut]:
-    """The sum of each class over all parts, the largest first."""
+def _part_in_words(graph: OperatorGraph) -> Callable[[AttributedOut], str]:
+    """The part of a pipeline that a label begins with, and how often that runs; else the host."""
+    runs: dict[str, int] = {}
+    for op in graph.operators:
+        runs[op.part] = min(op.repeat, runs.get(op.part, op.repeat))
+    words = {name: f"{name}, {count} steps" if count > 2 else name for name, count in runs.items()}
+    return lambda part: words.get(part.label.partition(":")[0], HOST)
+
+
+def _sums(
+    parts: Iterable[AttributedOut], group_of: Callable[[AttributedOut], str]
+) -> list[ClassSumOut]:
+    """The sum of each group over all parts, the largest first."""
     groups: dict[str, list[AttributedOut]] = defaultdict(list)
     for part in parts:
-        groups[part.group].append(part)
+        groups[group_of(part)].append(part)
     sums = [
         ClassSumOut(
             group=name,

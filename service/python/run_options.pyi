@@ -55,6 +55,9 @@ class RunOptions(TypedDict, total=False):
     cache_tokens: int | None
     cache_precision: NumberFormat | None
     joined_cache: bool | None
+    steps: int | None
+    guidance: bool | None
+    offload: bool | None
     example_inputs: Any
     shapes: Mapping[str, Sequence[int | None]]
 

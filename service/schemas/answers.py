@@ -280,6 +280,10 @@ class AttributionOut(BaseModel):
         "those that the last of `parts` adds up; the values add up to the estimate; empty for a "
         "product",
     )
+    by_part: list[ClassSumOut] = Field(
+        default_factory=list,
+        description="as `by_class`, by the parts of a diffusion pipeline; empty for other networks",
+    )
     kernels: float | None = Field(
         description="sum of the times of single operators before corrections of the whole "
         "network, in the unit of the metric; null where operators have no times of their own"

@@ -8,6 +8,7 @@ graphs at batch size 1, as the service reads them.
 
 import json
 import lzma
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -80,8 +81,12 @@ CONFIGURATIONS: Final[Mapping[str, tuple[Mapping[str, Any], int | None]]] = {
 """Name -> fields of `config.json`, tokens; Qwen-7B's layers are those of Llama."""
 
 
+PIPELINES: Final = FOLDER.parent / "pipelines.json"
+"""Name -> name of a file -> its content: pipelines of diffusers, by their published fields."""
+
+
 def case_graph(name: str) -> dict[str, Any]:
-    """The operator graph of one of `CONFIGURATIONS`, as JSON.
+    """The operator graph of one of `CONFIGURATIONS` or `PIPELINES`, as JSON.
 
     Raises:
         FileNotFoundError: none has that name.
@@ -98,6 +103,24 @@ def trace() -> None:
         graph = read_graph(json.dumps(fields).encode(), sequence_length=tokens)
         content = json.dumps(graph.to_json(), separators=(",", ":")).encode()
         (FOLDER / f"{name}.json.xz").write_bytes(lzma.compress(content, preset=9))
+    for name, files in json.loads(PIPELINES.read_text()).items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_pipeline(Path(folder), files)
+            content = read_graph(Path(folder)).to_text().encode()
+        (FOLDER / f"{name}.json.xz").write_bytes(lzma.compress(content, preset=9))
+
+
+def write_pipeline(folder: Path, files: Mapping[str, Any]) -> None:
+    """Write the configurations of a pipeline as diffusers lays them out.
+
+    Args:
+        folder: an empty folder.
+        files: name of a folder, or `model_index` -> the fields.
+    """
+    for name, fields in files.items():
+        file = folder / (f"{name}.json" if name == "model_index" else f"{name}/config.json")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(fields))
 
 
 if __name__ == "__main__":

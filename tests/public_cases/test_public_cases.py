@@ -56,6 +56,16 @@ def test_every_question_is_answered_or_refused_in_one_clear_line(asked):
 
 
 @pytest.mark.slow
+def test_pipelines_by_configuration_are_met_within_a_quarter(asked):
+    """The factor of pipelines was taken from other runs, which `of_pipeline` names."""
+    found = tally(asked)["by_group"]["diffusion by config"]
+    assert found["answered"] == found["n"] >= 12
+    assert found["median_ape"] < 25.0
+    assert found["median_interval_ratio"] < 3.0
+    assert found["inside"] >= 0.9 * found["n"]
+
+
+@pytest.mark.slow
 def test_answers_of_grade_a_hold_the_published_value_but_for_known_exceptions(asked):
     outside = {one.case.id for one in outside_with_grade_a(asked)}
     new, mended = outside - set(exceptions()), set(exceptions()) - outside

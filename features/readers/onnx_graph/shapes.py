@@ -280,6 +280,7 @@ class Shapes:
     Attributes:
         tensors: tensors known so far.
         inferred: number of nodes whose outputs were inferred.
+        depend_on_data: kinds of nodes whose results are as many as is possible.
     """
 
     def __init__(
@@ -290,6 +291,7 @@ class Shapes:
         self._binding = binding
         self._declared = declared
         self._known: dict[Hashable, Sequence[tuple[int, Shape | None]]] = {}
+        self.depend_on_data: dict[str, None] = {}
         self.inferred = 0
         self.tensors: dict[str, Tensor] = {}
 
@@ -364,6 +366,10 @@ class Shapes:
             # Inference gives no shapes for operators that the standard defines by others.
             return elem_type or _elem_type(inputs), _broadcast(inputs)
         first = inputs[0] if inputs else None
+        most = _largest(node, inputs) if name == node.output[0] else None
+        if most is not None:
+            self.depend_on_data.setdefault(node.op_type)
+            return onnx.TensorProto.INT64 if elem_type == 0 else elem_type, most
         if node.domain not in ("", "ai.onnx") and first is not None and name == node.output[0]:
             return first.elem_type, first.shape
         return elem_type, None
@@ -384,6 +390,20 @@ class Shapes:
         given = {n: t.value for n, t in zip(node.input, inputs, strict=True) if t is not None}
         made = _evaluate(node, given, self._imports)
         return made if len(made) == len(outputs) else nothing
+
+
+def _largest(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Shape | None:
+    """The largest result of a node whose number of results depends on the data; None of others."""
+    shapes = [() if t is None else t.shape for t in inputs]
+    if node.domain not in ("", "ai.onnx") or None in shapes[:2]:
+        return None
+    if node.op_type == "NonZero":
+        return len(shapes[0] or ()), prod(shapes[0] or ())
+    if node.op_type != "NonMaxSuppression" or len(shapes[1] or ()) != 3:
+        return None
+    batch, classes, boxes = shapes[1] or ()
+    most = inputs[2].value if len(inputs) > 2 and inputs[2] is not None else None
+    return batch * classes * (boxes if most is None else min(boxes, int(most.ravel()[0]))), 3
 
 
 def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]) -> list[Any]:

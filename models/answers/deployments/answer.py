@@ -19,7 +19,7 @@ from forerun.features.llm_serving.comparable import setup_of
 from forerun.models.answers.deployments.arrivals import kept_up, replicas, within_reach
 from forerun.models.answers.deployments.bounds import parts_within_wholes
 from forerun.models.answers.deployments.derived import inverse, product, scaled
-from forerun.models.answers.deployments.limits import limits_of
+from forerun.models.answers.deployments.limits import limits_of, sound_limits
 from forerun.models.answers.deployments.memory import (
     MIB,
     PoolMemory,
@@ -189,6 +189,7 @@ def _deployed(
         )
     limits = limits_of(query, time, power, memory)
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
+    limits += sound_limits(query, rate)
     kept = kept_up(query, rate, capacity)
     capacity = None if capacity is None else at_level({RATE: capacity}, query)[RATE]
     return Deployed(

@@ -48,6 +48,12 @@ POWER_OF_PLACES: Final = Limit(
     POWER,
     "transfer",
 )
+SOUND_TOKENS_PER_S: Final = 50.0
+"""Whisper's frames after its convolutions (arXiv 2212.04356, section 2.2)."""
+ENCODED: Final = [
+    Limit("no encoder-decoder was measured; times follow from its layers", LATENCY),
+    Limit("no encoder-decoder was measured; power is that of a decoder of its size", POWER),
+]
 
 
 def limits_of(
@@ -68,7 +74,18 @@ def limits_of(
     first = [ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER]
     if query.device.kind == "cpu" or (load.concurrency or 2.0) <= 1.0:
         first = []
+    apart += [] if model.encoder is None else ENCODED
     return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found), *first)
+
+
+def sound_limits(query: Query, requests_per_s: float | None) -> tuple[Limit, ...]:
+    """How much sound is read in a second, where each request has as much; none of texts."""
+    encoder = query.deployment.model.encoder
+    if encoder is None or encoder.tokens is None or requests_per_s is None:
+        return ()
+    seconds = encoder.tokens / SOUND_TOKENS_PER_S
+    line = f"{seconds * requests_per_s:,.0f} seconds of sound a second, {seconds:.0f} a request"
+    return (Limit(line, LATENCY, "note"),)
 
 
 def _power_at_load(query: Query) -> list[Limit]:

@@ -16,7 +16,6 @@ from forerun.data.language_models.deployment import (
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.memory import smallest_parallelism
-from forerun.features.readers.language_model.families import ENCODER_DECODERS
 from forerun.service.schemas.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -64,6 +63,16 @@ def _deployment_question(
     asked: DeploymentFields, model: LanguageModel, device: Device, device_count: int | None
 ) -> DeploymentQuestion:
     load, engine = asked.load(), asked.engine.engine()
+    chosen: list[str] = []
+    if (encoder := model.encoder) is not None:
+        if device.kind == "cpu":
+            raise is_encoder_decoder(model.family)
+        model = model.as_served()
+        if encoder.tokens is not None:
+            load = replace(load, input_tokens=float(encoder.tokens))
+            chosen.append(
+                f"input_tokens {encoder.tokens:,}, to which the sound of a request is brought"
+            )
     most, longest = asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
     if most is not None and longest > most:
         with in_field("engine", "max_request_tokens"):
@@ -71,7 +80,6 @@ def _deployment_question(
                 f"A request of {longest:,.0f} tokens with its answer is longer than the {most:,} "
                 "that the engine takes: raise that, or ask about shorter ones."
             )
-    chosen: list[str] = []
     divided = _Divided(model, device, load, engine, chosen)
     parallelism = divided.by(asked.parallelism, "parallelism")
     prefill = None
@@ -97,11 +105,6 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
     with asked.as_written(), in_field("device"):
         device = device_named(asked.device)
     with asked.as_written(), in_field("model"):
-        family = str((asked.model.config or {}).get("model_type"))
-        if family in ENCODER_DECODERS:
-            # Refused before it is read: what is missing in it does not matter.
-            with in_field("config", "model_type"):
-                raise is_encoder_decoder(family)
         model = asked.model.language_model()
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None

@@ -7,7 +7,7 @@ from forerun.data.device import Device
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.weights import BYTES
 from forerun.features.readers.language_model.families import ENCODER_DECODERS, FAMILIES
-from forerun.features.readers.language_model.reader import named_config, named_models
+from forerun.features.readers.language_model.reader import named_models
 from forerun.models.answers.deployments.metrics import (
     METRICS,
     datasets_behind,
@@ -30,8 +30,8 @@ def support(devices: Iterable[Device], in_use: InUse) -> SupportOut:
     for name, path in NEGATED.items():
         names.setdefault(path, []).append(f"not {name}")
     return SupportOut(
-        models=[name for name in named_models() if not _is_encoder_decoder(name)],
-        families=sorted(FAMILIES),
+        models=list(named_models()),
+        families=sorted({*FAMILIES, *ENCODER_DECODERS}),
         devices=[device.name for device in devices if is_answered(device)],
         engines=list(get_args(EngineName)),
         formats=list(BYTES),
@@ -39,11 +39,6 @@ def support(devices: Iterable[Device], in_use: InUse) -> SupportOut:
         also=names,
         measured=[_measured(metric, in_use) for metric in METRICS],
     )
-
-
-def _is_encoder_decoder(name: str) -> bool:
-    """Whether a model is one whose deployments are not answered."""
-    return str(named_config(name).get("model_type")) in ENCODER_DECODERS
 
 
 def is_answered(device: Device) -> bool:

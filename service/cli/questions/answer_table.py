@@ -58,7 +58,7 @@ def attribution_lines(own: AttributionOut) -> list[str]:
     lines.append(SUMS)
     lines += [
         f"{each.value:>9.4g} {each.value / total:>6.1%} x{each.count:<6g} {each.group}"
-        for each in own.by_class
+        for each in (*own.by_part, *own.by_class)
     ]
     lines.append(f"{total:>9.4g} {1:>6.1%}        the latency")
     if own.kernels is not None and own.correction is not None:

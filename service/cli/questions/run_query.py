@@ -8,7 +8,7 @@ from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, refuse_sizes, unknown_network
 from forerun.data.query import Query
-from forerun.features.readers import read_graph
+from forerun.features.readers import file_in, read_graph
 from forerun.features.readers.input_sizes import parse_shapes
 from forerun.service.cli.output import working
 from forerun.service.schemas.run_options import PlainRunIn
@@ -52,11 +52,12 @@ def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
         InputError: those of `read_graph`.
     """
     home = Settings.load().home
+    parts = sorted(source.glob("*/config.json")) if source.is_dir() else ()
     with working(f"reading {source.name}"):
         return cached(
             home,
-            source,
-            ["graph", sizes],
+            file_in(source),
+            ["graph", sizes, [path.read_text() for path in parts]],
             lambda: read_graph(source, **sizes),
             dump=as_text,
             load=from_text,

@@ -160,3 +160,49 @@ def test_an_einsum_of_two_is_a_product_over_the_summed_letters(equation, left, r
 )
 def test_an_einsum_that_is_not_followed_is_unknown(equation, shapes):
     assert einsum(equation, *shapes).kind == "unknown"
+
+
+def one_node(node, inputs, outputs, *weights):
+    """The graph of a node, and of a Relu on its float result."""
+    graph = helper.make_graph(node, "g", inputs, outputs, list(weights))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return read_graph(model.SerializeToString())
+
+
+def floats(name, *shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or None)
+
+
+def test_results_that_depend_on_the_data_are_as_many_as_is_possible():
+    most = helper.make_tensor("most", TensorProto.INT64, [], [100])
+    nodes = [
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["kept"]),
+        helper.make_node("Cast", ["kept"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Relu", ["floats"], ["y"]),
+    ]
+    inputs = [floats("boxes", 1, 8400, 4), floats("scores", 1, 80, 8400)]
+    found = one_node(nodes, inputs, [floats("y")], most)
+    assert found.operators[-1].output_shapes == ((8000, 3),)
+    assert "number of results of NonMaxSuppression depends on the data" in found.assumptions[0]
+    nodes = [helper.make_node("NonZero", ["x"], ["kept"]), helper.make_node("Neg", ["kept"], ["y"])]
+    found = one_node(nodes, [floats("x", 64, 1000)], [floats("y")])
+    assert found.operators[-1].output_shapes == ((2, 64000),)
+
+
+def test_conversions_to_eight_bits_are_part_of_the_product():
+    tensors = [
+        helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1]),
+        helper.make_tensor("zero", TensorProto.INT8, [], [0]),
+        helper.make_tensor("weights", TensorProto.INT8, [8, 16], bytes(128), raw=True),
+    ]
+    grid = ["scale", "zero"]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", *grid], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", *grid], ["d"]),
+        helper.make_node("DequantizeLinear", ["weights", *grid], ["w"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+    found = one_node(nodes, [floats("x", 4, 8)], [floats("y", 4, 16)], *tensors)
+    assert [op.kind for op in found.operators] == ["linear"]
+    assert found.parameter_elements == 128
+    assert "precision int8" in found.assumptions[0]

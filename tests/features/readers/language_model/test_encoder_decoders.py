@@ -3,6 +3,8 @@
 import pytest
 
 from forerun.data.errors import UnreadableModel
+from forerun.data.language_models.deployment import Parallelism
+from forerun.features.llm_serving.device_bytes import weight_bytes
 from forerun.features.readers.language_model.reader import (
     named_config,
     named_language_model,
@@ -36,6 +38,18 @@ def test_a_decoded_token_does_not_pass_the_encoder():
 def test_weights_of_the_encoder_take_memory():
     model = named_language_model("flan-t5-xl")
     assert model.weight_bytes() == 2 * model.parameters()
+
+
+def test_as_served_it_has_the_weights_of_both_halves():
+    """But for the matrices of values that a token of the answer does not pass."""
+    for name in ("whisper-large-v3", "flan-t5-xl"):
+        model = named_language_model(name)
+        held = weight_bytes(model.as_served(), Parallelism())
+        assert held == pytest.approx(model.weight_bytes(), rel=0.05)
+        cross = model.layers[0].cross
+        keys = 2 * model.hidden_size * cross.key_value_heads * cross.head_dim
+        own = model.encoder.parameters() - model.encoder.input_parameters
+        assert model.as_served().encoding().parameters() == own + len(model.layers) * keys
 
 
 @pytest.mark.parametrize(

@@ -188,11 +188,27 @@ def test_what_is_wrong_in_a_configuration_names_its_file(run, tmp_path):
         run("estimate", file, "--device", "h100", *LENGTHS)
 
 
-def test_an_encoder_decoder_is_refused_by_its_family_before_its_fields(run, tmp_path):
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({"model_type": "t5", "d_model": 512}))
-    with pytest.raises(UnanswerableQuery, match="encoder-decoders are not answered, and t5 is one"):
-        run("estimate", file, "--device", "h100", *LENGTHS)
+SOUND = ("--isl", "4", "--osl", "50", "--concurrency", "1")
+
+
+def test_an_encoder_decoder_passes_its_encoder_once_and_its_decoder_for_each_token(run):
+    """Turbo has the encoder of large-v3 and 4 of its 32 layers of the decoder."""
+    answers = {
+        name: json.loads(run("estimate", name, "--device", "l4", *SOUND, "--json"))["metrics"]
+        for name in ("whisper-large-v3", "whisper-large-v3-turbo")
+    }
+    large, turbo = answers.values()
+    assert turbo["ttft_service_ms"]["value"] > 0.6 * large["ttft_service_ms"]["value"]
+    assert turbo["tpot_ms"]["value"] < 0.3 * large["tpot_ms"]["value"]
+    assert {one["grade"] for one in large.values()} == {"C"}
+    printed = run("estimate", "whisper-large-v3", "--device", "l4", *SOUND, "--explain")
+    assert "seconds of sound a second, 30 a request" in printed
+    assert "input_tokens 1,500, to which the sound of a request is brought" in printed
+
+
+def test_an_encoder_decoder_is_refused_on_processors(run):
+    with pytest.raises(UnanswerableQuery, match="t5 is an encoder-decoder, which is answered on"):
+        run("estimate", "t5-small", "--device", "xeon-platinum-8380", *LENGTHS)
 
 
 OPEN = ("--isl", "1024", "--osl", "256", "--tp", "1", "--request-rate")

@@ -1,0 +1,100 @@
+"""Graphs of several networks that run one after the other, as those of a diffusion pipeline.
+
+Operators of such a graph have the attribute `part`. Those of the denoising network repeat by steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from forerun.data.graph import Operator, OperatorGraph, Shape
+from forerun.data.workload import InferenceSetup, Network
+from forerun.features.caches import GraphKey
+
+PASSES: Final = "passes"
+ENCODER, DENOISER, DECODER = "text encoder", "denoiser", "decoder"
+
+
+def has_parts(graph: OperatorGraph) -> bool:
+    """Whether it is a pipeline, or a part of one."""
+    return bool(graph.operators and graph.operators[0].part)
+
+
+def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int) -> OperatorGraph:
+    """One graph of networks that run in this order, each after all of the one before.
+
+    Args:
+        parts: name -> networks; they have one batch size.
+        steps: runs of the denoising network.
+        passes: samples of the denoising network for each of the batch, 2 with guidance.
+    """
+    operators: list[Operator] = []
+    graphs = [(name, graph) for name, listed in parts.items() for graph in listed]
+    for name, graph in graphs:
+        first, runs = len(operators), steps if name == DENOISER else 1
+        operators += [
+            replace(
+                op,
+                inputs=tuple(first + i for i in op.inputs),
+                attributes={**op.attributes, "part": name, PASSES: passes},
+                repeat=op.repeat * runs,
+            )
+            for op in graph.operators
+        ]
+    known = [graph.parameter_elements for _, graph in graphs]
+    total = None if None in known else sum(size or 0 for size in known)
+    assumed = dict.fromkeys(line for _, graph in graphs for line in graph.assumptions)
+    return replace(
+        graphs[0][1],
+        operators=tuple(operators),
+        parameter_elements=total,
+        assumptions=tuple(assumed),
+    )
+
+
+def as_run(network: Network) -> Network:
+    """A network whose graph is that of its set-up: steps, guidance, and which weights are held."""
+    setup = network.inference
+    if setup is None or not has_parts(network.graph):
+        return network
+    graph = _as_set_up(GraphKey(network.graph), setup)
+    return replace(network, graph=graph, inference=replace(setup, steps=None, guidance=None))
+
+
+@lru_cache(maxsize=32)
+def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
+    graph = key.graph
+    own = [op for op in graph.operators if op.part == DENOISER]
+    if not own:
+        return graph
+    usual, said = min(op.repeat for op in own), own[0].attributes.get(PASSES)
+    passes = 2 if said == 2 else 1
+    wanted = passes if setup.guidance is None else 1 + int(setup.guidance)
+
+    def run(op: Operator) -> Operator:
+        if op.part == ENCODER:
+            return replace(op, repeat=max(1, op.repeat * wanted // passes))
+        if op.part != DENOISER:
+            return op
+        made = replace(op, repeat=op.repeat // usual * (setup.steps or usual))
+        return _with_samples(made, wanted, passes) if op.batched else made
+
+    operators = tuple(map(run, graph.operators))
+    total = graph.parameter_elements
+    if setup.offload and total is not None:
+        weights = dict.fromkeys((op.part for op in operators), 0)
+        for op in operators:
+            weights[op.part] += op.parameter_elements
+        total = min(total, max(weights.values()))
+    return replace(graph, operators=operators, parameter_elements=total)
+
+
+def _with_samples(op: Operator, wanted: int, now: int) -> Operator:
+    """An operator with `wanted` samples in the first dimension for every `now`."""
+
+    def scaled(shape: Shape) -> Shape:
+        return (shape[0] * wanted // now, *shape[1:]) if shape and not shape[0] % now else shape
+
+    shapes = tuple(map(scaled, op.input_shapes)), tuple(map(scaled, op.output_shapes))
+    return replace(op, input_shapes=shapes[0], output_shapes=shapes[1])

@@ -1,0 +1,56 @@
+"""Steps, guidance and offloading change the graph of a pipeline, and that of no other network."""
+
+import pytest
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.workload import InferenceSetup, Network
+from forerun.features.graphs.pipeline import DECODER, DENOISER, ENCODER, as_run, has_parts, joined
+
+
+def network(width, rows):
+    shapes = (((rows, width),), ((rows, width),))
+    return OperatorGraph(
+        (Operator("linear", "l", *shapes, width * width),), 1, False, "x", width**2
+    )
+
+
+PIPELINE = joined(
+    {ENCODER: [network(8, 1)], DENOISER: [network(32, 2)], DECODER: [network(16, 1)]}, 50, 2
+)
+
+
+def run(**options):
+    return as_run(Network(PIPELINE, inference=InferenceSetup(**options))).graph
+
+
+def test_parts_run_in_order_and_the_denoiser_by_steps():
+    assert has_parts(PIPELINE)
+    assert [op.part for op in PIPELINE.operators] == [ENCODER, DENOISER, DECODER]
+    assert [op.repeat for op in PIPELINE.operators] == [1, 50, 1]
+    assert PIPELINE.parameter_elements == 8**2 + 32**2 + 16**2
+
+
+def test_steps_repeat_the_denoiser_alone():
+    assert [op.repeat for op in run(steps=4).operators] == [1, 4, 1]
+
+
+def test_without_guidance_a_step_has_half_the_samples():
+    assert [op.input_shapes[0][0] for op in run(guidance=False).operators] == [1, 1, 1]
+    assert run(guidance=True).operators == PIPELINE.operators
+
+
+def test_offloading_holds_the_largest_part():
+    assert run(offload=True).parameter_elements == 32**2
+
+
+@pytest.mark.parametrize("passes", ["two", 0, None])
+def test_an_uploaded_graph_may_say_anything_of_its_passes(passes):
+    attributes = {"part": DENOISER} | ({} if passes is None else {"passes": passes})
+    op = Operator("linear", "l", ((2, 4),), ((2, 4),), 16, attributes)
+    asked = Network(OperatorGraph((op,)), inference=InferenceSetup(steps=3, guidance=False))
+    assert as_run(asked).graph.operators[0].repeat == 3
+
+
+def test_other_networks_are_left_as_they_are():
+    other = Network(network(8, 1), inference=InferenceSetup(steps=3))
+    assert as_run(other) is other
