@@ -63,9 +63,8 @@ TIMED_BY_EVENTS = ("conv", "linear", "matmul", "elementwise", "softmax", "layer_
 """Kinds of operators that were timed by a pair of events, in fp32."""
 EVENTS_FROM: float = 3.0
 """Roofline time over `CLEAR_OF_LAUNCH_MS` from which on a launch takes as long as inside an event
-pair. Chosen on operators of the H100, the H200 and NeuSight's A100 80 GB, which are therefore no
-test of it: with 1, operators of the H100 err by 47 % and 21 % of them come out over 1.5 times too
-long, with 3 by 35 % and 9 %; NeuSight's err by 0.6 points more (batched products) or less."""
+pair. Chosen on operators of the H100, the H200 and NeuSight's A100 80 GB, in fp32, which are
+therefore no test of it."""
 _REDUCING = ("conv", "linear", "matmul", "softmax", "layer_norm", "group_norm", "reduce")
 _REDUCING_MS = 0.0035
 """Shortest kernel that reduces: layer norms of one token take 4 and 3 microseconds on an A100 and
@@ -127,11 +126,12 @@ _MATRIX_OVER_VECTOR = 1.5
 _MATRIX_CONV = 1.65
 """Time of convolutions on matrix units, relative to what those on vector units suggest: median of
 TF32 on an A30 (torch_op_energy) and of fp16 on a V100 (DeepBench)."""
-_BY_ELEMENT = ("batch_norm", "pool", "copy", "resize")
+_BY_ELEMENT = ("batch_norm", "pool", "resize")
 _ELEMENTS_PER_CYCLE = 1.4
 """Elements that a compute unit with 2,048 threads reads or writes in a cycle where each thread asks
 for one at a time, whatever their size: medians of batch norms and pools are 1.35 and 1.18 on an A30
-and, with 1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy)."""
+and, with 1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy). Copies are not among
+them: networks in fp32 would be predicted worse (NeuSight)."""
 _VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
 """GFLOP/s per watt of fp32 products on vector units at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
 training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""

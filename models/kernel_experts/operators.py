@@ -76,9 +76,7 @@ FEWEST_ROWS: Final = 100
 """Rows of a GPU from which on it has a booster of a family."""
 TIMED_KINDS: Final = (*TIMED_BY_EVENTS, "recurrent")
 """Operators of the published tables, and those with limits of their own. Times of others follow
-from their traffic or arithmetic, as of the nearest family, and most take longer: batch norms, pools
-and reductions on an A30 and a GeForce RTX 2080 Ti (torch_op_energy) are mostly above the
-interval."""
+from their traffic or arithmetic, as of the nearest family."""
 LOWEST_WEIGHT: Final = 0.5
 """Rows with a smaller weight are unreliable and not trained on."""
 FAR_OPERATORS: Final = 1.0
