@@ -130,8 +130,8 @@ _BY_ELEMENT = ("batch_norm", "pool", "resize")
 _ELEMENTS_PER_CYCLE = 1.4
 """Elements that a compute unit with 2,048 threads reads or writes in a cycle where each thread asks
 for one at a time, whatever their size: medians of batch norms and pools are 1.35 and 1.18 on an A30
-and, with 1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy). Copies are not among
-them: networks in fp32 would be predicted worse (NeuSight)."""
+and, with 1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy). Copies are not
+among them: networks in fp32 would be predicted worse (NeuSight)."""
 _VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
 """GFLOP/s per watt of fp32 products on vector units at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
 training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""

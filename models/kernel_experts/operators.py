@@ -142,7 +142,7 @@ class OperatorBoost(KernelExperts):
 
     def least_reach(self, group: KernelGroup) -> Column:
         """That of `NOT_TRAINED`, where an operator is not timed as training rows were."""
-        return (group.table.launch < 1.0) * NOT_TRAINED.get(group.family, 0.6)
+        return np.where(group.table.launch < 1.0, NOT_TRAINED.get(group.family, 0.6), 0.0)
 
     def as_timed(self, table: KernelTable) -> KernelTable:
         """Training rows, which were timed by a pair of events."""

@@ -156,5 +156,5 @@ def test_what_was_not_trained_on_has_a_wide_interval() -> None:
     asked = [Query(Kernel(product, name), CATALOG.get("t4")) for name in ("fp32", "fp16")]
     found = fitted.predict(asked)
     fp32, fp16 = np.log(found.high["latency_ms"] / found.values["latency_ms"])
-    assert fp32 < 0.3
+    assert fp32 < 0.5
     assert fp16 >= 0.6 - 1e-9
