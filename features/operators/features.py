@@ -122,10 +122,6 @@ _RELOAD_RAMP = (-1.5, -0.3)
 _WINOGRAD_SAVING = 2.25
 """Winograd's F(2x2, 3x3) needs 2.25 times fewer multiplications (Lavin and Gray 2016)."""
 _WORST_FILL = 0.4
-_MATRIX_OVER_VECTOR = 1.5
-_MATRIX_CONV = 1.65
-"""Time of convolutions on matrix units, relative to what those on vector units suggest: median of
-TF32 on an A30 (torch_op_energy) and of fp16 on a V100 (DeepBench)."""
 _BY_ELEMENT = ("batch_norm", "pool", "resize")
 _ELEMENTS_PER_CYCLE = 1.4
 """Elements that a compute unit with 2,048 threads reads or writes in a cycle where each thread asks
@@ -310,9 +306,7 @@ def _conv(
     columns["stride"] = table.stride
     columns["log_groups"] = np.log(np.maximum(table.batch, 1.0))
     compute, memory = table.flops / chip.peak_flops, moved / chip.bandwidth
-    base = np.maximum(compute, memory) * 1e3 / roof
-    on_matrix = chip.peak_flops > _MATRIX_OVER_VECTOR * chip.vector_flops
-    columns["_log_base"] = _log(base * (_MATRIX_CONV if on_matrix else 1.0))
+    columns["_log_base"] = _log(np.maximum(compute, memory) * 1e3 / roof)
     columns["_power_ms"] = 1e3 * compute / chip.capped_share / _WINOGRAD_SAVING
     return columns
 

@@ -87,6 +87,9 @@ other kinds, in other formats, or shorter; 0.6 for others. Nine in ten rows lie 
 A30 and a GeForce RTX 2080 Ti (torch_op_energy), a V100 (DeepBench), an A100 and an A40 (Vidur), in
 fp16, TF32 or of other kinds, with equal weight of GPUs, times Student's quantile over the normal
 one for five."""
+OTHER_CONV: Final = 1.65
+"""Time of convolutions in TF32 and 16 bits over what those in fp32 suggest, which do not run on
+matrix units: medians of an A30 (torch_op_energy) and a V100 (DeepBench)."""
 SUMS_KEPT: Final = 10_000
 """Networks on a device and at a batch size whose sums are kept for the next adaptation."""
 PHYSICAL: Final = BaseTime(LAUNCH_MS / 1e3, np.zeros(0), np.ones(1), 0.0)
@@ -319,6 +322,8 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
             nothing, launch = np.zeros(len(own)), np.ones(len(own))
             replaced = {"launch": launch, "power_s": nothing, "start_s": nothing}
             table = replace(table, parallel_s=seconds[:, None], **replaced)
+        if name == "conv" and part.precision != "fp32":
+            table = replace(table, parallel_s=OTHER_CONV * table.parallel_s)
         scales = ARITHMETIC_SCALES if name in ARITHMETIC else MEMORY_SCALES
         yield KernelGroup(
             name,
