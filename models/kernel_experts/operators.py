@@ -81,12 +81,12 @@ LOWEST_WEIGHT: Final = 0.5
 """Rows with a smaller weight are unreliable and not trained on."""
 FAR_OPERATORS: Final = 1.0
 """Distance from which on intervals grow no further."""
-NOT_TRAINED: Final[Mapping[str, float]] = {"conv": 1.3}
+NOT_TRAINED: Final[Mapping[str, float]] = {"conv": 1.1}
 """Family -> least half-width, in log units, of intervals of operators that were not trained on: of
-other kinds, in other formats, or shorter; 0.6 for others. Nine in ten rows lie within that on an
-A30 and a GeForce RTX 2080 Ti (torch_op_energy), a V100 (DeepBench), an A100 and an A40 (Vidur), in
-fp16, TF32 or of other kinds, with equal weight of GPUs, times Student's quantile over the normal
-one for five."""
+other kinds, in other formats, or shorter; 0.6 for others. Nine in ten convolutions are within 1.09
+on an A30 (TF32, torch_op_energy) and a V100 (fp16, DeepBench), and nine in ten others within 0.51
+on these, a GeForce RTX 2080 Ti (torch_op_energy), an A100 and an A40 (fp16, Vidur), with equal
+weight of GPUs; 0.6 is that times Student's quantile over the normal one for five."""
 OTHER_CONV: Final = 1.65
 """Time of convolutions in TF32 and 16 bits over what those in fp32 suggest, which do not run on
 matrix units: medians of an A30 (torch_op_energy) and a V100 (DeepBench)."""
