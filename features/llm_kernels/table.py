@@ -108,6 +108,8 @@ class KernelTable(Columns):
         power_s: (n,) shortest time that the power limit allows, 0 where it is not known. A kernel
             that is inefficient at full clock draws less power, so the two do not multiply: the
             greater one holds.
+        start_s: (n,) time in which a kernel starts and ends, which no inefficiency prolongs;
+            0 where it is a part of `launch`.
     """
 
     features: Matrix
@@ -118,11 +120,13 @@ class KernelTable(Columns):
     least_s: Column
     site: Column
     power_s: Column
+    start_s: Column
 
     @classmethod
     def at_full_clock(cls, **columns: Any) -> Self:
         """Kernels whose time under a power limit is not known; all other columns are given."""
-        return cls(**columns, power_s=np.zeros(len(columns["bound_s"])))
+        nothing = np.zeros(len(columns["bound_s"]))
+        return cls(**columns, power_s=nothing, start_s=nothing)
 
     def __len__(self) -> int:
         return len(self.bound_s)

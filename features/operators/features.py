@@ -16,7 +16,7 @@ from forerun.data.device import Device, Precision
 from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
 from forerun.features.llm_kernels.table import KernelTable
-from forerun.features.operators.kinds import KINDS
+from forerun.features.operators.kinds import KIND_CODE, KINDS
 from forerun.features.operators.roofline import (
     COMPUTE_PRECISION,
     ELEMENT_BYTES,
@@ -59,11 +59,25 @@ five GPUs."""
 CLEAR_OF_LAUNCH_MS: Mapping[str, float] = {"conv": 0.01, "product": 0.01}
 """Family -> roofline time from which on rows are training rows, 0.02 for other families: a launch
 dominates shorter ones."""
+TIMED_BY_EVENTS = ("conv", "linear", "matmul", "elementwise", "softmax", "layer_norm")
+"""Kinds of operators that were timed by a pair of events, in fp32."""
 EVENTS_FROM: float = 3.0
 """Roofline time over `CLEAR_OF_LAUNCH_MS` from which on a launch takes as long as inside an event
-pair. Chosen on operators of the H100, the H200 and NeuSight's A100 80 GB, which are therefore no
-test of it: with 1, operators of the H100 err by 47 % and 21 % of them come out over 1.5 times too
-long, with 3 by 35 % and 9 %; NeuSight's err by 0.6 points more (batched products) or less."""
+pair. Chosen on operators of the H100, the H200 and NeuSight's A100 80 GB, in fp32, which are
+therefore no test of it."""
+_REDUCING = ("conv", "linear", "matmul", "softmax", "layer_norm", "group_norm", "reduce")
+_REDUCING_MS = 0.0035
+"""Shortest kernel that reduces: layer norms of one token take 4 and 3 microseconds on an A100 and
+an A40 (Vidur), elementwise kernels 1 and 2; closed forms of bf16 products have 3.1 and 3.4 (vLLM
+and SGLang in AIConfigurator). Attention reduces twice, one after the other."""
+START_MS: PerOperator = np.array(
+    [
+        _REDUCING_MS * ((kind.name in _REDUCING) + 2 * (kind.name == "attention"))
+        or SHORTEST_KERNEL_MS
+        for kind in KINDS
+    ]
+)
+"""Position in `KINDS` -> milliseconds of a kernel without work, from a full queue."""
 FLOOR_OF_ROOFLINE: Mapping[str, float] = {"conv": 0.4}
 """Family -> lowest time as a share of the roofline. Winograd convolutions need 2.25 times fewer
 multiplications (Lavin and Gray 2016); no other family was measured below its roofline."""
@@ -108,14 +122,26 @@ _RELOAD_RAMP = (-1.5, -0.3)
 _WINOGRAD_SAVING = 2.25
 """Winograd's F(2x2, 3x3) needs 2.25 times fewer multiplications (Lavin and Gray 2016)."""
 _WORST_FILL = 0.4
+_BY_ELEMENT = ("batch_norm", "pool", "resize")
+_ELEMENTS_PER_CYCLE = 1.4
+"""Elements that a compute unit with 2,048 threads reads or writes in a cycle where each thread asks
+for one at a time, whatever their size: medians of batch norms and pools are 1.35 and 1.18 on an A30
+and, with 1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy). Copies are not
+among them: networks in fp32 would be predicted worse (NeuSight)."""
 _VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
 """GFLOP/s per watt of fp32 products on vector units at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
 training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""
 
 
+_TIMED = np.array([kind.name in TIMED_BY_EVENTS for kind in KINDS])
+_BY_ELEMENT_AT = [KIND_CODE[name] for name in _BY_ELEMENT]
+
+
 @dataclass(frozen=True, slots=True)
 class _Chip:
     peak_flops: float
+    vector_flops: float
+    elements_per_s: float
     capped_share: float
     bandwidth: float
     units: float
@@ -128,8 +154,8 @@ def operator_features(
 ) -> KernelTable:
     """Operators that all belong to one family, as kernels on one device.
 
-    Below `EVENTS_FROM` times `CLEAR_OF_LAUNCH_MS` the launch falls linearly to that of the shortest
-    kernel.
+    What was timed by a pair of events has a launch, which falls linearly to `START_MS` below
+    `EVENTS_FROM` times `CLEAR_OF_LAUNCH_MS`.
 
     Args:
         table: n operators at their batch size.
@@ -146,7 +172,8 @@ def operator_features(
     columns = _BUILDERS[family](table, chip, roof, moved, ELEMENT_BYTES[precision])
     nothing = np.zeros(len(table))
     base = columns.pop("_log_base", nothing), columns.pop("_power_ms", nothing)
-    short = np.minimum(roof / CLEAR_OF_LAUNCH_MS.get(family, 0.02) / EVENTS_FROM, 1.0)
+    clear = roof / CLEAR_OF_LAUNCH_MS.get(family, 0.02) / EVENTS_FROM
+    launch = np.minimum(clear, 1.0) * _TIMED[table.kind] * (precision == "fp32")
     shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
     matrix = np.array([columns[name] for name in FEATURES[family]]).reshape(-1, len(table)).T
     return KernelTable(
@@ -154,10 +181,11 @@ def operator_features(
         bound_s=roof / 1e3,
         serial_s=np.zeros((len(table), 0)),
         parallel_s=roof[:, None] / 1e3 * np.exp(base[0])[:, None],
-        launch=np.maximum(short, SHORTEST_KERNEL_MS / LAUNCH_MS),
+        launch=launch,
         least_s=np.maximum(FLOOR_OF_ROOFLINE.get(family, 1.0) * roof, shortest) / 1e3,
         site=_sites(family, matrix, roof),
         power_s=base[1] / 1e3,
+        start_s=(1.0 - launch) * START_MS[table.kind] / 1e3,
     )
 
 
@@ -187,13 +215,16 @@ def _chip(device: Device, precision: NumberFormat) -> _Chip:
     fp32 = device.peak_tflops.get("fp32", peak / 8e12) * 1e12
     units = float(device.compute_units or max(1.0, fp32 / clock / _UNIT_FLOPS_PER_CLOCK))
     share = min(1.0, _sustained_flops(device, arithmetic) / peak)
+    threads = _RESIDENT_THREADS.get(device.architecture or "", 2048.0)
     return _Chip(
         peak_flops=peak,
+        vector_flops=fp32,
+        elements_per_s=_ELEMENTS_PER_CYCLE * threads / 2048.0 * units * clock,
         capped_share=share,
         bandwidth=device.bandwidth_gbs * 1e9,
         units=units,
         l2_bytes=(device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20,
-        resident_threads=_RESIDENT_THREADS.get(device.architecture or "", 2048.0),
+        resident_threads=threads,
     )
 
 
@@ -220,7 +251,9 @@ def _gemm(
     ridge = chip.peak_flops / chip.bandwidth
     intensity = _log(table.flops / moved / ridge)
     columns, best = _tiles(b, m, n, chip)
-    compute = table.flops / chip.peak_flops
+    # Fused attention in fp32 and TF32 multiplies on vector units.
+    wide = (table.kind == KIND_CODE["attention"]) & (element >= 4.0)
+    compute = table.flops / np.where(wide, chip.vector_flops, chip.peak_flops)
     memory = moved / chip.bandwidth
     weights = np.where(b > 1, moved / b, k * n * element)
     columns |= {
@@ -295,6 +328,9 @@ def _elementwise(
     columns = _rows(table, chip, roof, moved)
     columns["operands"] = np.clip(table.operands, 1.0, 2.0)
     columns["heavy"] = table.heavy
+    by_element = (table.in_elements + table.out_elements) / chip.elements_per_s
+    slow = np.where(np.isin(table.kind, _BY_ELEMENT_AT), by_element * 1e3 / roof, 1.0)
+    columns["_log_base"] = _log(np.maximum(slow, 1.0))
     return columns
 
 

@@ -211,6 +211,7 @@ def _convolutions(family: str, queries: Sequence[Query], own: Sequence[int]) -> 
         features=np.column_stack([np.log(found.bound_s * 1e6), backward, found.features]),
         launch=np.ones(len(own)),
         power_s=np.zeros(len(own)),
+        start_s=np.zeros(len(own)),
     )
     return KernelGroup(
         family,

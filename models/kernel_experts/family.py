@@ -117,7 +117,7 @@ class BaseTime:
         powers = (terms / longest) ** power
         total = powers.sum(axis=1, keepdims=True)
         together = longest * total ** (1.0 / power)
-        launch = self.launch_s * table.launch[:, None]
+        launch = (self.launch_s * table.launch + table.start_s)[:, None]
         return np.hstack([launch, table.serial_s * self.serial, together * powers / total])
 
 
@@ -228,14 +228,15 @@ class Family:
 
     def log_values(self, group: KernelGroup) -> Column:
         """Logarithm of the seconds of each kernel, shape (n,)."""
-        log_seconds = self._log_base(group.table, group.engines)
-        features = self.booster_features(group.table, group.engines)
+        table = group.table
+        log_seconds = np.log(np.exp(self._log_base(table, group.engines)) - table.start_s)
+        features = self.booster_features(table, group.engines)
         weighted = list(self._weighted(group))
         load_together(booster for booster, _ in weighted)
         for booster, weight in weighted:
             log_seconds = log_seconds + weight * booster.predict(features)
-        seconds = _joined(np.exp(log_seconds), group.table.power_s)
-        return np.asarray(np.log(np.maximum(seconds, group.table.least_s)))
+        seconds = _joined(np.exp(log_seconds), table.power_s) + table.start_s
+        return np.asarray(np.log(np.maximum(seconds, table.least_s)))
 
     def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
         """Features of few-shot corrections, shape (n, columns): what an error may be linear in.
@@ -611,7 +612,7 @@ class KernelExperts(StoredPredictor):
     far: ClassVar[float] = FAR
     """`prior` and `far` of `calibrate`."""
     other_sources: ClassVar[float] = 0.0
-    """Least log bounds on measured devices, within which timings of other programs lie."""
+    """Least log bounds, within which timings of other programs lie."""
     metric: ClassVar[str] = "latency_ms"
     per_unit: ClassVar[float] = 1e3
     """What is answered over what the experts predict: milliseconds of a second."""
@@ -769,7 +770,7 @@ class KernelExperts(StoredPredictor):
             return values, values, values
         strata = [group.family] * len(group)
         low, high = self.intervals.seen.around(values, strata)
-        reach = np.exp(self.other_sources)
+        reach = np.exp(self.least_reach(group))
         low, high = np.minimum(low, values / reach), np.maximum(high, values * reach)
         if not self.measured(group.family, group.device):
             scale = interval_scale(expert.distance(group), self.far)
@@ -777,6 +778,10 @@ class KernelExperts(StoredPredictor):
             low, high = np.minimum(low, wide[0]), np.maximum(high, wide[1])
         low, high = self.support.intervals(values, deviation, low, high)
         return values, low, np.maximum(np.minimum(high, most), values)
+
+    def least_reach(self, group: KernelGroup) -> Column | float:
+        """Least half-widths of the intervals of k kernels, in log units, (k,) or one for all."""
+        return self.other_sources
 
     def bounds(self, group: KernelGroup) -> tuple[Column, Column | float]:
         """What no answer about k kernels is below, and above."""

@@ -23,6 +23,7 @@ from forerun.features.operators.features import (
     FAMILY_OF_KIND,
     FEATURES,
     LAUNCH_MS,
+    TIMED_BY_EVENTS,
     assumed,
     operator_features,
 )
@@ -73,23 +74,22 @@ depends more on block layouts than on GPU generations (error on held-out trainin
 30 % without)."""
 FEWEST_ROWS: Final = 100
 """Rows of a GPU from which on it has a booster of a family."""
-TIMED_KINDS: Final = (
-    "conv",
-    "linear",
-    "matmul",
-    "elementwise",
-    "softmax",
-    "layer_norm",
-    "recurrent",
-)
+TIMED_KINDS: Final = (*TIMED_BY_EVENTS, "recurrent")
 """Operators of the published tables, and those with limits of their own. Times of others follow
-from their traffic or arithmetic, as of the nearest family, and most take longer: batch norms, pools
-and reductions on an A30 and a GeForce RTX 2080 Ti (torch_op_energy) are mostly above the
-interval."""
+from their traffic or arithmetic, as of the nearest family."""
 LOWEST_WEIGHT: Final = 0.5
 """Rows with a smaller weight are unreliable and not trained on."""
 FAR_OPERATORS: Final = 1.0
 """Distance from which on intervals grow no further."""
+NOT_TRAINED: Final[Mapping[str, float]] = {"conv": 1.1}
+"""Family -> least half-width, in log units, of intervals of operators that were not trained on: of
+other kinds, in other formats, or shorter; 0.6 for others. Nine in ten convolutions are within 1.09
+on an A30 (TF32, torch_op_energy) and a V100 (fp16, DeepBench), and nine in ten others within 0.51
+on these, a GeForce RTX 2080 Ti (torch_op_energy), an A100 and an A40 (fp16, Vidur), with equal
+weight of GPUs; 0.6 is that times Student's quantile over the normal one for five."""
+OTHER_CONV: Final = 1.65
+"""Time of convolutions in TF32 and 16 bits over what those in fp32 suggest, which do not run on
+matrix units: medians of an A30 (torch_op_energy) and a V100 (DeepBench)."""
 SUMS_KEPT: Final = 10_000
 """Networks on a device and at a batch size whose sums are kept for the next adaptation."""
 PHYSICAL: Final = BaseTime(LAUNCH_MS / 1e3, np.zeros(0), np.ones(1), 0.0)
@@ -143,9 +143,13 @@ class OperatorBoost(KernelExperts):
         clear_s = CLEAR_OF_LAUNCH_MS.get(group.family, 0.02) / 1e3
         return (weights >= LOWEST_WEIGHT) & (group.table.bound_s > clear_s)
 
+    def least_reach(self, group: KernelGroup) -> Column:
+        """That of `NOT_TRAINED`, where an operator is not timed as training rows were."""
+        return np.where(group.table.launch < 1.0, NOT_TRAINED.get(group.family, 0.6), 0.0)
+
     def as_timed(self, table: KernelTable) -> KernelTable:
         """Training rows, which were timed by a pair of events."""
-        return replace(table, launch=np.ones(len(table)))
+        return replace(table, launch=np.ones(len(table)), start_s=np.zeros(len(table)))
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
         """A base time, and a booster of each GPU."""
@@ -315,7 +319,11 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
         table = operator_features(own, device, part.precision, name)
         if name == "recurrent":
             seconds = LAW.seconds(own, device, part.precision)
-            table = replace(table, parallel_s=seconds[:, None], power_s=np.zeros(len(own)))
+            nothing, launch = np.zeros(len(own)), np.ones(len(own))
+            replaced = {"launch": launch, "power_s": nothing, "start_s": nothing}
+            table = replace(table, parallel_s=seconds[:, None], **replaced)
+        if name == "conv" and part.precision != "fp32":
+            table = replace(table, parallel_s=OTHER_CONV * table.parallel_s)
         scales = ARITHMETIC_SCALES if name in ARITHMETIC else MEMORY_SCALES
         yield KernelGroup(
             name,

@@ -8,9 +8,10 @@ from forerun.data.graph import Operator
 from forerun.features.operators.features import (
     FEATURES,
     LAUNCH_MS,
-    SHORTEST_KERNEL_MS,
+    START_MS,
     operator_features,
 )
+from forerun.features.operators.kinds import KIND_CODE
 from forerun.features.operators.table import OperatorTable
 
 CATALOG = DeviceCatalog.load()
@@ -58,7 +59,7 @@ def product_features(m: int, n: int, k: int, family: str = "product") -> dict[st
     product = Operator("linear", "aten.mm", ((m, k),), ((m, n),), n * k)
     found = operator_features(OperatorTable.of([product]), A100, "fp16", family)
     named = dict(zip(FEATURES[family], found.features[0].tolist(), strict=True))
-    base_ms = 1e3 * found.parallel_s[0, 0] + LAUNCH_MS * found.launch[0]
+    base_ms = 1e3 * (found.parallel_s[0, 0] + found.start_s[0]) + LAUNCH_MS * found.launch[0]
     return named | {"base_ms": base_ms, "power_ms": 1e3 * found.power_s[0]}
 
 
@@ -74,8 +75,30 @@ def test_a_large_aligned_product_takes_its_arithmetic_and_one_launch() -> None:
     peak_ms = 2 * 108 * 256 * 64 * 128 * 4096 / 312e12 * 1e3
     assert found["base_ms"] == pytest.approx(peak_ms * (1 + 16 / 256 + 16 / 128), rel=0.01)
     tiny_ms = product_features(1, 1, 1)["base_ms"]
-    assert tiny_ms == pytest.approx(SHORTEST_KERNEL_MS, rel=0.05), "from a full queue"
+    assert tiny_ms == pytest.approx(START_MS[KIND_CODE["linear"]], rel=0.05), "from a full queue"
     assert found["power_ms"] >= peak_ms
+
+
+def test_only_what_was_timed_by_events_has_their_launch() -> None:
+    """Products in fp32; in other formats, and of other kinds, a kernel starts from a full queue."""
+    large = Operator("linear", "aten.mm", ((8192, 8192),), ((8192, 8192),), 8192**2)
+    table = OperatorTable.of([large])
+    timed, other = (operator_features(table, A100, name, "product") for name in ("fp32", "fp16"))
+    assert (timed.launch[0], timed.start_s[0]) == (1.0, 0.0)
+    assert other.launch[0] == 0.0
+    assert other.start_s[0] == pytest.approx(3.5e-6)
+
+
+def test_one_element_a_thread_takes_the_same_time_in_16_bits() -> None:
+    """An A100 has 108 units at 1,410 MHz, each of which moves 1.4 elements in a cycle."""
+    shape = (64, 256, 56, 56)
+    table = OperatorTable.of([Operator("batch_norm", "", (shape,), (shape,))])
+    times = [
+        operator_features(table, A100, name, "elementwise").parallel_s[0, 0]
+        for name in ("fp32", "fp16")
+    ]
+    expected = 2 * 64 * 256 * 56 * 56 / (1.4 * 108 * 1.41e9)
+    assert times == pytest.approx([expected, expected])
 
 
 @pytest.mark.parametrize(("name", "threads"), [("t4", 1024), ("rtx-4090", 1536), ("h100", 2048)])

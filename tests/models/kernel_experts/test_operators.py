@@ -147,3 +147,14 @@ def test_a_few_measurements_move_a_device_towards_them():
     assert np.median(np.abs(np.log(after / truth))) < 0.5 * np.median(
         np.abs(np.log(before / truth))
     )
+
+
+def test_what_was_not_trained_on_has_a_wide_interval() -> None:
+    """In fp16 on a measured GPU, where the same product in fp32 has a narrow one."""
+    product = Operator("linear", "linear", ((4096, 4096),), ((4096, 4096),), 4096**2)
+    fitted = OperatorBoost(trees=20).fit(measured())
+    asked = [Query(Kernel(product, name), CATALOG.get("t4")) for name in ("fp32", "fp16")]
+    found = fitted.predict(asked)
+    fp32, fp16 = np.log(found.high["latency_ms"] / found.values["latency_ms"])
+    assert fp32 < 0.5
+    assert fp16 >= 0.6 - 1e-9
