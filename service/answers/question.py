@@ -61,6 +61,7 @@ def question_about(
         graph.assumptions,
         *(_plain(given, name) for name in _SMALL[type(given)]),
         *_rest(query),
+        query.level,
         metrics,
         notes,
         explain,
@@ -72,7 +73,7 @@ def question_about(
 _SMALL: dict[type, tuple[str, ...]] = {
     kind: tuple(f.name for f in fields(kind) if f.name not in _BULKY) for kind in (Kernel, Network)
 }
-_REST = tuple(f.name for f in fields(Query) if f.name != "workload")
+_REST = tuple(f.name for f in fields(Query) if f.name not in ("workload", "level"))
 
 
 def _plain(workload: Kernel | Network, name: str) -> Hashable:

@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from typing import Final, Literal
 
 from forerun.data.errors import InputError
+from forerun.data.level import USUAL
 from forerun.data.workload import Kernel, Network
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
@@ -20,8 +21,9 @@ from forerun.service.schemas.listings import DifferenceOut, TrialOut
 from forerun.service.settings import Settings
 
 BYTES: Final = 8
-NOT_ABOUT_THE_RUN: Final = 3
-"""Last parts of the key of a question about an operator or a network: metrics, notes, `explain`."""
+NOT_ABOUT_THE_RUN: Final = 4
+"""Last parts of the key of a question about an operator or a network: level, metrics, notes,
+`explain`."""
 Part = Literal["canary", "shadow"]
 
 
@@ -60,7 +62,7 @@ def position(question: Question) -> float:
     if isinstance(workload, Kernel | Network) and isinstance(key, tuple):
         run = repr(key[:-NOT_ABOUT_THE_RUN])
     else:
-        run = repr(question.query)
+        run = repr(replace(question.query, level=USUAL))
     digest = hashlib.sha256(run.encode()).digest()[:BYTES]
     # Of 64 bits, those that a float holds: the largest of all would be rounded to 1.
     return (int.from_bytes(digest, "big") >> 11) / 2**53

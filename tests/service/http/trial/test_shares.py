@@ -38,9 +38,10 @@ def test_a_larger_share_keeps_the_questions_of_a_smaller_one():
     assert all(many.part(each) == "canary" for each in QUESTIONS if few.part(each) == "canary")
 
 
-def test_the_metrics_asked_for_do_not_matter_and_the_workload_does():
+def test_the_metrics_and_the_level_asked_for_do_not_matter_and_the_workload_does():
     query = QUESTIONS[0].query
     assert position(question_about(query, ("latency_ms",))) == position(QUESTIONS[0])
+    assert position(question_about(replace(query, level=95.0))) == position(QUESTIONS[0])
     assert len({position(each) for each in QUESTIONS}) == len(QUESTIONS)
     cell = question_about(Query(Architecture("nb201", (0, 1, 2, 3, 4, 0)), L4))
     assert position(replace(cell, metrics=())) == position(cell)
