@@ -23,7 +23,6 @@ from forerun.features.graphs.pipeline import DECODER, DENOISER, ENCODER, joined
 from forerun.features.readers.huggingface import HuggingFaceReader, check_sizes
 from forerun.features.readers.input_sizes import InputSizes
 
-INDEX: Final = "model_index.json"
 LATENT_PIXELS: Final = 8
 """Pixels of a latent along each side, where the configuration does not say so."""
 CLIP_TOKENS: Final = 77
