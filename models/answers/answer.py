@@ -258,22 +258,19 @@ def _answer(
         )
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
-    hidden |= {} if query.device in in_use.rows else not_run(query)
+    is_measured = query.device in in_use.rows
+    hidden |= {} if is_measured else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     estimates, scaled = on_part_of_processor(at_level(estimates, query), query, in_use)
     estimates = _possible(estimates, case, in_use)
-    if query.device not in in_use.rows:
-        # What a user measured of this device holds the factor already.
-        estimates = of_pipeline(estimates, query)
+    # What a user measured of this device holds the factor of pipelines already.
+    estimates = estimates if is_measured else of_pipeline(estimates, query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in metrics if name in estimates]
     limits = tuple(
         limit
-        for limit in (
-            *_limits(case, prediction, unknown),
-            *measured_above(estimates, query),
-            *scaled,
-        )
+        for own in (_limits(case, prediction, unknown), measured_above(estimates, query), scaled)
+        for limit in own
         if (limit.metric == PEAK and limit.severity == "refusal")
         or any(_concerns(limit, name, query) for name in answered)
     )

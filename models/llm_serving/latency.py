@@ -369,7 +369,7 @@ def _points(
     """Devices, names of engines and features, (n, features), of errors on a device."""
     features = np.column_stack([rows.shape, rows.figures])[:, _positions([*SUPPORT])]
     points = Standardizer(*np.array([*SUPPORT.values()]).T).apply(features, len(SUPPORT))
-    engines = [query.deployment.engine.name for query in queries]
+    engines: list[str] = [query.deployment.engine.name for query in queries]
     return [query.device for query in queries], engines, points
 
 
