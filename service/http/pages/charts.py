@@ -21,8 +21,6 @@ from forerun.service.http.pages.chart import (
     category,
     coloured,
     doubling,
-    interval_bars,
-    interval_cells,
     interval_curve,
     label,
     layer,
@@ -35,7 +33,7 @@ from forerun.service.http.pages.chart import (
     shown,
 )
 from forerun.service.http.pages.run_form import BatchPoint, DeviceAnswer
-from forerun.service.schemas.answers import REST, AttributionOut, IntervalOut, PredictionOut
+from forerun.service.schemas.answers import REST, AttributionOut, PredictionOut
 
 SHAPES = {
     "fits": "circle",
@@ -54,28 +52,6 @@ def fit_in_words(answer: PredictionOut) -> str:
     if fits.fits:
         return "fits"
     return "may not fit" if fits.fits_at_value else "does not fit"
-
-
-def bars_chart(title: str, estimates: Mapping[str, IntervalOut]) -> Chart | None:
-    """Estimates by name, as bars with intervals; None where there are fewer than two.
-
-    Args:
-        title: heading.
-        estimates: name -> estimate; all have one unit.
-    """
-    if len(estimates) < 2:
-        return None
-    rows = [{"name": name, **interval_cells(each, each.unit)} for name, each in estimates.items()]
-    unit = next(iter(estimates.values())).unit
-    x = number("value", unit)
-    spec = interval_bars("name", len(rows), x, name="name", text="estimate")
-    least = min(estimates, key=lambda name: estimates[name].value)
-    summary = (
-        f"{title} of {len(rows)}, with intervals; the least is {least} with "
-        f"{quantity(estimates[least].value, unit)}."
-    )
-    columns = {"name": "", "value": f"estimate, {unit}", "low": "low", "high": "high"}
-    return Chart(title, summary, spec, rows, columns)
 
 
 def curve_chart(points: Sequence[BatchPoint], chosen: int, rate: bool) -> Chart | None:

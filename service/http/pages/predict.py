@@ -6,12 +6,10 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import HTMLResponse
 
-from forerun.data.metrics import TITLES
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Chart, label
 from forerun.service.http.pages.charts import (
     attribution_chart,
-    bars_chart,
     curve_chart,
     parts_chart,
     roofline_chart,
@@ -93,20 +91,10 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
         "refused": refused_runs(form, found, "/", answers),
         "metrics": METRICS,
         "network": described(answers.graphs.get(form.graph)),
-        "bars": [c for c in (_bars(name, able) for name in METRICS) if c],
         **_parts(able),
         "as_curl": as_curl(form, origin),
         "as_python": as_python(form),
     }
-
-
-def _bars(metric: str, found: Sequence[DeviceAnswer]) -> Chart | None:
-    estimates = {
-        label(each.device): estimate
-        for each in found
-        if each.answer and (estimate := each.answer.metrics.get(metric))
-    }
-    return bars_chart(TITLES[metric], estimates)
 
 
 def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:

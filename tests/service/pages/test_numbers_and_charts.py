@@ -17,7 +17,6 @@ from forerun.service.http.pages.charts import (
     MOST_BARS,
     SMALLER,
     attribution_chart,
-    bars_chart,
     parts_chart,
 )
 from forerun.service.http.pages.rendering import STATIC, environment
@@ -57,13 +56,6 @@ def test_a_logarithmic_axis_has_enough_ticks_inside_of_its_range(values):
     ticks = log_ticks([*values, None])
     assert len(ticks) >= 3
     assert min(values) <= ticks[0] <= ticks[-1] <= max(values)
-
-
-def test_bars_keep_the_order_and_say_which_is_least():
-    chart = bars_chart("Time", {"b": interval(3, 2, 4), "a": interval(1)})
-    assert [row["name"] for row in chart.rows] == ["b", "a"]
-    assert "the least is a with 1.00 ms" in chart.summary
-    assert bars_chart("Time", {"a": interval(1)}) is None
 
 
 def test_parts_without_a_colour_are_other():

@@ -33,7 +33,7 @@ def test_a_file_is_answered_and_the_address_shows_the_same_again(page_at, light)
     page.reload()
     wait_for_charts(page)
     assert estimate(page, "Time of one run") == time
-    assert page.locator(".plot svg").count() >= 8
+    assert page.locator(".plot svg").count() >= 6
 
 
 def test_a_file_that_is_no_model_is_explained_beside_the_field(page_at, tmp_path):
