@@ -5,12 +5,11 @@ Operators of such a graph have the attribute `part`. Those of the denoising netw
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, Network
-from forerun.features.caches import GraphKey
+from forerun.features.caches import GraphKey, kept_by_graph
 
 PASSES: Final = "passes"
 ENCODER, DENOISER, DECODER = "text encoder", "denoiser", "decoder"
@@ -62,7 +61,7 @@ def as_run(network: Network) -> Network:
     return replace(network, graph=graph, inference=replace(setup, steps=None, guidance=None))
 
 
-@lru_cache(maxsize=32)
+@kept_by_graph()
 def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     graph = key.graph
     own = [op for op in graph.operators if op.part == DENOISER]

@@ -40,6 +40,9 @@ from forerun.models.predictor import SETTING
 MANY: Final = 16.0
 """Prompts on average before a request's own, from which on intervals are those of long queues."""
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
+SERVED: Final = 0.5
+"""Share of the time to the first token that is not queueing, below which its error counts less: how
+long prompts queue in an overloaded server says little about other loads."""
 MOST_OF_ONE: Final = 0.4
 """Log error of a device that one support row can show; n rows can show sqrt(n) as much."""
 WHOLE: Final = {"request_latency_ms": 1.0, "requests_per_s": -1.0, "tokens_per_s": -1.0}
@@ -54,9 +57,6 @@ SUPPORT: Final[Mapping[str, tuple[float, float]]] = {
     "log_active_parameters": (23.2, 1.0),
 }
 """Features of the errors on a device -> centre and spread, about those of `llm_inference_bench`."""
-SERVED: Final = 0.5
-"""Share of the time to the first token that is not queueing, from which on a support row counts for
-it: how long prompts queue in an overloaded server says little about other loads."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
 NEAR: Final = log(4.0)
@@ -162,7 +162,7 @@ class LlmLatency(StoredPredictor):
                 errors = np.log(measurements.column(metric) / 1e3) - predicted
             errors = np.where(np.isnan(errors), whole, errors)
             if metric == "ttft_ms":
-                errors[share < SERVED] = np.nan
+                errors = errors * np.minimum(share / SERVED, 1.0)
             for own_rows in rows_by([device.name for device in devices]).values():
                 most = MOST_OF_ONE * np.sqrt(np.isfinite(errors[own_rows]).sum())
                 errors[own_rows] = np.clip(errors[own_rows], -most, most)

@@ -182,7 +182,7 @@ NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
         ),
         (
             "/v1/llm/estimate",
-            DEPLOYED | {"model": {"config": CONFIG | {"model_type": "t5"}}},
+            DEPLOYED | {"model": {"config": CONFIG | {"model_type": "resnet"}}},
             "#/model/config/model_type",
         ),
         ("/v1/llm/replay", REPLAYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
