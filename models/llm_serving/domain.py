@@ -36,9 +36,9 @@ KNOWN_BACKENDS: Final = frozenset({("amd", "vllm")})
 """Makers and engines whose runs intervals hold without being wider: in `llm_inference_bench` 98 and
 93 % of those of vLLM on an MI250 and an MI300X."""
 WIDER_OF_MAKERS: Final = 3.0
-"""Factor on log bounds under other engines of these makers. Of the runs of llama.cpp on an MI250
-and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and 42 % without it, and 99,
-97 and 90 % with it. The other two of these devices call for 2.8, 2.7 and 2.6."""
+"""Factor on log bounds of the time per token under other engines of these makers. Of the runs of
+llama.cpp on an MI250 and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and
+42 % without it. The other two of these devices call for 2.8, 2.7 and 2.6."""
 MAKER: Final = Limit("serving was measured on devices of other makers")
 RELEASE: Final = Limit("the engine's release is before those of all measured runs of such models")
 EARLIER: Final = float(np.log(1.7))
@@ -55,7 +55,9 @@ def is_of_other_maker(device: Device) -> bool:
 
 
 def width_of_makers(queries: Sequence[Query]) -> Column:
-    """Factor on the log bounds of n deployments, by what other makers' devices show, (n,)."""
+    """Factor on the log bounds of the time per token of n deployments, by what other makers'
+    devices show, (n,).
+    """
     unknown = [
         is_of_other_maker(query.device)
         and (query.device.vendor, query.deployment.engine.name) not in KNOWN_BACKENDS

@@ -45,6 +45,8 @@ SERVED: Final = 0.5
 long prompts queue in an overloaded server says little about other loads."""
 MOST_OF_ONE: Final = 0.4
 """Log error of a device that one support row can show; n rows can show sqrt(n) as much."""
+SETTINGS: Final = 0.1
+"""Standard deviation, as a logarithm, of runs of a deployment that differ in what no run names."""
 WHOLE: Final = {"request_latency_ms": 1.0, "requests_per_s": -1.0, "tokens_per_s": -1.0}
 """Metrics of whole requests -> sign of the logarithm that grows with their time."""
 FOLDS: Final = 5
@@ -194,11 +196,14 @@ class LlmLatency(StoredPredictor):
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen = self._seen(queries)
-        width = self._width(rows) * np.where(seen, 1.0, width_of_makers(queries))[:, None]
+        width = self._width(rows)
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
+        # How long prompts queue elsewhere says nothing about other makers.
+        bounds[0] *= np.where(seen, 1.0, width_of_makers(queries))[:, None]
         bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
         bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))
-        bounds = [_measured_here(*one) for one in zip(bounds, deviations, strict=True)]
+        enough = np.array([self._has_enough(query.device) for query in queries])
+        bounds = [_measured_here(*one, enough) for one in zip(bounds, deviations, strict=True)]
         low, high = (
             metrics_of(loads, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
         )
@@ -231,10 +236,14 @@ class LlmLatency(StoredPredictor):
 
     def has_runs(self, query: Query) -> bool:
         """Whether runs like a deployment were measured: in the training set, or by its user."""
-        if self._seen([query])[0] or self.support[0].rows(query.device) < ENOUGH_ROWS:
+        if self._seen([query])[0] or not self._has_enough(query.device):
             return bool(self._seen([query])[0])
         _, deviations = self._offsets([query], _rows([query])[0])
         return bool(np.isfinite(deviations[0, 0]))
+
+    def _has_enough(self, device: Device) -> bool:
+        """Whether there are enough rows of a device for intervals and evidence of its own."""
+        return self.support[0].rows(device) >= ENOUGH_ROWS
 
     def _of_times(self, rows: DeploymentRows, known: tuple[Mask, Mask]) -> Matrix:
         """Logarithms of both times by their corrections, shape (n, 2)."""
@@ -384,10 +393,16 @@ def _shifted(logs: Matrix, offsets: Matrix, rows: DeploymentRows) -> tuple[Matri
     return np.column_stack([logs[:, 0] + offsets[0], logs[:, 1] + np.log(whole)]), served / whole
 
 
-def _measured_here(bounds: Matrix, deviation: Column) -> Matrix:
-    """Log bounds, (n, 2), by the deviation of errors on the device, (n,), where that is finite."""
-    own = HALF_WIDTH * np.column_stack([-deviation, deviation])
-    return np.where(np.isfinite(own), own, bounds)
+def _measured_here(bounds: Matrix, deviation: Column, enough: Mask) -> Matrix:
+    """Log bounds, (n, 2), by the deviation of errors on the device, (n,), where that is finite.
+
+    They are not narrower than `bounds` on devices without enough rows.
+    """
+    half = HALF_WIDTH * np.hypot(deviation, SETTINGS)
+    own = np.column_stack([-half, half])
+    wider = np.column_stack([np.fmin(own[:, 0], bounds[:, 0]), np.fmax(own[:, 1], bounds[:, 1])])
+    own = np.where(enough[:, None], own, wider)
+    return np.where(np.isfinite(half)[:, None], own, bounds)
 
 
 def _service_share(logs: Matrix, rows: DeploymentRows) -> Column:

@@ -23,6 +23,8 @@ FEW_FOLDS = 10
 """Most folds where groups are not held out one by one."""
 FEWEST_ROWS = 5
 """Fewest residuals from which a further gain is estimated."""
+ROUNDING = 0.05
+"""Errors are shown to a tenth of a percentage point."""
 ENOUGH = 0.01
 """Bound on the gain of further rows, in relative error, below which the rows are sufficient."""
 
@@ -66,8 +68,8 @@ class MetricError:
 
     @property
     def worse(self) -> bool:
-        """Whether the release has a smaller error on these rows than the adapted predictor."""
-        return self.mape_after is not None and self.mape_after > self.mape_before
+        """Whether the release has a smaller error on these rows, by what is shown of it."""
+        return self.mape_after is not None and self.mape_after > self.mape_before + ROUNDING
 
     def cells(self) -> tuple[str, ...]:
         """Rows, errors and intervals before and after, in words."""

@@ -33,8 +33,9 @@ from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import workload_of
 
 RUN_NAMES = tuple(known.name for known in METRICS)
-SERVED = ("ttft_ms", "tpot_ms")
-"""Metrics of a deployed language model that a predictor learns from; rates follow from them."""
+SERVED = ("ttft_ms", "tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s")
+"""Metrics of a deployed language model that a predictor learns from: both times, or one of whole
+requests where these were not measured."""
 NAMES = (*RUN_NAMES, *SERVED)
 MOST_ROWS = 1_000
 SMALLEST, LARGEST = 1e-9, 1e15
@@ -73,7 +74,7 @@ class MeasuredRow(BaseModel):
     metrics: dict[MetricName, float | None] = Field(
         max_length=len(NAMES),
         description="metric -> measured value in its unit, null where it was not measured: "
-        f"{', '.join(RUN_NAMES)}; of a deployed language model {' and '.join(SERVED)}",
+        f"{', '.join(RUN_NAMES)}; of a deployed language model {', '.join(SERVED)}",
     )
 
     spread: Annotated[float, Field(ge=0, le=100)] | None = Field(

@@ -246,14 +246,14 @@ def test_first_tokens_of_poisson_arrivals_are_not_corrected_by_closed_loops():
 
 
 def test_support_runs_of_one_model_do_not_make_another_model_known():
-    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)] * 2
+    queries = [ask(device=OTHER, concurrency=n) for n in 2.0 ** np.arange(0.0, 6.0, 0.5)]
     values = fitted().predict(queries).values
     rows = Measurements(queries, {name: values[name] for name in ("tpot_ms", "ttft_ms")})
     bounds = Intervals(LogQuantiles({"all": (-0.1, 0.1)}), LogQuantiles({"all": (-1.0, 1.0)}))
     adapted = replace(fitted(), intervals=bounds).adapt(rows)
     answer = adapted.predict([ask(device=OTHER), ask(dense_model(12, 2048), device=OTHER)])
     ratio = np.log(answer.high["tpot_ms"] / answer.low["tpot_ms"])
-    assert ratio[0] < 0.2
+    assert ratio[0] < 0.5
     assert ratio[1] == pytest.approx(2.0)
 
 
@@ -288,6 +288,15 @@ def test_a_device_with_larger_errors_than_any_held_out_has_wider_intervals():
         [ask(device=OTHER, concurrency=3.0)]
     )
     assert np.log(answer.high["tpot_ms"] / answer.low["tpot_ms"]) > 0.2
+
+
+def test_a_few_runs_do_not_make_intervals_narrower():
+    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 8.0)]
+    bounds = LogQuantiles({"all": (-0.5, 0.5)})
+    predictor = replace(fitted(), intervals=Intervals(bounds, bounds))
+    before = predictor.predict(queries).values["tpot_ms"]
+    answer = predictor.adapt(Measurements(queries, {"tpot_ms": before})).predict(queries)
+    assert (np.log(answer.high["tpot_ms"] / answer.low["tpot_ms"]) >= 0.999).all()
 
 
 def test_intervals_are_wider_over_more_devices_than_any_in_the_training_set():
