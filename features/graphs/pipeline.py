@@ -52,6 +52,15 @@ def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int
     )
 
 
+def steps_of(network: Network) -> tuple[int, bool]:
+    """Runs of the denoising network, and whether each passes its samples twice, for guidance."""
+    own = [op for op in network.graph.operators if op.part == DENOISER]
+    setup = network.inference or InferenceSetup()
+    usual = min((op.repeat for op in own), default=0)
+    guided = bool(own) and own[0].attributes.get(PASSES) == 2
+    return setup.steps or usual, guided if setup.guidance is None else setup.guidance
+
+
 def as_run(network: Network) -> Network:
     """A network whose graph is that of its set-up: steps, guidance, and which weights are held."""
     setup = network.inference
@@ -67,8 +76,7 @@ def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     own = [op for op in graph.operators if op.part == DENOISER]
     if not own:
         return graph
-    usual, said = min(op.repeat for op in own), own[0].attributes.get(PASSES)
-    passes = 2 if said == 2 else 1
+    usual, passes = min(op.repeat for op in own), 2 if own[0].attributes.get(PASSES) == 2 else 1
     wanted = passes if setup.guidance is None else 1 + int(setup.guidance)
 
     def run(op: Operator) -> Operator:
@@ -76,7 +84,8 @@ def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
             return replace(op, repeat=max(1, op.repeat * wanted // passes))
         if op.part != DENOISER:
             return op
-        made = replace(op, repeat=op.repeat // usual * (setup.steps or usual))
+        said = {**op.attributes, PASSES: wanted}
+        made = replace(op, repeat=op.repeat // usual * (setup.steps or usual), attributes=said)
         return _with_samples(made, wanted, passes) if op.batched else made
 
     operators = tuple(map(run, graph.operators))

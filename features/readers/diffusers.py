@@ -126,8 +126,7 @@ class _Tracing:
         graph = joined(parts, steps, self._passes)
         size = " x ".join(map(str, self._pixels))
         frames = f", {self._kind['frames']} frames" if self._frames else ""
-        guided = "with" if self._passes > 1 else "without"
-        line = f"{size} pixels{frames}, steps of the denoiser {steps}, {guided} guidance"
+        line = f"{size} pixels{frames}"
         batch = (BoundDimension("sample", 0, "batch", graph.batch_size, "batch"),)
         said = (line, *graph.assumptions)
         return replace(graph, source="diffusers", bound_dimensions=batch, assumptions=said)

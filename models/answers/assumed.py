@@ -13,7 +13,7 @@ from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Workload, operator_graph
-from forerun.features.graphs.pipeline import has_parts
+from forerun.features.graphs.pipeline import has_parts, steps_of
 from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
 from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit, Severity
@@ -186,7 +186,13 @@ def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
     said = ", ".join(f"{name} {size * item:,.0f}" for name, size in weights.items())
     yield Limit(f"weights by part, MiB: {said}", PEAK_MEMORY, severity="note")
     yield Limit("no pipeline was measured whole; kernels of its parts were", LATENCY)
-    if isinstance(workload, Network) and workload.inference and workload.inference.offload:
+    if not isinstance(workload, Network):
+        return
+    steps, guided = steps_of(workload)
+    if steps:
+        how = f"{steps} steps of the denoiser, {'with' if guided else 'without'} guidance"
+        yield Limit(how, LATENCY, severity="note")
+    if workload.inference and workload.inference.offload:
         yield Limit("the time in which weights come from the host's memory is not in it", LATENCY)
 
 

@@ -112,7 +112,7 @@ class Settings:
             if name in given and str(given[name]) not in values
         ]
         row = _numbers(self.ranges.names, [query])[0]
-        return (*map(Limit, (*missing, *unknown, *new)), *self.ranges.outside(row))
+        return (*map(Limit, (*missing, *unknown, *new)), *self.ranges.outside(row, tolerance=0.0))
 
     def encoded(self, queries: Sequence[Query]) -> Matrix:
         """Columns of the Gaussian process, (n, columns): logarithms, other numbers, one column for

@@ -4,7 +4,15 @@ import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import InferenceSetup, Network
-from forerun.features.graphs.pipeline import DECODER, DENOISER, ENCODER, as_run, has_parts, joined
+from forerun.features.graphs.pipeline import (
+    DECODER,
+    DENOISER,
+    ENCODER,
+    as_run,
+    has_parts,
+    joined,
+    steps_of,
+)
 
 
 def network(width, rows):
@@ -37,6 +45,15 @@ def test_steps_repeat_the_denoiser_alone():
 def test_without_guidance_a_step_has_half_the_samples():
     assert [op.input_shapes[0][0] for op in run(guidance=False).operators] == [1, 1, 1]
     assert run(guidance=True).operators == PIPELINE.operators
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({}, (50, True)), ({"steps": 4}, (4, True)), ({"guidance": False}, (50, False))],
+)
+def test_a_run_says_its_steps_and_its_guidance(options, said):
+    asked = Network(PIPELINE, inference=InferenceSetup(**options))
+    assert steps_of(asked) == steps_of(as_run(asked)) == said
 
 
 def test_offloading_holds_the_largest_part():

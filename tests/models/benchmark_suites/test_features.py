@@ -42,11 +42,11 @@ def test_what_is_not_given_or_not_known_has_no_number():
     )
 
 
-def test_settings_beyond_a_tenth_of_their_range_are_named():
+def test_settings_beyond_their_range_are_named():
     assert SETTINGS.limits(ROWS[0]) == ()
-    assert SETTINGS.limits(query(n=17.4, k=8.0, mode="a")) == ()
-    (line,) = SETTINGS.limits(query(n=17.6, k=8.0, mode="a"))
-    assert str(line) == "n is 17.6, the training set has 1 to 16"
+    assert SETTINGS.limits(query(n=16.0, k=8.0, mode="a")) == ()
+    (line,) = SETTINGS.limits(query(n=16.1, k=8.0, mode="a"))
+    assert str(line) == "n is 16.1, the training set has 1 to 16"
 
 
 def test_settings_that_reach_zero_have_no_logarithm():
