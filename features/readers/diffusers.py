@@ -116,6 +116,7 @@ class _Tracing:
 
     def pipeline(self, others: Mapping[str, Path]) -> OperatorGraph:
         """All parts, with as many steps as are usual."""
+        _libraries()  # First, so that all that is missing is named at once.
         steps = int(self._kind["steps"])
         texts = [self._texts(path) for name, path in others.items() if name.startswith("text_enc")]
         decoders = [self._decoder(path) for name, path in others.items() if name == "vae"]
