@@ -75,7 +75,6 @@ class ShrunkScalars:
         devices: Sequence[Device],
         strata: Sequence[str],
         known: Container[Device] = (),
-        weights: Column | None = None,
     ) -> "ShrunkScalars":
         """Corrections with those of the devices in these rows replaced.
 
@@ -84,16 +83,14 @@ class ShrunkScalars:
             devices: n devices.
             strata: n classes.
             known: devices in the training set; their corrections are shrunk by `KNOWN_ROWS`.
-            weights: n shares, 0 to 1, that the rows count for; None for whole rows.
         """
-        shares = np.ones(len(residuals)) if weights is None else weights
         updated = []
         for own, of_device in rows_by(map(sheet, devices)).items():
             rows = of_device[~np.isnan(residuals[of_device])]
             if len(rows):
                 pseudo_rows = KNOWN_ROWS if devices[rows[0]] in known else 1.0
                 classes = np.array(strata)[rows]
-                updated.append(_scale(own, residuals[rows], shares[rows], classes, pseudo_rows))
+                updated.append(_scale(own, residuals[rows], classes, pseudo_rows))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return ShrunkScalars((*kept, *updated))
 
@@ -109,11 +106,6 @@ class ShrunkScalars:
         scale = self._of(device)
         return 0 if scale is None else scale.rows
 
-    def covers(self, device: Device, stratum: str) -> bool:
-        """Whether a class of work was measured on a device."""
-        scale = self._of(device)
-        return scale is not None and stratum in scale.classes
-
     def _of(self, device: Device) -> DeviceScale | None:
         if not self.devices or not device.has_sheet:
             return None
@@ -125,26 +117,12 @@ class ShrunkScalars:
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
 
 
-def _scale(
-    own: Sheet, residuals: Column, shares: Column, strata: Names, pseudo_rows: float
-) -> DeviceScale:
+def _scale(own: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
     """Corrections of one device from its residuals, shrunk by a number of pseudo-observations."""
-    count = float(shares.sum())
-    level = _median(residuals, shares) * count / (count + pseudo_rows)
+    count = len(residuals)
+    level = float(np.median(residuals)) * count / (count + pseudo_rows)
     classes = {}
-    for stratum in np.unique(strata):
-        mine = strata == stratum
-        count = float(shares[mine].sum())
-        weight = count / (count + max(PRIOR_ROWS, pseudo_rows))
-        median = _median(residuals[mine], shares[mine])
-        classes[str(stratum)] = weight * median + (1.0 - weight) * level
-    return DeviceScale(own, len(residuals), level, classes)
-
-
-def _median(values: Column, shares: Column) -> float:
-    """Weighted median, between the middle values where two share the middle."""
-    if (shares == 1.0).all():
-        return float(np.median(values))
-    order = np.argsort(values)
-    middles = np.cumsum(shares[order]) - shares[order] / 2.0
-    return float(np.interp(shares.sum() / 2.0, middles, values[order]))
+    for stratum, rows in rows_by(strata.tolist()).items():
+        weight = len(rows) / (len(rows) + max(PRIOR_ROWS, pseudo_rows))
+        classes[stratum] = weight * float(np.median(residuals[rows])) + (1.0 - weight) * level
+    return DeviceScale(own, count, level, classes)

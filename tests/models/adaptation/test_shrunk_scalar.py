@@ -50,17 +50,3 @@ def test_one_row_of_a_class_is_believed_less_than_the_level_of_the_device():
     scalars = ShrunkScalars().updated(residuals, [A10] * 31, strata)
     (found,) = scalars.correction([A10], ["softmax"])
     assert 0.15 < found < 0.35
-
-
-def test_rows_count_for_their_shares():
-    residuals, devices, strata = np.array([0.0, 2.0, 2.0]), [A10] * 3, ["linear"] * 3
-
-    def found(*shares):
-        weights = np.array(shares)
-        scalars = ShrunkScalars().updated(residuals, devices, strata, weights=weights)
-        return scalars.correction([A10], ["linear"])[0]
-
-    plain = ShrunkScalars().updated(residuals, devices, strata).correction([A10], ["linear"])[0]
-    assert found(1.0, 1.0, 1.0) == plain
-    assert found(1.0, 0.1, 0.1) < 0.2 * plain
-    assert 0.0 < found(0.1, 0.1, 0.1) < 0.4 * plain
