@@ -104,16 +104,17 @@ class Ranking(Viewed):
     def view(self) -> View:
         """One row per ranked device, then the others with their reasons."""
         interval = self.content.ranked[0].interval_heading if self.content.ranked else "interval"
-        headings = ("", "device", self.objective, interval, *MAIN, "fits")
+        others = [name for name in MAIN if name != self.objective]
+        headings = ("", "device", self.objective, interval, *others, "fits")
         rows = []
         for row in self.ranked:
-            metrics = (row.metrics.get(name) for name in MAIN)
+            metrics = (row.metrics.get(name) for name in others)
             texts = [own.graded() if own else "not known" for own in metrics]
             fit = row.fits.word() if row.fits else "not known"
-            aim = row.objective
-            rows.append(
-                [f"{row.rank:>3}", row.device, aim.text(), aim.interval_text(), *texts, fit]
-            )
+            aim = row.metrics.get(self.objective)
+            first = aim.graded() if aim else row.objective.text()
+            range_text = row.objective.interval_text()
+            rows.append([f"{row.rank:>3}", row.device, first, range_text, *texts, fit])
         lines = [] if rows else ["no device meets the limits"]
         if any(row.objective.coverage is None for row in self.ranked):
             lines.append(NOT_CALIBRATED)

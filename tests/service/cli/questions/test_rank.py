@@ -59,3 +59,11 @@ def test_options_of_memory_reach_the_ranking(forerun, graph):
     assert "give one" in err
     code, _, err = forerun(*words[:6], "--cache-tokens", 64, "--dropout", 0.1)
     assert (code, "dropout: options of training" in err) == (2, True)
+
+
+def test_the_objective_has_one_column_with_its_grade(forerun, graph):
+    _, shown, _ = forerun("rank", graph, "--device", "l4,t4", "--objective", "energy_j")
+    heading = next(line for line in shown.splitlines() if "fits" in line).split()
+    assert heading.count("energy_j") == 1
+    first = next(line for line in shown.splitlines() if " J " in line)
+    assert first.split(" J ")[1].split()[0] in "ABC"
