@@ -198,7 +198,7 @@ class LlmLatency(StoredPredictor):
         seen = self._seen(queries)
         width = self._width(rows)
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
-        # How long prompts queue elsewhere says nothing about other makers.
+        # The factor was measured on rates alone, so it does not widen the time to the first token.
         bounds[0] *= np.where(seen, 1.0, width_of_makers(queries))[:, None]
         bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
         bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))
@@ -236,8 +236,10 @@ class LlmLatency(StoredPredictor):
 
     def has_runs(self, query: Query) -> bool:
         """Whether runs like a deployment were measured: in the training set, or by its user."""
-        if self._seen([query])[0] or not self._has_enough(query.device):
-            return bool(self._seen([query])[0])
+        if self._seen([query])[0]:
+            return True
+        if not self._has_enough(query.device):
+            return False
         _, deviations = self._offsets([query], _rows([query])[0])
         return bool(np.isfinite(deviations[0, 0]))
 
