@@ -6,6 +6,7 @@ The readers that make graphs from ONNX, torch or Hugging Face files are in
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -96,8 +97,11 @@ class OperatorGraph:
         parameter_elements: elements of all weights, each shared weight once; None when not known.
         bound_dimensions: sizes of the inputs' free dimensions.
         assumptions: what the file leaves to the run and how it was decided, one sentence each.
+        stored_bytes: number format (`float32`, `int8`, `uint4`, ...) -> bytes of the tensors that
+            the file stores in it, indices and scalars among them; empty where that is not known.
 
-    Neither equality nor the digest depends on `bound_dimensions` and `assumptions`.
+    Equality depends on none of the last three, and the digest only on those of `stored_bytes` that
+    are quantised.
     """
 
     operators: tuple[Operator, ...]
@@ -107,6 +111,7 @@ class OperatorGraph:
     parameter_elements: int | None = None
     bound_dimensions: tuple[BoundDimension, ...] = field(default=(), compare=False)
     assumptions: tuple[str, ...] = field(default=(), compare=False)
+    stored_bytes: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -117,13 +122,15 @@ class OperatorGraph:
 
         The source format, `bound_dimensions` and `assumptions` do not enter it.
         """
-        outline = {
+        outline: dict[str, Any] = {
             "format": FORMAT,
             "batch_size": self.batch_size,
             "training": self.training,
             "parameter_elements": self.parameter_elements,
             "operators": [],
         }
+        if self.quantised_bytes:
+            outline["quantised_bytes"] = self.quantised_bytes
         before, after = _SORTED.encode(outline).split("[]")
         digest = hashlib.sha256(f"{before}[".encode())
         # Operator by operator, since other threads wait while one long text is made.
@@ -131,6 +138,27 @@ class OperatorGraph:
             digest.update(("," * (place > 0) + _SORTED.encode(_operator_to_json(op))).encode())
         digest.update(f"]{after}".encode())
         return digest.hexdigest()[:32]
+
+    @property
+    def quantised_bytes(self) -> dict[str, int]:
+        """Those of `stored_bytes` in formats of at most eight bits, which a run keeps as they are."""
+        return {
+            name: size
+            for name, size in self.stored_bytes.items()
+            if bits_of(name) <= 8 and name != "bool"
+        }
+
+    def narrowed(self, item: float) -> float:
+        """Bytes of the weights, as a share of what they take where each has `item` bytes.
+
+        It is 1 unless the file stores quantised weights in fewer bytes.
+        """
+        quantised, total = self.quantised_bytes, self.parameter_elements
+        if not quantised or not total:
+            return 1.0
+        narrow = sum(size * 8 // bits_of(name) for name, size in quantised.items())
+        wide = max(0, total - narrow)
+        return min(1.0, (wide * item + sum(quantised.values())) / (total * item))
 
     @cached_property
     def unknown(self) -> Mapping[str, int]:
@@ -155,6 +183,8 @@ class OperatorGraph:
             content["bound_dimensions"] = [asdict(bound) for bound in self.bound_dimensions]
         if self.assumptions:
             content["assumptions"] = list(self.assumptions)
+        if self.stored_bytes:
+            content["stored_bytes"] = dict(self.stored_bytes)
         return content
 
     def to_text(self) -> str:
@@ -189,7 +219,14 @@ class OperatorGraph:
                 BoundDimension(**row) for row in content.get("bound_dimensions", ())
             ),
             assumptions=tuple(content.get("assumptions", ())),
+            stored_bytes=dict(content.get("stored_bytes", {})),
         )
+
+
+def bits_of(number_format: str) -> int:
+    """Bits of a number in a format, by the first digits of its name; 8 of a truth value."""
+    found = re.search(r"\d+", number_format)
+    return int(found[0]) if found else 8
 
 
 def _operator_to_json(op: Operator) -> dict[str, Any]:

@@ -191,6 +191,8 @@ class LoadedNetwork:
         share = 1.0
         if total is not None and known > adapters:
             share = min(1.0, total / (known - adapters))
+        item = 4.0 if self.autocast else self.item
+        share *= self.graph.narrowed(item)
         for place, weights in enumerate(watched(self.weights)):
             self.mark_weights(place)
             for weight in weights:
@@ -201,7 +203,7 @@ class LoadedNetwork:
         if total is not None and total > read:
             # Weights that no operator of this graph reads: an autoencoder's encoder in a decoder.
             self.tape.place = Place()
-            self.tape.new(total - read, 4.0 if self.autocast else self.item, WEIGHTS, False)
+            self.tape.new((total - read) * self.graph.narrowed(item), item, WEIGHTS, False)
         self.tape.place = Place(
             stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN
         )

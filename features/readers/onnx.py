@@ -3,6 +3,7 @@
 Weights are never read, only their shapes. Free dimensions are bound as `Binding` says.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -13,16 +14,18 @@ import numpy as np
 import onnx
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
-from forerun.data.graph import Operator, OperatorGraph, Shape
+from forerun.data.graph import Operator, OperatorGraph, Shape, bits_of
 from forerun.features.deadline import check, watched
 from forerun.features.readers.input_sizes import PROBE_BATCH, InputSizes, Probe
-from forerun.features.readers.onnx_graph.control_flow import ControlFlow, stored_tensors
+from forerun.features.readers.onnx_graph.control_flow import ControlFlow
 from forerun.features.readers.onnx_graph.file import (
+    FORMATS,
     MAX_NODES,
     check_dimensions,
     opsets,
     ordered,
     parse,
+    stored_tensors,
 )
 from forerun.features.readers.onnx_graph.operators import Node, is_weight, operators_of
 from forerun.features.readers.onnx_graph.shapes import (
@@ -116,7 +119,6 @@ class _Walk:
             (o.version for o in model.opset_import if o.domain in standard), default=1
         )
         self._operators: list[Operator] = []
-        self._weights: dict[str, int] = {}
         self._first_unknown: str | None = None
         self._unknown_shapes = 0
         self._first: Shape = (1,)
@@ -166,6 +168,7 @@ class _Walk:
                     else "all inputs have fixed shapes, so they depend on the data."
                 ),
             )
+        elements, stored = _stored(self._graph)
         made = [self._probe.at(op, batch_size) for op in watched(self._operators)]
         for op in watched(made):
             for shape in (*op.input_shapes, *op.output_shapes):
@@ -174,24 +177,14 @@ class _Walk:
             tuple(made),
             batch_size=batch_size,
             source="onnx",
-            parameter_elements=sum(self._weights.values()) + self._unseen_weights(),
+            parameter_elements=elements,
+            stored_bytes=stored,
             bound_dimensions=tuple(
                 replace(bound, size=self._probe.size(bound.size, batch_size))
                 for bound in self.binding.bound
             ),
             assumptions=tuple(dict.fromkeys([*self._control_flow.assumptions, *self._doubts()])),
         )
-
-    def _unseen_weights(self) -> int:
-        """Elements of weights that no followed node reads: they are loaded all the same."""
-        outer = {tensor.name for tensor in self._graph.initializer}
-        stored: dict[str, int] = {}
-        for name, tensor in stored_tensors(self._graph):
-            if is_weight(tensor):
-                # Two bodies may have weights of one name, but read one weight of the graph.
-                others = 0 if name in outer else stored.get(name, 0)
-                stored[name] = others + prod(tensor.shape or ())
-        return sum(max(0, size - self._weights.get(name, 0)) for name, size in stored.items())
 
     def _doubts(self) -> Iterator[str]:
         """Operators that are newer than what is known, and shapes that do not follow."""
@@ -227,7 +220,7 @@ class _Walk:
         for sparse in graph.sparse_initializer:
             name, shape = sparse.values.name, tuple(sparse.dims)
             check_dimensions(name, shape, self._where)
-            self._shapes.tensors[name] = Tensor(sparse.values.data_type, shape, True, None, name)
+            self._shapes.tensors[name] = Tensor(sparse.values.data_type, shape, True)
 
     def _take_inputs(self, graph: onnx.GraphProto) -> None:
         types = {entry.name: entry.type.tensor_type.elem_type for entry in graph.input}
@@ -273,7 +266,6 @@ class _Walk:
         if node.op_type in VIEWS or _moves_nothing(node, inputs, outputs):
             return sources
         wrapped = Node(node, inputs, outputs, self._grows)
-        self._count_weights(wrapped)
         grown = any(self._grows(t) for t in (*outputs, *inputs) if t)
         for op in operators_of(wrapped):
             self._operators.append(replace(op, inputs=sources, batched=grown))
@@ -286,15 +278,22 @@ class _Walk:
             return self._probe.holds_batch(tensor.shape)
         return not tensor.constant
 
-    def _count_weights(self, node: Node) -> None:
-        for tensor in node.weights:
-            elements = prod(tensor.shape or ())
-            self._weights[tensor.root] = max(elements, self._weights.get(tensor.root, 0))
-
     def _check_known(self, node: onnx.NodeProto, outputs: list[Tensor]) -> None:
         if outputs and outputs[0].shape is None:
             self._unknown_shapes += 1
             self._first_unknown = self._first_unknown or node.name or node.op_type
+
+
+def _stored(graph: onnx.GraphProto) -> tuple[int, dict[str, int]]:
+    """Elements of the weights of a file, read or not: all are loaded; and bytes by format."""
+    elements, sizes = 0, Counter[str]()
+    for elem_type, shape in watched(stored_tensors(graph)):
+        size = max(0, prod(shape))
+        elements += size * is_weight(elem_type, shape)
+        if elem_type in FORMATS:
+            number_format = FORMATS[elem_type]
+            sizes[number_format] += -(-size * bits_of(number_format) // 8)
+    return elements, dict(+sizes)
 
 
 def _moves_nothing(

@@ -90,6 +90,8 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         assumptions = content.get("assumptions", [])
         if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
             raise ValueError("`assumptions` must be a list of sentences")
+        for name, size in content.get("stored_bytes", {}).items():
+            _whole(size, f"stored_bytes.{name:.20}")
         for position, row in enumerate(watched(rows)):
             place = ("operators", position)
             _check_row(row, position)

@@ -124,10 +124,10 @@ def _parts(queries: Sequence[Query]) -> Matrix:
 def _sizes(key: GraphKey) -> tuple[float, float]:
     """MiB of weights, and of activations at their peak at the graph's own batch size."""
     graph = key.graph
-    weights = 4.0 * (graph.parameter_elements or sum(o.parameter_elements for o in graph.operators))
+    weights = graph.parameter_elements or sum(o.parameter_elements for o in graph.operators)
     requests = inference_requests(graph)
     parts = requests.peak_parts(requests.sizes(1.0))
-    return weights / MIB, parts["activations"] / MIB
+    return weights * 4.0 * graph.narrowed(4.0) / MIB, parts["activations"] / MIB
 
 
 _FEWEST_HELD_OUT = 10

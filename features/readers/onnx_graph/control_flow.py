@@ -178,48 +178,6 @@ class ControlFlow:
         return value
 
 
-def stored_tensors(graph: onnx.GraphProto, *, inside: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Name and form of the tensors that a file stores with its nodes, at any depth.
-
-    These are initialisers and constants of bodies, initialisers of the graph that bodies read, and
-    tensors that operators of other domains have as attributes.
-
-    Args:
-        graph: a graph, or a body.
-        inside: whether it is a body.
-    """
-    outer = {tensor.name: tensor for tensor in graph.initializer}
-    if inside:
-        yield from ((name, _stored(tensor)) for name, tensor in outer.items())
-        for sparse in graph.sparse_initializer:
-            tensor = _stored(sparse.values)
-            yield sparse.values.name, tensor._replace(shape=tuple(sparse.dims))
-    for node in graph.node:
-        constant = node.op_type == "Constant" and inside
-        own = constant or node.domain not in ("", "ai.onnx")
-        for attribute in node.attribute:
-            bodies = [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
-            for body in bodies:
-                yield from stored_tensors(body, inside=True)
-                read = {name for name in _names_read(body) if name in outer and not inside}
-                yield from ((name, _stored(outer[name])) for name in sorted(read))
-            tensors = [*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors]
-            name = node.output[0] if constant else f"{'/'.join(node.output)}.{attribute.name}"
-            yield from ((name, _stored(tensor)) for tensor in tensors if own)
-
-
-def _stored(tensor: onnx.TensorProto) -> Tensor:
-    return Tensor(tensor.data_type, tuple(tensor.dims), constant=True, root=tensor.name)
-
-
-def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _names_read(attribute.g)
-
-
 def _nodes(graph: onnx.GraphProto) -> int:
     """Number of nodes, with those of bodies inside."""
     inner = (a.g for node in graph.node for a in node.attribute if a.type == a.GRAPH)

@@ -7,16 +7,27 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import inliner
+from onnx import helper, inliner
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.data.graph import Shape
 from forerun.features.deadline import check_operators, watched
-from forerun.features.readers.onnx_graph.shapes import VALUES_KEPT
+from forerun.features.readers.onnx_graph.shapes import VALUES_KEPT, constant_of
 
 MAX_NODES = 100_000
 _NEWEST_VERSION = 2**31 - 1
 MAX_ELEMENTS = 2**53
 """Elements of the largest tensor: larger counts are not exact in a float64."""
+STANDARD = ("", "ai.onnx")
+"""The domain of standard operators, which has two names."""
+FORMATS: Mapping[int, str] = {
+    elem_type: helper.tensor_dtype_to_np_dtype(elem_type).name
+    for name, elem_type in onnx.TensorProto.DataType.items()
+    if name not in ("UNDEFINED", "STRING")
+}
+"""Element type -> name of the number format."""
+_WEIGHED = frozenset("Conv Gemm MatMul BatchNormalization Reshape Unsqueeze".split())
+"""Readers of weights that are left out of a file."""
 
 
 def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
@@ -38,7 +49,9 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
         raise UnreadableModel(where, "it is not an ONNX model: no operators or no operator set.")
     if not all(isinstance(name, str) for name in _names(model)):
         raise UnreadableModel(where, "it is damaged: a name in it is no text.")
-    _empty_weights(model.graph.initializer)
+    _empty(model.graph)
+    for function in model.functions:
+        _empty(function)
     if model.functions:
         model = _inlined(model, where)
     if len(model.graph.node) > MAX_NODES:
@@ -125,12 +138,73 @@ def _node_names(node: onnx.NodeProto) -> Iterator[object]:
     yield from (attribute.name for attribute in node.attribute)
 
 
-def _empty_weights(initializers: Iterable[onnx.TensorProto]) -> None:
-    """Drop the contents of large tensors, which shape inference would copy."""
-    for tensor in initializers:
-        if prod(tensor.dims) > VALUES_KEPT:
-            for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
-                tensor.ClearField(field)
+def _empty(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Drop the contents of large tensors and lists, which shape inference would copy.
+
+    Long lists of floats of operators outside the standard, such as those of trees, become tensors.
+    """
+    for tensor in getattr(graph, "initializer", ()):
+        _empty_tensor(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for tensor in _tensors(attribute):
+                _empty_tensor(tensor)
+            for body in _bodies(attribute):
+                _empty(body)
+            if node.domain not in STANDARD:
+                _empty_lists(attribute)
+
+
+def _empty_tensor(tensor: onnx.TensorProto) -> None:
+    if prod(tensor.dims) > VALUES_KEPT:
+        for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+            tensor.ClearField(field)
+
+
+def _empty_lists(attribute: onnx.AttributeProto) -> None:
+    for field in ("ints", "strings", "floats"):
+        count = len(getattr(attribute, field))
+        if count > VALUES_KEPT:
+            attribute.ClearField(field)
+            if field == "floats":
+                attribute.type = attribute.TENSOR
+                attribute.t.data_type, attribute.t.dims[:] = onnx.TensorProto.FLOAT, [count]
+
+
+def stored_tensors(graph: onnx.GraphProto) -> Iterator[tuple[int, Shape]]:
+    """Element type and shape of each tensor that a file stores: all are loaded, read or not.
+
+    These are initializers and constants at any depth, and what operators outside the standard have
+    as attributes: tensors, and lists of floats such as the coefficients of a regression. A constant
+    of one value at a stored shape stands for a weight where an operator reads it as one.
+    """
+    sizes = {tensor.name: tensor for tensor in graph.initializer}
+    weighed = {name for node in graph.node if node.op_type in _WEIGHED for name in node.input}
+    yield from ((tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer)
+    for sparse in graph.sparse_initializer:
+        yield sparse.values.data_type, tuple(sparse.dims)
+    for node in graph.node:
+        own = node.op_type == "Constant" or node.domain not in STANDARD
+        if node.op_type == "ConstantOfShape" and weighed.intersection(node.output):
+            size = sizes.get(next(iter(node.input), ""))
+            value = None if size is None else constant_of(size).value
+            if value is not None and value.dtype.kind == "i":
+                yield onnx.TensorProto.FLOAT, tuple(value.ravel().tolist())
+        for attribute in node.attribute:
+            for body in _bodies(attribute):
+                yield from stored_tensors(body)
+            if own:
+                yield from ((one.data_type, tuple(one.dims)) for one in _tensors(attribute))
+                if attribute.floats:
+                    yield onnx.TensorProto.FLOAT, (len(attribute.floats),)
+
+
+def _bodies(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    return [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
+
+
+def _tensors(attribute: onnx.AttributeProto) -> list[onnx.TensorProto]:
+    return [*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors]
 
 
 def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:

@@ -59,17 +59,8 @@ class Node:
         return sum(
             prod(t.shape)
             for t in self.inputs
-            if t and t.shape and not self.grows(t) and is_weight(t)
+            if t and t.shape and not self.grows(t) and is_weight(t.elem_type, t.shape)
         )
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """Operands that are stored with the model."""
-        return [
-            t
-            for t in self.inputs
-            if t and t.shape and t.constant and not self.grows(t) and is_weight(t)
-        ]
 
     def shape(self, position: int) -> Shape:
         """The shape of an input; empty where it is left out or not known."""
@@ -311,9 +302,9 @@ def _full(tensor: Tensor) -> bool:
     return tensor.shape is not None and 0 not in tensor.shape
 
 
-def is_weight(tensor: Tensor) -> bool:
-    """Whether a constant is a weight: no index, and no scalar of one dimension."""
-    return tensor.elem_type not in _INDEX_TYPES and tensor.shape != (1,)
+def is_weight(elem_type: int, shape: Shape) -> bool:
+    """Whether a constant is a weight: no index and no scalar."""
+    return elem_type not in _INDEX_TYPES and shape not in ((), (1,))
 
 
 _MAKERS: Mapping[str, Callable[[Node, str], list[Operator]]] = {

@@ -238,7 +238,6 @@ class Tensor(NamedTuple):
         shape: None when not known.
         constant: True when it does not depend on the values of the graph's inputs.
         value: its value as a numpy array where it is small and constant, else None.
-        root: the weight it is a copy, cast or view of; itself for others.
         producers: positions of the operators that make it.
     """
 
@@ -246,7 +245,6 @@ class Tensor(NamedTuple):
     shape: Shape | None
     constant: bool = False
     value: Any = None
-    root: str = ""
     producers: tuple[int, ...] = ()
 
 
@@ -260,9 +258,6 @@ _SMALL_ATTRIBUTES = frozenset(
     for name in ("INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS")
 )
 
-_PASSED_ON = frozenset(
-    "Cast CastLike DequantizeLinear Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
-)
 _MADE_HERE = (
     *(shape_inference.InferenceError, onnx.checker.ValidationError),
     *(ValueError, KeyError, RuntimeError, TypeError),
@@ -307,7 +302,7 @@ class Shapes:
         for name, (elem_type, shape) in zip(node.output, self._inferred(node, inputs), strict=True):
             if shape is None:
                 elem_type, shape = self._fallback(node, name, elem_type, inputs)
-            outputs.append(Tensor(elem_type, shape, constant, root=_root(node, inputs, name)))
+            outputs.append(Tensor(elem_type, shape, constant))
         if not constant or not outputs:
             return outputs
         values = self._values(node, inputs, outputs)
@@ -366,6 +361,9 @@ class Shapes:
             # Inference gives no shapes for operators that the standard defines by others.
             return elem_type or _elem_type(inputs), _broadcast(inputs)
         first = inputs[0] if inputs else None
+        classical = _classical(node, first)
+        if classical is not None and name in node.output[:2]:
+            return classical[list(node.output).index(name)]
         most = _largest(node, inputs) if name == node.output[0] else None
         if most is not None:
             self.depend_on_data.setdefault(node.op_type)
@@ -404,6 +402,25 @@ def _largest(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Shape | N
     batch, classes, boxes = shapes[1] or ()
     most = inputs[2].value if len(inputs) > 2 and inputs[2] is not None else None
     return batch * classes * (boxes if most is None else min(boxes, int(most.ravel()[0]))), 3
+
+
+def _classical(
+    node: onnx.NodeProto, rows: Tensor | None
+) -> tuple[tuple[int, Shape], tuple[int, Shape]] | None:
+    """Results of a classifier or regression of `ai.onnx.ml`: of a row a label, and its scores."""
+    if node.domain != "ai.onnx.ml" or rows is None or not rows.shape:
+        return None
+    count, numbers = rows.shape[0], onnx.TensorProto.FLOAT
+    if node.op_type.endswith("Classifier"):
+        labels = [a for a in node.attribute if a.name.startswith("classlabels")]
+        classes = max((len(a.ints) + len(a.strings) for a in labels), default=1)
+        named = any(a.strings for a in labels)
+        label = onnx.TensorProto.STRING if named else onnx.TensorProto.INT64
+        return (label, (count,)), (numbers, (count, classes))
+    if node.op_type in ("TreeEnsemble", "TreeEnsembleRegressor", "LinearRegressor", "SVMRegressor"):
+        targets = (a.i for a in node.attribute if a.name in ("n_targets", "targets"))
+        return ((numbers, (count, next(targets, 1))),) * 2
+    return None
 
 
 def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]) -> list[Any]:
@@ -469,7 +486,7 @@ def constant_of(tensor: onnx.TensorProto) -> Tensor:
             value = numpy_helper.to_array(tensor)
         except Exception:  # Damaged contents: the shape is what counts.
             value = None
-    return Tensor(tensor.data_type, shape, True, value, tensor.name)
+    return Tensor(tensor.data_type, shape, True, value)
 
 
 def _signature(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Hashable:
@@ -561,8 +578,3 @@ def _with_value(tensor: Tensor, value: Any) -> Tensor:
         return tensor
     return tensor._replace(value=value, shape=tuple(value.shape))
 
-
-def _root(node: onnx.NodeProto, inputs: Sequence[Tensor | None], name: str) -> str:
-    first = inputs[0] if inputs else None
-    passed_on = node.op_type in _PASSED_ON and first is not None and first.constant
-    return first.root if passed_on and first is not None else name
