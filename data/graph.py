@@ -141,7 +141,7 @@ class OperatorGraph:
 
     @property
     def quantised_bytes(self) -> dict[str, int]:
-        """Those of `stored_bytes` in formats of at most eight bits, which a run keeps as they are."""
+        """Those of `stored_bytes` in formats of at most eight bits, which runs keep as they are."""
         return {
             name: size
             for name, size in self.stored_bytes.items()

@@ -6,6 +6,7 @@ licence allows it, `real_models.zip` holds the structure of the file, so that te
 `python -m tests.real_models` renews list and copies from the folder.
 """
 
+import gzip
 import hashlib
 import json
 import os
@@ -36,15 +37,17 @@ def listed():
 
 
 def name_of(entry):
-    """A short name: package and file."""
-    return f"{entry['package'].strip('@').replace('/', '-')}-{Path(entry['path']).name}"
+    """A short name: package, folder and file."""
+    path = Path(entry["path"])
+    return f"{entry['package'].strip('@').replace('/', '-')}-{path.parent.name}-{path.name}"
 
 
 def content_of(entry):
     """The file, or its copy without weights; None where there is neither."""
     path = _path_of(entry)
     if path is not None:
-        return path.read_bytes()
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
     return _copies().get(name_of(entry))
 
 
@@ -76,6 +79,42 @@ def outcome_of(content, question):
     }
 
 
+def stored_bytes(content):
+    """Bytes of all tensors of a file, as the onnx package lists and sizes them.
+
+    Initializers and constants at any depth, and what operators of other domains have as attributes.
+    """
+    model = onnx.ModelProto()
+    model.ParseFromString(content)
+    return _bytes_of(model.graph)
+
+
+def _bytes_of(graph):
+    tensors = [*graph.initializer]
+    size = 0
+    for node in graph.node:
+        own = node.op_type == "Constant" or node.domain not in ("", "ai.onnx")
+        for attribute in node.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            if attribute.type == attribute.GRAPH:
+                size += _bytes_of(value)
+            elif attribute.type == attribute.TENSOR and own:
+                tensors.append(value)
+            elif attribute.type == attribute.TENSORS and own:
+                tensors += value
+            elif attribute.type == attribute.FLOATS and own:
+                size += 4 * len(value)
+    return size + sum(map(_size, tensors))
+
+
+def _size(tensor):
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return 0
+    values = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    halves = values.name in ("int4", "uint4", "float4_e2m1fn")
+    return -(-prod(tensor.dims) // 2) if halves else prod(tensor.dims) * values.itemsize
+
+
 def _path_of(entry):
     folder = os.environ.get(VARIABLE)
     places = [Path(folder) / entry["package"]] if folder else []
@@ -95,6 +134,11 @@ def _is_installed(entry):
 
 def _is_same(path, entry):
     return hashlib.sha256(path.read_bytes()).hexdigest() == entry["sha256"]
+
+
+def sizes_of_copies():
+    """Bytes of each copy."""
+    return [len(content) for content in _copies().values()]
 
 
 @cache
@@ -146,7 +190,7 @@ def _renew():
             path = _path_of(entry)
             if path is None:
                 raise SystemExit(f"{name_of(entry)} is not in the folder of {VARIABLE}")
-            content = path.read_bytes()
+            content = content_of(entry)
             for question in entry["questions"]:
                 question["expected"] = outcome_of(content, question)
             if entry["copy"]:

@@ -577,4 +577,3 @@ def _with_value(tensor: Tensor, value: Any) -> Tensor:
     if value is None or value.size > VALUES_KEPT or value.dtype.kind not in "biuf":
         return tensor
     return tensor._replace(value=value, shape=tuple(value.shape))
-

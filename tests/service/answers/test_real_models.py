@@ -51,7 +51,7 @@ def test_every_real_model_gets_a_time_above_a_launch_or_the_reason_for_none(answ
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_tree_ensemble_is_refused_a_time_and_named(answered, device):
-    answer = answered["pyopenjtalk-plus-nani_model.onnx", device]
+    answer = answered["pyopenjtalk-plus-yomi_model-nani_model.onnx", device]
     for metric in ("latency_ms", "power_w", "energy_j"):
         assert answer.metrics[metric] is None
         assert "TreeEnsembleClassifier" in answer.missing[metric]
