@@ -33,9 +33,9 @@ from forerun.features.readers.onnx_graph.shapes import (
     VIEWS,
     Binding,
     Shapes,
-    Tensor,
     constant_of,
 )
+from forerun.features.readers.onnx_graph.tensor import Tensor
 
 MAX_INFERRED = 2 * MAX_NODES
 """Nodes whose shapes are inferred, each run of a loop's body anew."""
@@ -157,17 +157,12 @@ class _Walk:
                 known, or a tensor is absurdly large.
         """
         if not self._operators:
-            raise UnreadableModel(self._where, "no operator in it depends on its inputs.")
-        if 2 * self._unknown_shapes > len(self._operators):
             raise UnreadableModel(
                 self._where,
-                f"shapes are not known from {self._first_unknown!r} on; "
-                + (
-                    "give the shapes of its inputs, or export it with fixed shapes."
-                    if self.binding.bound
-                    else "all inputs have fixed shapes, so they depend on the data."
-                ),
+                "no operator in it takes time: all are views of its inputs, or depend on none.",
             )
+        if 2 * self._unknown_shapes > len(self._operators):
+            raise UnreadableModel(self._where, self._why_unknown())
         elements, stored = _stored(self._graph)
         made = [self._probe.at(op, batch_size) for op in watched(self._operators)]
         for op in watched(made):
@@ -184,6 +179,16 @@ class _Walk:
                 for bound in self.binding.bound
             ),
             assumptions=tuple(dict.fromkeys([*self._control_flow.assumptions, *self._doubts()])),
+        )
+
+    def _why_unknown(self) -> str:
+        start = f"shapes are not known from {self._first_unknown!r} on"
+        if not self.binding.bound:
+            return f"{start}; all inputs have fixed shapes, so they depend on the data."
+        taken = [f"{b.input}[{b.axis}]={b.size}" for b in self.binding.bound if b.why != "batch"]
+        with_sizes = f" with {', '.join(taken):.200}" if taken else ""
+        return (
+            f"{start}{with_sizes}; give the shapes of its inputs, or export it with fixed shapes."
         )
 
     def _doubts(self) -> Iterator[str]:
@@ -265,7 +270,7 @@ class _Walk:
         sources = tuple(sorted({p for t in inputs if t for p in t.producers}))
         if node.op_type in VIEWS or _moves_nothing(node, inputs, outputs):
             return sources
-        wrapped = Node(node, inputs, outputs, self._grows)
+        wrapped = Node(node, _flat(inputs), _flat(outputs), self._grows)
         grown = any(self._grows(t) for t in (*outputs, *inputs) if t)
         for op in operators_of(wrapped):
             self._operators.append(replace(op, inputs=sources, batched=grown))
@@ -279,7 +284,7 @@ class _Walk:
         return not tensor.constant
 
     def _check_known(self, node: onnx.NodeProto, outputs: list[Tensor]) -> None:
-        if outputs and outputs[0].shape is None:
+        if outputs and outputs[0].shape is None and outputs[0].items is None:
             self._unknown_shapes += 1
             self._first_unknown = self._first_unknown or node.name or node.op_type
 
@@ -294,6 +299,12 @@ def _stored(graph: onnx.GraphProto) -> tuple[int, dict[str, int]]:
             number_format = FORMATS[elem_type]
             sizes[number_format] += -(-size * bits_of(number_format) // 8)
     return elements, dict(+sizes)
+
+
+def _flat(tensors: Iterable[Tensor | None]) -> list[Any]:
+    """The tensors, and in the place of sequences those that they hold."""
+    known = (t.items if t is not None and t.items is not None else (t,) for t in tensors)
+    return [tensor for group in known for tensor in group]
 
 
 def _moves_nothing(

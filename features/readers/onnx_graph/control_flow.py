@@ -14,7 +14,8 @@ import onnx
 
 from forerun.data.graph import Operator
 from forerun.features.deadline import check
-from forerun.features.readers.onnx_graph.shapes import Shapes, Tensor
+from forerun.features.readers.onnx_graph.shapes import Shapes
+from forerun.features.readers.onnx_graph.tensor import Tensor
 
 DEEPEST = 16
 _ENDLESS = 2**31
@@ -205,7 +206,10 @@ def _behind_condition(body: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[
 
 
 def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
-    return None if tensor is None else (tensor.elem_type, tensor.shape)
+    if tensor is None:
+        return None
+    items = None if tensor.items is None else tuple(map(_form, tensor.items))
+    return tensor.elem_type, tensor.shape, items
 
 
 def _stacked(tensor: Tensor | None, count: int) -> Tensor | None:

@@ -8,7 +8,8 @@ import onnx
 from onnx import helper
 
 from forerun.data.graph import Attribute, Operator, Shape
-from forerun.features.readers.onnx_graph.shapes import KIND_OF, Tensor, function_of
+from forerun.features.readers.onnx_graph.shapes import KIND_OF, function_of
+from forerun.features.readers.onnx_graph.tensor import Tensor
 
 _INDEX_TYPES = frozenset(
     {onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,6 +25,7 @@ from forerun.features.readers.input_sizes import (
     GivenShape,
     InputSizes,
 )
+from forerun.features.readers.onnx_graph.tensor import Tensor, from_sequences
 
 _NAMES = tomllib.loads(Path(__file__).with_name("operators.toml").read_text(encoding="utf-8"))
 VIEWS = frozenset(_NAMES["views"])
@@ -37,7 +38,7 @@ KIND_OF: Mapping[str, str] = {
     name: kind for kind, names in _NAMES["kinds"].items() for name in names
 }
 
-SIZES = frozenset({"Shape", "Size"})
+SIZES = frozenset({"Shape", "Size", "SequenceLength"})
 """Operators that read only the size of a tensor, which is known before the run."""
 
 
@@ -230,24 +231,6 @@ def _described(dims: Sequence[Any]) -> str:
     return f"[{', '.join(sizes)}]"
 
 
-class Tensor(NamedTuple):
-    """A tensor of the graph as far as it is known.
-
-    Attributes:
-        elem_type: ONNX element type, 0 when not known.
-        shape: None when not known.
-        constant: True when it does not depend on the values of the graph's inputs.
-        value: its value as a numpy array where it is small and constant, else None.
-        producers: positions of the operators that make it.
-    """
-
-    elem_type: int
-    shape: Shape | None
-    constant: bool = False
-    value: Any = None
-    producers: tuple[int, ...] = ()
-
-
 VALUES_KEPT = 4096
 """Elements of the largest constant whose value is kept: shapes and axes, never weights."""
 
@@ -299,6 +282,9 @@ class Shapes:
         inputs = [self[name] for name in node.input]
         constant = node.op_type in SIZES or all(t.constant for t in inputs if t is not None)
         outputs: list[Tensor] = []
+        made = from_sequences(node, inputs)
+        if made is not None:
+            return [made._replace(constant=constant, producers=())]
         for name, (elem_type, shape) in zip(node.output, self._inferred(node, inputs), strict=True):
             if shape is None:
                 elem_type, shape = self._fallback(node, name, elem_type, inputs)
@@ -564,6 +550,9 @@ def _read_type(proto: onnx.TypeProto) -> tuple[int, Shape | None]:
 
 
 def _size_value(node: onnx.NodeProto, source: Tensor | None) -> Any:
+    if node.op_type == "SequenceLength":
+        items = None if source is None else source.items
+        return None if items is None else np.array(len(items), dtype=np.int64)
     if source is None or source.shape is None:
         return None
     if node.op_type == "Size":
