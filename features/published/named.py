@@ -15,6 +15,7 @@ from typing import Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import DIGESTS
+from forerun.features.published.yolo11 import PICTURE, SIZES, yolo11
 from forerun.features.published.zoo import declared
 from forerun.features.readers import read_graph
 from forerun.features.readers.model_zoo import zoo_graph
@@ -34,6 +35,8 @@ def named_networks() -> Iterator[tuple[str, OperatorGraph]]:
         yield name, zoo_graph(architecture, SIDE)
     for name in TORCHVISION:
         yield name, _of_torchvision(name.replace("-", "_"))
+    for size in SIZES:
+        yield f"yolo11{size}", _detector(size)
     for name, text in named["text"].items():
         content = json.dumps(text["config"]).encode()
         yield name, read_graph(content, sequence_length=text["tokens"])
@@ -47,6 +50,13 @@ def _of_torchvision(name: str) -> OperatorGraph:
     with torch.device("meta"):
         module = get_model(name, weights=None, **auxiliary).eval()
         return trace_module(module, (torch.empty(1, 3, SIDE, SIDE),))
+
+
+def _detector(size: str) -> OperatorGraph:
+    import torch
+
+    with torch.device("meta"):
+        return trace_module(yolo11(size).eval(), (torch.empty(1, 3, PICTURE, PICTURE),))
 
 
 def main(folder: Path) -> None:

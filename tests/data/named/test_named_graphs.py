@@ -26,6 +26,11 @@ WEIGHTS = {
     "vit-base": 86.6e6,
     "bert-base": 109.5e6,
     "gpt2": 124.4e6,
+    "yolo11n": 2.62e6,
+    "yolo11s": 9.46e6,
+    "yolo11m": 20.1e6,
+    "yolo11l": 25.4e6,
+    "yolo11x": 57.0e6,
     "llama-3-8b": 8.03e9,
     "llama-3.2-1b": 1.24e9,
 }

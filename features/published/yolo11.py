@@ -1,0 +1,217 @@
+"""YOLO11 detection networks, from the published tables of their layers and blocks.
+
+Sources: Ultralytics' documentation of YOLO11 (widths, depths and blocks) and its published numbers
+of weights, which the networks built here have exactly. Names of blocks are those of the tables.
+"""
+
+from dataclasses import dataclass
+from operator import add, getitem, mul, sub, truediv
+from typing import Any, Final
+
+SIZES: Final = {
+    "n": (0.50, 0.25, 1024, False),
+    "s": (0.50, 0.50, 1024, False),
+    "m": (0.50, 1.00, 512, True),
+    "l": (1.00, 1.00, 512, True),
+    "x": (1.00, 1.50, 512, True),
+}
+"""Size -> depth, width, most channels, and whether every C3k2 has nested blocks."""
+PICTURE: Final = 640
+"""Height and width of pictures, pixels."""
+_STRIDES: Final = (8, 16, 32)
+_CLASSES: Final = 80
+_BINS: Final = 16
+"""Bins of the distribution of each side of a box."""
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A node of the network, with the channels of its result."""
+
+    node: Any
+    channels: int
+
+
+class _Network:
+    """A network in the making: each method adds a block and returns its result."""
+
+    def __init__(self) -> None:
+        from torch import fx, nn
+
+        self.root, self.graph = nn.Module(), fx.Graph()
+        self.input = _Value(self.graph.placeholder("pictures"), 3)
+
+    def layer(self, module: Any, x: _Value, channels: int) -> _Value:
+        """A module of torch."""
+        name = f"layer{len(self.root._modules)}"
+        self.root.add_module(name, module)
+        return _Value(self.graph.call_module(name, (x.node,)), channels)
+
+    def call(self, function: Any, channels: int, *given: Any, **options: Any) -> _Value:
+        """A function of torch, or a method of its first argument."""
+        nodes = tuple(one.node if isinstance(one, _Value) else one for one in given)
+        make = self.graph.call_method if isinstance(function, str) else self.graph.call_function
+        return _Value(make(function, nodes, options), channels)
+
+    def cat(self, *parts: _Value, axis: int = 1) -> _Value:
+        """All parts along an axis; the channels are the first."""
+        import torch
+
+        channels = sum(part.channels for part in parts)
+        return self.call(torch.cat, channels, [part.node for part in parts], axis)
+
+    def conv(
+        self,
+        x: _Value,
+        out: int,
+        kernel: int = 1,
+        stride: int = 1,
+        *,
+        act: bool = True,
+        groups: int = 1,
+    ) -> _Value:
+        """Convolution, batch norm and SiLU."""
+        from torch import nn
+
+        padding = kernel // 2
+        conv = nn.Conv2d(x.channels, out, kernel, stride, padding, groups=groups, bias=False)
+        x = self.layer(nn.BatchNorm2d(out), self.layer(conv, x, out), out)
+        return self.layer(nn.SiLU(inplace=True), x, out) if act else x
+
+    def halves(self, x: _Value) -> tuple[_Value, _Value]:
+        """Both halves of the channels."""
+        half = x.channels // 2
+        both = self.call("chunk", half, x, 2, 1)
+        first, second = (self.call(getitem, half, both, place) for place in (0, 1))
+        return first, second
+
+    def bottleneck(self, x: _Value, hidden: int) -> _Value:
+        """Two convolutions of 3 x 3 and the sum with what they read."""
+        inner = self.conv(self.conv(x, hidden, 3), x.channels, 3)
+        return self.call(add, x.channels, x, inner)
+
+    def c3k(self, x: _Value) -> _Value:
+        """Two bottlenecks on half of the channels, next to a convolution."""
+        half = x.channels // 2
+        inner = self.conv(x, half)
+        for _ in range(2):
+            inner = self.bottleneck(inner, half)
+        return self.conv(self.cat(inner, self.conv(x, half)), x.channels)
+
+    def c3k2(self, x: _Value, out: int, blocks: int, share: float, *, nested: bool) -> _Value:
+        """Blocks whose results are all joined."""
+        width = int(out * share)
+        parts = [*self.halves(self.conv(x, 2 * width))]
+        for _ in range(blocks):
+            last = parts[-1]
+            parts.append(self.c3k(last) if nested else self.bottleneck(last, width // 2))
+        return self.conv(self.cat(*parts), out)
+
+    def sppf(self, x: _Value) -> _Value:
+        """Three poolings in a row, joined."""
+        from torch import nn
+
+        parts = [self.conv(x, x.channels // 2)]
+        for _ in range(3):
+            parts.append(self.layer(nn.MaxPool2d(5, 1, 2), parts[-1], parts[-1].channels))
+        return self.conv(self.cat(*parts), x.channels)
+
+    def c2psa(self, x: _Value, blocks: int, side: int) -> _Value:
+        """Attention and two convolutions on half of the channels, so often."""
+        first, second = self.halves(self.conv(x, x.channels))
+        width = second.channels
+        for _ in range(blocks):
+            second = self.call(add, width, second, self.attention(second, side))
+            inner = self.conv(self.conv(second, 2 * width), width, act=False)
+            second = self.call(add, width, second, inner)
+        return self.conv(self.cat(first, second), x.channels)
+
+    def attention(self, x: _Value, side: int) -> _Value:
+        """Attention between places, keys half as wide as values, with a convolution of values."""
+        width, heads, places = x.channels, x.channels // 64, side * side
+        keys = 32
+        qkv = self.conv(x, width + 2 * keys * heads, act=False)
+        qkv = self.call("view", 0, qkv, -1, heads, 2 * keys + 64, places)
+        parts = self.call("split", 0, qkv, [keys, keys, 64], dim=2)
+        query, key, value = (self.call(getitem, 0, parts, place) for place in range(3))
+        scores = self.call("matmul", 0, self.call("transpose", 0, query, -2, -1), key)
+        scores = self.call("softmax", 0, self.call(mul, 0, scores, keys**-0.5), dim=-1)
+        mixed = self.call("matmul", 0, value, self.call("transpose", 0, scores, -2, -1))
+        shape = (-1, width, side, side)
+        positions = self.conv(
+            self.call("reshape", width, value, *shape), width, 3, act=False, groups=width
+        )
+        mixed = self.call(add, width, self.call("view", width, mixed, *shape), positions)
+        return self.conv(mixed, width, act=False)
+
+    def detect(self, levels: list[_Value], sides: list[int]) -> _Value:
+        """Boxes and scores of every place of every level: (batch, 4 + classes, places)."""
+        from torch import nn
+
+        boxes, scores = max(16, levels[0].channels // 4, 4 * _BINS), levels[0].channels
+        scores = max(scores, min(_CLASSES, 100))
+        outputs = 4 * _BINS + _CLASSES
+        found = []
+        for x, side in zip(levels, sides, strict=True):
+            box = self.conv(self.conv(x, boxes, 3), boxes, 3)
+            box = self.layer(nn.Conv2d(boxes, 4 * _BINS, 1), box, 4 * _BINS)
+            score = self.conv(self.conv(x, x.channels, 3, groups=x.channels), scores)
+            score = self.conv(self.conv(score, scores, 3, groups=scores), scores)
+            score = self.layer(nn.Conv2d(scores, _CLASSES, 1), score, _CLASSES)
+            both = self.cat(box, score)
+            found.append(self.call("view", 0, both, -1, outputs, side * side))
+        return self.decoded(self.cat(*found, axis=2), sides)
+
+    def decoded(self, found: _Value, sides: list[int]) -> _Value:
+        """Sides of boxes as the mean of their bins, then as centres and sizes in pixels."""
+        from torch import nn, zeros
+
+        places = sum(side * side for side in sides)
+        parts = self.call("split", 0, found, [4 * _BINS, _CLASSES], 1)
+        bins, scores = (self.call(getitem, 0, parts, place) for place in (0, 1))
+        bins = self.call("view", 0, bins, -1, 4, _BINS, places)
+        bins = self.call("softmax", 0, self.call("transpose", 0, bins, 2, 1), 1)
+        mean = self.layer(nn.Conv2d(_BINS, 1, 1, bias=False), bins, 1)
+        near, far = self.halves(self.call("view", 4, mean, -1, 4, places))
+        for name, rows in (("anchors", 2), ("strides", 1)):
+            self.root.register_buffer(name, zeros(rows, places))
+        anchors, strides = (_Value(self.graph.get_attr(n), 0) for n in ("anchors", "strides"))
+        near, far = self.call(sub, 2, anchors, near), self.call(add, 2, anchors, far)
+        centres = self.call(truediv, 2, self.call(add, 2, near, far), 2)
+        boxes = self.cat(centres, self.call(sub, 2, far, near))
+        boxes = self.call(mul, 4, boxes, strides)
+        return self.cat(boxes, self.call("sigmoid", _CLASSES, scores))
+
+
+def yolo11(size: str) -> Any:
+    """The detector of a size, `n` to `x`, as a module that reads (batch, 3, 640, 640)."""
+    from torch import fx, nn
+
+    depth, width, most, nested = SIZES[size]
+    made, blocks = _Network(), max(1, round(2 * depth))
+    sides = [PICTURE // stride for stride in _STRIDES]
+
+    def wide(channels: int) -> int:
+        return int(min(channels, most) * width)
+
+    def stage(x: _Value, channels: int, out: int, share: float, *, always: bool) -> _Value:
+        down = made.conv(x, wide(channels), 3, 2)
+        return made.c3k2(down, wide(out), blocks, share, nested=nested or always)
+
+    def merged(x: _Value, other: _Value, out: int, *, always: bool = False) -> _Value:
+        return made.c3k2(made.cat(x, other), wide(out), blocks, 0.5, nested=nested or always)
+
+    def doubled(x: _Value) -> _Value:
+        return made.layer(nn.Upsample(scale_factor=2), x, x.channels)
+
+    x = stage(made.conv(made.input, wide(64), 3, 2), 128, 256, 0.25, always=False)
+    eighth = stage(x, 256, 512, 0.25, always=False)
+    sixteenth = stage(eighth, 512, 512, 0.5, always=True)
+    x = made.sppf(stage(sixteenth, 1024, 1024, 0.5, always=True))
+    last = made.c2psa(x, blocks, sides[2])
+    middle = merged(doubled(last), sixteenth, 512)
+    fine = merged(doubled(middle), eighth, 256)
+    middle = merged(made.conv(fine, wide(256), 3, 2), middle, 512)
+    coarse = merged(made.conv(middle, wide(512), 3, 2), last, 1024, always=True)
+    made.graph.output(made.detect([fine, middle, coarse], sides).node)
+    return fx.GraphModule(made.root, made.graph)
