@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forerun.data.errors import InputError, MissingExtra, UnreadableModel
 from forerun.data.graph import FORMAT, OperatorGraph
-from forerun.data.named.networks import network_named, refuse_sizes, unknown_network
-from forerun.features.readers import read_graph
+from forerun.data.named.networks import network_named, refuse_sizes
+from forerun.features.readers import read_graph, unknown_name
 from forerun.features.readers.input_sizes import GivenShape
 from forerun.features.readers.model_zoo import PREFIX as TIMM
 from forerun.features.readers.operator_json import graph_of
@@ -123,7 +123,7 @@ def _read_text_or_file(model: str | PathLike[str] | bytes, how: Reading) -> Oper
         return named
     is_file = path.exists() or path.name != text or FILE_ENDING.fullmatch(path.suffix)
     if not is_file:
-        raise unknown_network(text)
+        raise unknown_name(text)
     return _read(path, how)
 
 

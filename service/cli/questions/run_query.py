@@ -6,9 +6,9 @@ from typing import Any
 
 from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.networks import network_named, refuse_sizes, unknown_network
+from forerun.data.named.networks import network_named, refuse_sizes
 from forerun.data.query import Query
-from forerun.features.readers import file_in, read_graph
+from forerun.features.readers import file_in, read_graph, unknown_name
 from forerun.features.readers.input_sizes import parse_shapes
 from forerun.service.cli.output import working
 from forerun.service.schemas.run_options import PlainRunIn
@@ -81,7 +81,7 @@ def graph_of_file(source: Path, run: PlainRunIn) -> OperatorGraph:
         )
     graph = network_named(str(source))
     if graph is None:
-        raise unknown_network(str(source))
+        raise unknown_name(str(source))
     given = {
         "--sequence-length": run.sequence_length is not None,
         "--image-size": run.image_size is not None,

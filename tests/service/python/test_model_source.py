@@ -130,9 +130,15 @@ def test_a_network_by_name_is_not_answered_at_another_size_than_its_own(size):
 
 def test_a_point_in_a_name_makes_no_file_of_it():
     with pytest.raises(UnreadableModel, match="no network of that name"):
-        forerun.predict("llama-3.1-8b", device="l4")
+        forerun.predict("resnet-5.1", device="l4")
     with pytest.raises(UnreadableModel, match="there is no such file"):
         forerun.predict("missing.onnx", device="l4")
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-8b"])
+def test_the_name_of_a_language_model_leads_to_the_question_about_serving(name):
+    with pytest.raises(UnreadableModel, match=f"a language model. `forerun llm estimate {name}`"):
+        forerun.predict(name, device="l4")
 
 
 @pytest.mark.parametrize(("device", "grade"), [("mi300x", "C"), ("h100-sxm-80gb", "B")])
