@@ -39,13 +39,17 @@ def test_each_format_is_counted_in_its_own_bytes():
         stored("q", np.ones((7,), np.int8)),
         stored("index", np.arange(4)),
         stored("scalar", np.float32(1)),
+        helper.make_tensor("in_another_file", TensorProto.DOUBLE, [5, 2], np.ones(10)),
     ]
+    weights[-1].ClearField("double_data")
+    weights[-1].data_location = TensorProto.EXTERNAL
     constant = node("Constant", [], ["c"], value=stored("", np.ones(8, np.float32)))
     nodes = [constant, node("MatMul", ["x", "w"], ["z"]), node("Add", ["z", "c"], ["y"])]
     graph = read_graph(file(nodes, weights))
     expected = {"float32": 4 * 64 + 4 + 32, "float16": 30, "int4": 5, "int8": 7, "int64": 32}
+    expected["float64"] = 80
     assert graph.stored_bytes == expected
-    assert graph.parameter_elements == 64 + 15 + 9 + 7 + 8
+    assert graph.parameter_elements == 64 + 15 + 9 + 7 + 8 + 10
     again = read_graph(json.dumps(graph.to_json()).encode())
     assert (again.stored_bytes, again.digest) == (expected, graph.digest)
 
