@@ -1,7 +1,7 @@
 """Well-known networks and programs by name, as graphs that come with the package without weights.
 
 Each is in a file of its own: JSON, compressed by xz. Vision networks take images of 224 x 224
-pixels, YOLO11 of 640 x 640 (all networks at their usual input size); `README.md` in
+pixels, YOLO detectors of 640 x 640 (all networks at their usual input size); `README.md` in
 `network_graphs` says how each was traced, and how many tokens those that read text were traced
 with. Programs are those of HLSyn, for high-level synthesis, with slots for directives.
 """

@@ -15,7 +15,7 @@ from typing import Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import DIGESTS
-from forerun.features.published.yolo11 import PICTURE, SIZES, yolo11
+from forerun.features.published.yolo import PICTURE, SIZES, detector
 from forerun.features.published.zoo import declared
 from forerun.features.readers import read_graph
 from forerun.features.readers.model_zoo import zoo_graph
@@ -35,8 +35,8 @@ def named_networks() -> Iterator[tuple[str, OperatorGraph]]:
         yield name, zoo_graph(architecture, SIDE)
     for name in TORCHVISION:
         yield name, _of_torchvision(name.replace("-", "_"))
-    for size in SIZES:
-        yield f"yolo11{size}", _detector(size)
+    for name in SIZES:
+        yield name, _of_detector(name)
     for name, text in named["text"].items():
         content = json.dumps(text["config"]).encode()
         yield name, read_graph(content, sequence_length=text["tokens"])
@@ -52,11 +52,11 @@ def _of_torchvision(name: str) -> OperatorGraph:
         return trace_module(module, (torch.empty(1, 3, SIDE, SIDE),))
 
 
-def _detector(size: str) -> OperatorGraph:
+def _of_detector(name: str) -> OperatorGraph:
     import torch
 
     with torch.device("meta"):
-        return trace_module(yolo11(size).eval(), (torch.empty(1, 3, PICTURE, PICTURE),))
+        return trace_module(detector(name).eval(), (torch.empty(1, 3, PICTURE, PICTURE),))
 
 
 def main(folder: Path) -> None:

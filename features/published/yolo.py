@@ -1,7 +1,7 @@
-"""YOLO11 detection networks, from the published tables of their layers and blocks.
+"""YOLO11 and YOLOv8 detection networks, from the published tables of their layers and blocks.
 
-Sources: Ultralytics' documentation of YOLO11 (widths, depths and blocks) and its published numbers
-of weights, which the networks built here have exactly. Names of blocks are those of the tables.
+Sources: Ultralytics' documentation (widths, depths and blocks) and its published numbers of
+weights, which the networks built here have exactly. Names of blocks are those of the tables.
 """
 
 from dataclasses import dataclass
@@ -9,15 +9,26 @@ from operator import add, getitem, mul, sub, truediv
 from typing import Any, Final
 
 SIZES: Final = {
-    "n": (0.50, 0.25, 1024, False),
-    "s": (0.50, 0.50, 1024, False),
-    "m": (0.50, 1.00, 512, True),
-    "l": (1.00, 1.00, 512, True),
-    "x": (1.00, 1.50, 512, True),
+    "yolo11n": (0.50, 0.25, 1024),
+    "yolo11s": (0.50, 0.50, 1024),
+    "yolo11m": (0.50, 1.00, 512),
+    "yolo11l": (1.00, 1.00, 512),
+    "yolo11x": (1.00, 1.50, 512),
+    "yolov8n": (0.33, 0.25, 1024),
+    "yolov8s": (0.33, 0.50, 1024),
+    "yolov8m": (0.67, 0.75, 768),
+    "yolov8l": (1.00, 1.00, 512),
+    "yolov8x": (1.00, 1.25, 512),
 }
-"""Size -> depth, width, most channels, and whether every C3k2 has nested blocks."""
+"""Name -> depth, width and most channels."""
 PICTURE: Final = 640
 """Height and width of pictures, pixels."""
+_CHANNELS_11: Final = (256, 512, 512, 1024, 512, 256, 512, 1024)
+_CHANNELS_8: Final = (128, 256, 512, 1024, 512, 256, 512, 1024)
+_REPEATS_8: Final = (3, 6, 6, 3, 3, 3, 3, 3)
+"""Of each stage: four of the backbone, four of the head."""
+_NESTED: Final = (2, 3, 7)
+"""Stages with nested blocks in YOLO11n and YOLO11s; all stages of larger ones have them."""
 _STRIDES: Final = (8, 16, 32)
 _CLASSES: Final = 80
 _BINS: Final = 16
@@ -85,10 +96,10 @@ class _Network:
         first, second = (self.call(getitem, half, both, place) for place in (0, 1))
         return first, second
 
-    def bottleneck(self, x: _Value, hidden: int) -> _Value:
-        """Two convolutions of 3 x 3 and the sum with what they read."""
+    def bottleneck(self, x: _Value, hidden: int, *, residual: bool = True) -> _Value:
+        """Two convolutions of 3 x 3, and the sum with what they read."""
         inner = self.conv(self.conv(x, hidden, 3), x.channels, 3)
-        return self.call(add, x.channels, x, inner)
+        return self.call(add, x.channels, x, inner) if residual else inner
 
     def c3k(self, x: _Value) -> _Value:
         """Two bottlenecks on half of the channels, next to a convolution."""
@@ -105,6 +116,13 @@ class _Network:
         for _ in range(blocks):
             last = parts[-1]
             parts.append(self.c3k(last) if nested else self.bottleneck(last, width // 2))
+        return self.conv(self.cat(*parts), out)
+
+    def c2f(self, x: _Value, out: int, blocks: int, *, residual: bool) -> _Value:
+        """Bottlenecks as wide as what they read, whose results are all joined."""
+        parts = [*self.halves(self.conv(x, out))]
+        for _ in range(blocks):
+            parts.append(self.bottleneck(parts[-1], out // 2, residual=residual))
         return self.conv(self.cat(*parts), out)
 
     def sppf(self, x: _Value) -> _Value:
@@ -144,8 +162,11 @@ class _Network:
         mixed = self.call(add, width, self.call("view", width, mixed, *shape), positions)
         return self.conv(mixed, width, act=False)
 
-    def detect(self, levels: list[_Value], sides: list[int]) -> _Value:
-        """Boxes and scores of every place of every level: (batch, 4 + classes, places)."""
+    def detect(self, levels: list[_Value], sides: list[int], *, by_channel: bool) -> _Value:
+        """Boxes and scores of every place of every level: (batch, 4 + classes, places).
+
+        Scores follow from convolutions by channel and of single places, or from those of 3 x 3.
+        """
         from torch import nn
 
         boxes, scores = max(16, levels[0].channels // 4, 4 * _BINS), levels[0].channels
@@ -155,8 +176,11 @@ class _Network:
         for x, side in zip(levels, sides, strict=True):
             box = self.conv(self.conv(x, boxes, 3), boxes, 3)
             box = self.layer(nn.Conv2d(boxes, 4 * _BINS, 1), box, 4 * _BINS)
-            score = self.conv(self.conv(x, x.channels, 3, groups=x.channels), scores)
-            score = self.conv(self.conv(score, scores, 3, groups=scores), scores)
+            score = x
+            for _ in range(2):
+                if by_channel:
+                    score = self.conv(score, score.channels, 3, groups=score.channels)
+                score = self.conv(score, scores, 1 if by_channel else 3)
             score = self.layer(nn.Conv2d(scores, _CLASSES, 1), score, _CLASSES)
             both = self.cat(box, score)
             found.append(self.call("view", 0, both, -1, outputs, side * side))
@@ -183,35 +207,41 @@ class _Network:
         return self.cat(boxes, self.call("sigmoid", _CLASSES, scores))
 
 
-def yolo11(size: str) -> Any:
-    """The detector of a size, `n` to `x`, as a module that reads (batch, 3, 640, 640)."""
+def detector(name: str) -> Any:
+    """The network of a name in `SIZES`, as a module that reads (batch, 3, 640, 640)."""
     from torch import fx, nn
 
-    depth, width, most, nested = SIZES[size]
-    made, blocks = _Network(), max(1, round(2 * depth))
-    sides = [PICTURE // stride for stride in _STRIDES]
+    depth, width, most = SIZES[name]
+    newer, sides = name.startswith("yolo11"), [PICTURE // stride for stride in _STRIDES]
+    made = _Network()
 
     def wide(channels: int) -> int:
         return int(min(channels, most) * width)
 
-    def stage(x: _Value, channels: int, out: int, share: float, *, always: bool) -> _Value:
-        down = made.conv(x, wide(channels), 3, 2)
-        return made.c3k2(down, wide(out), blocks, share, nested=nested or always)
-
-    def merged(x: _Value, other: _Value, out: int, *, always: bool = False) -> _Value:
-        return made.c3k2(made.cat(x, other), wide(out), blocks, 0.5, nested=nested or always)
+    def half(x: _Value, channels: int) -> _Value:
+        return made.conv(x, wide(channels), 3, 2)
 
     def doubled(x: _Value) -> _Value:
         return made.layer(nn.Upsample(scale_factor=2), x, x.channels)
 
-    x = stage(made.conv(made.input, wide(64), 3, 2), 128, 256, 0.25, always=False)
-    eighth = stage(x, 256, 512, 0.25, always=False)
-    sixteenth = stage(eighth, 512, 512, 0.5, always=True)
-    x = made.sppf(stage(sixteenth, 1024, 1024, 0.5, always=True))
-    last = made.c2psa(x, blocks, sides[2])
-    middle = merged(doubled(last), sixteenth, 512)
-    fine = merged(doubled(middle), eighth, 256)
-    middle = merged(made.conv(fine, wide(256), 3, 2), middle, 512)
-    coarse = merged(made.conv(middle, wide(512), 3, 2), last, 1024, always=True)
-    made.graph.output(made.detect([fine, middle, coarse], sides).node)
+    def stage(place: int, *parts: _Value) -> _Value:
+        x = made.cat(*parts) if len(parts) > 1 else parts[0]
+        if newer:
+            nested = most <= 512 or place in _NESTED
+            share, blocks = 0.25 if place < 2 else 0.5, max(1, round(2 * depth))
+            return made.c3k2(x, wide(_CHANNELS_11[place]), blocks, share, nested=nested)
+        blocks = max(1, round(_REPEATS_8[place] * depth))
+        return made.c2f(x, wide(_CHANNELS_8[place]), blocks, residual=place < 4)
+
+    x = stage(0, half(half(made.input, 64), 128))
+    eighth = stage(1, half(x, 256))
+    sixteenth = stage(2, half(eighth, 512))
+    last = made.sppf(stage(3, half(sixteenth, 1024)))
+    if newer:
+        last = made.c2psa(last, max(1, round(2 * depth)), sides[2])
+    middle = stage(4, doubled(last), sixteenth)
+    fine = stage(5, doubled(middle), eighth)
+    middle = stage(6, half(fine, 256), middle)
+    coarse = stage(7, half(middle, 512), last)
+    made.graph.output(made.detect([fine, middle, coarse], sides, by_channel=newer).node)
     return fx.GraphModule(made.root, made.graph)
