@@ -379,15 +379,17 @@ class Shapes:
 def _largest(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Shape | None:
     """The largest result of a node whose number of results depends on the data; None of others."""
     shapes = [() if t is None else t.shape for t in inputs]
-    if node.domain not in ("", "ai.onnx") or None in shapes[:2]:
+    least = {"NonZero": 1, "NonMaxSuppression": 2}.get(node.op_type, len(shapes) + 1)
+    if node.domain not in ("", "ai.onnx") or len(shapes) < least or None in shapes[:2]:
         return None
     if node.op_type == "NonZero":
         return len(shapes[0] or ()), prod(shapes[0] or ())
-    if node.op_type != "NonMaxSuppression" or len(shapes[1] or ()) != 3:
+    if len(shapes[1] or ()) != 3:
         return None
     batch, classes, boxes = shapes[1] or ()
     most = inputs[2].value if len(inputs) > 2 and inputs[2] is not None else None
-    return batch * classes * (boxes if most is None else min(boxes, int(most.ravel()[0]))), 3
+    known = boxes if most is None or most.size != 1 else min(boxes, int(most.ravel()[0]))
+    return batch * classes * known, 3
 
 
 def _classical(

@@ -34,7 +34,8 @@ MOST_ITEMS = 1000
 
 def from_sequences(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
     """What a node makes of or from a sequence, without producers; None where it is not known."""
-    maker = _MAKERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    fits = node.domain in ("", "ai.onnx") and len(node.output) == 1
+    maker = _MAKERS.get(node.op_type) if fits else None
     try:
         return None if maker is None or None in inputs[:2] else maker(node, inputs)
     except (IndexError, ValueError):
@@ -90,24 +91,30 @@ def _split(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | No
     axis = _number(node, "axis", 0)
     if source is None or source.shape is None or not -len(source.shape) <= axis < len(source.shape):
         return None
-    size = source.shape[axis]
-    if split is None:
-        parts = [1] * size
-    elif split.value is None or (split.value.ndim == 0 and split.value <= 0):
+    parts = _parts(source.shape[axis], split)
+    if parts is None:
         return None
-    elif split.value.ndim:
-        parts = [int(part) for part in split.value]
-    else:
-        part = int(split.value)
-        parts = [min(part, size - start) for start in range(0, size, part)]
     dims = list(source.shape)
     squeezed = split is None and not _number(node, "keepdims", 1)
     items = []
-    for part in parts[:MOST_ITEMS]:
+    for part in parts:
         dims[axis] = part
         kept = [d for place, d in enumerate(dims) if not squeezed or place != axis % len(dims)]
         items.append(source._replace(shape=tuple(kept), value=None))
-    return _sequence(items) if len(parts) <= MOST_ITEMS else None
+    return _sequence(items)
+
+
+def _parts(size: int, split: Tensor | None) -> list[int] | None:
+    """Sizes of the parts that a dimension is split into; None where they are not known or many."""
+    if split is not None and split.value is None:
+        return None
+    if split is not None and split.value.ndim:
+        parts = [int(part) for part in split.value.ravel()]
+        return parts if sum(parts) == size and min(parts) >= 0 else None
+    step = 1 if split is None else int(split.value)
+    if step <= 0 or size > step * MOST_ITEMS:
+        return None
+    return [min(step, size - start) for start in range(0, size, step)]
 
 
 def _joined(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:

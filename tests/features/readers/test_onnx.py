@@ -173,8 +173,9 @@ def floats(name, *shape):
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or None)
 
 
-def test_results_that_depend_on_the_data_are_as_many_as_is_possible():
-    most = helper.make_tensor("most", TensorProto.INT64, [], [100])
+@pytest.mark.parametrize(("limit", "results"), [([100], 8000), ([], 80 * 8400)])
+def test_results_that_depend_on_the_data_are_as_many_as_is_possible(limit, results):
+    most = helper.make_tensor("most", TensorProto.INT64, [len(limit)], limit)
     nodes = [
         helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["kept"]),
         helper.make_node("Cast", ["kept"], ["floats"], to=TensorProto.FLOAT),
@@ -182,11 +183,19 @@ def test_results_that_depend_on_the_data_are_as_many_as_is_possible():
     ]
     inputs = [floats("boxes", 1, 8400, 4), floats("scores", 1, 80, 8400)]
     found = one_node(nodes, inputs, [floats("y")], most)
-    assert found.operators[-1].output_shapes == ((8000, 3),)
+    assert found.operators[-1].output_shapes == ((results, 3),)
     assert "number of results of NonMaxSuppression depends on the data" in found.assumptions[0]
     nodes = [helper.make_node("NonZero", ["x"], ["kept"]), helper.make_node("Neg", ["kept"], ["y"])]
     found = one_node(nodes, [floats("x", 64, 1000)], [floats("y")])
     assert found.operators[-1].output_shapes == ((2, 64000),)
+
+
+@pytest.mark.parametrize("op_type", ["NonZero", "NonMaxSuppression"])
+def test_a_node_without_its_operands_breaks_nothing(op_type):
+    names = (("Relu", "x", "a"), ("Exp", "a", "y"))
+    nodes = [helper.make_node(kind, [source], [made]) for kind, source, made in names]
+    nodes.append(helper.make_node(op_type, [], ["kept"]))
+    assert len(one_node(nodes, [floats("x", 8)], [floats("y")])) == 2
 
 
 def test_conversions_to_eight_bits_are_part_of_the_product():
