@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix
-from forerun.data.level import HALF_WIDTH
+from forerun.data.level import HALF_WIDTH, USUAL
 from forerun.data.query import Query
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.models.answers.deployments.derived import scaled
@@ -44,7 +44,9 @@ EXTRAPOLATED: Final = (
     "rely on them"
 )
 AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
-OTHER_CASE: Final = "and the queue grows without end; waiting is that of the other case"
+OTHER_CASE: Final = "times with queueing are those of the other case"
+CERTAIN: Final = 0.95
+"""Probability of an overload from which on it is not said, that of the capacity's upper end."""
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
@@ -53,8 +55,8 @@ POINTS: Final = 512
 FEWEST: Final = 1e-3
 """The smallest of them on average."""
 STANDARD: Final = NormalDist()
-MOST_BEHIND: Final = 0.95
-"""Probability of an overload at the upper end of the capacity."""
+AS_LIKELY: Final = 0.5
+"""Probability of an overload at the best estimate of the capacity."""
 LATE: Final = 3.0
 """Power of a share of this probability by which tokens take longer: deployments that are asked
 about are more often ones that keep up."""
@@ -91,7 +93,7 @@ class LoadCurve:
 
     Attributes:
         in_flight: the numbers, which rise, (g,).
-        times: times of each; from one to the next, no time falls, and no rate.
+        times: times of each; from one to the next, no time falls, no rate, and no end of either.
         tokens_after: tokens after the first.
     """
 
@@ -105,9 +107,12 @@ class LoadCurve:
         loads = [query.deployment.load for query in queries]
         in_flight = np.array([load.concurrency for load in loads], dtype=np.float64)
         after = max(loads[0].output_tokens - 1.0, 0.0)
-        found = np.stack([times.estimates[name][:, 0] for name in TIMES])
-        factors = _risen(found, in_flight, np.array([after, 1.0, 0.0])) / found
-        return cls(in_flight, times.scaled(dict(zip(TIMES, factors, strict=True))), after)
+        parts = np.array([after, 1.0, 0.0])
+        found = np.stack([times.estimates[name] for name in TIMES])
+        factors = _risen(found[..., 0], in_flight, parts) / found[..., 0]
+        ends = _rising_ends(factors[..., None] * found, in_flight, parts)
+        estimates = {**times.estimates, **dict(zip(TIMES, ends, strict=True))}
+        return cls(in_flight, replace(times, estimates=estimates), after)
 
     def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
         """Times and rates of closed loops of the deployment.
@@ -135,11 +140,11 @@ class LoadCurve:
         return TimeColumns(estimates, coverage, limits)
 
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
-        """Times of requests that arrive at random, at a rate below the upper end of the capacity.
+        """Times of requests that arrive at random, at a rate below the capacity.
 
         A token takes as long as in the closed loop that answers as many requests a second. From
-        `_kept_by_most` on, it takes longer with the probability of an overload, and at the upper
-        end of the capacity as long as in a full deployment. The first waits for other prompts, as
+        `_kept_by_most` on, it takes longer with the probability of an overload, and at the
+        capacity as long as in a full deployment. The first waits for other prompts, as
         the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
 
         Args:
@@ -148,17 +153,20 @@ class LoadCurve:
         """
         estimates = arriving.estimates
         rate = estimates[RATE].value
-        likely, most, least = _Capacities.of(rate, capacity)
+        level = 100.0 * self.times.coverage["ttft_ms"][0]
+        likely, most, least = _Capacities.of(rate, capacity, level)
         kept = self._kept_by_most(capacity)
-        number = self._in_flight_at(min(rate, kept))
-        served, first = (self._at(name, number) for name in ("ttft_service_ms", "ttft_ms"))
-        each = self._each(rate, self._at("tpot_ms", number))
+        number = float(np.interp(min(rate, kept), *self._little))
+        found = {name: self._at(name, number) for name in ("tpot_ms", "ttft_service_ms")}
+        found["tpot_ms"] = self._each(rate, found["tpot_ms"])
         if rate > kept:
             start, end = (behind(own, capacity) for own in (kept, rate))
-            each = self._fuller(each, ((end - start) / (MOST_BEHIND - start)) ** LATE)
+            share = ((end - start) / (AS_LIKELY - start)) ** LATE
+            found = {name: self._fuller(name, own, share) for name, own in found.items()}
+        each, served = found.values()
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
-        queues = [self._queue_ms(rate, own) for own in (likely, most, least)]
-        first = _behind(_with_value(first, served.value + prompts), queues)
+        first = _behind(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
+        first = _behind(first, [self._queue_ms(rate, own) for own in (likely, most, least)])
         tokens = scaled(each, self.tokens_after)
         changed = {
             "tpot_ms": each,
@@ -179,36 +187,44 @@ class LoadCurve:
         own = capacity.value
         return max(NEAR * own, own**2 / _Capacities.of(own, capacity).likely)
 
-    def _fuller(self, each: Estimate, share: float) -> Estimate:
-        """The time for each token, on the way to that of a full deployment, whose low end stays."""
-        full = self._at("tpot_ms", float(self.in_flight[-1]))
+    def _fuller(self, name: str, own: Estimate, share: float) -> Estimate:
+        """A time on the way to that of a full deployment; its low end stays."""
+        full = self._at(name, float(self.in_flight[-1]))
         high = None
-        if each.high is not None and full.high is not None:
-            high = each.high ** (1.0 - share) * full.high**share
-        return replace(each, value=each.value ** (1.0 - share) * full.value**share, high=high)
+        if own.high is not None and full.high is not None:
+            high = own.high ** (1.0 - share) * full.high**share
+        return replace(own, value=own.value ** (1.0 - share) * full.value**share, high=high)
 
     def _each(self, rate: float, own: Estimate) -> Estimate:
-        """The time for each token, whose ends are those of slower and of faster deployments.
-
-        Where tokens take longer, more requests are in flight at the same rate, and tokens longer
-        again.
-        """
-        if own.low is None or own.high is None:
+        """The time for each token at a rate of arrivals, with the ends of `_token_ends`."""
+        if own.low is None:
             return own
-        low, high = (
-            factor
-            * float(self._interpolated("tpot_ms", np.array([self._in_flight_at(rate * factor)]))[0])
-            for factor in (own.low / own.value, own.high / own.value)
-        )
-        return replace(own, low=low, high=high)
+        rates, *ends = self._token_ends
+        low, high = (float(np.interp(rate, rates, end)) for end in ends)
+        return replace(own, low=min(low, own.value), high=max(high, own.value))
 
-    def _in_flight_at(self, rate: float) -> float:
-        """Requests in flight while there are any, where so many arrive a second (Little's law)."""
-        return float(np.interp(rate, *self._little))
+    @cached_property
+    def _token_ends(self) -> tuple[Column, Column, Column]:
+        """Rates, and ends of the time for each token that do not fall along them, (POINTS + 1,).
+
+        They are those of slower and of faster deployments: where tokens take longer, more requests
+        are in flight at the same rate, and tokens longer again, up to those of a full deployment.
+        """
+        rates, numbers = self._little
+        value, low, high = self._ends("tpot_ms", numbers).T
+        low, high = (
+            factor * self._interpolated("tpot_ms", np.interp(rates * factor, rates, numbers))
+            for factor in (low / value, high / value)
+        )
+        high = np.minimum(np.maximum.accumulate(high), self.times.estimates["tpot_ms"][-1, 2])
+        return rates, np.minimum.accumulate(low[::-1])[::-1], high
 
     @cached_property
     def _little(self) -> tuple[Column, Column]:
-        """Rates that rise from 0, and the requests in flight while there are any, (POINTS + 1,)."""
+        """Rates that rise from 0, and the requests in flight while there are any, (POINTS + 1,).
+
+        The rates of requests that arrive are as many as are answered (Little's law).
+        """
         on_average = np.geomspace(FEWEST, self.in_flight[-1], POINTS)
         busy = while_busy(on_average)
         rates = np.maximum.accumulate(1e3 * on_average / self._latency_ms(busy))
@@ -239,13 +255,16 @@ class LoadCurve:
     def _ends(self, name: str, numbers: Column) -> Matrix:
         """A time at n numbers of requests in flight, and the ends of its interval, (n, 3).
 
-        It is linear in the number between those of the curve, and the last beyond them. The ratios
-        of the ends to it change with the number's logarithm.
+        Each is linear in the number between those of the curve, and the last beyond them.
         """
-        ratios = np.log(self.times.estimates[name] / self.times.estimates[name][:, :1])
-        at, known = np.log(numbers), np.log(self.in_flight)
-        factors = np.exp([np.interp(at, known, ratio) for ratio in ratios.T])
-        return np.asarray(self._interpolated(name, numbers) * factors).T
+        columns = self.times.estimates[name].T
+        return np.column_stack([np.interp(numbers, self.in_flight, own) for own in columns])
+
+    def _widths(self, name: str, number: float) -> Column:
+        """Ratios of the ends to a time that rise with the number of requests in flight, (2,)."""
+        low, high = (self.times.estimates[name][:, 1:] / self.times.estimates[name][:, :1]).T
+        risen = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+        return np.array([np.interp(number, self.in_flight, own) for own in risen])
 
     def _interpolated(self, name: str, numbers: Column) -> Column:
         """A time at n numbers of requests in flight, (n,)."""
@@ -273,10 +292,28 @@ def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
     return risen
 
 
-def _with_value(own: Estimate, value: float) -> Estimate:
-    """An estimate with another value, and an interval of the same ratios to it."""
-    low, high = (None if end is None else value * end / own.value for end in (own.low, own.high))
-    return replace(own, value=value, low=low, high=high)
+def _rising_ends(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
+    """The least wide intervals around given ones that fall from no closed loop to the next.
+
+    Intervals are calibrated for few and for many prompts that start together, and the ones may be
+    much wider than the others. The lower end of a rate, which is the upper one of the time of a
+    request, does not fall either.
+
+    Args:
+        found: (times, g, 3) estimates of times that do not fall, and the ends of their intervals.
+        in_flight: (g,) requests in flight of each loop, which rise.
+        parts: (times,) how often each time is part of that of a request.
+    """
+    value, low, high = np.moveaxis(found, 2, 0)
+    low = np.minimum.accumulate(low[:, ::-1], axis=1)[:, ::-1]
+    high = np.maximum.accumulate(high, axis=1)
+    for at in range(len(in_flight) - 2, -1, -1):
+        step = np.where(parts > 0.0, high[:, at + 1] - high[:, at], 0.0)
+        own, longer = parts @ high[:, at], parts @ step
+        least = (own + longer) * in_flight[at] / in_flight[at + 1]
+        if own < least:
+            high[:, at] += step * (least - own) / longer
+    return np.stack([value, low, high], axis=2)
 
 
 def _behind(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
@@ -316,7 +353,7 @@ class _Capacities(NamedTuple):
 
     Attributes:
         likely: its median.
-        most, least: ends of its 90 % interval.
+        most, least: ends of its interval.
     """
 
     likely: float
@@ -324,18 +361,20 @@ class _Capacities(NamedTuple):
     least: float
 
     @classmethod
-    def of(cls, rate: float, capacity: Estimate) -> Self:
-        """Those of a capacity, whose upper end is above the rate."""
+    def of(cls, rate: float, capacity: Estimate, level: float = USUAL) -> Self:
+        """Those of a capacity above the rate, with ends at a level, percent."""
         below, above = _spread(capacity)
         if not below:
             return cls(*(capacity.value,) * 3)
         late = behind(rate, capacity)
 
+        tail = 0.005 * (100.0 - level)
+
         def at(share: float) -> float:
             deviate = STANDARD.inv_cdf(late + share * (1.0 - late))
             return capacity.value * exp(deviate * (below if deviate < 0.0 else above))
 
-        return cls(at(0.5), at(0.95), at(0.05))
+        return cls(at(0.5), at(1.0 - tail), at(tail))
 
 
 def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> bool:
@@ -353,12 +392,8 @@ def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> 
 
 
 def beyond(arriving: float, capacity: Estimate) -> bool:
-    """Whether so many requests a second arrive that the queue grows without end.
-
-    That is said where even the upper end of the capacity, or its value without an interval, is
-    reached.
-    """
-    return arriving >= (capacity.value if capacity.high is None else capacity.high)
+    """Whether so many requests a second arrive that, more likely than not, the queue has no end."""
+    return arriving >= capacity.value
 
 
 def as_served(query: Query, every: float) -> Query:
@@ -398,10 +433,10 @@ def replicas(query: Query, capacity: Estimate | None) -> int | None:
 def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> Prediction:
     """The times and rates of a deployment that may answer fewer requests than arrive.
 
-    Where more arrive than the upper end of the capacity, times with queueing are withheld, which
-    grow for as long as requests arrive. Where more arrive than its lower end, a limit says how
-    probable it is that the deployment does not keep up. Rates are at most the capacity. From `NEAR`
-    of the capacity on, a note says that times with queueing are extrapolated.
+    From the best estimate of the capacity on, times with queueing are withheld: a queue that grows
+    for as long as requests arrive has no steady time. From the lower end of the capacity on, a
+    limit says how probable that is. Rates are at most those of the arrivals and the capacity. From
+    `NEAR` of the capacity on, a note says that times with queueing are extrapolated.
 
     Args:
         query: the deployment.
@@ -411,39 +446,35 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     arriving = query.deployment.load.requests_per_s
     if arriving is None or capacity is None:
         return time
-    low = capacity.value if capacity.low is None else capacity.low
-    if beyond(arriving, capacity):
-        why = f"{_of_capacity(arriving, capacity)}: the queue grows without end"
-        kept = {name: own for name, own in time.estimates.items() if name not in WITH_QUEUEING}
-        withheld = {**time.withheld, **dict.fromkeys(WITH_QUEUEING, why)}
-        limits = (Limit(f"{why}; {AT_CAPACITY}", severity="refusal"), *time.limits)
-        return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
-    near = _near(arriving / capacity.value)
-    if arriving <= low:
-        return replace(time, limits=(*time.limits, *near))
-    late = f"with a probability of {100.0 * behind(arriving, capacity):.0f} % these are too many"
-    limit = Limit(f"{_of_capacity(arriving, capacity)}: {late}, {OTHER_CASE}")
+    near, late = _near(arriving / capacity.value), beyond(arriving, capacity)
     held = at_level({RATE: capacity}, query)[RATE]
-    found = {
-        name: _answered(own, arriving, held) if name in RATES else own
-        for name, own in time.estimates.items()
-    }
-    limits = (limit, *near, *time.limits)
-    return replace(time, estimates=found, in_domain=False, limits=limits)
+    if not late and arriving <= min(own.low or own.value for own in (capacity, held)):
+        return replace(time, limits=(*time.limits, *near))
+    why = _overload(arriving, held, behind(arriving, capacity))
+    withheld = dict.fromkeys(WITH_QUEUEING, why) if late else {}
+    limit = Limit(f"{why}; {AT_CAPACITY}", severity="refusal")
+    limits = (limit if late else Limit(f"{why}; {OTHER_CASE}"), *near, *time.limits)
+    kept = {name: own for name, own in time.estimates.items() if name not in withheld}
+    kept |= {name: _answered(kept[name], kept[RATE], arriving, held) for name in RATES}
+    withheld = {**time.withheld, **withheld}
+    return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
 
 
-def _answered(own: Estimate, arriving: float, capacity: Estimate) -> Estimate:
-    """A rate of all requests that arrive, at most as large as the capacity."""
+def _answered(own: Estimate, of: Estimate, arriving: float, capacity: Estimate) -> Estimate:
+    """A rate that follows from one of requests, where as many are answered as arrive, or can be."""
     ends = (capacity.value, capacity.low, capacity.high)
     value, low, high = (
-        None if end is None else own.value * min(1.0, end / arriving) for end in ends
+        None if end is None else own.value / of.value * min(arriving, end) for end in ends
     )
     return replace(own, value=value or 0.0, low=low, high=high)
 
 
-def _of_capacity(arriving: float, capacity: Estimate) -> str:
+def _overload(arriving: float, capacity: Estimate, probability: float) -> str:
+    """That more requests may arrive than can be answered."""
     own = rate_range(capacity.value, capacity.low, capacity.high)
-    return f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
+    line = f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
+    unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < CERTAIN)
+    return f"{line}: {unsure}the queue grows without end"
 
 
 def _near(share: float) -> tuple[Limit, ...]:

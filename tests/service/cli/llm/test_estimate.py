@@ -222,10 +222,10 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
         assert "at capacity" in rows[row]
     assert "not known" in rows["time to first token"]
     assert "those at its capacity" in printed
-    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 60)
+    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 30)
     (price,) = [line for line in several.splitlines() if line.startswith("price of a million")]
     assert price.count("at capacity") == 1
-    assert "not known: time to first token, request latency: 60 requests/s arrive" in several
+    assert "not known: time to first token, request latency: 30 requests/s arrive" in several
     assert "keep up with the arrivals even at the lower end" in printed
     below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
     assert "at capacity" not in below
