@@ -93,7 +93,8 @@ class LoadCurve:
 
     Attributes:
         in_flight: the numbers, which rise, (g,).
-        times: times of each; from one to the next, no time falls, no rate, and no end of either.
+        times: times of each; from one to the next, no time falls, nor an end of its interval, which
+            is as wide as the strata of the calibration ask for at least; and no rate.
         tokens_after: tokens after the first.
     """
 
@@ -107,17 +108,19 @@ class LoadCurve:
         loads = [query.deployment.load for query in queries]
         in_flight = np.array([load.concurrency for load in loads], dtype=np.float64)
         after = max(loads[0].output_tokens - 1.0, 0.0)
-        parts = np.array([after, 1.0, 0.0])
         found = np.stack([times.estimates[name] for name in TIMES])
-        factors = _risen(found[..., 0], in_flight, parts) / found[..., 0]
-        ends = _rising_ends(factors[..., None] * found, in_flight, parts)
+        factors = _risen(found[..., 0], in_flight, np.array([after, 1.0, 0.0])) / found[..., 0]
+        value, low, high = np.moveaxis(factors[..., None] * found, 2, 0)
+        low = np.minimum.accumulate(low[:, ::-1], axis=1)[:, ::-1]
+        ends = np.stack([value, low, np.maximum.accumulate(high, axis=1)], axis=2)
         estimates = {**times.estimates, **dict(zip(TIMES, ends, strict=True))}
         return cls(in_flight, replace(times, estimates=estimates), after)
 
     def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
         """Times and rates of closed loops of the deployment.
 
-        Requests beyond the last number wait for their turn: rate and time per token stay.
+        Requests beyond the last number wait for their turn: rate and time per token stay. The lower
+        end of a rate is at least that of fewer requests in flight.
 
         Args:
             queries: n closed loops.
@@ -136,8 +139,19 @@ class LoadCurve:
             name: np.column_stack([ends[end][name] for end in order])
             for name, order in orders.items()
         }
+        fewer = np.searchsorted(self.in_flight, loads.in_flight, side="right") - 1
+        raised = np.fmax(self._least_rates[fewer] / estimates[RATE][:, 1], 1.0)
+        for name in RATES:
+            estimates[name][:, 1] *= raised
         coverage = {name: np.full(len(queries), self.times.coverage[name][0]) for name in estimates}
         return TimeColumns(estimates, coverage, limits)
+
+    @cached_property
+    def _least_rates(self) -> Column:
+        """Lower end of the rate, no lower than that of fewer in flight, requests a second, (g,)."""
+        each, first = (self.times.estimates[name][:, 2] for name in ("tpot_ms", "ttft_ms"))
+        rates = 1e3 * self.in_flight / (first + self.tokens_after * each)
+        return np.asarray(np.maximum.accumulate(rates))
 
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
         """Times of requests that arrive at random, at a rate below the capacity.
@@ -290,30 +304,6 @@ def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
         longest, longer = more[at] * (parts @ risen[:, at]), parts @ step
         risen[:, at + 1] = risen[:, at] + step * (longest / longer if longer > longest else 1.0)
     return risen
-
-
-def _rising_ends(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
-    """The least wide intervals around given ones that fall from no closed loop to the next.
-
-    Intervals are calibrated for few and for many prompts that start together, and the ones may be
-    much wider than the others. The lower end of a rate, which is the upper one of the time of a
-    request, does not fall either.
-
-    Args:
-        found: (times, g, 3) estimates of times that do not fall, and the ends of their intervals.
-        in_flight: (g,) requests in flight of each loop, which rise.
-        parts: (times,) how often each time is part of that of a request.
-    """
-    value, low, high = np.moveaxis(found, 2, 0)
-    low = np.minimum.accumulate(low[:, ::-1], axis=1)[:, ::-1]
-    high = np.maximum.accumulate(high, axis=1)
-    for at in range(len(in_flight) - 2, -1, -1):
-        step = np.where(parts > 0.0, high[:, at + 1] - high[:, at], 0.0)
-        own, longer = parts @ high[:, at], parts @ step
-        least = (own + longer) * in_flight[at] / in_flight[at + 1]
-        if own < least:
-            high[:, at] += step * (least - own) / longer
-    return np.stack([value, low, high], axis=2)
 
 
 def _behind(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
