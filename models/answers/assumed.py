@@ -15,7 +15,7 @@ from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Work
 from forerun.features.graphs.pipeline import has_parts, steps_of, weights_by_part
 from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
 from forerun.models.answers.wording import readable
-from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit, Severity
+from forerun.models.limit import HELD, LATENCY, NOT_COPIED, PEAK_MEMORY, Limit, Severity
 from forerun.models.power.limit_response import too_low
 from forerun.models.prediction import Prediction, Predictions
 from forerun.models.predictor import Predictor
@@ -66,10 +66,6 @@ def _errors(predictor: Predictor, queries: Sequence[Query]) -> dict[int, InputEr
     return errors
 
 
-HELD = "the device holds those of the largest at a time"
-NOT_COPIED = "the time in which weights come from the host's memory is not in it"
-OFFLOADED = (HELD, NOT_COPIED)
-"""Ends of the limits of a pipeline whose parts wait in the host's memory."""
 TIMES = ("latency_ms", "utilisation")
 DRAWN = ("power_w", "energy_j")
 

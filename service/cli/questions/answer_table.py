@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from forerun.data.metrics import metric
-from forerun.models.answers.assumed import OFFLOADED
+from forerun.models.limit import OFFLOADED
 from forerun.service.cli.output import screen
 from forerun.service.schemas.answers import (
     GRADES,
