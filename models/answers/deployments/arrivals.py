@@ -43,10 +43,8 @@ EXTRAPOLATED: Final = (
     "checks, and the queue in them doubles where half as much of the capacity is left: do not "
     "rely on them"
 )
-AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
+AT_CAPACITY: Final = "rates, power and price are those at its capacity"
 OTHER_CASE: Final = "times with queueing are those of the other case"
-CERTAIN: Final = 0.95
-"""Probability of an overload from which on it is not said, that of the capacity's upper end."""
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
@@ -55,8 +53,8 @@ POINTS: Final = 512
 FEWEST: Final = 1e-3
 """The smallest of them on average."""
 STANDARD: Final = NormalDist()
-AS_LIKELY: Final = 0.5
-"""Probability of an overload at the best estimate of the capacity."""
+MOST_BEHIND: Final = 0.95
+"""Probability of an overload at the upper end of the capacity, from which on none is stated."""
 LATE: Final = 3.0
 """Power of a share of this probability by which tokens take longer: deployments that are asked
 about are more often ones that keep up."""
@@ -154,15 +152,16 @@ class LoadCurve:
         return np.asarray(np.maximum.accumulate(rates))
 
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
-        """Times of requests that arrive at random, at a rate below the capacity.
+        """Times of requests that arrive at random, at a rate below the upper end of the capacity.
 
         A token takes as long as in the closed loop that answers as many requests a second. From
-        `_kept_by_most` on, it takes longer with the probability of an overload, and at the
-        capacity as long as in a full deployment. The first waits for other prompts, as
+        `_kept_by_most` on, it takes longer with the probability of an overload, and at the upper
+        end of the capacity as long as in a full deployment. The first waits for other prompts, as
         the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
 
         Args:
-            arriving: times by the predictor, whose limits, rates and queue of prompts are kept.
+            arriving: times by the predictor, whose limits and queue of prompts are kept, and its
+                rates up to the capacity.
             capacity: the greatest rate that can be answered, requests a second.
         """
         estimates = arriving.estimates
@@ -175,14 +174,16 @@ class LoadCurve:
         found["tpot_ms"] = self._each(rate, found["tpot_ms"])
         if rate > kept:
             start, end = (behind(own, capacity) for own in (kept, rate))
-            share = ((end - start) / (AS_LIKELY - start)) ** LATE
+            share = ((end - start) / (MOST_BEHIND - start)) ** LATE
             found = {name: self._fuller(name, own, share) for name, own in found.items()}
         each, served = found.values()
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
         first = _behind(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
         first = _behind(first, [self._queue_ms(rate, own) for own in (likely, most, least)])
         tokens = scaled(each, self.tokens_after)
+        answered = min(1.0, capacity.value / rate)
         changed = {
+            **{name: scaled(estimates[name], answered) for name in RATES},
             "tpot_ms": each,
             "ttft_service_ms": served,
             "ttft_ms": first,
@@ -230,8 +231,9 @@ class LoadCurve:
             factor * self._interpolated("tpot_ms", np.interp(rates * factor, rates, numbers))
             for factor in (low / value, high / value)
         )
-        high = np.minimum(np.maximum.accumulate(high), self.times.estimates["tpot_ms"][-1, 2])
-        return rates, np.minimum.accumulate(low[::-1])[::-1], high
+        least, most = self.times.estimates["tpot_ms"][-1, 1:]
+        low = np.minimum(np.minimum.accumulate(low[::-1])[::-1], least)
+        return rates, low, np.minimum(np.maximum.accumulate(high), most)
 
     @cached_property
     def _little(self) -> tuple[Column, Column]:
@@ -352,7 +354,7 @@ class _Capacities(NamedTuple):
 
     @classmethod
     def of(cls, rate: float, capacity: Estimate, level: float = USUAL) -> Self:
-        """Those of a capacity above the rate, with ends at a level, percent."""
+        """Those of a capacity whose upper end is above the rate, with ends at a level, percent."""
         below, above = _spread(capacity)
         if not below:
             return cls(*(capacity.value,) * 3)
@@ -384,6 +386,11 @@ def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> 
 def beyond(arriving: float, capacity: Estimate) -> bool:
     """Whether so many requests a second arrive that, more likely than not, the queue has no end."""
     return arriving >= capacity.value
+
+
+def out_of_reach(arriving: float, capacity: Estimate) -> bool:
+    """Whether so many requests arrive that no deployment of this capacity keeps up."""
+    return arriving >= (capacity.value if capacity.high is None else capacity.high)
 
 
 def as_served(query: Query, every: float) -> Query:
@@ -463,7 +470,7 @@ def _overload(arriving: float, capacity: Estimate, probability: float) -> str:
     """That more requests may arrive than can be answered."""
     own = rate_range(capacity.value, capacity.low, capacity.high)
     line = f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
-    unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < CERTAIN)
+    unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < MOST_BEHIND)
     return f"{line}: {unsure}the queue grows without end"
 
 

@@ -27,8 +27,8 @@ from forerun.models.answers.deployments.arrivals import (
     RATE,
     LoadCurve,
     as_served,
-    beyond,
     closed_loops,
+    out_of_reach,
     without_place,
 )
 from forerun.models.answers.deployments.bounds import within_sheets
@@ -155,7 +155,7 @@ def _on_curve(
             yield _Timed(own.query, read, capacity if waits else None)
         elif capacity is None:
             yield own
-        elif beyond(rate, capacity):
+        elif out_of_reach(rate, capacity):
             yield _Timed(loops[-1], full(one.level), capacity)
         else:
             yield _Timed(one, curve(one.level).at_arrivals(own.time, capacity), capacity)

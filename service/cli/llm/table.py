@@ -133,7 +133,8 @@ def _cell(name: str, answer: ServingOut, *, intervals: bool) -> str:
 
 def _value(name: str, estimate: GradedOut, answer: ServingOut) -> str:
     text = metric(name).text(estimate.value)
-    return f"{text} at capacity" if _is_beyond(answer) else text
+    at_capacity = _is_beyond(answer) and not name.endswith("_ms")
+    return f"{text} at capacity" if at_capacity else text
 
 
 def _is_beyond(answer: ServingOut) -> bool:
