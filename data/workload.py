@@ -121,10 +121,18 @@ class TrainingSetup:
         Field(description="data-parallel devices; the workload's batch size is that of one device"),
     ] = 1
     tensor_parallel: Annotated[
-        Degree, Field(description="tensor-parallel devices, which share each layer")
+        Degree,
+        Field(
+            description="tensor-parallel devices, which share each layer; beyond 1, time and power "
+            "are null"
+        ),
     ] = 1
     pipeline_parallel: Annotated[
-        Degree, Field(description="pipeline-parallel devices, which divide the layers")
+        Degree,
+        Field(
+            description="pipeline-parallel devices, which divide the layers; beyond 1, time and "
+            "power are null"
+        ),
     ] = 1
     zero_stage: Annotated[
         Literal[0, 1, 2, 3],

@@ -24,6 +24,10 @@ are. `analytic`: closed form alone."""
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"
 PEAK_MEMORY: Final = "peak_memory_mib"
+HELD: Final = "the device holds those of the largest at a time"
+NOT_COPIED: Final = "the time in which weights come from the host's memory is not in it"
+OFFLOADED: Final = (HELD, NOT_COPIED)
+"""Ends of the limits of a pipeline whose parts wait in the host's memory."""
 _TOPICS: Final = {POWER: "power: ", PEAK_MEMORY: "memory: "}
 
 

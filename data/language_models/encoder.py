@@ -17,6 +17,7 @@ class Encoder:
         feed_forward: what each token passes alone.
         tokens: length that every input is brought to, as with sound of 30 s; None where it is that
             of the prompt.
+        most_tokens: longest input, tokens; None where positions have no bound, or `tokens` says it.
         input_parameters: number of weights of the convolutions in front of the layers; 0 where
             the decoder's table of embeddings serves the encoder too.
     """
@@ -26,6 +27,7 @@ class Encoder:
     attention: Attention
     feed_forward: Dense
     tokens: int | None = None
+    most_tokens: int | None = None
     input_parameters: int = 0
 
     def parameters(self) -> int:

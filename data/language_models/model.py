@@ -91,7 +91,8 @@ class LanguageModel:
         vocabulary: number of tokens that it knows.
         layers: the layers, first to last; layers that only draft tokens are not among them.
         tied_embeddings: whether the output matrix is the table of embeddings.
-        most_tokens: longest context, tokens; None where the configuration does not say.
+        most_tokens: longest context, tokens, of an encoder-decoder that of the decoder, which is of
+            the answer alone; None where the configuration does not say, or it has no bound.
         vision: the encoder of images; None for none.
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
@@ -155,8 +156,7 @@ class LanguageModel:
             layers.append(Layer(mixer, layer.feed_forward))
             if layer.cross is not None:
                 layers.append(Layer(replace(layer.cross, values_are_keys=True), ()))
-        most = self.most_tokens and self.most_tokens + (self.encoder.tokens or self.most_tokens)
-        return replace(self, layers=tuple(layers), most_tokens=most)
+        return replace(self, layers=tuple(layers))
 
     def encoding(self) -> "LanguageModel":
         """What a request's tokens pass in a model `as_served`: the encoder, and the matrices that

@@ -1,17 +1,18 @@
 """Graphs of several networks that run one after the other, as those of a diffusion pipeline.
 
 Operators of such a graph have the attribute `part`. Those of the denoising network repeat by steps.
+The first operator of each network has the number of its `weights`, the others 0: operators may read
+a weight twice or a constant, and weights may be held that none of them reads.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, Network
 from forerun.features.caches import GraphKey, kept_by_graph
 
-PASSES: Final = "passes"
+PASSES, WEIGHTS = "passes", "weights"
 ENCODER, DENOISER, DECODER = "text encoder", "denoiser", "decoder"
 
 
@@ -36,10 +37,13 @@ def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int
             replace(
                 op,
                 inputs=tuple(first + i for i in op.inputs),
-                attributes={**op.attributes, "part": name, PASSES: passes},
+                attributes={
+                    **op.attributes,
+                    **{"part": name, PASSES: passes, WEIGHTS: 0 if place else _weights(graph)},
+                },
                 repeat=op.repeat * runs,
             )
-            for op in graph.operators
+            for place, op in enumerate(graph.operators)
         ]
     known = [graph.parameter_elements for _, graph in graphs]
     total = None if None in known else sum(size or 0 for size in known)
@@ -50,6 +54,19 @@ def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int
         parameter_elements=total,
         assumptions=tuple(assumed),
     )
+
+
+def _weights(graph: OperatorGraph) -> int:
+    known = graph.parameter_elements
+    return sum(op.parameter_elements for op in graph.operators) if known is None else known
+
+
+def weights_by_part(graph: OperatorGraph) -> dict[str, int]:
+    """Part of a pipeline -> number of its weights, in their order."""
+    found = dict.fromkeys((op.part for op in graph.operators), 0)
+    for op in graph.operators:
+        found[op.part] += int(str(op.attributes.get(WEIGHTS, op.parameter_elements)))
+    return found
 
 
 def steps_of(network: Network) -> tuple[int, bool]:
@@ -91,10 +108,7 @@ def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     operators = tuple(map(run, graph.operators))
     total = graph.parameter_elements
     if setup.offload and total is not None:
-        weights = dict.fromkeys((op.part for op in operators), 0)
-        for op in operators:
-            weights[op.part] += op.parameter_elements
-        total = min(total, max(weights.values()))
+        total = min(total, max(weights_by_part(graph).values()))
     return replace(graph, operators=operators, parameter_elements=total)
 
 

@@ -4,7 +4,6 @@ Limits follow from the reading of a graph, from the arithmetic of a device, and 
 set-up: several devices, costs that are not modelled.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,10 +12,10 @@ from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Workload, operator_graph
-from forerun.features.graphs.pipeline import has_parts, steps_of
+from forerun.features.graphs.pipeline import has_parts, steps_of, weights_by_part
 from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
 from forerun.models.answers.wording import readable
-from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit, Severity
+from forerun.models.limit import HELD, LATENCY, NOT_COPIED, PEAK_MEMORY, Limit, Severity
 from forerun.models.power.limit_response import too_low
 from forerun.models.prediction import Prediction, Predictions
 from forerun.models.predictor import Predictor
@@ -179,21 +178,20 @@ def assumed_in_reading(workload: Workload) -> list[Limit]:
 
 def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
     """How the memory of a pipeline divides among its parts, and what its time lacks."""
-    weights: Counter[str] = Counter()
-    for op in operator_graph(workload).operators:
-        weights[op.part] += op.parameter_elements
-    item = ELEMENT_BYTES[workload.precision] / 2**20
-    said = ", ".join(f"{name} {size * item:,.0f}" for name, size in weights.items())
-    yield Limit(f"weights by part, MiB: {said}", PEAK_MEMORY, severity="note")
     yield Limit("no pipeline was measured whole; kernels of its parts were", LATENCY)
     if not isinstance(workload, Network):
         return
+    item, weights = ELEMENT_BYTES[workload.precision] / 2**20, weights_by_part(workload.graph)
+    said = ", ".join(f"{name} {size * item:,.0f}" for name, size in weights.items())
+    offloaded = workload.inference is not None and workload.inference.offload
+    held = f"; {HELD}" if offloaded else ""
+    yield Limit(f"weights by part, MiB: {said}{held}", PEAK_MEMORY, severity="note")
+    if offloaded:
+        yield Limit(NOT_COPIED, LATENCY)
     steps, guided = steps_of(workload)
     if steps:
         how = f"{steps} steps of the denoiser, {'with' if guided else 'without'} guidance"
         yield Limit(how, LATENCY, severity="note")
-    if workload.inference and workload.inference.offload:
-        yield Limit("the time in which weights come from the host's memory is not in it", LATENCY)
 
 
 def _norms_are_folded(graph: OperatorGraph) -> bool:

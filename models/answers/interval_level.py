@@ -81,7 +81,10 @@ def check_level(query: Query) -> None:
     kind = query.workload.kind
     if query.level != USUAL and kind not in FAMILIES:
         with in_field("level"):
-            raise BadRequest(f"level: intervals of kind {kind} are of {USUAL:g} % alone.")
+            raise BadRequest(
+                f"level: intervals of kind {kind} were calibrated at {USUAL:g} % alone; leave it "
+                "out."
+            )
 
 
 def level_notes(metrics: Iterable[str], query: Query) -> tuple[Limit, ...]:

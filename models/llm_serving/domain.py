@@ -10,7 +10,7 @@ import numpy as np
 from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.data.language_models.attention import Attention
-from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.number_formats import GGUF
 from forerun.data.query import Query
@@ -18,7 +18,7 @@ from forerun.features.llm_serving.comparable import has_other_settings, with_mea
 from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.features.llm_serving.operators import layer_counts, parameter_counts
-from forerun.features.llm_serving.releases import is_before_runs, is_old
+from forerun.features.llm_serving.releases import is_before_runs, is_old, release
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.limit import Limit
 
@@ -156,13 +156,19 @@ class KnownRuns:
             return [ARRIVALS]
         return [FEW] if load.concurrency < FEWEST_TOGETHER else []
 
-    def limits_at_any_load(self, query: Query) -> list[Limit]:
-        """What else a deployment has that no run has, one limit each."""
+    def limits_at_any_load(self, query: Query, *, of_user: bool = False) -> list[Limit]:
+        """What else a deployment has that no run has, one limit each.
+
+        Args:
+            query: the deployment.
+            of_user: whether runs of a user on its device carry the answer.
+        """
         new, far = [], []
         if not self.have([query])[0].all():
-            if is_of_other_maker(query.device) and query.device not in self.devices:
+            is_known = of_user or query.device in self.devices
+            if is_of_other_maker(query.device) and not is_known:
                 far.append(MAKER)
-            elif query.device not in self.devices:
+            elif not is_known:
                 new.append("serving was measured on other devices")
             if sizes(query.deployment) not in self.models:
                 new.append("serving was measured with other models")
@@ -174,10 +180,18 @@ class KnownRuns:
                 new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
             if _is_earlier(query.deployment):
                 far.append(RELEASE)
-            if not new and not far:
+            new += self._later_release(query.deployment.engine)
+            if not new and not far and not of_user:
                 new.append("no run of this model in this release was measured on this device")
         others = [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
         return [*far, *others]
+
+    def _later_release(self, engine: Engine) -> list[str]:
+        """That a release is later than those of all measured runs of the engine."""
+        last = _last_releases(tuple(self.campaigns)).get(engine.name)
+        if last is None or not release(engine) > release(last):
+            return []
+        return [f"{engine.name} {engine.version} is later than all measured runs ({last.version})"]
 
     def _new_formats(self, query: Query) -> list[str]:
         """Number formats of the weights that were not measured."""
@@ -194,6 +208,15 @@ def _campaign(deployment: LlmDeployment) -> str:
     engine, model = deployment.engine, deployment.model
     formats = "+".join(sorted(_formats(model)))
     return f"{engine.name} {engine.version}, {'x'.join(map(str, sizes(deployment)))} {formats}"
+
+
+@lru_cache(maxsize=16)
+def _last_releases(campaigns: tuple[str, ...]) -> dict[str, Engine]:
+    """Engine -> the last of its releases among the names of campaigns, which begin with them."""
+    named = [name.partition(",")[0].partition(" ")[::2] for name in campaigns]
+    engines = [Engine(name, version) for name, version in named]  # type: ignore[arg-type]
+    known = [engine for engine in engines if np.isfinite(release(engine))]
+    return {engine.name: engine for engine in sorted(known, key=release)}
 
 
 def _is_earlier(deployment: LlmDeployment) -> bool:

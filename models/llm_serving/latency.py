@@ -192,7 +192,8 @@ class LlmLatency(StoredPredictor):
         tpot, ttft = np.exp(logs).T
         loads = Loads.of(queries)
         values = metrics_of(loads, share, tpot, ttft)
-        limits = self._limits(queries, states, rows, tpot)
+        enough = np.array([self._has_enough(query.device) for query in queries])
+        limits = self._limits(queries, states, rows, tpot, enough & np.isfinite(deviations[0]))
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen = self._seen(queries)
@@ -202,7 +203,6 @@ class LlmLatency(StoredPredictor):
         bounds[0] *= np.where(seen, 1.0, width_of_makers(queries))[:, None]
         bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
         bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))
-        enough = np.array([self._has_enough(query.device) for query in queries])
         bounds = [_measured_here(*one, enough) for one in zip(bounds, deviations, strict=True)]
         low, high = (
             metrics_of(loads, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
@@ -335,8 +335,17 @@ class LlmLatency(StoredPredictor):
         states: Sequence[State],
         rows: DeploymentRows,
         token_s: Column,
+        of_user: Mask,
     ) -> list[tuple[Limit, ...]]:
-        """Limits of n deployments, given the time per token of each, (n,), seconds."""
+        """Limits of n deployments.
+
+        Args:
+            queries: the deployments.
+            states: the state of each in closed form.
+            rows: the same deployments.
+            token_s: (n,) time per token of each, seconds.
+            of_user: (n,) whether runs of a user on the device carry the answer.
+        """
         outside: Sequence[tuple[Limit, ...]] = [()] * len(queries)
         if self.ranges is not None:
             # Where no boosters take part, the closed form has no range.
@@ -352,12 +361,16 @@ class LlmLatency(StoredPredictor):
         for same in alike_at_any_load(queries).values():
             first = queries[same[0]]
             substitutes = [Limit(line, severity="note") for line in _model_lines(first)]
-            unmeasured = [] if self.ranges is None else self.known.limits_at_any_load(first)
+            unmeasured = {
+                own: self.known.limits_at_any_load(first, of_user=own) if self.ranges else []
+                for own in set(of_user[same].tolist())
+            }
             images = [] if first.deployment.model.vision is None else [IMAGES]
             for row in same:
                 load = [] if self.ranges is None else self.known.limits_of_load(queries[row])
                 time = [self.known.too_short()] if short[row] else []
-                own = (*substitutes, *outside[row], *load, *time, *unmeasured, *images)
+                others = unmeasured[bool(of_user[row])]
+                own = (*substitutes, *outside[row], *load, *time, *others, *images)
                 every[row] = (*own, *of_states[states[row]])
         return every
 

@@ -102,11 +102,21 @@ def completed(query: Query, answered: AnsweredSuite) -> tuple[Query, tuple[Limit
 
 
 def _value(setting: KnownSetting, value: float | str) -> float | str:
-    """The value in the type of the setting."""
+    """The value in the type of the setting.
+
+    Raises:
+        BadBenchmark: it is none of the setting's values, no number, or not positive where all
+            measured ones are: no law of a positive number extends to zero.
+    """
     if setting.low is not None and not isinstance(value, float | int):
         raise BadBenchmark(
             f"workload.settings.{setting.name} is {value!r:.80}, not a number "
             f"({_allowed(setting)})."
+        )
+    if setting.low is not None and setting.low > 0.0 >= float(value):
+        raise BadBenchmark(
+            f"workload.settings.{setting.name} is {_text(value)}, and was positive in all measured "
+            f"rows ({_allowed(setting)})."
         )
     if setting.values and str(value) not in setting.values:
         raise BadBenchmark(

@@ -13,6 +13,7 @@ from forerun.data.language_models.deployment import (
     RequestLoad,
 )
 from forerun.data.language_models.model import LanguageModel
+from forerun.data.level import USUAL
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
@@ -53,6 +54,8 @@ RELEASES = {
 EDGE = (0.25, 0.5, 0.7, 0.78, 0.85, 0.95, 0.99, 1.0, 1.01, 1.05, 1.2, 1.5, 2.0, 4.0)
 """Requests in flight over those that have a place."""
 LENGTHS = ((1024.0, 256.0), (128.0, 512.0), (8000.0, 500.0))
+LEVELS = (50.0, USUAL, 99.0)
+"""Levels of intervals, percent: the least and the largest, and the one that is calibrated."""
 FEW, SOME, MANY = 1.0, 8.0, 64.0
 LEAST_GIB = 20.0
 """Memory from which on GPUs serve the smallest of the models."""
@@ -72,6 +75,7 @@ class Served:
     cached: float = 0.0
     concurrency: float | None = SOME
     rate: float | None = None
+    level: float = USUAL
 
     def query(self) -> Query:
         """The query."""
@@ -85,14 +89,16 @@ class Served:
         engine = Engine(self.engine, self.version)  # type: ignore[arg-type]
         pool = Pool(Parallelism(self.tensor))
         deployment = LlmDeployment(_model(self.model), load, engine, pool)
-        return Query(deployment, CATALOG.get(self.device), operation=Operation(pool.devices))
+        operation = Operation(pool.devices)
+        return Query(deployment, CATALOG.get(self.device), operation=operation, level=self.level)
 
     def __str__(self) -> str:
         load = f"{self.rate:.4g}/s" if self.concurrency is None else f"{self.concurrency:g} at once"
         release = f"{self.engine} {self.version}".strip()
         cached = f" {self.cached:.0%} cached" if self.cached else ""
         lengths = f"{self.input_tokens:g}+{self.output_tokens:g}{cached}"
-        return f"{self.model} {self.device} tp {self.tensor} {release} {lengths} {load}"
+        at = "" if self.level == USUAL else f" at {self.level:g} %"
+        return f"{self.model} {self.device} tp {self.tensor} {release} {lengths} {load}{at}"
 
 
 @cache
@@ -109,13 +115,17 @@ def _bases(grid: Grid) -> Iterator[Served]:
 
 
 def _figures(asked: Sequence[Served]) -> list[dict[str, float]]:
-    """Metric -> value of each deployment; empty where nothing is answered."""
+    """Metric, and metric and end of its interval, of each; empty where nothing is answered."""
     found: list[dict[str, float]] = []
     for start in range(0, len(asked), TOGETHER):
         queries = [one.query() for one in asked[start : start + TOGETHER]]
         for own in deployed_all(queries, in_use()):
             known = own.estimates if isinstance(own, Deployed) else {}
-            found.append({name: estimate.value for name, estimate in known.items()})
+            values = {name: estimate.value for name, estimate in known.items()}
+            for (name, estimate), end in product(known.items(), ("low", "high")):
+                if (own_end := getattr(estimate, end)) is not None:
+                    values[f"{name} {end}"] = own_end
+            found.append(values)
     return found
 
 
@@ -159,6 +169,28 @@ def more_requests_in_flight_are_no_faster(grid: Grid) -> Iterator[Compared]:
         loads = {max(1.0, float(round(share * every))) for share in EDGE}
         ladders.append([*_at(one, *sorted({1.0, 2.0, 4.0, 16.0} | loads))])
     yield from _not_less(ladders, (TPOT, TTFT, LATENCY, TOKENS))
+
+
+@law
+def more_load_has_no_lower_ends(grid: Grid) -> Iterator[Compared]:
+    """Requests in flight and arrivals, through all strata of the calibration, at several levels.
+
+    No end of the interval of a time falls, and none of the rate. Around each step between strata of
+    few and of many requests, and up to three times the capacity.
+    """
+    engines = [replace(one, engine=own) for one in _bases(grid) for own in RELEASES]
+    bases = [replace(one, level=level) for one in dict.fromkeys(engines) for level in LEVELS]
+    loads = (1.0, 2.0, 3.0, 4.0, 8.0, 24.0, 32.0, 33.0, 48.0, 64.0, 96.0, 128.0, 256.0, 1024.0)
+    full = _figures([replace(one, concurrency=1e5) for one in bases])
+    shares = (0.01, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.999, 1.001, 1.4, 3.0)
+    ladders = [[*_at(one, *loads)] for one in bases]
+    ladders += [
+        [replace(one, concurrency=None, rate=share * known["requests_per_s"]) for share in shares]
+        for one, known in zip(bases, full, strict=True)
+        if "requests_per_s" in known
+    ]
+    names = (TPOT, TTFT, "ttft_service_ms", LATENCY, TOKENS)
+    yield from _not_less(ladders, [f"{name} {end}" for name in names for end in ("low", "high")])
 
 
 @law

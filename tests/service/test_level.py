@@ -85,7 +85,9 @@ def test_other_levels_are_refused_by_name(client, level):
 def test_kinds_without_measured_ratios_are_refused(client, kind):
     answer = client.post("/v1/predict", json=example(kind) | {"level": 95})
     assert answer.status_code == 422
-    assert answer.json()["detail"] == f"level: intervals of kind {kind} are of 90 % alone."
+    assert answer.json()["detail"] == (
+        f"level: intervals of kind {kind} were calibrated at 90 % alone; leave it out."
+    )
     assert client.post("/v1/predict", json=example(kind) | {"level": 90}).status_code == 200
 
 

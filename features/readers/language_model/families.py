@@ -45,7 +45,8 @@ def _bart(fields: Fields) -> Parts:
     hidden = fields.integer("d_model", "hidden_size")
     attention, dense, layers = _half(fields, "encoder", hidden)
     own, network, count = _half(fields, "decoder", hidden)
-    encoder = Encoder(layers, hidden, attention, dense)
+    most = fields.maybe_integer("max_position_embeddings")
+    encoder = Encoder(layers, hidden, attention, dense, most_tokens=most)
     return encoder, (Layer(own, (network,), cross=own),) * count
 
 
@@ -214,6 +215,8 @@ FAMILIES: Final[Mapping[str, Layers]] = {
 }
 """`model_type` -> how its layers are read."""
 
+RELATIVE: Final = frozenset(("t5", "mt5", "umt5"))
+"""Families whose positions are relative to one another, so that no length is too long."""
 _FACTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TIED: Final = frozenset({*_FACTS["tied"]["families"], *ENCODER_DECODERS})
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""

@@ -24,6 +24,7 @@ from forerun.features.readers.language_model.families import (
     ENCODER_DECODERS,
     FAMILIES,
     REFUSED,
+    RELATIVE,
     TIED,
     known,
 )
@@ -44,7 +45,7 @@ _DECODERS: Final = ("text_config", "llm_config", "language_config")
 _LENGTHS: Final = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions"),
 )
-_NUMBER_FORMATS: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_NUMBER_FORMATS: Final = {"float32": "fp16", "bfloat16": "bf16", "float16": "fp16"}
 _OTHER_FORMATS: Final = frozenset({
     *("float64", "double", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
     *("float4_e2m1fn_x2", "int8", "uint8", "int4"),
@@ -175,7 +176,7 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
     else:
         layers = FAMILIES[family](decoder, _count(decoder))
     block = whole.part("quantization_config") or decoder.part("quantization_config")
-    vision = whole.part("vision_config")
+    vision, most_tokens = whole.part("vision_config"), _most_tokens(decoder)
     formats = formats_of(
         block,
         separate,
@@ -190,7 +191,7 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
         vocabulary=decoder.integer("vocab_size"),
         layers=layers,
         tied_embeddings=_tied(whole, decoder, family),
-        most_tokens=_most_tokens(decoder),
+        most_tokens=None if family in RELATIVE else most_tokens,
         vision=None if vision is None else _vision(vision, hidden),
         formats=formats,
         draft_layers=_drafts(decoder),
@@ -269,7 +270,11 @@ def _tied(whole: Fields, decoder: Fields, family: str) -> bool:
 
 
 def _unquantized(whole: Fields, decoder: Fields) -> str:
-    """The format that weights are published in where they are not quantised; bf16 unless said."""
+    """The format that weights are served in where they are not quantised; bf16 unless said.
+
+    Engines load weights that are published in 32 bits in 16, unless they are told otherwise (vLLM
+    and SGLang, `--dtype auto`).
+    """
     for fields in (decoder, whole):
         for name in ("dtype", "torch_dtype"):
             written = fields.text(name)

@@ -122,10 +122,14 @@ def deployed_all(
         for row, one in zip(other, usual, strict=True):
             own = found[row]
             if isinstance(own, Deployed) and isinstance(one, Deployed):
-                found[row] = replace(
-                    own, trust={n: one.trust.get(n, t) for n, t in own.trust.items()}
-                )
+                trust = {n: _of_usual(t, one.trust.get(n, t)) for n, t in own.trust.items()}
+                found[row] = replace(own, trust=trust)
     return found
+
+
+def _of_usual(own: Trust, usual: Trust) -> Trust:
+    """The grade at the usual level, with the reason at its own level where that has the grade."""
+    return own if own.grade == usual.grade else usual
 
 
 def _deployed_all(

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix
-from forerun.data.level import HALF_WIDTH
+from forerun.data.level import HALF_WIDTH, USUAL
 from forerun.data.query import Query
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.models.answers.deployments.derived import scaled
@@ -43,8 +43,8 @@ EXTRAPOLATED: Final = (
     "checks, and the queue in them doubles where half as much of the capacity is left: do not "
     "rely on them"
 )
-AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
-OTHER_CASE: Final = "and the queue grows without end; waiting is that of the other case"
+AT_CAPACITY: Final = "rates, power and price are those at its capacity"
+OTHER_CASE: Final = "times with queueing are those of the other case"
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
@@ -54,7 +54,7 @@ FEWEST: Final = 1e-3
 """The smallest of them on average."""
 STANDARD: Final = NormalDist()
 MOST_BEHIND: Final = 0.95
-"""Probability of an overload at the upper end of the capacity."""
+"""Probability of an overload at the upper end of the capacity, from which on none is stated."""
 LATE: Final = 3.0
 """Power of a share of this probability by which tokens take longer: deployments that are asked
 about are more often ones that keep up."""
@@ -91,7 +91,8 @@ class LoadCurve:
 
     Attributes:
         in_flight: the numbers, which rise, (g,).
-        times: times of each; from one to the next, no time falls, and no rate.
+        times: times of each; from one to the next, no time falls, nor an end of its interval, which
+            is as wide as the strata of the calibration ask for at least; and no rate.
         tokens_after: tokens after the first.
     """
 
@@ -105,14 +106,19 @@ class LoadCurve:
         loads = [query.deployment.load for query in queries]
         in_flight = np.array([load.concurrency for load in loads], dtype=np.float64)
         after = max(loads[0].output_tokens - 1.0, 0.0)
-        found = np.stack([times.estimates[name][:, 0] for name in TIMES])
-        factors = _risen(found, in_flight, np.array([after, 1.0, 0.0])) / found
-        return cls(in_flight, times.scaled(dict(zip(TIMES, factors, strict=True))), after)
+        found = np.stack([times.estimates[name] for name in TIMES])
+        factors = _risen(found[..., 0], in_flight, np.array([after, 1.0, 0.0])) / found[..., 0]
+        value, low, high = np.moveaxis(factors[..., None] * found, 2, 0)
+        low = np.minimum.accumulate(low[:, ::-1], axis=1)[:, ::-1]
+        ends = np.stack([value, low, np.maximum.accumulate(high, axis=1)], axis=2)
+        estimates = {**times.estimates, **dict(zip(TIMES, ends, strict=True))}
+        return cls(in_flight, replace(times, estimates=estimates), after)
 
     def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
         """Times and rates of closed loops of the deployment.
 
-        Requests beyond the last number wait for their turn: rate and time per token stay.
+        Requests beyond the last number wait for their turn: rate and time per token stay. The lower
+        end of a rate is at least that of fewer requests in flight.
 
         Args:
             queries: n closed loops.
@@ -131,8 +137,19 @@ class LoadCurve:
             name: np.column_stack([ends[end][name] for end in order])
             for name, order in orders.items()
         }
+        fewer = np.searchsorted(self.in_flight, loads.in_flight, side="right") - 1
+        raised = np.fmax(self._least_rates[fewer] / estimates[RATE][:, 1], 1.0)
+        for name in RATES:
+            estimates[name][:, 1] *= raised
         coverage = {name: np.full(len(queries), self.times.coverage[name][0]) for name in estimates}
         return TimeColumns(estimates, coverage, limits)
+
+    @cached_property
+    def _least_rates(self) -> Column:
+        """Lower end of the rate, no lower than that of fewer in flight, requests a second, (g,)."""
+        each, first = (self.times.estimates[name][:, 2] for name in ("tpot_ms", "ttft_ms"))
+        rates = 1e3 * self.in_flight / (first + self.tokens_after * each)
+        return np.asarray(np.maximum.accumulate(rates))
 
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
         """Times of requests that arrive at random, at a rate below the upper end of the capacity.
@@ -143,24 +160,30 @@ class LoadCurve:
         the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
 
         Args:
-            arriving: times by the predictor, whose limits, rates and queue of prompts are kept.
+            arriving: times by the predictor, whose limits and queue of prompts are kept, and its
+                rates up to the capacity.
             capacity: the greatest rate that can be answered, requests a second.
         """
         estimates = arriving.estimates
         rate = estimates[RATE].value
-        likely, most, least = _Capacities.of(rate, capacity)
+        level = 100.0 * self.times.coverage["ttft_ms"][0]
+        likely, most, least = _Capacities.of(rate, capacity, level)
         kept = self._kept_by_most(capacity)
-        number = self._in_flight_at(min(rate, kept))
-        served, first = (self._at(name, number) for name in ("ttft_service_ms", "ttft_ms"))
-        each = self._each(rate, self._at("tpot_ms", number))
+        number = float(np.interp(min(rate, kept), *self._little))
+        found = {name: self._at(name, number) for name in ("tpot_ms", "ttft_service_ms")}
+        found["tpot_ms"] = self._each(rate, found["tpot_ms"])
         if rate > kept:
             start, end = (behind(own, capacity) for own in (kept, rate))
-            each = self._fuller(each, ((end - start) / (MOST_BEHIND - start)) ** LATE)
+            share = ((end - start) / (MOST_BEHIND - start)) ** LATE
+            found = {name: self._fuller(name, own, share) for name, own in found.items()}
+        each, served = found.values()
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
-        queues = [self._queue_ms(rate, own) for own in (likely, most, least)]
-        first = _behind(_with_value(first, served.value + prompts), queues)
+        first = _behind(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
+        first = _behind(first, [self._queue_ms(rate, own) for own in (likely, most, least)])
         tokens = scaled(each, self.tokens_after)
+        answered = min(1.0, capacity.value / rate)
         changed = {
+            **{name: scaled(estimates[name], answered) for name in RATES},
             "tpot_ms": each,
             "ttft_service_ms": served,
             "ttft_ms": first,
@@ -179,36 +202,45 @@ class LoadCurve:
         own = capacity.value
         return max(NEAR * own, own**2 / _Capacities.of(own, capacity).likely)
 
-    def _fuller(self, each: Estimate, share: float) -> Estimate:
-        """The time for each token, on the way to that of a full deployment, whose low end stays."""
-        full = self._at("tpot_ms", float(self.in_flight[-1]))
+    def _fuller(self, name: str, own: Estimate, share: float) -> Estimate:
+        """A time on the way to that of a full deployment; its low end stays."""
+        full = self._at(name, float(self.in_flight[-1]))
         high = None
-        if each.high is not None and full.high is not None:
-            high = each.high ** (1.0 - share) * full.high**share
-        return replace(each, value=each.value ** (1.0 - share) * full.value**share, high=high)
+        if own.high is not None and full.high is not None:
+            high = own.high ** (1.0 - share) * full.high**share
+        return replace(own, value=own.value ** (1.0 - share) * full.value**share, high=high)
 
     def _each(self, rate: float, own: Estimate) -> Estimate:
-        """The time for each token, whose ends are those of slower and of faster deployments.
-
-        Where tokens take longer, more requests are in flight at the same rate, and tokens longer
-        again.
-        """
-        if own.low is None or own.high is None:
+        """The time for each token at a rate of arrivals, with the ends of `_token_ends`."""
+        if own.low is None:
             return own
-        low, high = (
-            factor
-            * float(self._interpolated("tpot_ms", np.array([self._in_flight_at(rate * factor)]))[0])
-            for factor in (own.low / own.value, own.high / own.value)
-        )
-        return replace(own, low=low, high=high)
+        rates, *ends = self._token_ends
+        low, high = (float(np.interp(rate, rates, end)) for end in ends)
+        return replace(own, low=min(low, own.value), high=max(high, own.value))
 
-    def _in_flight_at(self, rate: float) -> float:
-        """Requests in flight while there are any, where so many arrive a second (Little's law)."""
-        return float(np.interp(rate, *self._little))
+    @cached_property
+    def _token_ends(self) -> tuple[Column, Column, Column]:
+        """Rates, and ends of the time for each token that do not fall along them, (POINTS + 1,).
+
+        They are those of slower and of faster deployments: where tokens take longer, more requests
+        are in flight at the same rate, and tokens longer again, up to those of a full deployment.
+        """
+        rates, numbers = self._little
+        value, low, high = self._ends("tpot_ms", numbers).T
+        low, high = (
+            factor * self._interpolated("tpot_ms", np.interp(rates * factor, rates, numbers))
+            for factor in (low / value, high / value)
+        )
+        least, most = self.times.estimates["tpot_ms"][-1, 1:]
+        low = np.minimum(np.minimum.accumulate(low[::-1])[::-1], least)
+        return rates, low, np.minimum(np.maximum.accumulate(high), most)
 
     @cached_property
     def _little(self) -> tuple[Column, Column]:
-        """Rates that rise from 0, and the requests in flight while there are any, (POINTS + 1,)."""
+        """Rates that rise from 0, and the requests in flight while there are any, (POINTS + 1,).
+
+        The rates of requests that arrive are as many as are answered (Little's law).
+        """
         on_average = np.geomspace(FEWEST, self.in_flight[-1], POINTS)
         busy = while_busy(on_average)
         rates = np.maximum.accumulate(1e3 * on_average / self._latency_ms(busy))
@@ -239,13 +271,16 @@ class LoadCurve:
     def _ends(self, name: str, numbers: Column) -> Matrix:
         """A time at n numbers of requests in flight, and the ends of its interval, (n, 3).
 
-        It is linear in the number between those of the curve, and the last beyond them. The ratios
-        of the ends to it change with the number's logarithm.
+        Each is linear in the number between those of the curve, and the last beyond them.
         """
-        ratios = np.log(self.times.estimates[name] / self.times.estimates[name][:, :1])
-        at, known = np.log(numbers), np.log(self.in_flight)
-        factors = np.exp([np.interp(at, known, ratio) for ratio in ratios.T])
-        return np.asarray(self._interpolated(name, numbers) * factors).T
+        columns = self.times.estimates[name].T
+        return np.column_stack([np.interp(numbers, self.in_flight, own) for own in columns])
+
+    def _widths(self, name: str, number: float) -> Column:
+        """Ratios of the ends to a time that rise with the number of requests in flight, (2,)."""
+        low, high = (self.times.estimates[name][:, 1:] / self.times.estimates[name][:, :1]).T
+        risen = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+        return np.array([np.interp(number, self.in_flight, own) for own in risen])
 
     def _interpolated(self, name: str, numbers: Column) -> Column:
         """A time at n numbers of requests in flight, (n,)."""
@@ -271,12 +306,6 @@ def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
         longest, longer = more[at] * (parts @ risen[:, at]), parts @ step
         risen[:, at + 1] = risen[:, at] + step * (longest / longer if longer > longest else 1.0)
     return risen
-
-
-def _with_value(own: Estimate, value: float) -> Estimate:
-    """An estimate with another value, and an interval of the same ratios to it."""
-    low, high = (None if end is None else value * end / own.value for end in (own.low, own.high))
-    return replace(own, value=value, low=low, high=high)
 
 
 def _behind(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
@@ -316,7 +345,7 @@ class _Capacities(NamedTuple):
 
     Attributes:
         likely: its median.
-        most, least: ends of its 90 % interval.
+        most, least: ends of its interval.
     """
 
     likely: float
@@ -324,18 +353,20 @@ class _Capacities(NamedTuple):
     least: float
 
     @classmethod
-    def of(cls, rate: float, capacity: Estimate) -> Self:
-        """Those of a capacity, whose upper end is above the rate."""
+    def of(cls, rate: float, capacity: Estimate, level: float = USUAL) -> Self:
+        """Those of a capacity whose upper end is above the rate, with ends at a level, percent."""
         below, above = _spread(capacity)
         if not below:
             return cls(*(capacity.value,) * 3)
         late = behind(rate, capacity)
 
+        tail = 0.005 * (100.0 - level)
+
         def at(share: float) -> float:
             deviate = STANDARD.inv_cdf(late + share * (1.0 - late))
             return capacity.value * exp(deviate * (below if deviate < 0.0 else above))
 
-        return cls(at(0.5), at(0.95), at(0.05))
+        return cls(at(0.5), at(1.0 - tail), at(tail))
 
 
 def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> bool:
@@ -353,11 +384,12 @@ def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> 
 
 
 def beyond(arriving: float, capacity: Estimate) -> bool:
-    """Whether so many requests a second arrive that the queue grows without end.
+    """Whether so many requests a second arrive that, more likely than not, the queue has no end."""
+    return arriving >= capacity.value
 
-    That is said where even the upper end of the capacity, or its value without an interval, is
-    reached.
-    """
+
+def out_of_reach(arriving: float, capacity: Estimate) -> bool:
+    """Whether so many requests arrive that no deployment of this capacity keeps up."""
     return arriving >= (capacity.value if capacity.high is None else capacity.high)
 
 
@@ -398,10 +430,10 @@ def replicas(query: Query, capacity: Estimate | None) -> int | None:
 def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> Prediction:
     """The times and rates of a deployment that may answer fewer requests than arrive.
 
-    Where more arrive than the upper end of the capacity, times with queueing are withheld, which
-    grow for as long as requests arrive. Where more arrive than its lower end, a limit says how
-    probable it is that the deployment does not keep up. Rates are at most the capacity. From `NEAR`
-    of the capacity on, a note says that times with queueing are extrapolated.
+    From the best estimate of the capacity on, times with queueing are withheld: a queue that grows
+    for as long as requests arrive has no steady time. From the lower end of the capacity on, a
+    limit says how probable that is. Rates are at most those of the arrivals and the capacity. From
+    `NEAR` of the capacity on, a note says that times with queueing are extrapolated.
 
     Args:
         query: the deployment.
@@ -411,39 +443,35 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     arriving = query.deployment.load.requests_per_s
     if arriving is None or capacity is None:
         return time
-    low = capacity.value if capacity.low is None else capacity.low
-    if beyond(arriving, capacity):
-        why = f"{_of_capacity(arriving, capacity)}: the queue grows without end"
-        kept = {name: own for name, own in time.estimates.items() if name not in WITH_QUEUEING}
-        withheld = {**time.withheld, **dict.fromkeys(WITH_QUEUEING, why)}
-        limits = (Limit(f"{why}; {AT_CAPACITY}", severity="refusal"), *time.limits)
-        return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
-    near = _near(arriving / capacity.value)
-    if arriving <= low:
-        return replace(time, limits=(*time.limits, *near))
-    late = f"with a probability of {100.0 * behind(arriving, capacity):.0f} % these are too many"
-    limit = Limit(f"{_of_capacity(arriving, capacity)}: {late}, {OTHER_CASE}")
+    near, late = _near(arriving / capacity.value), beyond(arriving, capacity)
     held = at_level({RATE: capacity}, query)[RATE]
-    found = {
-        name: _answered(own, arriving, held) if name in RATES else own
-        for name, own in time.estimates.items()
-    }
-    limits = (limit, *near, *time.limits)
-    return replace(time, estimates=found, in_domain=False, limits=limits)
+    if not late and arriving <= min(own.low or own.value for own in (capacity, held)):
+        return replace(time, limits=(*time.limits, *near))
+    why = _overload(arriving, held, behind(arriving, capacity))
+    withheld = dict.fromkeys(WITH_QUEUEING, why) if late else {}
+    limit = Limit(f"{why}; {AT_CAPACITY}", severity="refusal")
+    limits = (limit if late else Limit(f"{why}; {OTHER_CASE}"), *near, *time.limits)
+    kept = {name: own for name, own in time.estimates.items() if name not in withheld}
+    kept |= {name: _answered(kept[name], kept[RATE], arriving, held) for name in RATES}
+    withheld = {**time.withheld, **withheld}
+    return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
 
 
-def _answered(own: Estimate, arriving: float, capacity: Estimate) -> Estimate:
-    """A rate of all requests that arrive, at most as large as the capacity."""
+def _answered(own: Estimate, of: Estimate, arriving: float, capacity: Estimate) -> Estimate:
+    """A rate that follows from one of requests, where as many are answered as arrive, or can be."""
     ends = (capacity.value, capacity.low, capacity.high)
     value, low, high = (
-        None if end is None else own.value * min(1.0, end / arriving) for end in ends
+        None if end is None else own.value / of.value * min(arriving, end) for end in ends
     )
     return replace(own, value=value or 0.0, low=low, high=high)
 
 
-def _of_capacity(arriving: float, capacity: Estimate) -> str:
+def _overload(arriving: float, capacity: Estimate, probability: float) -> str:
+    """That more requests may arrive than can be answered."""
     own = rate_range(capacity.value, capacity.low, capacity.high)
-    return f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
+    line = f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
+    unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < MOST_BEHIND)
+    return f"{line}: {unsure}the queue grows without end"
 
 
 def _near(share: float) -> tuple[Limit, ...]:

@@ -69,7 +69,7 @@ def limits_of(
     of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
     found = map(in_words, (*time.limits, *of_power, *of_memory))
     model, load = query.deployment.model, query.deployment.load
-    length = of_length(model, load.input_tokens + load.output_tokens)
+    length = of_lengths(model, load.input_tokens, load.output_tokens)
     apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
     first = [ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER]
     if query.device.kind == "cpu" or (load.concurrency or 2.0) <= 1.0:
@@ -96,12 +96,25 @@ def _power_at_load(query: Query) -> list[Limit]:
     return [POWER_OF_PLACES] if in_flight > places(query) else []
 
 
-def of_length(model: LanguageModel, tokens: float) -> list[Limit]:
-    """That a request of so many tokens, prompt and answer, is longer than the model takes."""
-    if model.most_tokens is None or tokens <= model.most_tokens:
-        return []
-    why = f"requests have {tokens:,.0f} tokens, and the model takes {model.most_tokens:,}"
-    return [Limit(why, severity="refusal")]
+def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) -> list[Limit]:
+    """That a request is longer than the model takes; of an encoder-decoder, which half of it is.
+
+    Args:
+        model: the model.
+        input_tokens: length of the prompt.
+        output_tokens: length of the answer.
+    """
+    parts = [("requests have", input_tokens + output_tokens, "the model takes", model.most_tokens)]
+    if model.encoder is not None:
+        parts = [
+            ("prompts have", input_tokens, "the encoder takes", model.encoder.most_tokens),
+            ("answers have", output_tokens, "the decoder writes", model.most_tokens),
+        ]
+    return [
+        Limit(f"{own} {tokens:,.0f} tokens, and {which} {most:,}", severity="refusal")
+        for own, tokens, which, most in parts
+        if most is not None and tokens > most
+    ]
 
 
 def _misspelt(model: LanguageModel) -> list[Limit]:

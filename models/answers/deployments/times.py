@@ -15,6 +15,7 @@ import numpy as np
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.level import USUAL
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import (
     alike_at_any_load,
@@ -26,8 +27,8 @@ from forerun.models.answers.deployments.arrivals import (
     RATE,
     LoadCurve,
     as_served,
-    beyond,
     closed_loops,
+    out_of_reach,
     without_place,
 )
 from forerun.models.answers.deployments.bounds import within_sheets
@@ -96,14 +97,17 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     times, errors = predicted_times([*asked, *(loop for own in loops for loop in own)], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
     alone = times.take(np.array(rows, dtype=np.intp)).predictions()
-    timed = {row: _Timed(asked[row], time) for row, time in zip(rows, alone, strict=True)}
-    for place, curve in _curves(loops, len(ones), times, errors, in_use).items():
+    timed = {
+        row: _Timed(asked[row], _leveled(time, queries[row]))
+        for row, time in zip(rows, alone, strict=True)
+    }
+    for place, own_times in _times_of_loops(loops, len(ones), times, errors, in_use).items():
         own = [row for row in members[place] if row in timed]
         found = _on_curve(
-            curve, loops[place], [ones[row] for row in own], [timed[row] for row in own]
+            own_times, loops[place], [ones[row] for row in own], [timed[row] for row in own]
         )
         timed |= zip(own, found, strict=True)
-    columns = TimeColumns.of_predictions([_leveled(timed[row].time, queries[row]) for row in rows])
+    columns = TimeColumns.of_predictions([timed[row].time for row in rows])
     possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
     power = powers([timed[row].query for row in rows], possible, in_use.loaded.predictor)
     loads = {row: UnderLoad(error, None) for row, error in errors.items()}
@@ -119,47 +123,52 @@ def _leveled(found: Prediction, query: Query) -> Prediction:
 
 
 def _on_curve(
-    curve: LoadCurve, loops: Sequence[Query], asked: Sequence[Query], known: Sequence[_Timed]
+    times: TimeColumns, loops: Sequence[Query], asked: Sequence[Query], known: Sequence[_Timed]
 ) -> Iterator[_Timed]:
-    """Deployments that differ in their load alone.
+    """Deployments that differ in their load and level alone.
 
     Args:
-        curve: their times by load.
-        loops: the closed loops of the curve.
+        times: times of closed loops of the deployment, with intervals of the usual level.
+        loops: these closed loops.
         asked: n deployments.
-        known: each with its times by the predictor.
+        known: each with its times by the predictor, with intervals of its own level.
     """
-    closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
-    every = float(curve.in_flight[-1])
-    limits = [(*without_place(asked[at], every), *known[at].time.limits) for at in closed]
-    times = curve.closed([asked[at] for at in closed], limits).predictions()
-    read = dict(zip(closed, times, strict=True))
+    every = loops[-1].deployment.load.concurrency or 1.0
 
     @cache
-    def full() -> Prediction:
-        return curve.closed(loops[-1:], curve.times.limits[-1:]).prediction(0)
+    def curve(level: float) -> LoadCurve:
+        if level == USUAL:
+            return LoadCurve.of(loops, times)
+        own = [replace(loop, level=level) for loop in loops]
+        leveled = map(_leveled, times.predictions(), own)
+        return LoadCurve.of(loops, TimeColumns.of_predictions([*leveled]))
 
-    for at, (one, own) in enumerate(zip(asked, known, strict=True)):
-        rate = one.deployment.load.requests_per_s
-        if at in read:
-            capacity = full().estimates.get(RATE) if without_place(one, every) else None
-            yield _Timed(own.query, read[at], capacity)
-        elif rate is None or (capacity := full().estimates.get(RATE)) is None:
+    @cache
+    def full(level: float = USUAL) -> Prediction:
+        return curve(level).closed(loops[-1:], times.limits[-1:]).prediction(0)
+
+    for one, own in zip(asked, known, strict=True):
+        capacity, rate = full().estimates.get(RATE), one.deployment.load.requests_per_s
+        if rate is None:
+            waits = without_place(one, every)
+            read = curve(one.level).closed([one], [(*waits, *own.time.limits)]).prediction(0)
+            yield _Timed(own.query, read, capacity if waits else None)
+        elif capacity is None:
             yield own
-        elif beyond(rate, capacity):
-            yield _Timed(loops[-1], full(), capacity)
+        elif out_of_reach(rate, capacity):
+            yield _Timed(loops[-1], full(one.level), capacity)
         else:
-            yield _Timed(one, curve.at_arrivals(own.time, capacity), capacity)
+            yield _Timed(one, curve(one.level).at_arrivals(own.time, capacity), capacity)
 
 
-def _curves(
+def _times_of_loops(
     loops: Sequence[Sequence[Query]],
     first: int,
     times: TimeColumns,
     errors: Mapping[int, InputError],
     in_use: InUse,
-) -> dict[int, LoadCurve]:
-    """The curve of each deployment whose closed loops can all be answered.
+) -> dict[int, TimeColumns]:
+    """The times of the closed loops of each deployment that can all be answered.
 
     Args:
         loops: closed loops of each deployment.
@@ -180,7 +189,7 @@ def _curves(
     found, end = {}, 0
     for place in able:
         start, end = end, end + len(loops[place])
-        found[place] = LoadCurve.of(loops[place], possible.take(slice(start, end)))
+        found[place] = possible.take(slice(start, end))
     return found
 
 

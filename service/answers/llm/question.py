@@ -13,6 +13,7 @@ from forerun.data.language_models.deployment import (
     RequestLoad,
     is_encoder_decoder,
 )
+from forerun.data.language_models.encoder import Encoder
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.memory import smallest_parallelism
@@ -67,13 +68,10 @@ def _deployment_question(
     if (encoder := model.encoder) is not None:
         if device.kind == "cpu":
             raise is_encoder_decoder(model.family)
-        model = model.as_served()
-        if encoder.tokens is not None:
-            load = replace(load, input_tokens=float(encoder.tokens))
-            chosen.append(
-                f"input_tokens {encoder.tokens:,}, to which the sound of a request is brought"
-            )
-    most, longest = asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
+        model, load = model.as_served(), _encoded(load, encoder, chosen)
+    most, longest = asked.engine.max_request_tokens, load.output_tokens
+    if encoder is None:
+        longest += load.input_tokens
     if most is not None and longest > most:
         with in_field("engine", "max_request_tokens"):
             raise BadRequest(
@@ -92,6 +90,16 @@ def _deployment_question(
     deployment = LlmDeployment(model, load, engine, Pool(parallelism, workers), prefill)
     query = Query(deployment, device, operation=Operation(deployment.devices))
     return DeploymentQuestion(query, tuple(chosen), asked.usd_per_device_hour)
+
+
+def _encoded(load: RequestLoad, encoder: Encoder, chosen: list[str]) -> RequestLoad:
+    """The load with the length to which an encoder brings every input; `chosen` then says so."""
+    if encoder.tokens is None:
+        return load
+    line = f"input_tokens {encoder.tokens:,}, to which the sound of a request is brought"
+    own = load.input_tokens
+    chosen.append(line if own == encoder.tokens else f"{line}; the {own:,.0f} given are not used")
+    return replace(load, input_tokens=float(encoder.tokens))
 
 
 def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQuestion:

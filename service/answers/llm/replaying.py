@@ -14,7 +14,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import SERVER_S
-from forerun.models.answers.deployments.limits import of_length
+from forerun.models.answers.deployments.limits import of_lengths
 from forerun.models.answers.deployments.traced import Scales, scales_of, served
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_serving.continuous_batching import Statistics
@@ -118,8 +118,12 @@ def _in_deployment(deployment: Mapping[str, Any], path: str) -> str:
 
 def _too_long(query: Query, requests: Requests) -> list[str]:
     """That some requests are longer than the model takes."""
-    tokens = float((requests.input_tokens + requests.output_tokens).max())
-    return [str(limit) for limit in of_length(query.deployment.model, tokens)]
+    model, given, answers = query.deployment.model, requests.input_tokens, requests.output_tokens
+    longest = int((given + answers).argmax())
+    lengths = float(given[longest]), float(answers[longest])
+    if model.encoder is not None:
+        lengths = float(given.max()), float(answers.max())
+    return [str(limit) for limit in of_lengths(model, *lengths)]
 
 
 def _out(

@@ -8,7 +8,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from forerun.data.metrics import metric
-from forerun.models.answers.deployments.arrivals import EXTRAPOLATED
+from forerun.models.answers.deployments.arrivals import EXTRAPOLATED, OTHER_CASE
 from forerun.service.cli.output import screen
 from forerun.service.cli.questions.answer_table import table
 from forerun.service.schemas.answers import GRADES, NOT_CALIBRATED, GradedOut, ServingOut
@@ -30,6 +30,8 @@ WORDS: Final[Mapping[str, str]] = {
 """Metric -> row of the table, in their order."""
 PARTS: Final = "where the time goes, and every limit"
 REASONS: Final = "each device with the reasons of its grades, where the time goes, and every limit"
+BRIEF: Final = (EXTRAPOLATED, OTHER_CASE)
+"""Ends of the limits that are printed also in brief."""
 WIDEST: Final = 10_000
 """Width up to which tables are measured, columns."""
 NARROW: Final = "intervals take a wider screen, a pipe or --explain"
@@ -131,7 +133,8 @@ def _cell(name: str, answer: ServingOut, *, intervals: bool) -> str:
 
 def _value(name: str, estimate: GradedOut, answer: ServingOut) -> str:
     text = metric(name).text(estimate.value)
-    return f"{text} at capacity" if _is_beyond(answer) else text
+    at_capacity = _is_beyond(answer) and not name.endswith("_ms")
+    return f"{text} at capacity" if at_capacity else text
 
 
 def _is_beyond(answer: ServingOut) -> bool:
@@ -183,7 +186,7 @@ def _parts(device: str, deployment: DeploymentOut) -> None:
 def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
     """Print each limit once, with the devices to which it applies.
 
-    In brief, these are refusals, and that times near the capacity are extrapolated.
+    In brief, these are refusals, and what is said of times near the capacity.
     A table of several devices has no room for reasons, so those why a metric is not known or has no
     interval are lines too.
     """
@@ -196,7 +199,7 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
     held: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         for limit in answer.limit_details:
-            if explain or limit.severity == "refusal" or limit.message.endswith(EXTRAPOLATED):
+            if explain or limit.severity == "refusal" or limit.message.endswith(BRIEF):
                 line = f"{limit.heading}: {limit.message}"
                 held.setdefault((limit.severity, line), []).append(answer.device.name)
     if len(answers) > 1 and not explain:

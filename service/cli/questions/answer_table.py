@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from forerun.data.metrics import metric
+from forerun.models.limit import OFFLOADED
 from forerun.service.cli.output import screen
 from forerun.service.schemas.answers import (
     GRADES,
@@ -258,7 +259,10 @@ def _interval(name: str, estimate: EstimateOut | None) -> str:
 
 
 def _notes(answers: Sequence[PredictionOut], *, explain: bool) -> None:
-    """Print each limit once, with the devices to which it applies; only refusals in brief."""
+    """Print each limit once, with the devices to which it applies.
+
+    In brief, these are refusals, and what is said of parts that wait in the host's memory.
+    """
     out = screen()
     ranges = [e for a in answers for e in a.metrics.values() if e and e.low is not None]
     if any(e.coverage is None for e in ranges):
@@ -268,7 +272,7 @@ def _notes(answers: Sequence[PredictionOut], *, explain: bool) -> None:
     held: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         for limit in answer.limit_details:
-            if explain or limit.severity == "refusal":
+            if explain or limit.severity == "refusal" or limit.message.endswith(OFFLOADED):
                 held.setdefault((limit.heading, limit.message), []).append(answer.device.name)
     for (heading, message), names in held.items():
         on = "" if len(names) == len(answers) else f" (on {', '.join(names)})"

@@ -150,7 +150,7 @@ def _assessed(
     overload = _overload(wanted, answer, asked.requests_per_s)
     broken = [one for one in (short or overload.broken,) if one] or _beyond(wanted, answer)
     own = answer.metrics.get(wanted.objective)
-    scored = own is not None and not (overload.certain and wanted.objective in LATENCIES)
+    scored = own is not None and not (overload.likely and wanted.objective in LATENCIES)
     return Served("; ".join(broken), own.value if own is not None and scored else None)
 
 
@@ -160,32 +160,32 @@ class _Overload:
 
     Attributes:
         broken: the limit on a time that this breaks, in words; empty for none.
-        certain: whether even the upper end of the capacity says so.
+        likely: whether that is more likely than not.
     """
 
     broken: str = ""
-    certain: bool = False
+    likely: bool = False
 
 
 def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> _Overload:
     """Whether a node answers fewer requests than arrive, so that their times grow without end.
 
-    Where that is certain, every limit on a time is broken, except on a time per token that is not
-    known. Where the capacity is only uncertain, limits on times with queueing are broken, if limits
+    Where that is more likely than not, every limit on a time is broken, except on a time per token
+    that is not known. Where it is less likely, limits on times with queueing are broken, if limits
     apply to upper ends, because these have none.
     """
     own = None if answer.deployment is None else answer.deployment.capacity
     if own is None or arriving is None:
         return _Overload()
-    certain = arriving > (own.requests_per_s if own.high is None else own.high)
+    likely = arriving >= own.requests_per_s
     low = own.requests_per_s if own.low is None or wanted.risk != "high" else own.low
     known = LATENCIES & answer.metrics.keys()
-    limited = wanted.most.keys() & (known | set(WITH_QUEUEING) if certain else known - {"tpot_ms"})
-    if arriving <= low or not limited:
-        return _Overload(certain=certain)
+    limited = wanted.most.keys() & (known | set(WITH_QUEUEING) if likely else known - {"tpot_ms"})
+    if not limited or not (likely or arriving > low):
+        return _Overload(likely=likely)
     capacity = rate_range(own.requests_per_s, own.low, own.high)
     return _Overload(
-        f"{rate_figure(arriving)} requests/s arrive, {capacity} can be answered", certain
+        f"{rate_figure(arriving)} requests/s arrive, {capacity} can be answered", likely
     )
 
 

@@ -1,5 +1,7 @@
 """Steps, guidance and offloading change the graph of a pipeline, and that of no other network."""
 
+from dataclasses import replace
+
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
@@ -12,6 +14,7 @@ from forerun.features.graphs.pipeline import (
     has_parts,
     joined,
     steps_of,
+    weights_by_part,
 )
 
 
@@ -54,6 +57,17 @@ def test_without_guidance_a_step_has_half_the_samples():
 def test_a_run_says_its_steps_and_its_guidance(options, said):
     asked = Network(PIPELINE, inference=InferenceSetup(**options))
     assert steps_of(asked) == steps_of(as_run(asked)) == said
+
+
+def test_weights_of_a_part_are_those_of_its_networks_however_often_they_are_read():
+    """T5 reads constants of its positions in each layer; autoencoders hold an encoder as well."""
+    twice = replace(network(8, 1), operators=network(8, 1).operators * 2)
+    more = replace(network(16, 1), parameter_elements=500)
+    graph = joined({ENCODER: [twice, twice], DENOISER: [network(20, 2)], DECODER: [more]}, 50, 2)
+    assert weights_by_part(graph) == {ENCODER: 2 * 8**2, DENOISER: 20**2, DECODER: 500}
+    assert sum(weights_by_part(graph).values()) == graph.parameter_elements
+    offloaded = as_run(Network(graph, inference=InferenceSetup(offload=True))).graph
+    assert offloaded.parameter_elements == 500
 
 
 def test_offloading_holds_the_largest_part():

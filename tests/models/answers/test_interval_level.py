@@ -88,7 +88,9 @@ def test_a_measured_coverage_moves_with_the_level():
 def test_kinds_without_measured_ratios_are_refused():
     query = Query(Benchmark("some", ()), L4)
     check_level(query)
-    with pytest.raises(BadRequest, match=r"level: intervals of kind benchmark are of 90 % alone"):
+    with pytest.raises(
+        BadRequest, match=r"level: intervals of kind benchmark were calibrated at 90 % alone"
+    ):
         check_level(replace(query, level=95.0))
 
 

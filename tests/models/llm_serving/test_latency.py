@@ -9,8 +9,10 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.releases import release
 from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
+from forerun.models.limit import Limit
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.correction import Correction
 from forerun.models.llm_serving.domain import EARLIER, MAKER, RELEASE, WIDER_OF_MAKERS, KnownRuns
@@ -142,6 +144,36 @@ def test_a_release_before_all_measured_ones_may_be_slower_and_is_out_of_domain()
     np.testing.assert_allclose(reach, reach[1] + np.array([EARLIER, 0.0, 0.0]))
     (rate,) = {tuple(answer.high["tokens_per_s"] == answer.high["tokens_per_s"][0])}
     assert rate == (True, True, True), "no rate is higher for it"
+
+
+def test_a_release_after_all_measured_ones_is_said_to_be_later():
+    """Names that are no releases, such as nightly builds, are not the last one."""
+    queries = [
+        replace(own, workload=with_engine(own.deployment, version="nightly-1"))
+        for own in ROWS.queries[:1]
+    ]
+    known = KnownRuns.of([*ROWS.queries, *queries], np.ones(len(ROWS.queries) + 1))
+    last = max(ROWS.queries, key=lambda own: release(own.deployment.engine)).deployment.engine
+    asked = ask(device=OTHER)
+    for version, is_later in ((last.version, False), ("0.99.0", True), ("nightly-2", False)):
+        query = replace(asked, workload=with_engine(asked.deployment, version=version))
+        found = [str(one) for one in known.limits_at_any_load(query)]
+        line = f"{last.name} 0.99.0 is later than all measured runs ({last.version})"
+        assert (line in found) == is_later, version
+        assert all(one.severity != "outside" for one in known.limits_at_any_load(query))
+
+
+@pytest.mark.parametrize("device", ["mi300x", "rtx-4090"])
+def test_a_device_whose_own_runs_were_learnt_is_not_said_to_be_unmeasured(device):
+    said = (MAKER, Limit("serving was measured on other devices", severity="transfer"))
+    queries = [ask(device=device, concurrency=float(n)) for n in range(1, 13)]
+    before = fitted().predict(queries)
+    assert all(set(said) & set(own) for own in before.limits)
+    own = {"tpot_ms": 1.3 * before.values["tpot_ms"], "ttft_ms": before.values["ttft_ms"]}
+    after = fitted().adapt(Measurements(queries, own)).predict(queries)
+    assert not any(set(said) & set(own) for own in after.limits)
+    few = fitted().adapt(Measurements(queries[:1], {n: v[:1] for n, v in own.items()}))
+    assert all(set(said) & set(own) for own in few.predict(queries).limits)
 
 
 def test_no_time_per_token_below_all_measured_ones_is_sure():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import InputError
+from forerun.data.errors import BadBenchmark, InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -14,6 +14,7 @@ from forerun.data.workload import Benchmark, Kernel, Network
 from forerun.features.tables.own_tables import bound_ms
 from forerun.models.contract import PredictorContract
 from forerun.models.own_tables import TableBoost
+from forerun.service.answers.benchmarks import checked_settings
 
 CATALOG = DeviceCatalog.load()
 
@@ -128,6 +129,19 @@ def test_a_table_of_settings_is_a_suite_without_the_figures_of_devices():
     assert (suite.name, suite.metrics, suite.kinds) == ("mine", ("latency_ms",), ("gpu",))
     assert {own.name: own.required for own in suite.settings} == {"kernel": True, "n": True}
     assert fitted().known_suites() == (), "networks are asked as networks"
+
+
+@pytest.mark.parametrize("n", [0, -4])
+def test_a_number_that_was_positive_in_all_rows_is_refused_where_it_is_not(n):
+    (suite,) = TableBoost(table="mine", trees=5).fit(settings()).known_suites()
+    (known,) = [own for own in suite.settings if own.name == "n"]
+    with pytest.raises(BadBenchmark) as refused:
+        checked_settings(setting(n).benchmark, suite)
+    assert str(refused.value) == (
+        f"workload.settings.n is {n}, and was positive in all measured rows "
+        f"(a number, {known.low:g} to {known.high:g} were measured)."
+    )
+    assert checked_settings(setting(2 * known.high).benchmark, suite)
 
 
 def test_a_few_rows_of_a_smooth_law_are_answered_between_and_beyond_them():

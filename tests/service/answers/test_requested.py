@@ -238,6 +238,12 @@ REFUSED = {
         {},
         "workload.settings.d_in is 'wide', not a number (a number, 32 to 256 were measured)",
     ),
+    "not positive": (
+        benchmark("hls4ml dense layer", **{**LAYER, "d_in": 0}),
+        "xilinx-vu13p",
+        {},
+        "workload.settings.d_in is 0, and was positive in all measured rows (a number, 32 to 256",
+    ),
     "kind of device": (
         benchmark("SPECrate2017_int_base", test="505.mcf_r"),
         "l4",

@@ -4,6 +4,7 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.named.networks import network_named
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.service.schemas.prediction import NetworkIn
@@ -84,6 +85,44 @@ def test_degrees_divide_heads_and_layers_at_every_door(training, said):
     with pytest.raises(BadRequest, match=said) as refused:
         workload_of(body, lambda _: gpt2)
     assert refused.value.field == ("training", field)
+
+
+def layers(*kinds, width=12):
+    """A network without attention: layers of these kinds, one after the other."""
+    shapes = (((8, width),), ((8, width),))
+    ops = (Operator(kind, kind, *shapes, width * width) for kind in kinds)
+    return OperatorGraph(tuple(ops), batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("training", "kinds", "said"),
+    [
+        ({"tensor_parallel": 12}, ["linear", "linear"], None),
+        ({"tensor_parallel": 16}, ["linear", "linear"], "by: the narrowest has 12 channels"),
+        ({"tensor_parallel": 2}, ["conv", "conv"], "by: there is none"),
+        ({"pipeline_parallel": 3}, ["conv", "conv", "linear"], None),
+        (
+            {"pipeline_parallel": 3},
+            ["conv", "batch_norm", "linear"],
+            "than the model has layers, 2",
+        ),
+    ],
+)
+def test_without_attention_each_device_has_a_layer_or_a_channel(training, kinds, said):
+    run, device = RunIn(phase="training", **training), DeviceCatalog.load().get("h100")
+    graph = layers(*kinds)
+    if said is None:
+        assert run.query(graph, device, run.set_ups()).network.training is not None
+        return
+    with pytest.raises(BadRequest, match=said) as refused:
+        run.query(graph, device, run.set_ups())
+    assert refused.value.field == tuple(training)
+
+
+def test_the_help_of_degrees_says_which_metrics_are_null():
+    for name in ("tensor_parallel", "pipeline_parallel"):
+        words = TrainingIn.model_fields[name].description
+        assert "beyond 1, time and power are null" in words
 
 
 def test_stages_of_a_network_without_attention_end_anywhere():

@@ -40,6 +40,24 @@ def test_weights_of_the_encoder_take_memory():
     assert model.weight_bytes() == 2 * model.parameters()
 
 
+def test_each_half_has_a_longest_input_of_its_own():
+    """T5's positions are relative to one another; Whisper's answers have 448 tokens at most."""
+    found = {}
+    for name in ("bart-base", "t5-small", "whisper-tiny"):
+        model = named_language_model(name).as_served()
+        found[name] = (model.encoder.most_tokens, model.most_tokens)
+    assert found["bart-base"] == (1024, 1024)
+    assert found["t5-small"] == (None, None)
+    assert found["whisper-tiny"] == (None, 448)
+
+
+def test_weights_published_in_32_bits_are_served_in_16():
+    for name in ("bart-large", "gpt2"):
+        assert named_config(name)["torch_dtype"] == "float32"
+        model = named_language_model(name)
+        assert model.weight_bytes() == 2 * model.parameters()
+
+
 def test_as_served_it_has_the_weights_of_both_halves():
     """But for the matrices of values that a token of the answer does not pass."""
     for name in ("whisper-large-v3", "flan-t5-xl"):

@@ -1,5 +1,6 @@
 """Requests that arrive faster than they can be answered wait without end, and answers say so."""
 
+import re
 from itertools import pairwise, product
 
 import pytest
@@ -181,11 +182,8 @@ def test_above_the_capacity_memory_has_its_usual_reason(ask, capacity):
     assert (below["grade"], below["grade_reason"]) == (above["grade"], above["grade_reason"])
 
 
-@pytest.mark.parametrize(("end", "other"), [("low", "requests_per_s"), ("requests_per_s", "high")])
-def test_where_it_may_not_keep_up_times_are_known_and_rates_are_at_most_the_capacity(
-    ask, capacity, end, other
-):
-    rate = (capacity[end] * capacity[other]) ** 0.5
+def test_where_it_may_not_keep_up_times_are_known_and_rates_are_at_most_the_capacity(ask, capacity):
+    rate = (capacity["low"] * capacity["requests_per_s"]) ** 0.5
     own = ask(requests_per_s=rate)
     below = ask(requests_per_s=0.5 * capacity["low"])["metrics"]
     for name in ENDLESS:
@@ -193,20 +191,55 @@ def test_where_it_may_not_keep_up_times_are_known_and_rates_are_at_most_the_capa
         assert one["low"] < one["value"] < one["high"]
         assert one["high"] / one["low"] > two["high"] / two["low"]
     answered = own["metrics"]["requests_per_s"]
-    assert answered["value"] == pytest.approx(min(rate, capacity["requests_per_s"]))
+    assert answered["value"] == answered["high"] == pytest.approx(rate)
     assert answered["low"] == pytest.approx(capacity["low"])
-    assert answered["high"] == pytest.approx(rate)
-    assert "% these are too many" in own["limits"][0]
+    assert re.search("with a probability of [0-9]+ % the queue grows without", own["limits"][0])
     assert not any(limit["severity"] == "refusal" for limit in own["limit_details"])
 
 
-def test_times_rise_without_a_step_up_to_those_of_a_full_deployment(ask, capacity):
+def test_from_the_capacity_on_no_time_with_queueing_is_known(ask, capacity):
+    """A queue without bound has no steady time, and more likely than not there is one."""
     value, high = capacity["requests_per_s"], capacity["high"]
+    for rate, words in [
+        (1.001 * value, "with a probability of 50 % the queue grows"),
+        ((value * high) ** 0.5, "% the queue grows without end"),
+        (1.001 * high, "can be answered: the queue grows without end"),
+    ]:
+        own = ask(requests_per_s=rate)
+        assert not set(ENDLESS) & set(own["metrics"])
+        assert all(words in own["missing"][name] for name in ENDLESS)
+        assert own["limit_details"][0]["severity"] == "refusal"
+        answered = own["metrics"]["requests_per_s"]
+        assert answered["value"] == pytest.approx(value)
+        assert answered["high"] == pytest.approx(min(rate, high))
+    below = ask(requests_per_s=0.999 * value)
+    assert set(ENDLESS) <= set(below["metrics"])
+
+
+@pytest.mark.parametrize("level", [50, 99])
+def test_sentences_about_the_capacity_have_its_range_at_the_level_that_is_asked(
+    ask, capacity, level
+):
+    for share in (0.9, 1.3):
+        own = ask(requests_per_s=share * capacity["requests_per_s"], level=level)
+        held = own["deployment"]["capacity"]
+        assert (held["low"] > capacity["low"]) == (level < 90)
+        said = f"({held['low']:.3g} to {held['high']:.3g}) can be answered"
+        assert said in own["limits"][0]
+        reasons = [one["grade_reason"] for one in own["metrics"].values()]
+        assert all(said in reason for reason in reasons if "can be answered" in reason)
+        assert any(said in reason for reason in reasons)
+
+
+def test_times_rise_without_a_step_up_to_those_of_a_full_deployment(ask, capacity):
+    first, high = 0.9 * capacity["requests_per_s"], capacity["high"]
     shares = (0.0, 0.2, 0.4, 0.6, 0.8, 0.999, 1.001)
-    rates = [0.9 * value * (high / (0.9 * value)) ** share for share in shares]
-    every = [ask(requests_per_s=rate)["metrics"]["tpot_ms"]["value"] for rate in rates]
-    assert all(before < after for before, after in pairwise(every[:-1]))
-    assert every[-2] == pytest.approx(every[-1], rel=0.02)
+    rates = [first * (high / first) ** share for share in shares]
+    every = [ask(requests_per_s=rate)["metrics"] for rate in rates]
+    for name in ("tpot_ms", "ttft_service_ms"):
+        own = [one[name]["value"] for one in every]
+        assert all(before <= after for before, after in pairwise(own[:-1]))
+        assert own[-2] == pytest.approx(own[-1], rel=0.02)
 
 
 def test_twice_the_workers_keep_up_with_about_twice_as_much(ask, capacity):

@@ -203,7 +203,36 @@ def test_an_encoder_decoder_passes_its_encoder_once_and_its_decoder_for_each_tok
     assert {one["grade"] for one in large.values()} == {"C"}
     printed = run("estimate", "whisper-large-v3", "--device", "l4", *SOUND, "--explain")
     assert "seconds of sound a second, 30 a request" in printed
-    assert "input_tokens 1,500, to which the sound of a request is brought" in printed
+    assert "input_tokens 1,500, to which the sound of a request is brought; the 4 given" in printed
+    own = run("estimate", "whisper-tiny", "--device", "l4", *SOUND[2:], "--isl", "1500")
+    assert "are not used" not in own
+
+
+@pytest.mark.parametrize(
+    ("model", "lengths", "says"),
+    [
+        ("bart-base", (1025, 10), "prompts have 1,025 tokens, and the encoder takes 1,024"),
+        ("bart-base", (10, 1025), "answers have 1,025 tokens, and the decoder writes 1,024"),
+        ("bart-base", (1024, 1024), None),
+        ("whisper-tiny", (1500, 449), "answers have 449 tokens, and the decoder writes 448"),
+        ("whisper-tiny", (1500, 448), None),
+        ("t5-small", (4000, 4000), None),
+    ],
+)
+def test_each_half_of_an_encoder_decoder_has_its_own_limit(run, model, lengths, says):
+    given, answer = lengths
+    load = ("--isl", given, "--osl", answer, "--concurrency", 1)
+    printed = json.loads(run("estimate", model, "--device", "h100", *load, "--json"))
+    refused = [one["message"] for one in printed["limit_details"] if one["severity"] == "refusal"]
+    assert refused == ([] if says is None else [says])
+
+
+def test_the_engines_longest_request_is_that_of_the_decoder(run):
+    """VLLM serves Whisper with --max-model-len 448, and its input has 1,500 tokens."""
+    load = ("--device", "h100", "--osl", 100, "--isl", 1500, "--concurrency", 1)
+    run("estimate", "whisper-tiny", *load, "--max-model-len", 448)
+    with pytest.raises(BadRequest, match="A request of 449 tokens"):
+        run("estimate", "whisper-tiny", *load, "--osl", 449, "--max-model-len", 448)
 
 
 def test_an_encoder_decoder_is_refused_on_processors(run):
@@ -222,10 +251,10 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
         assert "at capacity" in rows[row]
     assert "not known" in rows["time to first token"]
     assert "those at its capacity" in printed
-    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 60)
+    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 30)
     (price,) = [line for line in several.splitlines() if line.startswith("price of a million")]
     assert price.count("at capacity") == 1
-    assert "not known: time to first token, request latency: 60 requests/s arrive" in several
+    assert "not known: time to first token, request latency: 30 requests/s arrive" in several
     assert "keep up with the arrivals even at the lower end" in printed
     below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
     assert "at capacity" not in below

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from forerun.features.graphs.pipeline import DECODER, DENOISER, ENCODER, joined
+from tests.service.conftest import GRAPH
 from tests.service.free_models import free_onnx, trees_onnx
 
 
@@ -124,6 +126,18 @@ def shares_of(lines):
     rows = [re.match(r" *([\d.e-]+) +([\d.]+)% x", line) for line in lines]
     parts, sums = rows[start:middle], rows[middle:end]
     return [float(row[2]) for row in parts if row], [float(row[2]) for row in sums if row]
+
+
+def test_limits_of_parts_that_wait_in_the_hosts_memory_are_printed_in_brief(forerun, tmp_path):
+    parts = {ENCODER: [GRAPH], DENOISER: [GRAPH], DECODER: [GRAPH]}
+    path = tmp_path / "pipeline.json"
+    path.write_text(json.dumps(joined(parts, 4, 2).to_json()))
+    for words, is_said in (((), False), (("--offload",), True)):
+        code, brief, err = forerun("predict", path, "--device", "l4", *words)
+        assert code == 0, err
+        assert ("weights come from the host's memory is not in it" in brief) == is_said
+        assert ("MiB: text encoder" in brief) == is_said
+        assert ("those of the largest at a time" in brief) == is_said
 
 
 def test_explain_prints_the_sum_of_every_class_of_operators(forerun, graph):

@@ -1,5 +1,7 @@
 """Pods that serve language models, as a kube-scheduler asks about them."""
 
+from itertools import product
+
 import pytest
 from msgspec import convert
 
@@ -157,8 +159,8 @@ def keeps_up(client, device: str) -> dict:
 @pytest.mark.parametrize("limit", ["max-tpot-ms", "max-ttft-ms", "max-request-latency-ms"])
 def test_limits_on_times_fail_where_more_requests_arrive_than_are_answered(adapting, limit):
     own = keeps_up(adapting, "l4")
-    for risk in ("high", "value"):
-        wanted = {**ARRIVING, "requests-per-s": str(2.0 * own["requests_per_s"]), limit: "1e9"}
+    for risk, share in product(("high", "value"), (1.01, 2.0)):
+        wanted = {**ARRIVING, "requests-per-s": str(share * own["requests_per_s"]), limit: "1e9"}
         result = asked(adapting, "filter", args(pod({**wanted, "risk": risk}, ONE), NODES))
         assert passing(result) == ["h100", "unknown"]
         assert "requests/s arrive" in result["FailedAndUnresolvableNodes"]["l4"]
