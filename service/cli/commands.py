@@ -19,6 +19,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "rank": "questions.rank:rank",
     "sweep": "questions.sweep:sweep",
     "colocate": "questions.colocate:colocate",
+    "check": "check:check",
     "llm": "llm:app",
     "trace": "trace:trace",
     "train": "train:train",
