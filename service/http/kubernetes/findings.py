@@ -6,6 +6,7 @@ The annotations are read, and the workload is assessed, as the scheduler extende
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from http import HTTPStatus
 from typing import Any, Final
 
 from msgspec import Raw
@@ -64,6 +65,9 @@ def findings_of(pod: Pod, answers: Answers, devices: Sequence[Device] = ()) -> l
         pod: the pod.
         answers: answers questions about devices.
         devices: where it will run, if the pod does not say so.
+
+    Raises:
+        InputError: nothing is known for now, such as `DeadlineExceeded`.
     """
     found = [*_misplaced(pod)]
     given = {
@@ -75,6 +79,8 @@ def findings_of(pod: Pod, answers: Answers, devices: Sequence[Device] = ()) -> l
         try:
             found += _of_placement(pod, placed_by(pod), answers, devices)
         except InputError as error:
+            if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
             found += _refused(error, given)
     return [*dict.fromkeys(found)]
 
