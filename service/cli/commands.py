@@ -15,6 +15,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve:serve",
     "predict": "questions.predict:predict",
     "batch": "questions.batch:batch",
+    "mcp": "mcp:mcp",
     "presets": "questions.request_file:presets",
     "rank": "questions.rank:rank",
     "sweep": "questions.sweep:sweep",
