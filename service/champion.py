@@ -10,9 +10,12 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from forerun.data.errors import BadArtifact
 from forerun.data.file_store import write_whole
+from forerun.models.artifact.sealed_folder import check
 from forerun.service.log import log
 from forerun.service.settings import Settings
+from forerun.training.tracking.stores import stamp
 
 FOLDER = "registry"
 FILE = "champion.json"
@@ -37,6 +40,9 @@ class Champion(BaseModel):
     asked: AwareDatetime = Field(description="when the registry was asked last")
     problem: str | None = Field(
         default=None, description="why it did not give a champion; null where it answered"
+    )
+    stamp: str | None = Field(
+        default=None, description="what changes with the registry; null where that is not known"
     )
 
     def folder(self, settings: Settings) -> Path | None:
@@ -76,31 +82,45 @@ def keep(champion: Champion, settings: Settings) -> bool:
 async def ask(settings: Settings) -> Champion:
     """Ask the registry for its champion, and fetch it if it is not here yet.
 
-    A short-lived process does so, so that mlflow is never imported into this one. It is ended
-    after `registry_timeout_seconds`, or when this coroutine is cancelled.
+    Where a look at the registry says that nothing changed since, that takes some milliseconds.
+    Otherwise a short-lived process asks, so that mlflow is never imported into this one. It is
+    ended after `registry_timeout_seconds`, or when this coroutine is cancelled.
     """
     assert settings.registry_uri is not None
-    version, candidate, problem = None, None, None
+    now, before = datetime.now(UTC), kept(settings)
     try:
-        found = await asyncio.wait_for(_fetched(settings), settings.registry_timeout_seconds)
-        version, candidate = (None if folder is None else folder.name for folder in found)
+        return await asyncio.wait_for(
+            _answer(settings.registry_uri, settings, before), settings.registry_timeout_seconds
+        )
     except TimeoutError:
         problem = f"it did not answer within {settings.registry_timeout_seconds:g} s"
     except (OSError, ValueError, LookupError) as error:
         problem = str(error)[-LONGEST_PROBLEM:]
-    before = kept(settings)
-    if problem is not None:
-        version = None if before is None else before.version
-        candidate = None if before is None else before.candidate
-        if before is None or before.problem != problem:
-            log().error("the registry gave no champion; the one before answers", why=problem)
-    return Champion(
-        uri=settings.registry_uri,
-        version=version,
-        candidate=candidate,
-        asked=datetime.now(UTC),
-        problem=problem,
-    )
+    if before is None or before.problem != problem:
+        log().error("the registry gave no champion; the one before answers", why=problem)
+    if before is None:
+        return Champion(uri=settings.registry_uri, version=None, asked=now, problem=problem)
+    return before.model_copy(update={"asked": now, "problem": problem})
+
+
+async def _answer(uri: str, settings: Settings, before: Champion | None) -> Champion:
+    """What the registry says: the same as before, or what a process finds there."""
+    now = datetime.now(UTC)
+    mark = await asyncio.to_thread(stamp, uri, settings.registry_timeout_seconds)
+    is_same = before is not None and before.problem is None and before.stamp == mark is not None
+    if before and is_same and await asyncio.to_thread(_is_here, before, settings):
+        return before.model_copy(update={"asked": now})
+    found = await _fetched(settings)
+    version, candidate = (None if folder is None else folder.name for folder in found)
+    return Champion(uri=uri, version=version, candidate=candidate, asked=now, stamp=mark)
+
+
+def _is_here(champion: Champion, settings: Settings) -> bool:
+    """Whether all that it names was fetched and is whole."""
+    versions = filter(None, (champion.version, champion.candidate))
+    with suppress(BadArtifact):
+        return all(check(fetched(own, settings)).version == own for own in versions)
+    return False
 
 
 async def _fetched(settings: Settings) -> tuple[Path | None, Path | None]:

@@ -165,12 +165,13 @@ def valid(schema: type[T], given: object) -> T:
     """Plain data, such as the content of a file, as a schema has it.
 
     Raises:
-        BadRequest: it does not fit the schema; the message names the fields.
+        BadRequest: it does not fit the schema; the message names the fields, and pydantic's error
+            is its cause.
     """
     try:
         return schema.model_validate(given)
     except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+        raise BadRequest(unfit(error.errors()).detail) from error
 
 
 def unfit(

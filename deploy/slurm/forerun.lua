@@ -11,9 +11,15 @@ local OPTIONS = { objective = true, risk = true }
 local LIMITS = { must_fit = "must_fit", in_domain_only = "in_domain_only", max_latency_ms = "latency_ms",
   max_power_w = "power_w", max_peak_memory_mib = "peak_memory_mib" }
 local TEXTS = { graph = true }
+local MISTAKES = { ["404"] = true, ["422"] = true }
 
 local function set(text)
   return text ~= nil and text ~= ""
+end
+
+-- Ends the advice with what the owner of the job can mend, who gets it in words.
+local function mistake(text)
+  error({ mistake = text }, 0)
 end
 
 -- Number, truth value or text.
@@ -38,10 +44,10 @@ function M.request_of(text)
   local request, workload, limits, batches = {}, { kind = "network" }, {}, nil
   for entry in text:gmatch("[^,]+") do
     local key, given = entry:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
-    if not key then error("'" .. entry .. "' is not KEY=VALUE", 0) end
+    if not key then mistake("'" .. entry .. "' is not KEY=VALUE") end
     local value = value_of(key, given)
     if key == "batches" then
-      batches = tonumber(given) or error("batches is no number", 0)
+      batches = tonumber(given) or mistake("batches is no number")
     elseif OPTIONS[key] then
       request[key] = value
     elseif LIMITS[key] then
@@ -71,6 +77,15 @@ local function gres_of(job)
     if found and type(text) == "string" then parts[#parts + 1] = text end
   end
   return table.concat(parts, ",")
+end
+
+-- GPUs that a job requests by the last number of gpu:N, gpu:TYPE:N or gpu=N; 1 where it names none.
+function M.gpus_of(job)
+  local most = 1
+  for entry in gres_of(job):gmatch("[^,]+") do
+    most = math.max(most, tonumber(entry:match("gpu.*[:=](%d+)$")) or 1)
+  end
+  return most
 end
 
 -- The places that what the job names (`text`) leaves; all, where it names none of them.
@@ -116,6 +131,7 @@ function M.body_of(answer)
   local _, last = answer:find("\r\n\r\n", 1, true)
   if not last then error("the answer has no end of its header", 0) end
   local body = answer:sub(last + 1)
+  if MISTAKES[status] then mistake((body:match('"detail":"(.-[^\\])"') or body:sub(1, 300)):gsub('\\"', '"')) end
   if status ~= "200" then error("status " .. status .. ": " .. body:sub(1, 300), 0) end
   local length = answer:sub(1, last):lower():match("\r\ncontent%-length:%s*(%d+)")
   if length and tonumber(length) ~= #body then error("the answer is cut off", 0) end
@@ -232,17 +248,21 @@ local function advised(job, settings, asked)
   request.devices = M.devices_of(places)
   if #request.devices == 0 then error("no device of the settings is in the partition " .. tostring(job.partition), 0) end
   local advice, best = M.advice_of(asked(request, settings), batches)
+  local gpus = M.gpus_of(job)
+  if gpus > 1 then advice = advice .. "; " .. gpus .. " GPUs are requested, and these figures are of one" end
   local result = { advice = advice }
   if settings.choose and best then result.field, result.value = M.choice_of(job, places, best) end
   return result
 end
 
--- Write the advice of forerun into the job, and for its owner; on any failure only the log of slurmctld has a line.
--- `asked` stands in for the service in tests.
+-- Write the advice of forerun into the job, and for its owner, who is also told of a mistake; of any other failure only
+-- the log of slurmctld has a line. `asked` stands in for the service in tests.
 function M.advise(job, settings, slurm, asked)
   local done, result = pcall(advised, job, settings, asked or ask)
   if not done then
-    slurm.log_info("forerun: no advice: %s", line(result))
+    local own = type(result) == "table" and result.mistake
+    slurm.log_info("forerun: no advice: %s", line(own or result))
+    if own then slurm.log_user("forerun: no advice: %s", line(own)) end
     return
   end
   if not result then return end

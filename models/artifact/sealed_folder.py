@@ -23,6 +23,7 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
 from forerun.models.predictor import Predictor
 
+MANIFEST: Final = "manifest.json"
 ALLOWED = (".json", ".json.gz", ".txt", ".txt.gz", ".txt.xz", ".md", ".onnx", ".png")
 
 
@@ -63,7 +64,7 @@ def seal(folder: Path, created: str) -> Manifest:
     """
     files = {name: _hash(path) for name, path in _paths(folder).items()}
     manifest = Manifest(_version(files), created, dict(sorted(files.items())))
-    (folder / "manifest.json").write_text(json.dumps(to_content(manifest), indent=1) + "\n")
+    (folder / MANIFEST).write_text(json.dumps(to_content(manifest), indent=1) + "\n")
     return manifest
 
 
@@ -111,7 +112,7 @@ def _paths(folder: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or name == "manifest.json":
+        if path.is_dir() or name == MANIFEST:
             continue
         if path.is_symlink() or not name.endswith(ALLOWED):
             raise BadArtifact(f"{folder}: {name} is not allowed in an artifact.")
@@ -121,7 +122,7 @@ def _paths(folder: Path) -> dict[str, Path]:
 
 def _manifest(folder: Path) -> Manifest:
     try:
-        return from_content(Manifest, json.loads((folder / "manifest.json").read_text()))
+        return from_content(Manifest, json.loads((folder / MANIFEST).read_text()))
     except (OSError, ValueError) as error:
         raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
 

@@ -5,6 +5,7 @@ comes with and adapts to. A quarter of the workloads is held out, for its evalua
 """
 
 import hashlib
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,13 +26,20 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import SUPPORT_FILE, check, seal
-from forerun.service.adaptation.held_out import group_of
+from forerun.service.adaptation.held_out import group_name, group_of
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.released_measurements import text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
 from forerun.service.stores.measurement_sets import MeasurementSet
-from forerun.training.retraining.comparison import FILE, Comparison, held_out
+from forerun.training.retraining.comparison import (
+    FILE,
+    PREDICTED,
+    ROWS_FILE,
+    Comparison,
+    HeldOutRow,
+    held_out,
+)
 from forerun.training.scores.errors import PairedErrors, SliceChange, compared
 
 MOST_WORKLOADS: Final = 2_000
@@ -142,7 +150,7 @@ def candidate(
     evaluated = [
         made for kind in (False, True) for made in taken.part(is_held_out=True, observed=kind)
     ]
-    slices = _comparisons(
+    rows = _held_out_rows(
         adaptation,
         evaluated,
         # The champion adapts to the same rows as anywhere, but not to observations.
@@ -155,27 +163,28 @@ def candidate(
         measurements=taken.hash,
         training_rows=sum(len(made.rows) for made in training),
         held_out_rows=sum(len(made.rows) for made in evaluated),
-        slices=tuple(slices),
+        slices=tuple(_slices(rows)),
         unknown=tuple(_unknown(adaptation, training, evaluated, facts)),
     )
     support = text_of(training, _graphs(adaptation, training))
     documents = {
         SUPPORT_FILE: support,
         FILE: comparison.model_dump_json(indent=1) + "\n",
+        ROWS_FILE: json.dumps([row.model_dump() for row in rows], indent=1) + "\n",
         EXAMPLES_FILE: examples_text(adaptation.base),
     }
     version = _sealed(base, output, documents)
     return Candidate(output, version, comparison)
 
 
-def _comparisons(
+def _held_out_rows(
     adaptation: Adaptation,
     sets: Sequence[MeasurementSet],
     champion: InUse,
     retrained: InUse,
     facts: Facts,
-) -> Iterator[SliceChange]:
-    """Both errors by slice, on rows that neither was adapted to."""
+) -> list[HeldOutRow]:
+    """Measured values that neither was adapted to, next to both predictions."""
     # Rows are remembered by the name of their set, which those that train have as well.
     held = [
         adaptation.measured([made.model_copy(update={"id": f"{made.id}-held-out"})])
@@ -183,22 +192,35 @@ def _comparisons(
     ]
     parts = [part.take(_able(part, champion, retrained)) for part in held if part is not None]
     if not any(map(len, parts)):
-        return
+        return []
     rows = sum(parts[1:], parts[0])
-    before, after = (
-        one.loaded.predictor.predict(rows.queries).values for one in (champion, retrained)
-    )
-    for metric in rows.values.keys() & before.keys() & after.keys():
-        columns = rows.values[metric], before[metric], after[metric]
-        known = np.flatnonzero(np.isfinite(columns).all(axis=0) & (np.min(columns, axis=0) > 0))
-        if len(known):
-            queries = [rows.queries[row] for row in known.tolist()]
-            properties = [{"device": q.device.name, **facts(q)} for q in queries]
-            measured, *predicted = (column[known] for column in columns)
-            groups = [str(group_of(query)) for query in queries]
-            by_name = {name: [each[name] for each in properties] for name in properties[0]}
-            errors = PairedErrors.of(measured, predicted[0], predicted[1], groups, by_name)
-            yield from compared(metric, errors)
+    predicted = [one.loaded.predictor.predict(rows.queries).values for one in (champion, retrained)]
+    return [
+        HeldOutRow(
+            metric=metric,
+            facts={"device": query.device.name, **facts(query)},
+            workload=group_name(query),
+            group=_hash([str(group_of(query))]),
+            measured=float(values[row]),
+            in_use=float(predicted[0][metric][row]),
+            candidate=float(predicted[1][metric][row]),
+        )
+        for metric, values in rows.values.items()
+        if all(metric in own for own in predicted)
+        for row, query in enumerate(rows.queries)
+        if all(0 < own[row] < np.inf for own in (values, *(own[metric] for own in predicted)))
+    ]
+
+
+def _slices(rows: Sequence[HeldOutRow]) -> Iterator[SliceChange]:
+    """Both errors by slice, metric after metric."""
+    for metric, positions in groups_of(row.metric for row in rows).items():
+        own = [rows[position] for position in positions]
+        measured, *predicted = (np.array([getattr(row, n) for row in own]) for n in PREDICTED)
+        by_name = {name: [row.facts[name] for row in own] for name in own[0].facts}
+        groups = [row.group for row in own]
+        errors = PairedErrors.of(measured, predicted[0], predicted[1], groups, by_name)
+        yield from compared(metric, errors)
 
 
 def _unknown(

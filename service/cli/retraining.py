@@ -5,14 +5,23 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
+from forerun.data.columns import groups_of
 from forerun.data.query import Query
 from forerun.service.adaptation.retraining import Candidate, candidate, snapshot
 from forerun.service.answers.drift import ALL, drift_here
 from forerun.service.answers.observing import family_of
 from forerun.service.loading import adaptation_here, artifact_in_use
 from forerun.service.settings import Settings
+from forerun.training.retraining.comparison import PREDICTED, ROWS_FILE, HeldOutRow
 from forerun.training.tracking.runs import tracking_uri
+
+if TYPE_CHECKING:
+    from forerun.training.tracking.runs import Run
 
 FOLDER = "retrained"
 REGISTERED = "registered.json"
@@ -89,6 +98,28 @@ def _registered(made: Candidate, uri: str | None) -> int:
                     include={"rows", "groups", "before", "after", "low", "high"}
                 )
                 run.scores(each.name.replace(" ", "/"), figures)
+            _log_rows(run, made)
             known[key] = registry.register(run, made.folder)
         file.write_text(json.dumps(known) + "\n")
     return known[key]
+
+
+def _log_rows(run: "Run", made: Candidate) -> None:
+    """Log the held-out rows as a table, and pictures of both predictions of each metric."""
+    from forerun.training.plots import parity
+
+    file = made.folder / ROWS_FILE  # candidates of earlier versions have none
+    rows = TypeAdapter(list[HeldOutRow]).validate_json(file.read_bytes() if file.exists() else "[]")
+    plain = [{**row.facts, **row.model_dump(exclude={"facts"})} for row in rows]
+    if plain:
+        run.table("held_out.json", plain)
+    for metric, positions in groups_of(row.metric for row in rows).items():
+        own = [rows[position] for position in positions]
+        devices = [row.facts["device"] for row in own]
+        measured, *predicted = ([getattr(row, name) for row in own] for name in PREDICTED)
+        with TemporaryDirectory() as place:
+            for name, values in zip(PREDICTED[1:], predicted, strict=True):
+                picture = Path(place) / f"{metric}-{name}.png"
+                title = f"held out, predictors {name.replace('_', ' ')}"
+                parity(picture, measured, values, devices, metric_name=metric, title=title)
+                run.figure(picture)

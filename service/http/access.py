@@ -338,6 +338,7 @@ QUESTIONS = frozenset({
     "/v1/diffusion/estimate",
     "/v1/kubernetes/filter",
     "/v1/kubernetes/prioritize",
+    "/v1/kubernetes/validate",
     "/v1/llm/estimate",
     "/v1/llm/estimate:batch",
     "/v1/llm/replay",

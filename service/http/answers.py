@@ -15,7 +15,7 @@ from forerun.features.caches import Recent
 from forerun.features.deadline import check
 from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.sealed_folder import LoadedPredictor
-from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.adaptation.predictor_in_use import Adaptation, adaptation_of
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.answers.question import Question
@@ -28,8 +28,9 @@ from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.measurements import DriftOut
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.schemas.serving import LlmEstimateIn
-from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.graphs import GraphStore
+from forerun.service.settings import Settings
+from forerun.service.stores.devices import DeviceStore, devices_of
+from forerun.service.stores.graphs import GraphStore, graphs_of
 from forerun.service.stores.measurement_sets import RepeatableRequest
 
 if TYPE_CHECKING:
@@ -375,6 +376,25 @@ class Answers:
         if isinstance(given, Device):
             return given
         return self.devices.held(given) or self.devices.get(given)
+
+
+def answers_with(
+    settings: Settings,
+    predictor: LoadedPredictor,
+    trial: Trial | None = None,
+    computed: Callable[[Iterable[object]], None] = lambda answers: None,
+) -> Answers:
+    """The answers of a predictor with the devices, graphs and measurements of the settings.
+
+    Args:
+        settings: where these are kept.
+        predictor: the predictor.
+        trial: as in `Answers`.
+        computed: as in `Answers`.
+    """
+    graphs, devices = graphs_of(settings), devices_of(settings)
+    adaptation = adaptation_of(settings, predictor, devices, graphs.get)
+    return Answers(adaptation, devices, graphs, settings.answers_kept, trial, computed)
 
 
 def _written(outcome: PredictionOut | InputError) -> bytes | InputError:

@@ -22,10 +22,9 @@ from forerun.data.errors import BadRequest, InputError, MissingExtra
 from forerun.features.readers import read_graph
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service import problems
-from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.access import Authorized, Guarded
-from forerun.service.http.answers import Answers
+from forerun.service.http.answers import Answers, answers_with
 from forerun.service.http.limits import Admission
 from forerun.service.http.monitoring import tracing
 from forerun.service.http.monitoring.measured import Measured
@@ -41,8 +40,6 @@ from forerun.service.log import LINES, log
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
-from forerun.service.stores.devices import devices_of
-from forerun.service.stores.graphs import graphs_of
 from forerun.service.stores.places import database_of
 
 
@@ -221,12 +218,8 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     threadpool_limits(1, user_api="blas")
 
     def made(own: Settings, predictor: LoadedPredictor) -> Answers:
-        graphs = graphs_of(own)
-        devices = devices_of(own)
-        adaptation = adaptation_of(own, predictor, devices, graphs.get)
         trial = Trial(Shares.of(own), state.telemetry)
-        kept, computed = own.answers_kept, state.telemetry.computed
-        return Answers(adaptation, devices, graphs, kept, trial, computed)
+        return answers_with(own, predictor, trial, state.telemetry.computed)
 
     answers = made(settings, loaded or load_at_once(settings))
     _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))

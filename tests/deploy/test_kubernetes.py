@@ -1,5 +1,7 @@
 """Manifests of `deploy/kubernetes` are valid and say what the service needs."""
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,46 @@ def test_the_container_asks_for_keys_unless_a_setting_says_otherwise():
     text = (FOLDER.parents[1] / "Containerfile").read_text()
     assert "FORERUN_HOST=0.0.0.0" in text
     assert "FORERUN_AUTH=required" in text
+
+
+WEBHOOK = FOLDER.parent / "overlays/webhook"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.filterwarnings("ignore")
+def test_the_webhook_asks_a_path_that_exists_and_pods_are_admitted_without_an_answer(version):
+    import kubernetes_validate
+
+    (content,) = (
+        one
+        for one in yaml.safe_load_all((WEBHOOK / "webhook.yaml").read_text())
+        if one["kind"] == "ValidatingWebhookConfiguration"
+    )
+    kubernetes_validate.validate(content, version, strict=True)
+    (webhook,) = content["webhooks"]
+    service = webhook["clientConfig"]["service"]
+    assert service["path"] in {route.path for router in ROUTERS for route in router.routes}
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+    (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert "forerun" in excluded["values"], "forerun's own pods never wait for it"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_the_service_of_the_webhook_leads_to_the_proxy_that_ends_tls():
+    done = subprocess.run(["kubectl", "kustomize", WEBHOOK], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kinds = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+    service = kinds["ValidatingWebhookConfiguration"]["webhooks"][0]["clientConfig"]["service"]
+    (port,) = (p for p in kinds["Service"]["spec"]["ports"] if p["port"] == service["port"])
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    (proxy,) = (own for own in pod["containers"] if own["name"] == "tls")
+    assert proxy["ports"] == [{"name": port["targetPort"], "containerPort": port["port"]}]
+    assert f"--listen=0.0.0.0:{port['port']}" in proxy["args"]
+    secrets = {own["secret"]["secretName"] for own in pod["volumes"] if "secret" in own}
+    certificate = kinds["Certificate"]
+    assert secrets == {certificate["spec"]["secretName"]}
+    assert certificate["spec"]["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
+    own = kinds["ValidatingWebhookConfiguration"]["metadata"]["annotations"]
+    assert own["cert-manager.io/inject-ca-from"] == f"forerun/{certificate['metadata']['name']}"
+    ports = [p["port"] for p in kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"]]
+    assert port["targetPort"] in ports

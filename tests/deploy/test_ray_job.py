@@ -1,6 +1,5 @@
-"""The manifest of a Ray job in the documentation is one that KubeRay takes."""
+"""The manifest of a Ray job is one that KubeRay takes."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,7 @@ from jsonschema import ValidationError, validate
 
 from tests.deploy.custom_resources import RAY_JOB
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/many-machines.md"
-(JOB,) = (
-    yaml.safe_load(block)
-    for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    if "kind: RayJob" in block
-)
+JOB = yaml.safe_load((Path(__file__).parents[2] / "deploy/ray-serve/job.yaml").read_text())
 CLUSTER = JOB["spec"]["rayClusterSpec"]
 
 

@@ -98,6 +98,39 @@ def test_what_is_kept_belongs_to_one_registry_and_damage_is_no_answer(settings):
     assert kept(settings) is None
 
 
+def test_a_registry_is_asked_again_only_after_a_change_or_for_what_is_not_here(
+    settings, registry, tmp_path
+):
+    database = tmp_path / "mlflow.db"
+    database.write_text("one")
+    settings = settings.model_copy(update={"registry_uri": f"sqlite:///{database}"})
+    version = sealed(settings)
+    folder = settings.home / FOLDER / version
+    registry(f'echo asked >> {tmp_path}/asked; echo \'{{"path": "{folder}"}}\'')
+
+    def times_asked() -> int:
+        champion = run(ask(settings))
+        assert (champion.version, champion.problem) == (version, None)
+        keep(champion, settings)
+        return (tmp_path / "asked").read_text().count("asked")
+
+    assert [times_asked() for _ in range(3)] == [1, 1, 1]
+    database.write_text("another")
+    assert [times_asked() for _ in range(2)] == [2, 2]
+    next(folder.rglob("predictor.json")).write_text("{}")
+    assert times_asked() == 3, "it would be fetched again"
+
+
+def test_a_problem_is_asked_about_again_though_nothing_changed(settings, registry, tmp_path):
+    database = tmp_path / "mlflow.db"
+    database.write_text("one")
+    settings = settings.model_copy(update={"registry_uri": f"sqlite:///{database}"})
+    registry("echo '{\"path\": null}'")
+    keep(run(ask(settings)), settings)
+    keep(kept(settings).model_copy(update={"problem": "it is damaged"}), settings)
+    assert run(ask(settings)).problem is None
+
+
 def test_a_home_that_takes_no_file_is_no_fault(settings, tmp_path):
     (tmp_path / "file").touch()
     assert not keep(said(None), settings.model_copy(update={"home": tmp_path / "file"}))

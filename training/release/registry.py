@@ -2,8 +2,8 @@
 
 The alias `champion` marks the one in use, and `candidate` one on trial.
 
-A version is the sealed folder of a predictor that a run logged: text and JSON, not an MLflow model,
-so that nothing is unpickled. The service fetches the champion in a short-lived process,
+A version is an MLflow model that a run logged, which holds the sealed folder of a predictor: text
+and JSON, so that nothing is unpickled. The service fetches the champion in a short-lived process,
 `python -m forerun.training.release.registry fetch`, and so never imports mlflow itself.
 """
 
@@ -22,17 +22,16 @@ from typing import Any
 
 from forerun.data.bundle import home
 from forerun.data.errors import BadArtifact, InputError, PromotionRefused, UnknownModelVersion
-from forerun.models.artifact.sealed_folder import check
+from forerun.models.artifact.sealed_folder import MANIFEST, check
 from forerun.training.release.promotion import Difference, differences
 from forerun.training.tracking.runs import (
     PREDICTOR_FOLDER,
     Run,
     connect,
-    database_file,
     tracking_uri,
 )
+from forerun.training.tracking.stores import MODEL, database_file
 
-MODEL = "forerun"
 CHAMPION = "champion"
 CANDIDATE = "candidate"
 _HASH_TAG = "predictor.version"
@@ -299,11 +298,8 @@ def _download(source: str, folder: Path, promised: str, uri: str) -> None:
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as place:
-        got = Path(
-            mlflow.artifacts.download_artifacts(
-                artifact_uri=source, dst_path=place, tracking_uri=uri
-            )
-        )
+        mlflow.artifacts.download_artifacts(artifact_uri=source, dst_path=place, tracking_uri=uri)
+        got = next((own.parent for own in Path(place).rglob(MANIFEST)), Path(place))
         found = check(got).version
         if found != promised:
             raise BadArtifact(

@@ -58,3 +58,29 @@ class Comparison(BaseModel):
     held_out_rows: int
     slices: tuple[SliceChange, ...]
     unknown: tuple[str, ...] = ()
+
+
+ROWS_FILE: Final = "held_out.json"
+PREDICTED: Final = ("measured", "in_use", "candidate")
+
+
+class HeldOutRow(BaseModel):
+    """A measured value that neither predictor was adapted to.
+
+    Attributes:
+        metric: name of the metric, whose unit the values have.
+        facts: property (device, kind, family, precision) -> value.
+        workload: what was measured, in words.
+        group: hash of what is held out as a whole.
+        measured, in_use, candidate: the measured value, and both predictions.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: str
+    facts: dict[str, str]
+    workload: str
+    group: str
+    measured: float
+    in_use: float
+    candidate: float

@@ -2,15 +2,15 @@
 
 This is the only file that writes MLflow runs. By default runs are stored in an SQLite file in
 FORERUN_HOME with their artifacts next to it; FORERUN_TRACKING_URI, else MLFLOW_TRACKING_URI, names
-another store. Predictors are logged as their own text and JSON files, never as a pickle: an MLflow
-model that has to be unpickled runs code when it is loaded, and predicts a thousand times slower
-(12 ms a row instead of 0.02).
+another store. Predictors are logged as MLflow models that hold their own text and JSON files, never
+a pickle, which would run code when it is loaded: `LOADER` names the module that reads them.
 """
 
 import hashlib
 import os
 import platform
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ from forerun.data.bundle import home
 from forerun.data.errors import MissingExtra
 from forerun.models.artifact.sealed_folder import Manifest, check
 from forerun.models.predictor import Estimator
+from forerun.training.tracking.stores import database_file
 
 PACKAGES = (
     "forerun",
@@ -95,7 +96,15 @@ def _flat(name: str, value: object) -> dict[str, Plain]:
 
 EXPERIMENT = "forerun"
 PREDICTOR_FOLDER = "predictor"
-_SQLITE = "sqlite:///"
+LOADER = "forerun.service.python.mlflow_model"
+"""MLflow imports it where a version is loaded, and calls its `_load_pyfunc`."""
+REQUIRED = ("workload", "device")
+OPTIONAL = ("software", "operation", "metrics", "level", "explain")
+"""Fields of a request of POST /v1/predict: the columns of the model's input."""
+EXAMPLE = {
+    "workload": {"kind": "network", "graph": "resnet50", "batch_size": 64, "precision": "amp"},
+    "device": "l4",
+}
 _LONGEST_PARAMETER = 6000
 _LONGEST_DESCRIPTION = 8000
 
@@ -108,12 +117,7 @@ def tracking_uri(uri: str | None = None) -> str:
             SQLite file `mlflow.db` in FORERUN_HOME, in this order.
     """
     named = uri or os.environ.get("FORERUN_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI")
-    return named or f"{_SQLITE}{(home() / 'mlflow.db').absolute()}"
-
-
-def database_file(uri: str) -> Path | None:
-    """The file behind an SQLite URI; None for any other store."""
-    return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+    return named or f"sqlite:///{(home() / 'mlflow.db').absolute()}"
 
 
 def connect(uri: str | None = None) -> Any:
@@ -125,6 +129,7 @@ def connect(uri: str | None = None) -> Any:
     # Usage statistics would leave the machine; who wants to send them sets these to false.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     where = tracking_uri(uri)
     file = database_file(where)
     if file is not None:
@@ -239,20 +244,49 @@ class Run:
         """Log a text as a file of that name."""
         self.client.log_text(self.id, content, name)
 
+    def table(self, name: str, rows: Sequence[Mapping[str, Plain]]) -> None:
+        """Log rows of equal fields as a table of that name, which ends in `.json`."""
+        columns = {field: [row[field] for row in rows] for field in rows[0]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of MLflow's use of pandas
+            self.client.log_table(self.id, columns, name)
+
     def figure(self, path: Path) -> None:
         """Log a picture under `figures/`."""
         self.client.log_artifact(self.id, str(path), "figures")
 
     def predictor(self, folder: Path) -> Manifest:
-        """Log a sealed predictor under `predictor/`, after checking every file's hash.
+        """Log a sealed predictor as an MLflow model, after checking every file's hash.
 
         Raises:
             BadArtifact: the folder is damaged or holds a forbidden kind of file.
         """
         manifest = check(folder)
-        self.client.log_artifacts(self.id, str(folder), PREDICTOR_FOLDER)
+        with tempfile.TemporaryDirectory() as place:
+            model = Path(place) / PREDICTOR_FOLDER
+            _save_model(model, folder)
+            self.client.log_artifacts(self.id, str(model), PREDICTOR_FOLDER)
         self.client.set_tag(self.id, "predictor.version", manifest.version)
         return manifest
+
+
+def _save_model(place: Path, folder: Path) -> None:
+    """Write a model of MLflow's flavour `python_function` that holds a sealed folder."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of MLflow about types of its own
+        import mlflow.pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import AnyType, ColSpec, Schema
+
+    columns = [ColSpec(AnyType(), n, required=n in REQUIRED) for n in (*REQUIRED, *OPTIONAL)]
+    mlflow.pyfunc.save_model(
+        place,
+        loader_module=LOADER,
+        data_path=str(folder),
+        signature=ModelSignature(Schema(columns), Schema([ColSpec(AnyType())])),
+        input_example=[EXAMPLE],
+        pip_requirements=[f"forerun=={version('forerun')}"],
+    )
 
 
 @contextmanager

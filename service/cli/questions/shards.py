@@ -7,15 +7,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
-
 from forerun.data.errors import InputError
-from forerun.service.answers.answer import answers_to
-from forerun.service.answers.question import Question
-from forerun.service.answers.requested import question_of
+from forerun.service.answers.question_list import answers_in
 from forerun.service.loading import adaptation_here
-from forerun.service.problems import content, problem_of, unfit
-from forerun.service.schemas.prediction import PredictIn
+from forerun.service.problems import Problem, content
 from forerun.service.settings import Settings
 from forerun.service.stores.graphs import GraphStore, graphs_of
 
@@ -68,43 +63,28 @@ def answered(lines: Sequence[tuple[int, str]], expected: str) -> tuple[list[byte
     Raises:
         OtherAnswers: this machine has another predictor, other measurements or other devices.
     """
-    found = identity()
-    if found != expected:
+    own = identity()
+    if own != expected:
         raise OtherAnswers(
-            f"A machine of the cluster answers with {found}, and this one with {expected}: give "
+            f"A machine of the cluster answers with {own}, and this one with {expected}: give "
             "all machines the same version of forerun, and one FORERUN_HOME or database."
         )
     graphs, devices, in_use = _here()
-    contents: list[bytes] = []
-    asked: list[tuple[int, Question]] = []
-    for row, (number, line) in enumerate(lines):
-        where = f"/lines/{number}"
-        contents.append(b"")
-        try:
-            given = PredictIn.model_validate(_parsed(line, number))
-            question = question_of(given, devices.get, graphs.get, in_use.loaded.predictor)
-        except ValidationError as error:
-            contents[row] = content(unfit(error.errors(), where))
-        except InputError as error:
-            contents[row] = content(problem_of(error, where))
-        else:
-            asked.append((row, question))
-    outcomes = answers_to([question for _, question in asked], in_use)
-    problems = len(lines) - len(asked)
-    for (row, _), outcome in zip(asked, outcomes, strict=True):
-        if isinstance(outcome, InputError):
-            contents[row] = content(problem_of(outcome, f"/lines/{lines[row][0]}"))
-            problems += 1
-        else:
-            contents[row] = outcome.model_dump_json().encode()
-    return contents, problems
+    given = {f"/lines/{number}": _parsed(line, number) for number, line in lines}
+    found = answers_in(given, in_use, devices.get, graphs.get)
+    written = [
+        content(one) if isinstance(one, Problem) else one.model_dump_json().encode()
+        for one in found
+    ]
+    return written, sum(isinstance(one, Problem) for one in found)
 
 
 def _parsed(line: str, number: int) -> object:
+    """The content of a line, or what is wrong with it."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise NotJson(f"Line {number} is not JSON: {str(error)[:200]}") from None
+        return NotJson(f"Line {number} is not JSON: {str(error)[:200]}")
 
 
 @lru_cache(maxsize=1)

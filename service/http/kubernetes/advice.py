@@ -17,7 +17,7 @@ from forerun.service.http.kubernetes.extender import HIGHEST_SCORE, ExtenderArgs
 from forerun.service.http.kubernetes.language_models import RATES, ServedIn, served_on
 from forerun.service.http.kubernetes.nodes import devices_of, requested_devices, requested_slice
 from forerun.service.http.kubernetes.pods import Neighbours, Placed, placed_by
-from forerun.service.http.routes.questions import outcomes_of
+from forerun.service.http.rank_requests import outcomes_of
 from forerun.service.http.schemas import RankIn
 from forerun.service.log import log
 from forerun.service.problems import valid
@@ -68,7 +68,7 @@ def advice_on(
     programs = None if cluster is None else cluster.programs()
     try:
         placed = placed_by(asked.pod)
-        devices = _by_device(asked, placed, answers)
+        devices = by_device(asked, placed, answers)
         if placed.speed is None:
             return devices
         loaded = answers.adaptation.current().loaded
@@ -79,7 +79,7 @@ def advice_on(
         return Advice()
 
 
-def _by_device(asked: ExtenderArgs, placed: Placed, answers: Answers) -> Advice:
+def by_device(asked: ExtenderArgs, placed: Placed, answers: Answers) -> Advice:
     """Advice by the device of each node, assessed once; none where the pod asks nothing."""
     if placed.ranking is None and placed.serving is None:
         return Advice()

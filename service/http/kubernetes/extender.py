@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from msgspec import DecodeError, Raw, Struct, ValidationError, json
+from msgspec import DecodeError, Raw, Struct, ValidationError, field, json
 
 from forerun.data.errors import BadRequest
 
@@ -38,6 +38,7 @@ class Resources(Struct):
     """What a container requests, by name of the resource."""
 
     limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
 
 
 class Container(Struct):
@@ -46,10 +47,46 @@ class Container(Struct):
     resources: Resources | None = None
 
 
-class PodSpec(Struct):
-    """A pod's containers."""
+class MatchExpression(Struct):
+    """A label of a node, and the values that it may have."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Struct, rename="camel"):
+    """What a node must have all of."""
+
+    match_expressions: list[MatchExpression] | None = None
+
+
+class NodeSelector(Struct, rename="camel"):
+    """Terms of which a node must meet one."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(Struct):
+    """What a node must have."""
+
+    required: NodeSelector | None = field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Struct, rename="camel"):
+    """Where a pod may run."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodSpec(Struct, rename="camel"):
+    """A pod's containers, and what it asks of nodes."""
 
     containers: list[Container] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
 
 
 class Pod(Struct):

@@ -57,7 +57,7 @@ class ServedIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     request: dict[str, Any]
-    objective: Time | Rate = "tpot_ms"
+    objective: Literal[Time, Rate] = "tpot_ms"
     risk: Risk = "high"
     must_fit: bool = True
     most: dict[Time, Bound] = Field(default_factory=dict)

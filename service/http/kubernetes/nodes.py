@@ -115,6 +115,24 @@ def requested_devices(pod: Pod) -> int | None:
     return sum(int(text) for text in texts if text.isdecimal()) or None
 
 
+def named_products(pod: Pod) -> list[tuple[str, str]]:
+    """Label and value of each product that a pod's node selector, else its affinity, requires."""
+    spec = pod.spec
+    selector = (spec and spec.node_selector) or {}
+    named = [(name, selector[name]) for name in PRODUCTS if selector.get(name)]
+    if named or spec is None or spec.affinity is None:
+        return named[:1]
+    nodes = spec.affinity.node_affinity
+    terms = (nodes and nodes.required and nodes.required.node_selector_terms) or ()
+    return [
+        (one.key, value)
+        for term in terms
+        for one in term.match_expressions or ()
+        if one.key in PRODUCTS and one.operator == "In"
+        for value in one.values or ()
+    ]
+
+
 def devices_on(node: ClusterNode) -> int | None:
     """GPUs of a node by its labels; None where none tells."""
     texts = (node.labels[name] for name in COUNTS if name in node.labels)

@@ -27,7 +27,7 @@ from forerun.service.http.kubernetes.extender import Metadata, Pod
 from forerun.service.http.kubernetes.language_models import requests_on
 from forerun.service.http.kubernetes.pods import placed_by
 from forerun.service.http.lanes import current_departure
-from forerun.service.http.routes.questions import queries_of
+from forerun.service.http.rank_requests import queries_of
 from forerun.service.http.schemas import (
     CellOut,
     RowOut,

@@ -33,7 +33,7 @@ from forerun.service.http.pages.run_form import (
     form_context,
     network_presets,
 )
-from forerun.service.http.routes.questions import rank_of
+from forerun.service.http.rank_requests import rank_of
 from forerun.service.http.schemas import LimitsIn, Most, RankIn
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import IntervalOut

@@ -1,5 +1,6 @@
 """POST /v1/kubernetes/filter, /prioritize: a scheduler extender for Kubernetes, version 1.
 
+POST /v1/kubernetes/validate is a validating admission webhook.
 GET /v1/kubernetes/table is for schedulers that read a table of all workload classes at once.
 """
 
@@ -11,17 +12,20 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.advice import Advice, advice_on
 from forerun.service.http.kubernetes.extender import ExtenderArgs, filter_result, priorities
+from forerun.service.http.kubernetes.findings import findings_of
+from forerun.service.http.kubernetes.review import Asked, response
 from forerun.service.http.kubernetes.table import LONGEST_WAIT_S, NoTable, is_known
 from forerun.service.http.schemas import TableOut
 from forerun.service.http.state import State, TheAnswers, TheState
 
-BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "description": "`ExtenderArgs` of k8s.io/kube-scheduler/extender/v1, keys in any case",
-        "content": {"application/json": {"schema": {"type": "object"}}},
-    }
-}
+
+def _body(description: str) -> dict[str, Any]:
+    """What the OpenAPI document says of a body that Kubernetes defines."""
+    content = {"application/json": {"schema": {"type": "object"}}}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+BODY: Final = _body("`ExtenderArgs` of k8s.io/kube-scheduler/extender/v1, keys in any case")
 
 router = APIRouter(prefix="/v1/kubernetes", tags=["kubernetes"])
 
@@ -44,6 +48,29 @@ async def prioritize_nodes(request: Request, answers: TheAnswers, state: TheStat
         return priorities(advice.scores(asked))
 
     return await _answered(request, answers, state, result)
+
+
+@router.post(
+    "/validate",
+    openapi_extra=_body("`AdmissionReview` of admission.k8s.io/v1"),
+    response_model=dict[str, Any],
+)
+async def validate_pod(
+    request: Request,
+    answers: TheAnswers,
+    state: TheState,
+    timeout: Annotated[
+        str | None, Query(max_length=20, description="limit of the API server, which adds it")
+    ] = None,
+) -> Response:
+    """`AdmissionReview`: a pod with wrong annotations is refused; others may get warnings."""
+    content = await request.body()
+
+    def work() -> bytes:
+        asked = Asked.of(content)
+        return response(asked.uid, findings_of(asked.pod, answers) if asked.pod else ())
+
+    return Response(await state.run(work), media_type="application/json")
 
 
 @router.get(

@@ -102,9 +102,8 @@ def test_entries_become_workload_limits_and_options():
 
 
 def test_an_entry_that_is_no_pair_is_named():
-    assert lua("print(pcall(forerun.request_of, 'graph=a,batch'))") == [
-        "false\t'batch' is not KEY=VALUE"
-    ]
+    code = "local _, why = pcall(forerun.request_of, 'graph=a,batch'); print(why.mistake)"
+    assert lua(code) == ["'batch' is not KEY=VALUE"]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,31 @@ def test_a_failure_or_a_malformed_answer_leaves_the_job_as_it_came(asked):
 def test_a_comment_of_several_lines_is_one_line_of_the_log():
     job = JOB.replace("forerun:graph=resnet50", "forerun:a\\nerror: b")
     printed = lua(PLACES + ANSWER + job.replace("CHOOSE", "false").replace("ASKED", "nil"))
-    assert printed[1:] == ["log forerun: no advice: 'a error: b' is not KEY=VALUE"]
+    said = "forerun: no advice: 'a error: b' is not KEY=VALUE"
+    assert printed[1:] == [f"log {said}", f"user {said}"]
+
+
+@pytest.mark.parametrize("status", [404, 422])
+def test_what_the_service_finds_wrong_with_a_comment_is_told_to_the_owner(status):
+    body = r'{"type":"/problems/x","detail":"batchsize: \\"batchsize\\" is no field","more":"a"}'
+    asked = f"function() return forerun.body_of('HTTP/1.1 {status} No\\r\\n\\r\\n{body}') end"
+    said = 'forerun: no advice: batchsize: "batchsize" is no field'
+    assert advise(asked) == ["nil\tnil\tall", f"log {said}", f"user {said}"]
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [("gres:gpu:a100:2", 2), ("gres:gpu:4", 4), ("gres/gpu=3", 3), ("gpu:a100", 1), ("tmp:9", 1)],
+)
+def test_the_number_of_gpus_is_read_of_any_form(gres, count):
+    job = f"{{ tres_per_node = '{gres}' }}"
+    assert lua(f"print(forerun.gpus_of({job}))") == [str(count)]
+    advice = "local asked = function() return content end\n" + JOB.replace("CHOOSE", "false")
+    advice = advice.replace("ASKED", "asked").replace(
+        'partition = "all" }', f'partition = "all", tres_per_node = "{gres}" }}'
+    )
+    note = lua(PLACES + ANSWER + advice)[0]
+    assert (f"{count} GPUs are requested, and these figures are of one" in note) is (count > 1)
 
 
 def test_the_five_best_of_many_devices_are_named():

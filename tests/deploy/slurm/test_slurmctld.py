@@ -62,6 +62,10 @@ def test_a_job_gets_advice_and_with_the_service_stopped_it_is_submitted_all_the_
         other, _ = advised(slurm, "", "--gres", "gpu:l4:1", variable="graph=resnet50")
         assert other["AdminComment"].startswith("forerun: latency_ms: l4 ")
         assert other["Features"].startswith("(null)")
+        wrong, printed = slurm.submit("forerun:graph=resnet50,batchsize=64")
+        assert unadvised(wrong)
+        assert "no advice: body.workload.batchsize: " in printed
+        assert "did you mean batch_size?" in printed
         server.stop()
     assert not path.exists()
     job, printed = slurm.submit(COMMENT)

@@ -1,7 +1,10 @@
 """From a device that drifted to better answers of the running service, step by step."""
 
+import json
+
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
@@ -11,6 +14,7 @@ from forerun.service.cli.retraining import retrained
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from forerun.training.release.registry import champion, promote, rollback
+from forerun.training.tracking.runs import connect
 from tests.service.conftest import linear_row
 from tests.service.processes.conftest import fetch_here, fetched
 from tests.service.real_server import real_server
@@ -57,6 +61,7 @@ def test_a_drifted_device_is_answered_better_after_retraining_and_promotion(tmp_
         made, number = retrained()
         (whole, *_) = made.comparison.slices
         assert whole.high < 0, "better on workloads that were held out, beyond the noise"
+        assert_rows_are_logged(store, number, made)
         promote(number)
         eventually(lambda: not np.array_equal(answers(client), before))
         after = answers(client)
@@ -67,6 +72,23 @@ def test_a_drifted_device_is_answered_better_after_retraining_and_promotion(tmp_
     assert errors[1] < errors[0] / 3
     assert version.startswith(made.version)
     assert champion(store).name == made.version
+
+
+def assert_rows_are_logged(uri, number, made):
+    """The run has the held-out rows as a table, from which the errors follow, and pictures."""
+    client = connect(uri)
+    run = client.get_model_version("forerun", str(number)).run_id
+    listed = json.loads(client.get_run(run).data.tags["mlflow.loggedArtifacts"])
+    assert listed == [{"path": "held_out.json", "type": "table"}]
+    rows = pd.read_json(client.download_artifacts(run, "held_out.json"), orient="split")
+    (whole, *_) = made.comparison.slices
+    rows = rows[rows.metric == whole.metric]
+    assert len(rows) == whole.rows
+    for column, error in (("in_use", whole.before), ("candidate", whole.after)):
+        found = 100 * (rows[column] / rows.measured - 1).abs().mean()
+        assert found == pytest.approx(error, rel=1e-9)
+    pictures = {entry.path for entry in client.list_artifacts(run, "figures")}
+    assert pictures == {f"figures/latency_ms-{name}.png" for name in ("in_use", "candidate")}
 
 
 def held_out_sizes(made) -> list[str]:

@@ -11,11 +11,11 @@ from forerun.training.tracking.runs import (
     EXPERIMENT,
     code_state,
     connect,
-    database_file,
     git_commit,
     tracked,
     tracking_uri,
 )
+from forerun.training.tracking.stores import database_file
 
 pytestmark = pytest.mark.slow
 
@@ -74,8 +74,8 @@ def test_a_run_holds_what_went_in_and_what_came_out(store, tmp_path):
     assert (entry.dataset.name, entry.dataset.profile) == ("neusight", '{"rows": 327919}')
     assert artifacts(run) == {"card.md", "figures", "predictor"}
     assert artifacts(run, "figures") == {"figures/parity.png"}
-    assert artifacts(run, "predictor") == {
-        f"predictor/{name}" for name in ("predictor.json", "trees.txt", "manifest.json")
+    assert artifacts(run, "predictor/data/saved") == {
+        f"predictor/data/saved/{name}" for name in ("predictor.json", "trees.txt", "manifest.json")
     }
 
 

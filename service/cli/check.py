@@ -1,0 +1,79 @@
+"""`forerun check`: what is wrong with a manifest of Kubernetes or a job script of Slurm."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.service.cli.options import Json
+from forerun.service.cli.output import print_json, working
+
+if TYPE_CHECKING:
+    from forerun.data.device import Device
+    from forerun.service.cli.manifests import Asked
+    from forerun.service.http.answers import Answers
+    from forerun.service.http.kubernetes.findings import Finding
+
+
+def check(
+    file: Annotated[
+        Path, typer.Argument(help="manifest of Kubernetes (.yaml, .json) or job script of Slurm")
+    ],
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="device that it will run on; may be repeated [as the file says]"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Find mistakes in annotations of pods and comments of jobs, and what cannot fit.
+
+    One line for each: the line of the file, what is wrong, and how to mend it. The exit code is 1
+    where there is an error, 0 where there are at most warnings, and 2 for a file that is neither a
+    manifest nor a job script.
+    """
+    from forerun.service.cli.job_scripts import job_in
+    from forerun.service.cli.manifests import UnreadableFile, pods_in
+    from forerun.service.http.answers import answers_with
+    from forerun.service.loading import load_predictors
+    from forerun.service.settings import Settings
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        is_job = text.startswith("#!") or "\n#SBATCH" in text
+        asked = [job_in(text)] if is_job else pods_in(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"{file} cannot be read: {error}.") from None
+    except UnreadableFile as error:
+        raise UnreadableFile(f"{file}: {error}") from None
+    settings = Settings.load()
+    answers = answers_with(settings, load_predictors(settings))
+    names = [name for listed in device or () for name in listed.split(",")]
+    devices = list(map(answers.devices.get, names))
+    with working("checking"):
+        lines = [own for one in asked for own in _lines(one, answers, devices)]
+    if json:
+        print_json({"findings": lines})
+    else:
+        for own in lines:
+            typer.echo(f"{file}:{own['line']}: {own['severity']}: {own['text']}")
+    if any(own["severity"] == "error" for own in lines):
+        raise typer.Exit(1)
+
+
+def _lines(
+    asked: "Asked", answers: "Answers", devices: "Sequence[Device]"
+) -> "list[dict[str, str | int]]":
+    """What is wrong with a pod or job, in the order of the lines."""
+    from forerun.service.http.kubernetes.findings import findings_of
+
+    found = [*asked.found, *findings_of(asked.pod, answers, devices)]
+    return sorted((_line(own, asked) for own in found), key=lambda own: own["line"])
+
+
+def _line(own: "Finding", asked: "Asked") -> "dict[str, str | int]":
+    place = asked.places.get(own.name, asked.place)
+    name = place.name or own.name
+    text = f"{name}: {own.message}" if name else own.message
+    severity = "error" if own.is_error else "warning"
+    return {"line": place.line, "severity": severity, "text": text}

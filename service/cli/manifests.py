@@ -1,0 +1,130 @@
+"""Pods and templates of pods in a manifest of Kubernetes, with the lines of what they say."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from msgspec import ValidationError, convert
+
+from forerun.data.errors import InputError
+from forerun.service.http.kubernetes.extender import Pod
+from forerun.service.http.kubernetes.findings import Finding
+from forerun.service.http.kubernetes.pods import PREFIX
+
+
+class UnreadableFile(InputError):
+    """The file is neither a manifest of Kubernetes nor a job script of Slurm."""
+
+    slug = "unreadable-file"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is written.
+
+    Attributes:
+        line: its line, from 1 on.
+        name: its name there; empty where it has none of its own.
+    """
+
+    line: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pod, or a job as the pod that would ask for the same.
+
+    Attributes:
+        pod: the pod.
+        place: where it begins.
+        places: annotation, label or resource -> where it is written.
+        found: what was wrong with its form, with names as in `places`.
+    """
+
+    pod: Pod
+    place: Place
+    places: Mapping[str, Place]
+    found: list[Finding] = field(default_factory=list)
+
+
+def pods_in(text: str) -> list[Asked]:
+    """The pods and templates of pods of a manifest, as YAML or JSON.
+
+    Raises:
+        UnreadableFile: there are none.
+    """
+    loader = yaml.SafeLoader(text)
+    found: list[Asked] = []
+    try:
+        while loader.check_node():
+            found += _pods(loader, loader.get_node())
+    except yaml.YAMLError as error:
+        raise UnreadableFile(f"It is no YAML: {' '.join(str(error).split())}") from None
+    except (ValidationError, RecursionError) as error:
+        raise UnreadableFile(f"A pod is not as Kubernetes has them: {error}.") from None
+    finally:
+        loader.dispose()
+    if not found:
+        raise UnreadableFile(
+            "It holds no pod (spec.containers) and no line #SBATCH; give a manifest of Kubernetes "
+            "or a job script of Slurm."
+        )
+    return found
+
+
+def _pods(loader: yaml.SafeLoader, node: Any) -> Iterator[Asked]:
+    """The pods and templates of pods in a part of a manifest, such as a Deployment or a List."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _pods(loader, item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    parts = {key.value: value for key, value in node.value}
+    inner = [own for value in parts.values() for own in _pods(loader, value)]
+    spec, metadata = parts.get("spec"), parts.get("metadata")
+    given = _entries(metadata, "annotations")
+    if "containers" in _keys(spec):
+        yield _pod(loader, node, spec, metadata)
+    elif inner and (own := [name for name in given if name.startswith(PREFIX)]):
+        message = "write it in the metadata of the pod's template: it is not read here"
+        first = inner[0]
+        places = {**given, **first.places, own[0]: given[own[0]]}
+        inner[0] = Asked(first.pod, first.place, places, [*first.found, Finding(own[0], message)])
+    yield from inner
+
+
+def _pod(loader: yaml.SafeLoader, node: Any, spec: Any, metadata: Any) -> Asked:
+    content = loader.construct_object(node, deep=True)
+    places: dict[str, Place] = {}
+    found: list[Finding] = []
+    for part in ("annotations", "labels"):
+        places |= _entries(metadata, part)
+        own = (content.get("metadata") or {}).get(part) or {}
+        for name, value in own.items():
+            if not isinstance(value, str):
+                said = json.dumps(value, default=str)
+                own[name] = said
+                if str(name).startswith(PREFIX):
+                    found.append(Finding(name, f"{said} is no text for Kubernetes: quote it"))
+    places |= _entries(spec, "nodeSelector")
+    for container in (own for key, own in spec.value if key.value == "containers"):
+        for one in container.value:
+            resources = next((v for k, v in one.value if k.value == "resources"), None)
+            places |= _entries(resources, "requests") | _entries(resources, "limits")
+    kept = {"metadata": content.get("metadata") or {}, "spec": content["spec"]}
+    return Asked(convert(kept, Pod), Place(node.start_mark.line + 1), places, found)
+
+
+def _keys(node: Any) -> dict[str, Any]:
+    return {key.value: key for key, _ in node.value} if isinstance(node, yaml.MappingNode) else {}
+
+
+def _entries(node: Any, part: str) -> dict[str, Place]:
+    """Name -> place of each entry of a part, such as the annotations of some metadata."""
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    own = next((value for key, value in node.value if key.value == part), None)
+    return {name: Place(key.start_mark.line + 1, name) for name, key in _keys(own).items()}

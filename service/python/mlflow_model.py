@@ -1,0 +1,67 @@
+"""A registered version as MLflow loads it: `mlflow.pyfunc.load_model("models:/forerun/1")`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.service.answers.question_list import answers_in
+from forerun.service.loading import adaptation_here
+from forerun.service.problems import Problem, content
+from forerun.service.settings import Settings
+from forerun.service.stores.graphs import graphs_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class RegisteredPredictors:
+    """The predictors of a folder, with the devices, graphs and measurements of this user.
+
+    Args:
+        settings: names the folder.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._adaptation, self._devices = adaptation_here(settings)
+        self._graphs = graphs_of(settings)
+
+    def predict(
+        self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """The answer to each row as `forerun batch` gives it, or a problem in its place.
+
+        Args:
+            model_input: fields of requests of POST /v1/predict in columns: `workload`, `device`
+                and others. What is no text or number there is an object, or its JSON.
+            params: none are known.
+        """
+        rows = enumerate(model_input.to_dict("records"))
+        given = {f"/rows/{number}": _request(row) for number, row in rows}
+        in_use = self._adaptation.current()
+        found = answers_in(given, in_use, self._devices.get, self._graphs.get)
+        texts = (content(x) if isinstance(x, Problem) else x.model_dump_json() for x in found)
+        return [json.loads(text) for text in texts]
+
+
+def _request(row: dict[Any, Any]) -> dict[str, Any]:
+    """The fields that a row gives; a data frame has NaN where a row gives none."""
+    return {str(name): _content(own) for name, own in row.items() if own is not None and own == own}
+
+
+def _content(given: object) -> object:
+    """What the JSON of an object or a list says; anything else as it is."""
+    if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(given)
+        except (ValueError, RecursionError):
+            return given  # the schema refuses it
+    return given
+
+
+def _load_pyfunc(path: str) -> RegisteredPredictors:
+    """What MLflow calls with the sealed folder of a version.
+
+    Raises:
+        BadArtifact: a file is missing or changed.
+    """
+    return RegisteredPredictors(Settings.load().model_copy(update={"predictor_folder": Path(path)}))
