@@ -77,7 +77,7 @@ def _keys_of(query: Query) -> dict[str, str]:
             found["precision"] = workload.precision
         case Network():
             found |= {"precision": workload.precision, "phase": workload.phase}
-        case LlmServing() | LlmDeployment() | LlmKernel() | Diffusion():
+        case LlmServing() | LlmDeployment() | LlmTraining() | LlmKernel() | Diffusion():
             pass
         case Architecture() | Design() | Benchmark() | Colocation() | Circuit():
             pass
