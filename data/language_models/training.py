@@ -11,9 +11,12 @@ from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.training_options import FrozenFormat, Optimizer
 
-TrainingFramework = Literal["megatron", "torchtitan", "fsdp", "deepspeed", "maxtext"]
+TrainingFramework = Literal[
+    "megatron", "megatron-legacy", "torchtitan", "fsdp", "deepspeed", "maxtext"
+]
 """Training framework: Megatron-LM and what is built on it (NeMo, Megatron-Bridge), torchtitan and
-others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed, MaxText."""
+others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed, MaxText.
+`megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
 
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Number format of matrix products; attention and the output head stay in 16 bits. `fp8` has one
