@@ -168,9 +168,9 @@ def faults_of_layout(run: LlmTraining) -> tuple[str, ...]:
             f"tensor = {layout.tensor} does not divide the model's attention heads.",
         ),
         (
-            layout.pipeline * layout.virtual_stages <= max(len(run.model.layers), 1),
+            layout.pipeline * layout.virtual_stages <= len(run.model.layers) + 2,
             f"pipeline x virtual_stages = {layout.pipeline * layout.virtual_stages} is more than "
-            f"the {len(run.model.layers)} layers.",
+            f"the {len(run.model.layers)} layers with embeddings and head.",
         ),
         (
             layout.pipeline > 1 or layout.virtual_stages == 1,
