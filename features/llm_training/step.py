@@ -63,6 +63,9 @@ STEP_BYTES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Optimizer -> bytes that its step reads and writes for each weight: gradient, master weight,
 moments, and the weight in 16 bits."""
+NARROW_EXPERT: Final = 4000.0
+"""Inner width at which products of routed experts reach half the share of the peak that dense ones
+do: shares of DeepSeek-V3's (2,048 wide) are a third of theirs in `published_training`."""
 GATED_PASSES: Final = 3.0
 """Values that activations of a layer read and write for each inner value of a forward pass."""
 RESIDUAL_PASSES: Final = 12.0
@@ -119,11 +122,11 @@ class StepWork(Columns):
         head_traffic: traffic of logits and loss for a micro-batch.
         kernels: kernels that a micro-batch launches in all layers.
         longest: share of the layers on the stage that has most, times the number of stages.
+        bound: arithmetic of the step on each device (`model_flop`) at the peak of the format.
         gathers: gathering of weights in a step.
         reductions: reduction of gradients in a step.
         optimizer: traffic of the optimizer's step.
         host: transfers to the host and work there in a step.
-        model_flop: arithmetic of the step on all devices, as `model_flop` counts it.
         width: width of the hidden state on one device.
         tokens: tokens of a micro-batch on one device.
     """
@@ -133,11 +136,11 @@ class StepWork(Columns):
     head_traffic: Column
     kernels: Column
     longest: Column
+    bound: Column
     gathers: Column
     reductions: Column
     optimizer: Column
     host: Column
-    model_flop: Column
     width: Column
     tokens: Column
 
@@ -196,11 +199,11 @@ def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
         head_traffic=24.0 * run.model.vocabulary * tokens / layouts.tensor / sheet.bandwidth,
         kernels=launched,
         longest=np.ceil(layers / groups - 1e-9) * groups / layers,
+        bound=np.full(len(layouts), model_flop(run) / run.devices / sheet.peak),
         gathers=gathers,
         reductions=reductions,
         optimizer=step,
         host=host,
-        model_flop=np.full(len(layouts), model_flop(run)),
         width=hidden / layouts.tensor,
         tokens=tokens,
     )
@@ -230,7 +233,8 @@ def _layer(
             weights = weights + shared
             moved = 6.0 * hidden + 3.0 * GATED_PASSES * part.width
             values = values + part.per_token * moved / tensor
-            times.append(("experts", flop * passes / sheet.peak))
+            narrow = 1.0 + NARROW_EXPERT / part.width
+            times.append(("experts", narrow * flop * passes / sheet.peak))
             sent = 2.0 * 2.0 * 2.0 * routed * hidden
             exchanged = np.where(layouts.expert > 1, sent, 0.0)
             times.append(("expert_messages", sheet.links.exchange_s(exchanged, layouts.expert)))

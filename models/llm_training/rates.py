@@ -47,7 +47,7 @@ class Rates:
     """
 
     linear: float = 0.85
-    experts: float = 0.3
+    experts: float = 0.85
     attention: float = 0.4
     elementwise: float = 0.6
     states: float = 0.4

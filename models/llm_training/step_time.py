@@ -182,7 +182,7 @@ class LlmTrainingStep(StoredPredictor):
     def of_rows(self, table: TrainingRows) -> "LayoutTimes":
         """Step times of n rows; never below their arithmetic at the peak of the sheet."""
         times = _times(self.rates, table)
-        bound = _bound(table)
+        bound = table.work.bound
         if self.process is None:
             seconds = np.maximum(times.total, bound)
             return LayoutTimes(times, seconds, seconds, seconds, bound)
@@ -239,13 +239,6 @@ class LayoutTimes:
 
 def _times(rates: Rates, table: TrainingRows) -> StepTimes:
     return rates.times(table.work, table.pipeline, table.chunks, table.batches)
-
-
-def _bound(table: TrainingRows) -> Column:
-    """Arithmetic of a step at the peak of the sheet, shape (n,), seconds."""
-    parts = table.work.parts
-    busy = parts["linear"] + parts["experts"] + parts["attention"] + table.work.head
-    return np.asarray(table.batches / table.pipeline * busy)
 
 
 def _matrix(table: TrainingRows, times: StepTimes) -> Matrix:
