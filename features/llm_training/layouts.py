@@ -1,7 +1,7 @@
 """Many layouts of one training run, as columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Self, get_args
 
 import numpy as np
@@ -63,7 +63,9 @@ class Layouts(Columns):
         data = run.devices / (tensor * context * pipeline)
         micro_batches = run.global_batch / (data * columns[5])
         shard = np.where(columns[10] > 0, columns[10], data * context)
-        return cls(*columns[:10], data, micro_batches, shard)
+        names = (f.name for f in fields(cls))
+        found = (*columns[:10], data, micro_batches, shard)
+        return cls(**dict(zip(names, found, strict=True)))
 
     def __len__(self) -> int:
         return len(self.tensor)

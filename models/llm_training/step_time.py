@@ -190,7 +190,8 @@ class LlmTrainingStep(StoredPredictor):
         width = HALF_WIDTH * self.factor * np.sqrt(answer.variance)
         seconds = times.total * np.exp(answer.mean)
         low, high = seconds * np.exp(-width), seconds * np.exp(width)
-        return LayoutTimes(times, *(np.maximum(own, bound) for own in (seconds, low, high)), bound)
+        seconds, low, high = (np.maximum(own, bound) for own in (seconds, low, high))
+        return LayoutTimes(times, seconds, low, high, bound)
 
     def _standardised(self, matrix: Matrix) -> Matrix:
         scaled = (matrix - self.centre) / self.spread
@@ -268,7 +269,7 @@ def _checked(table: TrainingRows) -> Matrix:
 def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
     """Settings without a scale -> their distinct values in queries."""
     runs = [query.llm_training for query in queries]
-    found = {
+    found: dict[str, set[str]] = {
         "framework": {run.framework for run in runs},
         "precision": {run.precision for run in runs},
         "optimizer": {run.optimizer for run in runs},
