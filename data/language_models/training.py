@@ -1,6 +1,8 @@
 """A language model that is trained: lengths, batch, layout over devices, and the cluster."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -115,8 +117,7 @@ class TrainingLayout:
 class LlmTraining:
     """Steps of training a language model; the device count of the query is `devices`.
 
-    Raises:
-        UnanswerableQuery: degrees do not divide the devices, the batch, heads, layers or experts.
+    `check` checks the degrees: a search makes a run before it has any.
     """
 
     model: LanguageModel
@@ -133,8 +134,13 @@ class LlmTraining:
     cluster: Cluster = Cluster()
     kind: Literal["llm_training"] = "llm_training"
 
-    def __post_init__(self) -> None:
-        for fault in faults_of_layout(self):
+    def check(self) -> None:
+        """Check that degrees divide devices, batch, sequence, heads, layers and experts.
+
+        Raises:
+            UnanswerableQuery: one of them does not.
+        """
+        for fault in faults_of_layout(self, self.layout):
             raise UnanswerableQuery(fault)
 
     @property
@@ -148,65 +154,58 @@ class LlmTraining:
         return self.global_batch // (self.data * self.layout.micro_batch)
 
 
-def faults_of_layout(run: LlmTraining) -> tuple[str, ...]:
-    """What is wrong with the degrees of a run, one line each; empty where nothing is."""
-    layout, experts = run.layout, routed_experts(run.model)
+def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
+    """What is wrong with a layout of a run, a line each; nothing where its degrees divide it."""
     product = layout.model_devices
     if run.devices % product:
-        return (
-            f"tensor x context x pipeline = {product} does not divide devices = {run.devices}.",
-        )
+        yield f"tensor x context x pipeline = {product} does not divide devices = {run.devices}."
+        return
     ranks = run.devices // product
-    rules = [
-        (
-            run.global_batch % (ranks * layout.micro_batch) == 0,
+    if run.global_batch % (ranks * layout.micro_batch):
+        yield (
             f"global_batch = {run.global_batch} is no multiple of {ranks} data-parallel ranks x "
-            f"micro_batch = {layout.micro_batch}.",
-        ),
-        (
-            all(heads % layout.tensor == 0 for heads in _query_heads(run.model)),
-            f"tensor = {layout.tensor} does not divide the model's attention heads.",
-        ),
-        (
-            layout.pipeline * layout.virtual_stages <= len(run.model.layers) + 2,
-            f"pipeline x virtual_stages = {layout.pipeline * layout.virtual_stages} is more than "
-            f"the {len(run.model.layers)} layers with embeddings and head.",
-        ),
-        (
-            layout.pipeline > 1 or layout.virtual_stages == 1,
-            "virtual_stages needs pipeline above 1.",
-        ),
-        (
-            layout.expert == 1 or experts % layout.expert == 0,
-            f"expert = {layout.expert} does not divide {experts} routed experts."
-            if experts
-            else "expert is above 1, but the model has no routed experts.",
-        ),
-        (
-            (ranks * layout.context * layout.tensor) % layout.expert == 0,
-            f"expert = {layout.expert} does not divide the {ranks * layout.context * layout.tensor}"
-            " devices of a pipeline stage.",
-        ),
-        (
-            layout.shard_devices is None or (ranks * layout.context) % layout.shard_devices == 0,
-            f"shard_devices = {layout.shard_devices} does not divide "
-            f"{ranks * layout.context} data-parallel devices.",
-        ),
-        (
-            run.sequence_tokens % layout.context == 0,
-            f"context = {layout.context} does not divide sequence_tokens = {run.sequence_tokens}.",
-        ),
-    ]
-    return tuple(line for holds, line in rules if not holds)
+            f"micro_batch = {layout.micro_batch}."
+        )
+    if run.sequence_tokens % layout.context:
+        yield f"context = {layout.context} does not divide sequence_tokens = {run.sequence_tokens}."
+    if layout.shard_devices is not None and ranks * layout.context % layout.shard_devices:
+        yield (
+            f"shard_devices = {layout.shard_devices} does not divide {ranks * layout.context} "
+            "data-parallel devices."
+        )
+    yield from _faults_of_model(run.model, layout, run.devices // layout.pipeline)
 
 
+def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -> Iterator[str]:
+    """What does not divide heads, layers and experts, where a stage has so many devices."""
+    if any(heads % layout.tensor for heads in query_heads(model)):
+        yield f"tensor = {layout.tensor} does not divide the model's attention heads."
+    groups, layers = layout.pipeline * layout.virtual_stages, len(model.layers)
+    if groups > layers + 2:
+        yield (
+            f"pipeline x virtual_stages = {groups} is more than the {layers} layers, embeddings "
+            "and head."
+        )
+    if layout.virtual_stages > 1 and layout.pipeline == 1:
+        yield "virtual_stages needs pipeline above 1."
+    experts = routed_experts(model)
+    if layout.expert > 1 and not experts:
+        yield "expert is above 1, but the model has no routed experts."
+    elif experts % layout.expert:
+        yield f"expert = {layout.expert} does not divide {experts} routed experts."
+    elif stage % layout.expert:
+        yield f"expert = {layout.expert} does not divide the {stage} devices of a pipeline stage."
+
+
+@lru_cache(maxsize=256)
 def routed_experts(model: LanguageModel) -> int:
     """Routed experts of a layer of a model; 0 where it has none."""
     parts = (part for layer in model.layers for part in layer.feed_forward)
     return max((part.experts for part in parts if isinstance(part, Experts)), default=0)
 
 
-def _query_heads(model: LanguageModel) -> set[int]:
+@lru_cache(maxsize=256)
+def query_heads(model: LanguageModel) -> frozenset[int]:
     """The numbers of query heads of a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
-    return {mixer.query_heads for mixer in mixers if isinstance(mixer, Attention)}
+    return frozenset(mixer.query_heads for mixer in mixers if isinstance(mixer, Attention))

@@ -95,8 +95,15 @@ class TrainingRows(Columns):
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> Self:
-        """The rows of n queries; raises as `of_layouts`."""
+        """The rows of n queries.
+
+        Raises:
+            UnanswerableQuery: degrees of a run do not divide it.
+            UnknownBandwidth, UnknownPrecision: as `of_layouts`.
+        """
         runs = [query.llm_training for query in queries]
+        for run in runs:
+            run.check()
         devices = [query.device for query in queries]
         return cls.concatenate(
             [

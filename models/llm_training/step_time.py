@@ -175,6 +175,17 @@ class LlmTrainingStep(StoredPredictor):
             breakdowns_ms=[found.breakdown_ms(row) for row in range(len(queries))],
         )
 
+    def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
+        """Logarithms of seconds of queries, drawn with the errors that they share: (draws, n)."""
+        table = TrainingRows.of(queries)
+        times = _times(self.rates, table)
+        logs, generator = np.log(times.total), np.random.default_rng(seed)
+        if self.process is None:
+            return np.tile(logs, (draws, 1))
+        found = self.process.joint(self._standardised(_matrix(table, times)))
+        errors = generator.multivariate_normal(*found, size=draws, method="eigh")
+        return np.asarray(logs + errors)
+
     def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> "LayoutTimes":
         """Step times of n layouts of a run on a device."""
         return self.of_rows(TrainingRows.of_layouts(run, device, layouts))
