@@ -63,6 +63,8 @@ STEP_BYTES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Optimizer -> bytes that its step reads and writes for each weight: gradient, master weight,
 moments, and the weight in 16 bits."""
+EXCHANGES: Final = 4.0
+"""Times that a token's vector is sent to its experts or back, forward and backward."""
 NARROW_EXPERT: Final = 4000.0
 """Inner width at which products of routed experts reach half the share of the peak that dense ones
 do: shares of DeepSeek-V3's (2,048 wide) are a third of theirs in `published_training`."""
@@ -106,10 +108,22 @@ class Links:
         inside = size * stride <= self.node_devices
         return np.where(inside, self.link, np.minimum(self.link, self.network * members))
 
-    def exchange_s(self, message: Column, size: Column) -> Column:
-        """Time of an exchange of all with all, each device sending so many bytes, (n,)."""
-        near = np.minimum(1.0, self.node_devices / np.maximum(size, 1.0))
-        return np.asarray(message * (near / self.link + (1.0 - near) / self.network))
+    def dispatch_s(self, tokens: Column, vector_bytes: float, copies: int, size: Column) -> Column:
+        """Time to send tokens to the devices of their experts, shape (n,).
+
+        A token enters each other node once, however many of its experts are there (DeepEP's kernels
+        and those of arXiv 2412.19437, section 3.2.2), and then takes the node's links.
+
+        Args:
+            tokens: (n,) tokens of a device.
+            vector_bytes: size of a token's vector.
+            copies: experts that a token is routed to, evenly.
+            size: (n,) devices that experts are spread over.
+        """
+        nodes = np.maximum(1.0, size / self.node_devices)
+        entered = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+        near = copies * (1.0 - 1.0 / np.minimum(np.maximum(size, 1.0), self.node_devices))
+        return np.asarray(tokens * vector_bytes * (near / self.link + entered / self.network))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +245,15 @@ def _layer(
             routed = tokens / tensor * part.per_token
             flop = 2.0 * routed * part.expert(hidden)
             weights = weights + shared
-            moved = 6.0 * hidden + 3.0 * GATED_PASSES * part.width
+            vector = part.latent_size or hidden
+            moved = 6.0 * vector + 3.0 * GATED_PASSES * part.width
             values = values + part.per_token * moved / tensor
             narrow = 1.0 + NARROW_EXPERT / part.width
             times.append(("experts", narrow * flop * passes / sheet.peak))
-            sent = 2.0 * 2.0 * 2.0 * routed * hidden
-            exchanged = np.where(layouts.expert > 1, sent, 0.0)
-            times.append(("expert_messages", sheet.links.exchange_s(exchanged, layouts.expert)))
+            sent = sheet.links.dispatch_s(
+                tokens / tensor, EXCHANGES * 2.0 * vector, part.per_token, layouts.expert
+            )
+            times.append(("expert_messages", np.where(layouts.expert > 1, sent, 0.0)))
     traffic = 2.0 * values * tokens * (2.0 + layouts.passes) + _adapters(run, weights, passes)
     times.append(("linear", 2.0 * tokens * weights * passes / sheet.peak))
     times.append(("elementwise", traffic / sheet.bandwidth))

@@ -53,7 +53,7 @@ class Rates:
     states: float = 0.4
     tensor_messages: float = 0.5
     context_messages: float = 2.0
-    expert_messages: float = 2.0
+    expert_messages: float = 1.0
     exposed: float = 0.5
 
     def times(self, work: StepWork, pipeline: Column, chunks: Column, batches: Column) -> StepTimes:

@@ -91,12 +91,22 @@ def test_sharding_within_a_node_keeps_gathering_off_the_network() -> None:
     assert work.gathers[1] < work.gathers[0]
 
 
-def test_a_rack_exchanges_experts_by_its_links() -> None:
+def test_a_rack_reaches_all_experts_by_its_links() -> None:
     """72 devices of an NVL72 rack are as near as eight of a server."""
     rack, server = Links.of(GB200, Cluster()), Links.of(H100, Cluster())
-    message, size = np.array([1e9]), np.array([64.0])
-    assert rack.exchange_s(message, size) == pytest.approx(1e9 / rack.link)
-    assert server.exchange_s(message, size) > 5.0 * server.exchange_s(message, np.array([8.0]))
+    tokens, many, few = np.array([1e6]), np.array([64.0]), np.array([8.0])
+    assert rack.dispatch_s(tokens, 1e3, 8, many) == pytest.approx(1e9 * 8 * 63 / 64 / rack.link)
+    near = server.dispatch_s(tokens, 1e3, 8, few)
+    assert near == pytest.approx(1e9 * 7 / server.link)
+    assert server.dispatch_s(tokens, 1e3, 8, many) > 3.0 * near
+
+
+def test_a_token_enters_each_node_once() -> None:
+    """With very many experts a token, it enters all other nodes, and no more."""
+    links = Links.of(H100, Cluster(network_gbit_s=8.0))
+    sent = links.dispatch_s(np.array([1e6]), 1e3, 1000, np.array([64.0]))
+    by_links = 1e9 * 1000 * 7 / 8 / links.link
+    assert sent - by_links == pytest.approx(7.0, rel=1e-3)
 
 
 def test_a_ring_over_nodes_uses_the_networks_of_all_its_members() -> None:

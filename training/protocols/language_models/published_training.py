@@ -179,6 +179,7 @@ def _query(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
         lora_rank=int(row["lora_rank"]),
         cluster=Cluster(8, network) if network > 0 else Cluster(),
     )
+    workload.check()
     operation = Operation(workload.devices)
     return Query(
         workload, device_of(row["gpu"], catalog), Software(runtime=row["runtime"]), operation
