@@ -47,8 +47,8 @@ def main() -> None:
     ratios, places = np.array([one[2:] for one in found]).T
     close, first = np.mean(ratios <= CLOSE), np.mean(places <= FIRST)
     out.write(
-        f"\n{len(found)} settings: {100 * close:.0f} % of the recommended layouts are within 5 % of "
-        f"the fastest; {100 * first:.0f} % of the fastest are in the first 5 % of the search "
+        f"\n{len(found)} settings: {100 * close:.0f} % of the recommended layouts are within 5 % "
+        f"of the fastest; {100 * first:.0f} % of the fastest are in the first 5 % of the search "
         f"(median {100 * np.median(places):.1f} %).\n"
     )
 
