@@ -63,6 +63,17 @@ STEP_BYTES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Optimizer -> bytes that its step reads and writes for each weight: gradient, master weight,
 moments, and the weight in 16 bits."""
+KERNEL_S: Final = 3e-6
+"""Time between the starts of two kernels of fused code."""
+EAGER: Final = frozenset({"fsdp", "deepspeed"})
+"""Frameworks whose models run in eager code of Transformers or their like."""
+EAGER_KERNEL_S: Final = 1e-5
+"""Time that the host takes to start a kernel of eager code."""
+EAGER_KERNELS: Final = 3.0
+"""Kernels of eager code for one of fused code: about 25 a layer and pass."""
+ADAPTED_KERNELS: Final = 3.0
+"""The same with LoRA adapters over those without: two products, a scaling, a sum, dropout and
+casts for each of seven layers."""
 EXCHANGES: Final = 4.0
 """Times that a token's vector is sent to its experts or back, forward and backward."""
 NARROW_EXPERT: Final = 4000.0
@@ -134,7 +145,7 @@ class StepWork(Columns):
         parts: name in `PARTS` -> time of a micro-batch in all layers, on devices of one stage each.
         head: arithmetic of the output head for a micro-batch.
         head_traffic: traffic of logits and loss for a micro-batch.
-        kernels: kernels that a micro-batch launches in all layers.
+        starts: time between the starts of a micro-batch's kernels in all layers.
         longest: share of the layers on the stage that has most, times the number of stages.
         bound: arithmetic of the step on each device (`model_flop`) at the peak of the format.
         gathers: gathering of weights in a step.
@@ -148,7 +159,7 @@ class StepWork(Columns):
     parts: Mapping[str, Column]
     head: Column
     head_traffic: Column
-    kernels: Column
+    starts: Column
     longest: Column
     bound: Column
     gathers: Column
@@ -211,7 +222,7 @@ def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
         parts=parts,
         head=(4.0 if run.lora_rank else 6.0) * head / sheet.half,
         head_traffic=24.0 * run.model.vocabulary * tokens / layouts.tensor / sheet.bandwidth,
-        kernels=launched,
+        starts=launched * _start_s(run),
         longest=np.ceil(layers / groups - 1e-9) * groups / layers,
         bound=np.full(len(layouts), model_flop(run) / run.devices / sheet.peak),
         gathers=gathers,
@@ -304,6 +315,13 @@ def _adapters(run: LlmTraining, weights: Column, passes: Column) -> Column:
         return np.zeros_like(weights)
     packed = FORMATS[run.frozen_weights].bytes
     return np.asarray((packed + 2.0) * weights * passes if packed < 2.0 else 0.0 * weights)
+
+
+def _start_s(run: LlmTraining) -> float:
+    """Time between the starts of two kernels of fused code, seconds."""
+    if run.framework not in EAGER:
+        return KERNEL_S
+    return EAGER_KERNEL_S * EAGER_KERNELS * (ADAPTED_KERNELS if run.lora_rank else 1.0)
 
 
 def weights_by_kind(model: LanguageModel) -> tuple[float, float]:

@@ -11,8 +11,6 @@ from forerun.features.llm_training.step import PARTS, StepWork
 
 OVERLAP: Final = 0.7
 """Share of the arithmetic of a step behind which messages between data-parallel devices hide."""
-KERNEL_S: Final = 3e-6
-"""Time between the starts of two kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,7 @@ class Rates:
             batches: (n,) micro-batches.
         """
         each = {name: work.parts[name] / getattr(self, name) for name in PARTS}
-        started = work.kernels * KERNEL_S
-        layers = np.maximum(sum(each.values()), started)
+        layers = np.maximum(sum(each.values()), work.starts)
         head = work.head / self.linear + work.head_traffic / self.elementwise
         stage = np.maximum(work.longest * layers, layers + head) / pipeline
         bubble = (pipeline - 1.0) / chunks * (layers + head) / pipeline
@@ -79,4 +76,4 @@ class Rates:
         parts |= {"head": head * share, "bubble": bubble, "data_messages": shown}
         parts |= {"optimizer": work.optimizer / self.elementwise, "host": work.host}
         total = busy + bubble + shown + parts["optimizer"] + work.host
-        return StepTimes(parts, started * share, total)
+        return StepTimes(parts, work.starts * share, total)

@@ -287,7 +287,7 @@ def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
         "attention": {run.attention for run in runs},
         "recomputation": {run.layout.recompute for run in runs},
         "offloading": {run.layout.offload for run in runs},
-        "adapters": {"lora" if run.lora_rank else "none" for run in runs},
+        "adapters": {f"LoRA in {run.framework}" if run.lora_rank else "none" for run in runs},
         "frozen_weights": {run.frozen_weights or "those of the run" for run in runs},
     }
     return {name: tuple(sorted(values)) for name, values in found.items()}
