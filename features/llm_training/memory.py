@@ -276,7 +276,8 @@ def _transient(
 
     FSDP has the layer that runs and that which is gathered ahead, and scatters the gradient of
     one unit in 32 bits from its complete gradient in 16 (Zhao et al. 2023, arXiv 2304.11277);
-    embeddings and head are units of their own. Stages of a pipeline keep their weights gathered,
+    embeddings and head are units of their own. Quantised weights of QLoRA are unpacked as they are
+    used. Stages of a pipeline keep their weights gathered,
     since many micro-batches pass (torchtitan, `reshard_after_forward: default`), and add up complete
     gradients in 32 bits until the last (FSDP2, `to_accumulated_grad_if_needed`). Without sharded
     weights, those in 32 bits are cast once for a step (autocast's cache, FSDP's `SHARD_GRAD_OP`).
@@ -288,25 +289,23 @@ def _transient(
         layer: (n, stages) weights of the largest layer.
         table: (n, stages) weights of the embeddings or the head.
     """
-    shared = (layouts.shard > 1)[:, None]
-    sharded = (layouts.zero_stage == 3)[:, None] & shared
+    shard, zero = layouts.shard[:, None], layouts.zero_stage[:, None]
+    others = 1.0 - 1.0 / shard
     unit = np.maximum(layer, table)
-    cast = run.framework in WHOLE_WEIGHTS
-    ahead = 2.0 * (unit + layer)
-    stays = elements.shape[1] > 1 and cast
-    gathered = np.where(sharded, 2.0 * elements if stays else np.minimum(ahead, 2.0 * elements), 0)
-    if stays and run.framework != "maxtext" and not run.lora_rank:
-        gathered += np.where(sharded, 4.0 * elements, 0.0)
-    if cast and not run.lora_rank:
-        gathered = np.where(sharded, gathered, 2.0 * elements)
-    buckets = np.where((layouts.zero_stage >= 2)[:, None] & shared, 6.0 * unit, 0.0)
+    gathered = np.where(zero == 3, 2.0 * np.minimum(unit + layer, elements * others), 0.0)
+    complete = states["gradients"] * np.where(zero >= 2, shard - 1.0, others)
+    buckets = np.where(zero >= 2, np.minimum(6.0 * unit, complete), 0.0)
     if run.framework == "deepspeed":
-        buckets = np.where(shared, 4.0 * np.minimum(elements, BUCKET_ELEMENTS), 0.0)
-    elif cast:
-        copies = np.where(shared, states["gradients"], 0.0)
-        buckets = np.where((layouts.zero_stage < 2)[:, None], copies, buckets)
-    if run.lora_rank:
-        buckets = np.minimum(buckets, states["gradients"])
+        buckets = np.where(shard > 1, 4.0 * np.minimum(elements, BUCKET_ELEMENTS), 0.0)
+    elif run.framework in WHOLE_WEIGHTS:
+        buckets = np.where((zero < 2) & (shard > 1), states["gradients"], buckets)
+        if not run.lora_rank:
+            piped = elements.shape[1] > 1
+            gathered = np.where((zero == 3) & ~piped, gathered, 2.0 * elements)
+            adds = piped and run.framework != "maxtext"
+            gathered += np.where(adds & (zero >= 2) & (shard > 1), 4.0 * elements, 0.0)
+    if run.lora_rank and StoredFormats.of(run).frozen < 2.0:
+        gathered = np.maximum(gathered, 2.0 * layer)
     return {"gathered": gathered, "buffers": buckets}
 
 
