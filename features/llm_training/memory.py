@@ -14,32 +14,36 @@ from typing import Final, Self
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix, Positions
-from forerun.data.device import Device
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer
-from forerun.data.language_models.training import LlmTraining
-from forerun.features.llm_serving.device_bytes import GIB, mixer_weights
+from forerun.data.language_models.training import LlmTraining, TrainingFramework
+from forerun.features.llm_serving.device_bytes import mixer_weights
 from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, Layouts
 from forerun.features.llm_training.saved_activations import SavedLayer, saved_layer
 from forerun.features.llm_training.stored_formats import StoredFormats
 
-LOGIT_BYTES: Final[Mapping[str, float]] = MappingProxyType(
-    {"megatron": 6.0, "deepspeed": 10.0, "torchtitan": 12.0, "fsdp": 14.0, "maxtext": 12.0}
+LOGIT_BYTES: Final[Mapping[TrainingFramework, float]] = MappingProxyType(
+    {
+        **{"megatron": 6.0, "megatron-legacy": 6.0, "deepspeed": 10.0},
+        **{"torchtitan": 12.0, "maxtext": 12.0, "fsdp": 14.0},
+    }
 )
 """Bytes of a logit while its loss is computed. Megatron-LM has it in 16 bits and, in 32, one copy
 that becomes the softmax and the gradient in place (core/tensor_parallel/cross_entropy.py). PyTorch
 has the logarithm of the softmax and two gradients in 32 bits, and in 16 bits the logit; compiled
-code has one of them less."""
+code has half a copy less, and fused losses one."""
 LOSS_TILE_TOKENS: Final = 4096
 """Tokens of which DeepSpeed has logits at a time: losses of long sequences are computed in tiles
 (Arctic Long Sequence Training, arXiv 2506.13996). An assumption: memory of Llama 3.1 8B grows by
 450 kB a token up to 262,144 of them (stas00/ml-engineering), and logits alone would take 1,280."""
 BUCKET_ELEMENTS: Final = 5e8
-"""Elements that DeepSpeed reduces or gathers at a time: `reduce_bucket_size` and
+"""Elements that ZeRO of DeepSpeed reduces or gathers at a time: `reduce_bucket_size` and
 `allgather_bucket_size`, whose defaults are the same."""
 OFFLOADED_LAYERS: Final = 2
 """Layers whose activations stay on the device where they are offloaded: that which runs and that
 which travels."""
+DEEPSPEED: Final = frozenset({"deepspeed", "megatron-legacy"})
+"""Frameworks with DeepSpeed's ZeRO and its pipeline's engine."""
 WHOLE_WEIGHTS: Final = frozenset({"torchtitan", "fsdp", "maxtext"})
 """Frameworks whose weights are stored in 32 bits and computed with in 16."""
 
@@ -94,20 +98,6 @@ class StageMemory(Columns):
 
 PARTS: Final = tuple(one.name for one in fields(StageMemory))[:9]
 """Parts of the memory of a device."""
-
-
-def fits(upper_bytes: Column, device: Device) -> np.ndarray:
-    """Whether n layouts are known to fit: the upper end of their memory is at most the device's.
-
-    False where the device's memory is not known and where the upper end is NaN. Fitting at the
-    upper end of a 90 % interval still fails for about one layout in twenty at the edge.
-
-    Args:
-        upper_bytes: (n,) upper ends of what the device holds, its context included.
-        device: the device; all of its memory counts.
-    """
-    limit = -np.inf if device.memory_gib is None else device.memory_gib * GIB
-    return np.asarray(upper_bytes <= limit)
 
 
 def stage_memory(run: LlmTraining, layouts: Layouts) -> StageMemory:
@@ -276,7 +266,8 @@ def _transient(
 
     FSDP has the layer that runs and that which is gathered ahead, and scatters the gradient of
     one unit in 32 bits from its complete gradient in 16 (Zhao et al. 2023, arXiv 2304.11277);
-    embeddings and head are units of their own. Stages of a pipeline keep their weights gathered,
+    embeddings and head are units of their own. Quantised weights of QLoRA are unpacked as they are
+    used. Stages of a pipeline keep their weights gathered,
     since many micro-batches pass (torchtitan, `reshard_after_forward: default`), and add up complete
     gradients in 32 bits until the last (FSDP2, `to_accumulated_grad_if_needed`). Without sharded
     weights, those in 32 bits are cast once for a step (autocast's cache, FSDP's `SHARD_GRAD_OP`).
@@ -288,25 +279,23 @@ def _transient(
         layer: (n, stages) weights of the largest layer.
         table: (n, stages) weights of the embeddings or the head.
     """
-    shared = (layouts.shard > 1)[:, None]
-    sharded = (layouts.zero_stage == 3)[:, None] & shared
+    shard, zero = layouts.shard[:, None], layouts.zero_stage[:, None]
+    others = 1.0 - 1.0 / shard
     unit = np.maximum(layer, table)
-    cast = run.framework in WHOLE_WEIGHTS
-    ahead = 2.0 * (unit + layer)
-    stays = elements.shape[1] > 1 and cast
-    gathered = np.where(sharded, 2.0 * elements if stays else np.minimum(ahead, 2.0 * elements), 0)
-    if stays and run.framework != "maxtext" and not run.lora_rank:
-        gathered += np.where(sharded, 4.0 * elements, 0.0)
-    if cast and not run.lora_rank:
-        gathered = np.where(sharded, gathered, 2.0 * elements)
-    buckets = np.where((layouts.zero_stage >= 2)[:, None] & shared, 6.0 * unit, 0.0)
-    if run.framework == "deepspeed":
-        buckets = np.where(shared, 4.0 * np.minimum(elements, BUCKET_ELEMENTS), 0.0)
-    elif cast:
-        copies = np.where(shared, states["gradients"], 0.0)
-        buckets = np.where((layouts.zero_stage < 2)[:, None], copies, buckets)
-    if run.lora_rank:
-        buckets = np.minimum(buckets, states["gradients"])
+    gathered = np.where(zero == 3, 2.0 * np.minimum(unit + layer, elements * others), 0.0)
+    complete = states["gradients"] * np.where(zero >= 2, shard - 1.0, others)
+    buckets = np.where(zero >= 2, np.minimum(6.0 * unit, complete), 0.0)
+    if run.framework in DEEPSPEED:
+        buckets = np.where((zero > 0) & (shard > 1), 4.0 * np.minimum(elements, BUCKET_ELEMENTS), 0.0)
+    elif run.framework in WHOLE_WEIGHTS:
+        buckets = np.where((zero < 2) & (shard > 1), states["gradients"], buckets)
+        if not run.lora_rank:
+            piped = elements.shape[1] > 1
+            gathered = np.where((zero == 3) & ~piped, gathered, 2.0 * elements)
+            adds = piped and run.framework != "maxtext"
+            gathered += np.where(adds & (zero >= 2) & (shard > 1), 4.0 * elements, 0.0)
+    if run.lora_rank and StoredFormats.of(run).frozen < 2.0:
+        gathered = np.maximum(gathered, 2.0 * layer)
     return {"gathered": gathered, "buffers": buckets}
 
 
@@ -331,7 +320,6 @@ def _activation_parts(
     code = layouts.recompute[:, None]
     kept = np.where(code == RECOMPUTE.index("selective"), selected, everything)
     kept = np.where(code == RECOMPUTE.index("full"), np.minimum(entry, everything), kept)
-    deepspeed = run.framework == "deepspeed"
     flying = groups_in_flight(layouts, pipeline, virtual)
     activations = tokens * (kept @ counts.T) * flying / virtual
     present = counts > 0
@@ -342,13 +330,14 @@ def _activation_parts(
     )
     ends = (run.attention == "eager") * first * flying * entry / 2.0 + 2.0 * entry * last
     # DeepSpeed also keeps the results of a stage (`pipe_buffers` of its pipeline engine).
-    ends = ends + (deepspeed and pipeline > 1) * flying * entry
+    ends = ends + (run.framework in DEEPSPEED and pipeline > 1) * flying * entry
     running = np.max((held.column("gradients") / tensor)[:, None, :] * present, axis=2)
     keys = held.column("keys") / tensor * np.where(layouts.context > 1, layouts.context, 0)[:, None]
     running = running + 2.0 * entry + np.max(keys[:, None, :] * present, axis=2)
     gathered = 2.0 * run.model.hidden_size * (1 + (run.framework in WHOLE_WEIGHTS))
     messages = np.where(spread > 1, gathered, 0.0) + 2.0 * entry * (pipeline > 1)
-    logit_tokens = np.minimum(tokens, LOSS_TILE_TOKENS) if deepspeed else tokens
+    tiled = run.framework == "deepspeed"
+    logit_tokens = np.minimum(tokens, LOSS_TILE_TOKENS) if tiled else tokens
     vocabulary = run.model.vocabulary / tensor
     return {
         "activations": activations + tokens * ends,

@@ -17,9 +17,9 @@ from forerun.data.number_formats import FORMATS
 STATE_CHUNK_TOKENS: Final = 128
 """Tokens after which kernels of recurrent layers keep the state: `chunk_size` of Mamba-2 is 128 or
 256, that of the gated delta rule 64."""
-FUSED: Final = frozenset({"megatron", "deepspeed", "torchtitan", "maxtext"})
-"""Frameworks whose users fuse or compile norms and gates; others keep what lies between, such as the
-activated gate of SwiGLU in 16 bits and the inputs of norms in 32."""
+UNFUSED: Final = "fsdp"
+"""Framework whose runs mostly neither fuse nor compile norms and gates, and keep what lies between:
+the activated gate of SwiGLU in 16 bits, the inputs of norms in 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ def product_input_bytes(run: LlmTraining) -> float:
 def _between(run: LlmTraining) -> float:
     """Bytes of a value between parts: a mask of dropout, and inputs of norms in 32 bits."""
     masks = 1.0 if run.attention == "eager" else 0.0
-    return masks + (0.0 if run.framework in FUSED or run.attention == "eager" else 4.0)
+    return masks + (0.0 if run.framework != UNFUSED or run.attention == "eager" else 4.0)
 
 
 def _inner(run: LlmTraining, gated: bool, width: float) -> float:
     """Bytes of a token's inner values of a feed-forward network: before and after the function."""
     before = 4.0 if gated else 2.0
-    unfused = 2.0 if gated and run.framework not in FUSED else 0.0
+    unfused = 2.0 if gated and run.framework == UNFUSED else 0.0
     return width * (before + unfused + product_input_bytes(run))
 
 

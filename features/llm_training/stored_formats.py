@@ -60,12 +60,12 @@ class StoredFormats:
         frozen = FORMATS[run.frozen_weights or "bf16"].bytes
         low = run.framework == "megatron" and run.precision in LOW
         copies = 2.0 * FORMATS[run.precision].bytes if low else 0.0
-        if run.framework not in ("megatron", "deepspeed"):
+        if run.framework in ("torchtitan", "fsdp", "maxtext"):
             return cls(4.0, 0.0, 4.0, 4.0, moments, moments, frozen)
         half, both = master + moments, master + moments + master
         if run.precision == "fp16":
             return cls(2.0, 0.0, 2.0, 2.0, both, both, frozen)
-        if run.framework == "deepspeed":
+        if run.framework != "megatron":
             return cls(2.0, 0.0, 6.0, 2.0, half, both, frozen)
         return cls(2.0, copies, 4.0, 4.0, half, half, frozen)
 

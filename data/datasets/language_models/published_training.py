@@ -176,7 +176,8 @@ def formats(table: "Table") -> NDArray[np.str_]:
     """Number format of matrix products of each of n rows.
 
     Megatron-Bridge prints none for its release 25.09, whose figures are those of FP8 in the next;
-    where it names two, the first is that of the figure.
+    where it names two, the first is that of the figure. BigScience trained in float16 until its
+    optimizer for bfloat16 was written, as the section "Rebalancing layers" says.
     """
     printed = _text(table, "precision").str.lower()
     bridge = _text(table, "framework").str.startswith("Megatron-Bridge")
@@ -184,7 +185,7 @@ def formats(table: "Table") -> NDArray[np.str_]:
         " (fp8-mx)", "", regex=False
     )
     both = printed.str.startswith("bf16/fp16")
-    in_section = _text(table, "source_section").str.endswith("fp16")
+    in_section = ~_text(table, "source_section").str.contains("bf16|Rebalancing layers")
     printed = printed.mask(both & in_section, "amp fp16")
     return _named(printed, PublishedTraining.facts["precisions"], "bf16")
 

@@ -1,0 +1,223 @@
+"""Memory of training steps as it is measured: what the allocator holds, and what the device shows.
+
+The sum of parts of `stage_memory` times a factor, for rounding and fragmentation of the allocator,
+is what it reserves; the device shows its context and the buffers of collectives on top. The factor
+and the context have priors, so that few rows move them little. Errors of a framework have mostly
+one sign; intervals of frameworks without rows therefore come from frameworks that were left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns, Mask, Names
+from forerun.data.device import Device
+from forerun.data.language_models.training import LlmTraining
+from forerun.data.level import LEVEL
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.memory import StageMemory, stage_memory
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
+from forerun.models.limit import PEAK_MEMORY, Limit
+from forerun.models.prediction import Predictions
+
+RESERVED_MEMORY: Final = "reserved_memory_mib"
+MIB: Final = 2.0**20
+PRIOR: Final = (float(np.log(1.05)), float(np.log(3.0 * 1024.0)))
+"""Logarithms of the factor and of the context in MiB. PyTorch's allocator rounds and fragments by a
+few percent; the context of an A100 takes 1,573 MiB (BigScience, chronicles of the 176B model), and
+the buffers of NCCL's communicators about as much."""
+SPREAD: Final = (0.05, 0.3)
+"""Standard deviations of both priors."""
+NOISE: Final = 0.08
+"""Standard deviation of log(measured / predicted) that the fit assumes."""
+FOLDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutMemory(Columns):
+    """Memory of the fullest device for n layouts of a run; columns have shape (n,), MiB.
+
+    Attributes:
+        parts: the sum of parts, to which nothing was fitted, by part and stage, in bytes.
+        reserved: what the allocator holds.
+        device: what the device shows.
+        low, high: ends of the interval of `device`.
+    """
+
+    parts: StageMemory
+    reserved: Column
+    device: Column
+    low: Column
+    high: Column
+
+    def breakdown_mib(self, row: int) -> dict[str, float]:
+        """Part -> MiB of one layout, which add up to what the device shows."""
+        parts = {name: float(own[row]) / MIB for name, own in self.parts.parts().items()}
+        found = {name: own for name, own in parts.items() if own > 0.0}
+        found["allocator"] = float(self.reserved[row]) - sum(parts.values())
+        found["context"] = float(self.device[row] - self.reserved[row])
+        return found
+
+
+@dataclass(frozen=True)
+class LlmTrainingMemory(StoredPredictor):
+    """Memory of the fullest device of a training step of a language model.
+
+    Attributes:
+        fragmentation: what the allocator holds over what is live.
+        context_mib: what the device shows on top.
+        frameworks: frameworks with measured rows.
+        intervals: quantiles of log(measured / predicted) by framework: `seen` with configurations
+            left out, `unseen` with frameworks left out.
+    """
+
+    fragmentation: float = float(np.exp(PRIOR[0]))
+    context_mib: float = float(np.exp(PRIOR[1]))
+    frameworks: tuple[str, ...] = ()
+    intervals: Intervals = field(default_factory=lambda: Intervals(LogQuantiles()))
+    name: ClassVar[str] = "llm_training_memory"
+    metrics: ClassVar[tuple[str, ...]] = (PEAK_MEMORY, RESERVED_MEMORY)
+
+    def answers(self, query: Query) -> bool:
+        """Training of language models on any device."""
+        return query.workload.kind == "llm_training"
+
+    def fit(self, measurements: Measurements) -> Self:
+        """The constants, and intervals.
+
+        Args:
+            measurements: steps with one of the metrics; the group `config` keeps runs together
+                that are alike.
+        """
+        rows = _Rows.of(measurements)
+        if not len(rows.logs):
+            return self
+
+        def errors(held: Mask) -> Column:
+            return rows.residuals(_constants(rows.take(~held)))[held]
+
+        factor, context = np.exp(_constants(rows))
+        by_configuration = out_of_fold(rows.configurations, errors, folds=FOLDS)[0]
+        by_framework = out_of_fold(rows.frameworks, errors)[0]
+        return replace(
+            self,
+            fragmentation=float(factor),
+            context_mib=float(context),
+            frameworks=tuple(np.unique(rows.frameworks).tolist()),
+            intervals=Intervals(
+                LogQuantiles.of(by_configuration, rows.frameworks), LogQuantiles.of(by_framework)
+            ),
+        )
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """The same predictor: memory follows from the framework, and devices differ little."""
+        return self
+
+    def of_layouts(self, run: LlmTraining, layouts: Layouts) -> LayoutMemory:
+        """Memory of n layouts of a run; its own layout is not read."""
+        parts = stage_memory(run, layouts)
+        reserved = self.fragmentation * parts.total / MIB
+        device = reserved + self.context_mib
+        low, high = np.exp(self._log_ends([run])[0])
+        return LayoutMemory(parts, reserved, device, low * device, high * device)
+
+    def upper_mib(
+        self, run: LlmTraining, device: Device, layouts: Layouts
+    ) -> tuple[Column, Column]:
+        """Best estimates and upper ends of what the device shows for n layouts, (n,) each, MiB.
+
+        A layout may be said to fit where its upper end is at most all of the device's memory: of
+        layouts at the edge about one in twenty then fails.
+        """
+        found = self.of_layouts(run, layouts)
+        return found.device, found.high
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Memory of the fullest device, MiB, with intervals, and what it is made of."""
+        runs = [query.llm_training for query in queries]
+        found = [self.of_layouts(run, Layouts.of(run)) for run in runs]
+        ends = np.exp(self._log_ends(runs)).T
+        values = {
+            PEAK_MEMORY: np.array([one.device[0] for one in found]),
+            RESERVED_MEMORY: np.array([one.reserved[0] for one in found]),
+        }
+        seen = np.array([run.framework in self.frameworks for run in runs])
+        covered = np.where(seen, LEVEL, np.nan)
+        return Predictions(
+            values,
+            low={name: own * ends[0] for name, own in values.items()},
+            high={name: own * ends[1] for name, own in values.items()},
+            limits=[() if own else (self._unseen(run),) for own, run in zip(seen, runs, strict=True)],
+            breakdowns_mib=[one.breakdown_mib(0) for one in found],
+            row_coverage={name: covered for name in values},
+        )
+
+    def _log_ends(self, runs: Sequence[LlmTraining]) -> Column:
+        """Low and high log bound of n runs, shape (n, 2)."""
+        frameworks = [run.framework for run in runs]
+        seen = np.array([one in self.frameworks for one in frameworks], dtype=bool)
+        return self.intervals.log_ends(frameworks, seen)
+
+    def _unseen(self, run: LlmTraining) -> Limit:
+        return Limit(
+            f"no memory of training with {run.framework} was measured; the interval is that of "
+            "frameworks that were left out",
+            PEAK_MEMORY,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows(Columns):
+    """n measured runs.
+
+    Attributes:
+        parts: sums of parts, MiB.
+        of_device: whether the device's memory was measured, or that of the allocator.
+        logs: logarithms of the measured MiB.
+        configurations, frameworks: labels.
+    """
+
+    parts: Column
+    of_device: Mask
+    logs: Column
+    configurations: Names
+    frameworks: Names
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> Self:
+        shown, held = (
+            measurements.values.get(name, np.full(len(measurements), np.nan))
+            for name in (PEAK_MEMORY, RESERVED_MEMORY)
+        )
+        known = np.isfinite(shown) | np.isfinite(held)
+        rows = measurements.take(known)
+        runs = [query.llm_training for query in rows.queries]
+        measured = np.where(np.isfinite(shown), shown, held)[known]
+        return cls(
+            np.array([stage_memory(run, Layouts.of(run)).total[0] / MIB for run in runs]),
+            np.isfinite(shown)[known],
+            np.log(measured),
+            rows.group("config"),
+            np.array([run.framework for run in runs], dtype=np.str_),
+        )
+
+    def residuals(self, constants: Column) -> Column:
+        """log(measured / predicted) of the rows, shape (n,)."""
+        factor, context = np.exp(constants)
+        return self.logs - np.log(factor * self.parts + context * self.of_device)
+
+
+def _constants(rows: _Rows) -> Column:
+    """Logarithms of the factor and the context: maximum a posteriori, robust to outliers."""
+    from scipy.optimize import least_squares
+
+    def errors(constants: Column) -> Column:
+        prior = (constants - np.array(PRIOR)) / np.array(SPREAD)
+        return np.concatenate([rows.residuals(constants) / NOISE, prior])
+
+    return np.asarray(least_squares(errors, PRIOR, loss="soft_l1").x)
