@@ -130,7 +130,7 @@ def runs(table: "Table") -> "pd.DataFrame":
     micro = table["micro_batch"].fillna(own).fillna(1.0)
     batch = table["global_batch"].fillna(table["local_batch"] * ranks)
     batch = batch.where(batch.notna() | (framework != "deepspeed"), micro * ranks)
-    found = pd.DataFrame(
+    return pd.DataFrame(
         {
             "model": named,
             **{name: own.where(named == "") for name, own in _sizes(table, models).items()},
@@ -157,7 +157,6 @@ def runs(table: "Table") -> "pd.DataFrame":
             "metric": _named(_text(table, "memory_kind"), facts["memories"], ""),
         }
     )
-    return found
 
 
 def seconds(table: "Table") -> NDArray[np.float64]:
@@ -210,14 +209,14 @@ def _sizes(table: "Table", models: "pd.Series[str]") -> dict[str, "pd.Series[flo
     return found
 
 
-def _stages(table: "Table", sharded: "pd.Series[str]", framework: Names) -> NDArray[np.float64]:
+def _stages(table: "Table", sharded: "pd.Series[str]", framework: Names) -> NDArray[np.int64]:
     """Stage of ZeRO of each of n rows.
 
     Megatron-Core and BigScience shard the optimizer's states; the papers of 2021 and 2022 do not.
     """
     papers = table["source_repo"].isna().to_numpy() & (framework == "megatron-legacy")
-    usual = np.where(framework == "maxtext", 3.0, np.where(papers, 0.0, 1.0))
-    rules = [("(?:FSDP|FULL_SHARD|ZeRO-3)", 3.0), ("SHARD_GRAD_OP", 2.0), ("0", 0.0)]
+    usual = np.where(framework == "maxtext", 3, np.where(papers, 0, 1))
+    rules = [("(?:FSDP|FULL_SHARD|ZeRO-3)", 3), ("SHARD_GRAD_OP", 2), ("0", 0)]
     for pattern, stage in rules:
         usual = np.where(sharded.str.match(pattern), stage, usual)
     return usual

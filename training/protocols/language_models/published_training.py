@@ -54,9 +54,7 @@ TASKS: Final[Mapping[str, str]] = {
 MEASURED_H100: Final = "h100-sxm-96gb-500w"
 """GPU of torchtitan's tables: an H100 with 96 GB of HBM2e at 2.4 TB/s and 500 W, which is sold
 nowhere (its benchmarks/llama3_h100_202412_torchtitan.md)."""
-DEGREES: Final = (
-    *("tensor", "context", "pipeline", "virtual_stages", "expert", "micro_batch", "zero_stage"),
-)
+DEGREES: Final = ("tensor", "context", "pipeline", "virtual_stages", "expert", "micro_batch")
 Row = Mapping[Hashable, Any]
 
 
@@ -80,10 +78,11 @@ class PublishedTrainingProtocols(DatasetProtocols):
         return step_measurements(bundle.table("table"), catalog)
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """One task for the time of a step, and one for each kind of memory."""
+        """One task for the time of a step, and one for each kind of memory that is predicted."""
+        answered = {metric for predictor in self.predictors() for metric in predictor.metrics}
         for metric, name in TASKS.items():
             rows = held_out.take(np.isfinite(held_out.values[metric]))
-            if len(rows):
+            if len(rows) and metric in answered:
                 baselines = _baselines(train, rows) if metric == STEP else {}
                 yield Task(f"{protocol}/{name}", metric, rows, baselines=baselines)
 
@@ -108,11 +107,11 @@ def step_measurements(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Meas
     queries = [one for one in asked if isinstance(one, Query)]
     own, keys = runs(table), configurations(table)
     usable = np.isin(reasons(table), ["", REPEATED])
-    columns = {STEP: 1e3 * seconds(table)}
-    memory = 1024.0 * table["memory_gib"]
-    columns |= {name: memory.where(own["metric"] == name) for name in (RESERVED, DEVICE)}
-    medians = pd.DataFrame(columns)[usable].groupby(keys[usable]).median().loc[keys[kept]]
-    values = {name: np.array(medians[name], dtype=np.float64) for name in columns}
+    columns = pd.DataFrame({STEP: 1e3 * seconds(table)})
+    for name in (RESERVED, DEVICE):
+        columns[name] = 1024.0 * table["memory_gib"].where(own["metric"] == name)
+    medians = columns[usable].groupby(keys[usable]).median().loc[[*keys[kept]]]
+    values = {str(name): np.array(medians[name], dtype=np.float64) for name in medians}
     rated = np.isnan(values[STEP]) & (own["framework"].iloc[kept] == "deepspeed").to_numpy()
     for place in np.flatnonzero(rated):
         values[STEP][place] = _by_rate_ms(queries[place], table.iloc[kept[place]])
@@ -162,6 +161,7 @@ def _query(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
     """
     layout = TrainingLayout(
         **{name: int(row[name]) for name in DEGREES},
+        zero_stage=row["zero_stage"],
         sequence_parallel=bool(row["sequence_parallel"]),
         recompute=row["recompute"],
         offload=row["offload"],
@@ -211,7 +211,7 @@ def _model(row: Row) -> LanguageModel:
 def _by_rate_ms(query: Query, row: "pd.Series[Any]") -> float:
     """Time of a step by its TFLOP/s, whose arithmetic ml-engineering counts as `model_flop`."""
     run = query.llm_training
-    return 1e3 * model_flop(run) / (row["tflops_per_gpu"] * 1e12 * run.devices)
+    return 1e3 * model_flop(run) / (float(row["tflops_per_gpu"]) * 1e12 * run.devices)
 
 
 def _baselines(train: Trained, rows: Measurements) -> dict[str, Column]:

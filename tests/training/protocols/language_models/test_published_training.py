@@ -10,6 +10,7 @@ from forerun.data.datasets.language_models.published_training import (
     configurations,
 )
 from forerun.data.device import DeviceCatalog
+from forerun.models.baselines.constant import Constant
 from forerun.training.protocols.language_models.published_training import (
     PublishedTrainingProtocols,
     left_out,
@@ -108,12 +109,22 @@ def test_the_share_of_peak_is_fitted_on_training_rows_of_the_same_gpu(measured):
     assert ratios[0] != pytest.approx((same["peak"] / same["share_of_peak"])[0])
 
 
-def test_memory_is_scored_by_what_was_measured(measured):
-    tasks = {t.name: t for t in PublishedTrainingProtocols().tasks("p", measured, measured)}
+class Everything(Constant):
+    """Answers every metric that the dataset has."""
+
+    metrics = ("latency_ms", "reserved_memory_mib", "peak_memory_mib")
+
+
+def test_memory_is_scored_by_what_was_measured_where_it_is_predicted(measured, monkeypatch):
+    protocols = PublishedTrainingProtocols()
+    monkeypatch.setattr(protocols, "predictors", lambda: [Everything()])
+    tasks = {t.name: t for t in protocols.tasks("p", measured, measured)}
     assert set(tasks) == {"p/step_time", "p/reserved_memory", "p/device_memory"}
     reserved = tasks["p/reserved_memory"].held_out
     assert set(reserved.groups["framework"]) == {"torchtitan", "deepspeed"}
     assert set(tasks["p/device_memory"].held_out.groups["family"]) == {"BLOOM"}
+    monkeypatch.setattr(protocols, "predictors", lambda: [])
+    assert list(protocols.tasks("p", measured, measured)) == []
 
 
 def test_no_configuration_is_trained_on_and_held_out(packaged):
