@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
-from forerun.data.language_models.feed_forward import Dense, Experts
+from forerun.data.language_models.feed_forward import Dense
 from forerun.data.language_models.model import Layer, Mixer
 from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.language_models.training import LlmTraining

@@ -23,8 +23,9 @@ from forerun.data.device import Device
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel, Layer
-from forerun.data.language_models.training import Cluster, LlmTraining
+from forerun.data.language_models.training import LlmTraining
 from forerun.data.number_formats import FORMATS
+from forerun.features.links import PCIE_BYTES_S, Links
 from forerun.features.llm_serving.device_bytes import mixer_weights
 from forerun.features.llm_serving.operators import (
     attended,
@@ -42,17 +43,6 @@ PARTS: Final = (
 )
 """Parts of a micro-batch's layers that take their time one after the other."""
 BACKWARD_ATTENTION: Final = 2.5
-NETWORK_GBIT_S: Final[Mapping[str, float]] = MappingProxyType(
-    {"volta": 100.0, "ampere": 200.0, "hopper": 400.0, "blackwell": 400.0}
-)
-"""Architecture -> network rate of one device of common machines: that of NVIDIA's DGX systems."""
-USUAL_NETWORK_GBIT_S: Final = 400.0
-SLOW_NETWORK_GBIT_S: Final = 25.0
-"""Of devices that PCI Express alone connects."""
-NODE_DEVICES: Final = 8
-"""Devices that links connect where no sheet says it: those of a server."""
-PCIE_BYTES_S: Final = 25e9
-"""Rate to the host's memory that PCI Express 4.0 reaches."""
 HOST_BYTES_S: Final = 25e9
 """Bandwidth of the host's memory for one of eight devices."""
 STEP_BYTES: Final[Mapping[str, float]] = MappingProxyType(
@@ -85,56 +75,6 @@ RESIDUAL_PASSES: Final = 12.0
 """The same of norms, residual sums and positions, for each value of the hidden state."""
 SCORE_PASSES: Final = 8.0
 """Bytes that eager attention reads and writes for each score in a forward pass."""
-
-
-@dataclass(frozen=True)
-class Links:
-    """Rates between the devices of a cluster, bytes/s in one direction.
-
-    Attributes:
-        node_devices: devices that fast links connect.
-        link: rate of a device's links.
-        network: rate of a device's network.
-    """
-
-    node_devices: float
-    link: float
-    network: float
-
-    @classmethod
-    def of(cls, device: Device, cluster: Cluster) -> "Links":
-        """Those of a cluster; of common machines with the device where it does not say."""
-        link = (device.interconnect_gbs or 2.0 * PCIE_BYTES_S / 1e9) * 1e9 / 2.0
-        common = NETWORK_GBIT_S.get(device.architecture or "", USUAL_NETWORK_GBIT_S)
-        network = cluster.network_gbit_s or (common if link > 40e9 else SLOW_NETWORK_GBIT_S)
-        node = cluster.node_devices or device.node_devices or NODE_DEVICES
-        return cls(float(node), link, network * 1e9 / 8.0)
-
-    def ring(self, size: Column, stride: Column) -> Column:
-        """Rate of a ring of devices, each `stride` from the next, shape (n,).
-
-        Rings that leave a node share the networks of all their members in it.
-        """
-        members = np.clip(self.node_devices / stride, 1.0, np.maximum(size, 1.0))
-        inside = size * stride <= self.node_devices
-        return np.where(inside, self.link, np.minimum(self.link, self.network * members))
-
-    def dispatch_s(self, tokens: Column, vector_bytes: float, copies: int, size: Column) -> Column:
-        """Time to send tokens to the devices of their experts, shape (n,).
-
-        A token enters each other node once, however many of its experts are there (DeepEP's kernels
-        and those of arXiv 2412.19437, section 3.2.2), and then takes the node's links.
-
-        Args:
-            tokens: (n,) tokens of a device.
-            vector_bytes: size of a token's vector.
-            copies: experts that a token is routed to, evenly.
-            size: (n,) devices that experts are spread over.
-        """
-        nodes = np.maximum(1.0, size / self.node_devices)
-        entered = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
-        near = copies * (1.0 - 1.0 / np.minimum(np.maximum(size, 1.0), self.node_devices))
-        return np.asarray(tokens * vector_bytes * (near / self.link + entered / self.network))
 
 
 @dataclass(frozen=True, slots=True)

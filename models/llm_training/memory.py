@@ -152,9 +152,11 @@ class LlmTrainingMemory(StoredPredictor):
             values,
             low={name: own * ends[0] for name, own in values.items()},
             high={name: own * ends[1] for name, own in values.items()},
-            limits=[() if own else (self._unseen(run),) for own, run in zip(seen, runs, strict=True)],
+            limits=[
+                () if own else (self._unseen(run),) for own, run in zip(seen, runs, strict=True)
+            ],
             breakdowns_mib=[one.breakdown_mib(0) for one in found],
-            row_coverage={name: covered for name in values},
+            row_coverage=dict.fromkeys(values, covered),
         )
 
     def _log_ends(self, runs: Sequence[LlmTraining]) -> Column:

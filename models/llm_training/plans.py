@@ -24,8 +24,8 @@ from forerun.data.language_models.training import (
     routed_experts,
 )
 from forerun.data.query import Operation, Query
+from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
-from forerun.features.llm_training.step import NODE_DEVICES
 from forerun.models.llm_training.step_time import LlmTrainingStep
 
 Objective = Literal["time", "price", "energy"]

@@ -69,11 +69,15 @@ class Rates:
         stage = np.maximum(work.longest * layers, layers + head) / pipeline
         bubble = (pipeline - 1.0) / chunks * (layers + head) / pipeline
         busy = batches * stage
-        sent = work.gathers + work.reductions
-        shown = np.maximum(0.0, sent - OVERLAP * busy) + self.exposed * np.minimum(sent, busy)
+        shown = self.not_hidden(work.gathers + work.reductions, busy)
         share = batches / pipeline
         parts = {name: own * share for name, own in each.items()}
         parts |= {"head": head * share, "bubble": bubble, "data_messages": shown}
         parts |= {"optimizer": work.optimizer / self.elementwise, "host": work.host}
         total = busy + bubble + shown + parts["optimizer"] + work.host
         return StepTimes(parts, work.starts * share, total)
+
+    def not_hidden(self, sent: Column, busy: Column) -> Column:
+        """Time of messages between data-parallel devices that n busy times do not hide, (n,)."""
+        shown = np.maximum(0.0, sent - OVERLAP * busy) + self.exposed * np.minimum(sent, busy)
+        return np.asarray(shown)

@@ -12,7 +12,8 @@ from forerun.data.language_models.feed_forward import Dense
 from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.language_models.training import Cluster, LlmTraining, TrainingLayout
 from forerun.features.llm_training.layouts import Layouts
-from forerun.features.llm_training.step import Links, model_flop, step_work, trained_weights
+from forerun.features.links import Links
+from forerun.features.llm_training.step import model_flop, step_work, trained_weights
 from forerun.features.readers.language_model.reader import named_language_model
 
 CATALOG = DeviceCatalog.load()
