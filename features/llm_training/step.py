@@ -66,6 +66,9 @@ ADAPTED_KERNELS: Final = 3.0
 casts for each of seven layers."""
 EXCHANGES: Final = 4.0
 """Times that a token's vector is sent to its experts or back, forward and backward."""
+FEW_TOKENS: Final = 256.0
+"""Tokens of a micro-batch at which products reach half the share of the peak that those of many
+tokens do: a wave of tiles, most often."""
 NARROW_EXPERT: Final = 4000.0
 """Inner width at which products of routed experts reach half the share of the peak that dense ones
 do: shares of DeepSeek-V3's (2,048 wide) are a third of theirs in `published_training`."""
@@ -180,7 +183,7 @@ def _layer(
     """Parts and their ideal times in one layer, for one micro-batch."""
     hidden, tensor = run.model.hidden_size, layouts.tensor
     passes = layouts.passes + (1.0 if run.lora_rank else 2.0)
-    times = []
+    few, times = 1.0 + FEW_TOKENS / tokens, []
     weights = dense_weights(layer, hidden) / tensor
     if layer.mixer is not None:
         degrees, rows = np.unique(tensor, return_inverse=True)
@@ -199,14 +202,14 @@ def _layer(
             vector = part.latent_size or hidden
             moved = 6.0 * vector + 3.0 * GATED_PASSES * part.width
             values = values + part.per_token * moved / tensor
-            narrow = 1.0 + NARROW_EXPERT / part.width
+            narrow = few * (1.0 + NARROW_EXPERT / part.width)
             times.append(("experts", narrow * flop * passes / sheet.peak))
             sent = sheet.links.dispatch_s(
                 tokens / tensor, EXCHANGES * 2.0 * vector, part.per_token, layouts.expert
             )
             times.append(("expert_messages", np.where(layouts.expert > 1, sent, 0.0)))
     traffic = 2.0 * values * tokens * (2.0 + layouts.passes) + _adapters(run, weights, passes)
-    times.append(("linear", 2.0 * tokens * weights * passes / sheet.peak))
+    times.append(("linear", few * 2.0 * tokens * weights * passes / sheet.peak))
     times.append(("elementwise", traffic / sheet.bandwidth))
     summed = 2.0 * 2.0 * tokens * hidden * (tensor - 1.0) / tensor * (1.0 + layouts.passes)
     rate = sheet.links.ring(tensor, np.ones_like(tensor))

@@ -44,8 +44,8 @@ class Rates:
             where it could.
     """
 
-    linear: float = 0.85
-    experts: float = 0.85
+    linear: float = 0.9
+    experts: float = 0.9
     attention: float = 0.4
     elementwise: float = 0.6
     states: float = 0.4

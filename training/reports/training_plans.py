@@ -4,7 +4,8 @@
 which several layouts were measured: a model, a device, a number of devices, lengths, a framework
 and a number format. The predictor is fitted without all runs of the model on the device. Of the
 measured layouts, the one that it ranks first is compared with the one that was fastest, and the
-place of the fastest among all layouts that a plan searches is given.
+place of the fastest among the layouts that a plan searches and that fit by the best estimate of
+their memory is given.
 """
 
 import sys
@@ -20,6 +21,8 @@ from forerun.data.language_models.training import LlmTraining
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.memory import fits
+from forerun.models.llm_training.memory import MIB, LlmTrainingMemory
 from forerun.models.llm_training.plans import layouts_of
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.training.protocols.language_models.published_training import (
@@ -37,24 +40,25 @@ def main() -> None:
     rows = PublishedTrainingProtocols().training_rows(
         find("published_training", None), DeviceCatalog.load()
     )
-    rows = rows.take(np.isfinite(rows.column(STEP)))
     found = list(settings(rows))
     out = sys.stdout
-    out.write("| setting | layouts | slower than the fastest | place among all |\n")
+    out.write("| setting | layouts | slower than the fastest | place among those that fit |\n")
     out.write("|---|---:|---:|---:|\n")
     for name, layouts, ratio, place in found:
         out.write(f"| {name} | {layouts} | {100 * (ratio - 1):.1f} % | {100 * place:.1f} % |\n")
     ratios, places = np.array([one[2:] for one in found]).T
-    close, first = np.mean(ratios <= CLOSE), np.mean(places <= FIRST)
+    close, first = np.mean(ratios <= CLOSE), np.mean(places[~np.isnan(places)] <= FIRST)
     out.write(
         f"\n{len(found)} settings: {100 * close:.0f} % of the recommended layouts are within 5 % "
         f"of the fastest; {100 * first:.0f} % of the fastest are in the first 5 % of the search "
-        f"(median {100 * np.median(places):.1f} %).\n"
+        f"(median {100 * np.nanmedian(places):.1f} %).\n"
     )
 
 
 def settings(rows: Measurements) -> Iterator[tuple[str, int, float, float]]:
     """Name, layouts, time of the recommended one over the fastest, and the fastest's place."""
+    memory = LlmTrainingMemory().fit(rows)
+    rows = rows.take(np.isfinite(rows.column(STEP)))
     keys = [_setting(query) for query in rows.queries]
     models, devices = rows.group("model"), rows.group("device")
     for key, own in rows_by(keys).items():
@@ -67,7 +71,8 @@ def settings(rows: Measurements) -> Iterator[tuple[str, int, float, float]]:
         tokens = np.array([_tokens(rows.queries[row].llm_training) for row in own])
         chosen = measured[int(np.argmax(tokens / predicted))]
         fastest = own[int(np.argmax(measured))]
-        yield key, len(own), float(measured.max() / chosen), place(rows.queries[fastest], step)
+        ratio = float(measured.max() / chosen)
+        yield key, len(own), ratio, place(rows.queries[fastest], step, memory)
 
 
 def rates(rows: Measurements, own: Positions) -> Column:
@@ -76,12 +81,13 @@ def rates(rows: Measurements, own: Positions) -> Column:
     return np.asarray(1e3 * tokens / rows.column(STEP)[own])
 
 
-def place(query: Query, step: LlmTrainingStep) -> float:
-    """Share of all layouts of a run that are predicted to be faster than its own."""
+def place(query: Query, step: LlmTrainingStep, memory: LlmTrainingMemory) -> float:
+    """Share of the layouts of a run that fit and are predicted to be faster than its own."""
     run = query.llm_training
-    every = layouts_of(run, query.device)
-    times = step.of_layouts(run, query.device, Layouts.of(run, [run.layout, *every])).seconds
-    return float(np.mean(times[1:] < times[0] * (1.0 - 1e-9)))
+    table = Layouts.of(run, [run.layout, *layouts_of(run, query.device)])
+    times = step.of_layouts(run, query.device, table).seconds
+    fit = fits(memory.of_layouts(run, table).device * MIB, query.device)
+    return float(np.mean((times < times[0] * (1.0 - 1e-9))[fit])) if fit.any() else np.nan
 
 
 def _tokens(run: LlmTraining) -> float:

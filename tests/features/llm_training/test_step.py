@@ -11,9 +11,9 @@ from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Dense
 from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.language_models.training import Cluster, LlmTraining, TrainingLayout
-from forerun.features.llm_training.layouts import Layouts
 from forerun.features.links import Links
-from forerun.features.llm_training.step import model_flop, step_work, trained_weights
+from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.step import FEW_TOKENS, model_flop, step_work, trained_weights
 from forerun.features.readers.language_model.reader import named_language_model
 
 CATALOG = DeviceCatalog.load()
@@ -68,9 +68,10 @@ def test_degrees_divide_the_arithmetic_of_a_stage() -> None:
     ]
     table = Layouts.of(run, layouts)
     work = step_work(run, H100, table)
-    for part in ("linear", "attention"):
-        each = work.parts[part] * table.micro_batches / table.pipeline
-        assert each == pytest.approx(each[0])
+    each = work.parts["attention"] * table.micro_batches / table.pipeline
+    assert each == pytest.approx(each[0])
+    each = work.parts["linear"] * table.micro_batches / table.pipeline
+    assert each / (1.0 + FEW_TOKENS / work.tokens) == pytest.approx(each[0] / (1.0 + 0.125))
 
 
 def test_messages_of_zero_stages_are_ordered() -> None:
