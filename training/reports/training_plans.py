@@ -21,8 +21,7 @@ from forerun.data.language_models.training import LlmTraining
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
-from forerun.features.llm_training.memory import fits
-from forerun.models.llm_training.memory import MIB, LlmTrainingMemory
+from forerun.models.llm_training.memory import LlmTrainingMemory
 from forerun.models.llm_training.plans import layouts_of
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.training.protocols.language_models.published_training import (
@@ -86,7 +85,7 @@ def place(query: Query, step: LlmTrainingStep, memory: LlmTrainingMemory) -> flo
     run = query.llm_training
     table = Layouts.of(run, [run.layout, *layouts_of(run, query.device)])
     times = step.of_layouts(run, query.device, table).seconds
-    fit = fits(memory.of_layouts(run, table).device * MIB, query.device)
+    fit = memory.of_layouts(run, table).device <= 1024.0 * (query.device.memory_gib or 0.0)
     return float(np.mean((times < times[0] * (1.0 - 1e-9))[fit])) if fit.any() else np.nan
 
 
