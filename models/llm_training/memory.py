@@ -1,12 +1,12 @@
 """Memory of training steps as it is measured: what the allocator holds, and what the device shows.
 
 The sum of parts of `stage_memory` times a factor, for rounding and fragmentation of the allocator,
-is what it reserves; the device shows its context and the buffers of collectives on top. The factor
-and the context have priors, so that few rows move them little. Errors of a framework have mostly
-one sign; intervals of frameworks without rows therefore come from frameworks that were left out.
+is what it reserves; the device shows its context and the buffers of collectives on top. Errors of a
+framework have mostly one sign: each has a factor of its own, near the one that all share, and
+intervals of frameworks without rows come from frameworks that were left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
@@ -27,12 +27,14 @@ from forerun.models.prediction import Predictions
 
 RESERVED_MEMORY: Final = "reserved_memory_mib"
 MIB: Final = 2.0**20
-PRIOR: Final = (float(np.log(1.05)), float(np.log(3.0 * 1024.0)))
-"""Logarithms of the factor and of the context in MiB. PyTorch's allocator rounds and fragments by a
+PRIOR: Final = (float(np.log(3.0 * 1024.0)), float(np.log(1.05)))
+"""Logarithms of the context in MiB and of the factor. PyTorch's allocator rounds and fragments by a
 few percent; the context of an A100 takes 1,573 MiB (BigScience, chronicles of the 176B model), and
 the buffers of NCCL's communicators about as much."""
-SPREAD: Final = (0.05, 0.3)
+SPREAD: Final = (0.3, 0.03)
 """Standard deviations of both priors."""
+OWN_SPREAD: Final = 0.07
+"""Standard deviation of a framework's factor around the common one, in logarithms."""
 NOISE: Final = 0.08
 """Standard deviation of log(measured / predicted) that the fit assumes."""
 FOLDS: Final = 10
@@ -71,14 +73,14 @@ class LlmTrainingMemory(StoredPredictor):
     Attributes:
         fragmentation: what the allocator holds over what is live.
         context_mib: what the device shows on top.
-        frameworks: frameworks with measured rows.
+        own: framework with measured rows -> its factor, in place of `fragmentation`.
         intervals: quantiles of log(measured / predicted) by framework: `seen` with configurations
             left out, `unseen` with frameworks left out.
     """
 
-    fragmentation: float = float(np.exp(PRIOR[0]))
-    context_mib: float = float(np.exp(PRIOR[1]))
-    frameworks: tuple[str, ...] = ()
+    fragmentation: float = float(np.exp(PRIOR[1]))
+    context_mib: float = float(np.exp(PRIOR[0]))
+    own: Mapping[str, float] = field(default_factory=dict)
     intervals: Intervals = field(default_factory=lambda: Intervals(LogQuantiles()))
     name: ClassVar[str] = "llm_training_memory"
     metrics: ClassVar[tuple[str, ...]] = (PEAK_MEMORY, RESERVED_MEMORY)
@@ -99,16 +101,18 @@ class LlmTrainingMemory(StoredPredictor):
             return self
 
         def errors(held: Mask) -> Column:
-            return rows.residuals(_constants(rows.take(~held)))[held]
+            known, logs = _constants(rows.take(~held))
+            return rows.residuals(known, logs)[held]
 
-        factor, context = np.exp(_constants(rows))
+        names, logs = _constants(rows)
+        context, factor, *_ = np.exp(logs).tolist()
         by_configuration = out_of_fold(rows.configurations, errors, folds=FOLDS)[0]
         by_framework = out_of_fold(rows.frameworks, errors)[0]
         return replace(
             self,
-            fragmentation=float(factor),
-            context_mib=float(context),
-            frameworks=tuple(np.unique(rows.frameworks).tolist()),
+            fragmentation=factor,
+            context_mib=context,
+            own=dict(zip(names, np.exp(logs[1] + logs[2:]).tolist(), strict=True)),
             intervals=Intervals(
                 LogQuantiles.of(by_configuration, rows.frameworks), LogQuantiles.of(by_framework)
             ),
@@ -121,7 +125,8 @@ class LlmTrainingMemory(StoredPredictor):
     def of_layouts(self, run: LlmTraining, layouts: Layouts) -> LayoutMemory:
         """Memory of n layouts of a run; its own layout is not read."""
         parts = stage_memory(run, layouts)
-        reserved = self.fragmentation * parts.total / MIB
+        factor = self.own.get(run.framework, self.fragmentation)
+        reserved = factor * parts.total / MIB
         device = reserved + self.context_mib
         low, high = np.exp(self._log_ends([run])[0])
         return LayoutMemory(parts, reserved, device, low * device, high * device)
@@ -146,7 +151,7 @@ class LlmTrainingMemory(StoredPredictor):
             PEAK_MEMORY: np.array([one.device[0] for one in found]),
             RESERVED_MEMORY: np.array([one.reserved[0] for one in found]),
         }
-        seen = np.array([run.framework in self.frameworks for run in runs])
+        seen = np.array([run.framework in self.own for run in runs])
         covered = np.where(seen, LEVEL, np.nan)
         return Predictions(
             values,
@@ -162,7 +167,7 @@ class LlmTrainingMemory(StoredPredictor):
     def _log_ends(self, runs: Sequence[LlmTraining]) -> Column:
         """Low and high log bound of n runs, shape (n, 2)."""
         frameworks = [run.framework for run in runs]
-        seen = np.array([one in self.frameworks for one in frameworks], dtype=bool)
+        seen = np.array([one in self.own for one in frameworks], dtype=bool)
         return self.intervals.log_ends(frameworks, seen)
 
     def _unseen(self, run: LlmTraining) -> Limit:
@@ -208,18 +213,31 @@ class _Rows(Columns):
             np.array([run.framework for run in runs], dtype=np.str_),
         )
 
-    def residuals(self, constants: Column) -> Column:
-        """log(measured / predicted) of the rows, shape (n,)."""
-        factor, context = np.exp(constants)
-        return self.logs - np.log(factor * self.parts + context * self.of_device)
+    def residuals(self, known: Sequence[str], logs: Column) -> Column:
+        """log(measured / predicted) of the rows, shape (n,).
+
+        Args:
+            known: frameworks with a factor of their own.
+            logs: logarithms of the context, of the common factor, and of theirs over it.
+        """
+        own = dict(zip(known, logs[2:].tolist(), strict=True))
+        factor = np.exp(logs[1] + np.array([own.get(one, 0.0) for one in self.frameworks]))
+        return self.logs - np.log(factor * self.parts + np.exp(logs[0]) * self.of_device)
 
 
-def _constants(rows: _Rows) -> Column:
-    """Logarithms of the factor and the context: maximum a posteriori, robust to outliers."""
+def _constants(rows: _Rows) -> tuple[list[str], Column]:
+    """Frameworks and logarithms as `_Rows.residuals` takes them.
+
+    Maximum a posteriori, robust to outliers.
+    """
     from scipy.optimize import least_squares
 
-    def errors(constants: Column) -> Column:
-        prior = (constants - np.array(PRIOR)) / np.array(SPREAD)
-        return np.concatenate([rows.residuals(constants) / NOISE, prior])
+    known = np.unique(rows.frameworks).tolist()
+    centre = np.array([*PRIOR, *(0.0 for _ in known)])
+    spread = np.array([*SPREAD, *(OWN_SPREAD for _ in known)])
 
-    return np.asarray(least_squares(errors, PRIOR, loss="soft_l1").x)
+    def errors(logs: Column) -> Column:
+        found = rows.residuals(known, logs) / NOISE
+        return np.concatenate([found, (logs - centre) / spread])
+
+    return known, np.asarray(least_squares(errors, centre, loss="soft_l1").x)
