@@ -5,7 +5,7 @@ are documented where they stand. Activations follow Korthikanti et al. 2022 (arX
 2) with the widths of each layer in place of a GPT layer's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
@@ -136,9 +136,9 @@ class _Layers:
         distinct, order = _distinct(run.model)
         return cls(distinct, tuple(saved_layer(run, one) for one in distinct), order)
 
-    def column(self, name: str) -> Column:
-        """One number of `SavedLayer` of each distinct layer, shape (k,)."""
-        return np.array([getattr(one, name) for one in self.saved])
+    def column(self, read: Callable[[SavedLayer], float]) -> Column:
+        """One number of each distinct layer, shape (k,)."""
+        return np.array([read(one) for one in self.saved])
 
 
 @lru_cache(maxsize=64)
@@ -157,7 +157,8 @@ def layers_of_stages(order: Positions, kinds: int, pipeline: int, virtual: int) 
     Args:
         order: kind of each layer, first to last.
         kinds: number of kinds.
-        pipeline, virtual: stages, and groups of layers of each.
+        pipeline: stages.
+        virtual: groups of layers of each.
     """
     groups = pipeline * virtual
     least, more = divmod(len(order), groups)
@@ -178,13 +179,14 @@ def groups_in_flight(layouts: Layouts, pipeline: int, virtual: int) -> Matrix:
 
     Args:
         layouts: n layouts with the same schedule.
-        pipeline, virtual: stages, and groups of layers of each.
+        pipeline: stages.
+        virtual: groups of layers of each.
     """
     after = pipeline - 1.0 - np.arange(pipeline)
     most = after + 1.0
     if virtual > 1:
         most = 2.0 * after + (virtual - 1.0) * pipeline + 1.0
-    return np.minimum(most, layouts.micro_batches[:, None] * virtual)
+    return np.asarray(np.minimum(most, layouts.micro_batches[:, None] * virtual))
 
 
 def _stage_parts(
@@ -267,13 +269,14 @@ def _transient(
     FSDP has the layer that runs and that which is gathered ahead, and scatters the gradient of
     one unit in 32 bits from its complete gradient in 16 (Zhao et al. 2023, arXiv 2304.11277);
     embeddings and head are units of their own. Quantised weights of QLoRA are unpacked as they are
-    used. Stages of a pipeline keep their weights gathered,
-    since many micro-batches pass (torchtitan, `reshard_after_forward: default`), and add up complete
-    gradients in 32 bits until the last (FSDP2, `to_accumulated_grad_if_needed`). Without sharded
-    weights, those in 32 bits are cast once for a step (autocast's cache, FSDP's `SHARD_GRAD_OP`).
+    used. Stages of a pipeline keep their weights gathered, since many micro-batches pass
+    (torchtitan, `reshard_after_forward: default`), and add up complete gradients in 32 bits until
+    the last (FSDP2, `to_accumulated_grad_if_needed`). Without sharded weights, those in 32 bits are
+    cast once for a step (autocast's cache, FSDP's `SHARD_GRAD_OP`).
 
     Args:
-        run, layouts: the run and n layouts.
+        run: the run.
+        layouts: n layouts.
         states: parts of the model's states.
         elements: (n, stages) weights of a device.
         layer: (n, stages) weights of the largest layer.
@@ -286,7 +289,9 @@ def _transient(
     complete = states["gradients"] * np.where(zero >= 2, shard - 1.0, others)
     buckets = np.where(zero >= 2, np.minimum(6.0 * unit, complete), 0.0)
     if run.framework in DEEPSPEED:
-        buckets = np.where((zero > 0) & (shard > 1), 4.0 * np.minimum(elements, BUCKET_ELEMENTS), 0.0)
+        buckets = np.where(
+            (zero > 0) & (shard > 1), 4.0 * np.minimum(elements, BUCKET_ELEMENTS), 0.0
+        )
     elif run.framework in WHOLE_WEIGHTS:
         buckets = np.where((zero < 2) & (shard > 1), states["gradients"], buckets)
         if not run.lora_rank:
@@ -309,14 +314,21 @@ def _activation_parts(
     tensor = layouts.tensor[:, None]
     spread = np.where(layouts.sequence_parallel[:, None] > 0, tensor, 1.0)
     joined = 1.0 if run.framework in WHOLE_WEIGHTS else spread
-    inputs = held.column("inputs") / joined
-    scores = held.column("scores") / tensor
-    everything = held.column("whole") / spread + inputs + held.column("divided") / tensor + scores
+    inputs = held.column(lambda one: one.inputs) / joined
+    scores = held.column(lambda one: one.scores) / tensor
+    everything = (
+        held.column(lambda one: one.whole) / spread
+        + inputs
+        + held.column(lambda one: one.divided) / tensor
+        + scores
+    )
     entry = 2.0 * run.model.hidden_size / spread
-    products = entry + held.column("products_whole") / spread
+    products = entry + held.column(lambda one: one.products_whole) / spread
     selected = everything - scores
     if run.framework in WHOLE_WEIGHTS:
-        selected = np.minimum(products + held.column("products_divided") / tensor, everything)
+        selected = np.minimum(
+            products + held.column(lambda one: one.products_divided) / tensor, everything
+        )
     code = layouts.recompute[:, None]
     kept = np.where(code == RECOMPUTE.index("selective"), selected, everything)
     kept = np.where(code == RECOMPUTE.index("full"), np.minimum(entry, everything), kept)
@@ -331,8 +343,14 @@ def _activation_parts(
     ends = (run.attention == "eager") * first * flying * entry / 2.0 + 2.0 * entry * last
     # DeepSpeed also keeps the results of a stage (`pipe_buffers` of its pipeline engine).
     ends = ends + (run.framework in DEEPSPEED and pipeline > 1) * flying * entry
-    running = np.max((held.column("gradients") / tensor)[:, None, :] * present, axis=2)
-    keys = held.column("keys") / tensor * np.where(layouts.context > 1, layouts.context, 0)[:, None]
+    running = np.max(
+        (held.column(lambda one: one.gradients) / tensor)[:, None, :] * present, axis=2
+    )
+    keys = (
+        held.column(lambda one: one.keys)
+        / tensor
+        * np.where(layouts.context > 1, layouts.context, 0)[:, None]
+    )
     running = running + 2.0 * entry + np.max(keys[:, None, :] * present, axis=2)
     gathered = 2.0 * run.model.hidden_size * (1 + (run.framework in WHOLE_WEIGHTS))
     messages = np.where(spread > 1, gathered, 0.0) + 2.0 * entry * (pipeline > 1)

@@ -73,13 +73,15 @@ def saved_layer(run: LlmTraining, layer: Layer) -> SavedLayer:
         entry = inputs * hidden
         found.append(SavedLayer(whole, entry, inner, 0.0, float(hidden), results, gradients))
     return SavedLayer(
-        *(sum(getattr(one, name) for one in found) for name in _SUMMED),
-        max((one.gradients for one in found), default=0.0),
-        max((one.keys for one in found), default=0.0),
+        whole=sum(one.whole for one in found),
+        inputs=sum(one.inputs for one in found),
+        divided=sum(one.divided for one in found),
+        scores=sum(one.scores for one in found),
+        products_whole=sum(one.products_whole for one in found),
+        products_divided=sum(one.products_divided for one in found),
+        gradients=max((one.gradients for one in found), default=0.0),
+        keys=max((one.keys for one in found), default=0.0),
     )
-
-
-_SUMMED: Final = ("whole", "inputs", "divided", "scores", "products_whole", "products_divided")
 
 
 def product_input_bytes(run: LlmTraining) -> float:

@@ -48,7 +48,7 @@ class LayoutMemory(Columns):
         parts: the sum of parts, to which nothing was fitted, by part and stage, in bytes.
         reserved: what the allocator holds.
         device: what the device shows.
-        low, high: ends of the interval of `device`.
+        low, high: ends of the interval of `device`; never below what is held between steps.
     """
 
     parts: StageMemory
@@ -128,8 +128,9 @@ class LlmTrainingMemory(StoredPredictor):
         factor = self.own.get(run.framework, self.fragmentation)
         reserved = factor * parts.total / MIB
         device = reserved + self.context_mib
-        low, high = np.exp(self._log_ends([run])[0])
-        return LayoutMemory(parts, reserved, device, low * device, high * device)
+        ends = np.exp(self._log_ends(run))
+        low = np.maximum(ends[0] * device, parts.model_states / MIB)
+        return LayoutMemory(parts, reserved, device, low, ends[1] * device)
 
     def upper_mib(
         self, run: LlmTraining, device: Device, layouts: Layouts
@@ -146,29 +147,26 @@ class LlmTrainingMemory(StoredPredictor):
         """Memory of the fullest device, MiB, with intervals, and what it is made of."""
         runs = [query.llm_training for query in queries]
         found = [self.of_layouts(run, Layouts.of(run)) for run in runs]
-        ends = np.exp(self._log_ends(runs)).T
-        values = {
-            PEAK_MEMORY: np.array([one.device[0] for one in found]),
-            RESERVED_MEMORY: np.array([one.reserved[0] for one in found]),
-        }
-        seen = np.array([run.framework in self.own for run in runs])
+        shown = np.array([(one.device, one.low, one.high) for one in found])[..., 0].T
+        held = shown * [one.reserved[0] / one.device[0] for one in found]
+        columns = {PEAK_MEMORY: shown, RESERVED_MEMORY: held}
+        seen = [run.framework in self.own for run in runs]
         covered = np.where(seen, LEVEL, np.nan)
         return Predictions(
-            values,
-            low={name: own * ends[0] for name, own in values.items()},
-            high={name: own * ends[1] for name, own in values.items()},
+            {name: own[0] for name, own in columns.items()},
+            low={name: own[1] for name, own in columns.items()},
+            high={name: own[2] for name, own in columns.items()},
             limits=[
                 () if own else (self._unseen(run),) for own, run in zip(seen, runs, strict=True)
             ],
             breakdowns_mib=[one.breakdown_mib(0) for one in found],
-            row_coverage=dict.fromkeys(values, covered),
+            row_coverage=dict.fromkeys(columns, covered),
         )
 
-    def _log_ends(self, runs: Sequence[LlmTraining]) -> Column:
-        """Low and high log bound of n runs, shape (n, 2)."""
-        frameworks = [run.framework for run in runs]
-        seen = np.array([one in self.own for one in frameworks], dtype=bool)
-        return self.intervals.log_ends(frameworks, seen)
+    def _log_ends(self, run: LlmTraining) -> Column:
+        """Low and high log bound of a run, shape (2,)."""
+        seen = np.array([run.framework in self.own])
+        return np.asarray(self.intervals.log_ends([run.framework], seen)[0])
 
     def _unseen(self, run: LlmTraining) -> Limit:
         return Limit(
@@ -222,7 +220,8 @@ class _Rows(Columns):
         """
         own = dict(zip(known, logs[2:].tolist(), strict=True))
         factor = np.exp(logs[1] + np.array([own.get(one, 0.0) for one in self.frameworks]))
-        return self.logs - np.log(factor * self.parts + np.exp(logs[0]) * self.of_device)
+        predicted = factor * self.parts + np.exp(logs[0]) * self.of_device
+        return np.asarray(self.logs - np.log(predicted))
 
 
 def _constants(rows: _Rows) -> tuple[list[str], Column]:

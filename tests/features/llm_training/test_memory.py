@@ -62,7 +62,9 @@ def test_activations_of_a_layer_are_those_of_korthikanti_et_al(heads: int, hidde
 
 
 @pytest.mark.parametrize(("name", "saved"), [("175B", 0.70), ("530B", 0.65)])
-def test_selective_recomputation_saves_what_korthikanti_et_al_print(name: str, saved: float) -> None:
+def test_selective_recomputation_saves_what_korthikanti_et_al_print(
+    name: str, saved: float
+) -> None:
     """Section 5: 70 % and 65 % of the activations of GPT-3 and MT-NLG."""
     plain = layer_bytes(*KORTHIKANTI[name])
     again = layer_bytes(*KORTHIKANTI[name], recompute="selective")
