@@ -25,13 +25,14 @@ from forerun.features.llm_training.stored_formats import StoredFormats
 LOGIT_BYTES: Final[Mapping[TrainingFramework, float]] = MappingProxyType(
     {
         **{"megatron": 6.0, "megatron-legacy": 6.0, "deepspeed": 10.0},
-        **{"torchtitan": 12.0, "maxtext": 12.0, "fsdp": 14.0},
+        **{"torchtitan": 12.0, "maxtext": 12.0, "fsdp": 4.0},
     }
 )
 """Bytes of a logit while its loss is computed. Megatron-LM has it in 16 bits and, in 32, one copy
 that becomes the softmax and the gradient in place (core/tensor_parallel/cross_entropy.py). PyTorch
 has the logarithm of the softmax and two gradients in 32 bits, and in 16 bits the logit; compiled
-code has half a copy less, and fused losses one."""
+code has half a copy less, and fused losses one. llm-foundry's fused loss has the logit and its
+gradient in 16 bits (`fused_crossentropy`)."""
 LOSS_TILE_TOKENS: Final = 4096
 """Tokens of which DeepSpeed has logits at a time: losses of long sequences are computed in tiles
 (Arctic Long Sequence Training, arXiv 2506.13996). An assumption: memory of Llama 3.1 8B grows by

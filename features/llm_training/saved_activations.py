@@ -17,9 +17,6 @@ from forerun.data.number_formats import FORMATS
 STATE_CHUNK_TOKENS: Final = 128
 """Tokens after which kernels of recurrent layers keep the state: `chunk_size` of Mamba-2 is 128 or
 256, that of the gated delta rule 64."""
-UNFUSED: Final = "fsdp"
-"""Framework whose runs mostly neither fuse nor compile norms and gates, and keep what lies between:
-the activated gate of SwiGLU in 16 bits, the inputs of norms in 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def saved_layer(run: LlmTraining, layer: Layer) -> SavedLayer:
     found = [_mixer(run, one) for one in mixers]
     for part in layer.feed_forward:
         inputs = product_input_bytes(run)
-        whole = (2.0 + _between(run)) * hidden
+        whole = _entry(run) * hidden
         if isinstance(part, Dense):
             inner = _inner(run, part.gated, part.width)
             results = part.width * (2.0 if part.gated else 1.0)
@@ -94,23 +91,23 @@ def product_input_bytes(run: LlmTraining) -> float:
     return FORMATS[run.precision].bytes if low else 2.0
 
 
-def _between(run: LlmTraining) -> float:
-    """Bytes of a value between parts: a mask of dropout, and inputs of norms in 32 bits."""
-    masks = 1.0 if run.attention == "eager" else 0.0
-    return masks + (0.0 if run.framework != UNFUSED or run.attention == "eager" else 4.0)
+def _entry(run: LlmTraining) -> float:
+    """Bytes of a value at the entry of a part: the input of its norm, and a mask of dropout."""
+    return 3.0 if run.attention == "eager" else 2.0
 
 
 def _inner(run: LlmTraining, gated: bool, width: float) -> float:
-    """Bytes of a token's inner values of a feed-forward network: before and after the function."""
-    before = 4.0 if gated else 2.0
-    unfused = 2.0 if gated and run.framework == UNFUSED else 0.0
-    return width * (before + unfused + product_input_bytes(run))
+    """Bytes of a token's inner values of a feed-forward network: before and after the function.
+
+    The function is fused or compiled: between, it keeps nothing.
+    """
+    return width * ((4.0 if gated else 2.0) + product_input_bytes(run))
 
 
 def _mixer(run: LlmTraining, mixer: Mixer) -> SavedLayer:
     hidden = run.model.hidden_size
     inputs = product_input_bytes(run)
-    whole = (2.0 + _between(run)) * hidden
+    whole = _entry(run) * hidden
     heads = 0
     match mixer:
         case Attention():

@@ -53,7 +53,9 @@ class StoredFormats:
         for bfloat16 without sharded gradients has them in 16 and in 32 bits, as BigScience's
         chronicles of the 176B model measured. FSDP, torchtitan and MaxText have weights,
         gradients and moments in 32 bits. Transformer Engine, which Megatron-LM uses, has a
-        quantised weight for the forward and one for the backward pass.
+        quantised weight for the forward and one for the backward pass: in place of the 16-bit one
+        with FP8 (`fp8_param_gather`), as well with NVFP4. Gradients are then in 16 bits
+        (`grad_reduce_in_fp32 = False` in the recipes of Megatron-Bridge).
         """
         moments = moment_bytes(run.optimizer)
         master = 0.0 if run.optimizer == "none" else 4.0
@@ -67,7 +69,10 @@ class StoredFormats:
             return cls(2.0, 0.0, 2.0, 2.0, both, both, frozen)
         if run.framework != "megatron":
             return cls(2.0, 0.0, 6.0, 2.0, half, both, frozen)
-        return cls(2.0, copies, 4.0, 4.0, half, half, frozen)
+        if low:
+            weight = 2.0 if run.precision == "nvfp4" else 0.0
+            return cls(weight, copies, 2.0, 2.0, half, half, frozen)
+        return cls(2.0, 0.0, 4.0, 4.0, half, half, frozen)
 
     def parts(
         self, layouts: Layouts, dense: Matrix, experts: Matrix, adapters: Matrix | None
