@@ -8,8 +8,10 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.published_training import (
     PublishedTraining,
     configurations,
+    seconds,
 )
 from forerun.data.device import DeviceCatalog
+from forerun.features.llm_training.step import model_flop
 from forerun.models.baselines.constant import Constant
 from forerun.training.protocols.language_models.published_training import (
     PublishedTrainingProtocols,
@@ -67,6 +69,18 @@ def test_models_have_the_published_number_of_weights(packaged, measured):
     mpt = (table["family"] == "MPT").to_numpy()
     np.testing.assert_allclose(ratio[mpt], 1.0, atol=0.005)
     np.testing.assert_allclose(ratio[~mpt & np.isfinite(ratio)], 1.0, atol=0.11)
+
+
+def test_printed_rates_count_the_arithmetic_of_the_described_models(packaged, measured):
+    """TFLOP/s of NeMo are those of 6 FLOP a weight and token, BigScience's those of 8."""
+    table = packaged.table("table").set_index("row_id").loc[measured.groups["row"]]
+    rate = table["tflops_per_gpu"].to_numpy() * 1e12 * table["gpu_count"].to_numpy()
+    counted = np.array([model_flop(query.llm_training) for query in measured.queries])
+    ratio = pd.Series(rate * seconds(table) / counted)
+    nemo = np.char.startswith(measured.groups["framework"], "megatron")
+    hardware = table["tflops_kind"].fillna("").str.startswith("hardware").to_numpy()
+    np.testing.assert_allclose(ratio[hardware].dropna(), 4 / 3, atol=0.06)
+    np.testing.assert_allclose(ratio[nemo & ~hardware].dropna(), 1.0, atol=0.18)
 
 
 def test_a_configuration_counts_once_with_the_median_of_its_repeats():
