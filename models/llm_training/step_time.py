@@ -8,6 +8,7 @@ families of models and on devices that were left out.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.device import Device
 from forerun.data.language_models.training import LlmTraining
-from forerun.data.level import HALF_WIDTH
+from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
@@ -30,8 +31,8 @@ from forerun.features.llm_training.rows import (
 )
 from forerun.features.llm_training.step import PARTS
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal import held_out_folds
-from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.conformal import group_weights, held_out_folds, weighted_quantile
+from forerun.models.domain.feature_range import SAME_DEVICE, FeatureRange
 from forerun.models.gaussian_process.regression import (
     Answer,
     Covariance,
@@ -54,6 +55,7 @@ SWITCHES: Final = ("framework", "precision", "flags")
 """Blocks of zeros and ones."""
 SWITCH: Final = 2.0
 """What a one in them counts, in standard deviations of other columns."""
+FOLDS: Final = 10
 MOST_DEVIATIONS: Final = 4.0
 """Largest distance of a column from its mean, in standard deviations."""
 NOISE: Final = (-5.0, 1.0)
@@ -77,6 +79,16 @@ COVARIANCES: Final = (
 """Errors of frameworks, formats, settings, devices, models, and of runs like measured ones."""
 CHECKED: Final = (*SHAPE[:2], *SIZE)
 """Features whose ranges are checked for limits."""
+NEAR: Final = (0.4, 0.7, 0.2, 0.5)
+"""Largest difference of a model to one that was measured near it, in each column of `SHAPE`: a
+factor of 1.5 in width and of 2 in weights, a fifth of the weights in experts."""
+SAME: Final = (SAME_DEVICE,) * len(SHEET)
+"""The same of a device, in each column of `SHEET`."""
+UNSEEN_MODEL: Final = Limit(
+    "no model of nearly this width, size and kind was measured in training",
+    LATENCY,
+    severity="transfer",
+)
 UNSEEN_DEVICE: Final = Limit(
     "no training on this device was measured; the interval is that of devices that were left out",
     LATENCY,
@@ -92,9 +104,14 @@ class LlmTrainingStep(StoredPredictor):
         seed: deals groups to the folds of the calibration.
         rates: shares of the device's peaks that are reached.
         centre, spread: (columns,) mean and standard deviation of the process's columns.
-        process: of log(measured / time by rates); None if unfitted.
-        factor: on its standard deviation, calibrated.
-        known: devices in the training set.
+        columns: (n, columns) standardised columns of the measured runs.
+        errors: (n,) their log(measured / time by rates).
+        weights: (terms,) weights of `COVARIANCES`; empty if unfitted.
+        noise: variance of the errors of a measurement.
+        factor: on its standard deviation near measured models and devices, calibrated on
+            configurations that were left out.
+        far_factor: the same elsewhere, calibrated on families and devices that were left out,
+            each of which counts alike.
         settings: name of a setting -> its values in the training set.
         ranges: ranges of `CHECKED` in the training set; None if unfitted.
     """
@@ -103,9 +120,12 @@ class LlmTrainingStep(StoredPredictor):
     rates: Rates = field(default_factory=Rates)
     centre: Column = field(default_factory=lambda: np.zeros(0))
     spread: Column = field(default_factory=lambda: np.ones(0))
-    process: GaussianProcessRegression | None = None
+    columns: Matrix = field(default_factory=lambda: np.zeros((0, sum(BLOCKS.values()))))
+    errors: Column = field(default_factory=lambda: np.zeros(0))
+    weights: Column = field(default_factory=lambda: np.zeros(0))
+    noise: float = 0.0
     factor: float = 1.0
-    known: KnownDevices = field(default_factory=KnownDevices)
+    far_factor: float = 1.0
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranges: FeatureRange | None = None
     name: ClassVar[str] = "llm_training"
@@ -113,6 +133,17 @@ class LlmTrainingStep(StoredPredictor):
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "columns of a training step": (*SHAPE, *SHARES, *SIZE, *SHEET, *FRAMEWORKS, *PRECISIONS)
     }
+
+    @cached_property
+    def process(self) -> GaussianProcessRegression | None:
+        """Of log(measured / time by rates); None if unfitted.
+
+        Its posterior is computed from what is stored: 30 ms once, in place of 2 MB.
+        """
+        if not len(self.weights):
+            return None
+        prior = GaussianProcessRegression(COVARIANCES, NOISE)
+        return prior.with_weights(self.columns, self.errors, self.weights, self.noise)
 
     def answers(self, query: Query) -> bool:
         """Training of language models on devices with a sheet."""
@@ -127,7 +158,6 @@ class LlmTrainingStep(StoredPredictor):
         rows = _with_time(measurements, self)
         table = TrainingRows.of(rows.queries)
         logs = np.log(rows.column(LATENCY) / 1e3)
-        families, devices = rows.group("family"), rows.group("device")
         times = _times(self.rates, table)
         matrix = _matrix(table, times)
         centre, spread = _scale(matrix)
@@ -135,31 +165,36 @@ class LlmTrainingStep(StoredPredictor):
             self,
             centre=centre,
             spread=spread,
-            known=KnownDevices.of([query.device for query in rows.queries]),
             settings=_settings(rows.queries),
             ranges=FeatureRange.of(CHECKED, _checked(table)),
         )
         columns, errors = fitted._standardised(matrix), logs - np.log(times.total)
-        process = GaussianProcessRegression(COVARIANCES, NOISE)
-        factor = max(
-            _factor(process, columns, errors, groups, self.seed) for groups in (families, devices)
+        prior = GaussianProcessRegression(COVARIANCES, NOISE)
+        own = prior.fit(columns, errors)
+
+        def factor(key: str, folds: int | None = None) -> float:
+            return _factor(prior, columns, errors, rows.group(key), folds, self.seed)
+
+        return replace(
+            fitted,
+            columns=columns,
+            errors=errors,
+            weights=own.weights,
+            noise=own.noise,
+            factor=factor("config", FOLDS),
+            far_factor=max(factor("family"), factor("device")),
         )
-        return replace(fitted, process=process.fit(columns, errors), factor=factor)
 
     def adapt(self, measurements: Measurements) -> Self:
         """The predictor with further runs in its process, whose covariance stays."""
         rows = _with_time(measurements, self)
-        if self.process is None or self.process.posterior is None or not len(rows):
+        if self.process is None or not len(rows):
             return self
         table = TrainingRows.of(rows.queries)
         times = _times(self.rates, table)
-        columns = np.vstack([self.process.rows, self._standardised(_matrix(table, times))])
+        columns = np.vstack([self.columns, self._standardised(_matrix(table, times))])
         errors = np.log(rows.column(LATENCY) / 1e3 / times.total)
-        before = self.process.posterior.values + self.process.centre
-        process = self.process.with_weights(
-            columns, np.concatenate([before, errors]), self.process.weights, self.process.noise
-        )
-        return replace(self, process=process)
+        return replace(self, columns=columns, errors=np.concatenate([self.errors, errors]))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Step times, milliseconds, with intervals where fitted, and what they are made of."""
@@ -170,8 +205,8 @@ class LlmTrainingStep(StoredPredictor):
             LATENCY,
             1e3 * found.seconds,
             ends,
-            coverage=None if self.process is None else 0.9,
-            limits=[self._limits(q, row) for q, row in zip(queries, _checked(table), strict=True)],
+            coverage=None if self.process is None else LEVEL,
+            limits=[self._limits(query, table, row) for row, query in enumerate(queries)],
             breakdowns_ms=[found.breakdown_ms(row) for row in range(len(queries))],
         )
 
@@ -198,7 +233,8 @@ class LlmTrainingStep(StoredPredictor):
             seconds = np.maximum(times.total, bound)
             return LayoutTimes(times, seconds, seconds, seconds, bound)
         answer: Answer = self.process.predict(self._standardised(_matrix(table, times)))
-        width = HALF_WIDTH * self.factor * np.sqrt(answer.variance)
+        factors = np.where(self._is_far(table), self.far_factor, self.factor)
+        width = HALF_WIDTH * factors * np.sqrt(answer.variance)
         seconds = times.total * np.exp(answer.mean)
         low, high = seconds * np.exp(-width), seconds * np.exp(width)
         seconds, low, high = (np.maximum(own, bound) for own in (seconds, low, high))
@@ -208,7 +244,22 @@ class LlmTrainingStep(StoredPredictor):
         scaled = (matrix - self.centre) / self.spread
         return np.asarray(np.clip(scaled, -MOST_DEVIATIONS, MOST_DEVIATIONS))
 
-    def _limits(self, query: Query, checked: Column) -> tuple[Limit, ...]:
+    def _is_far(self, table: TrainingRows) -> Mask:
+        """Whether no near model, or no run on the device, was measured, for each of n rows."""
+        models = self._is_near(table.shape, "shape", NEAR)
+        return ~(models & self._is_near(table.sheet, "sheet", SAME))
+
+    def _is_near(self, own: Matrix, block: str, most: Sequence[float]) -> Mask:
+        """Whether a measured run differs by at most so much in each column, for each of n rows."""
+        place = slice(*_columns(block, block))
+        measured = self.columns[:, place] * self.spread[place] + self.centre[place]
+        known = np.unique(measured.round(6), axis=0)
+        found, rows = np.unique(own, axis=0, return_inverse=True)
+        apart = np.abs(found[:, None, :] - known[None, :, :])
+        near: Mask = np.asarray((apart <= np.array(most)).all(axis=2).any(axis=1))
+        return near[rows.ravel()]
+
+    def _limits(self, query: Query, table: TrainingRows, row: int) -> tuple[Limit, ...]:
         if self.ranges is None:
             return ()
         own = _settings([query])
@@ -217,8 +268,11 @@ class LlmTrainingStep(StoredPredictor):
             for name, values in self.settings.items()
             if own[name][0] not in values
         ]
-        device = () if query.device in self.known else (UNSEEN_DEVICE,)
-        return (*unknown, *device, *self.ranges.outside(checked, LATENCY))
+        one = table.take(slice(row, row + 1))
+        model = () if self._is_near(one.shape, "shape", NEAR) else (UNSEEN_MODEL,)
+        device = () if self._is_near(one.sheet, "sheet", SAME) else (UNSEEN_DEVICE,)
+        outside = self.ranges.outside(_checked(table)[row], LATENCY)
+        return (*unknown, *model, *device, *outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,12 +354,20 @@ def _with_time(measurements: Measurements, predictor: LlmTrainingStep) -> Measur
 
 
 def _factor(
-    process: GaussianProcessRegression, columns: Matrix, errors: Column, groups: Names, seed: int
+    process: GaussianProcessRegression,
+    columns: Matrix,
+    errors: Column,
+    groups: Names,
+    folds: int | None,
+    seed: int,
 ) -> float:
     """Factor on the deviation by which normal intervals hold 90 % of left-out groups' rows."""
     found = np.full(len(errors), np.nan)
-    for held in held_out_folds(groups, None, seed):
+    for held in held_out_folds(groups, folds, seed):
         answer = process.fit(columns[~held], errors[~held]).predict(columns[held])
         found[held] = np.abs(errors[held] - answer.mean) / np.sqrt(answer.variance)
-    known = found[~np.isnan(found)]
-    return max(1.0, float(np.quantile(known, 0.9)) / HALF_WIDTH) if len(known) else 1.0
+    known = ~np.isnan(found)
+    if not known.any():
+        return 1.0
+    most = weighted_quantile(found[known], group_weights(groups[known]), LEVEL)
+    return max(1.0, most / HALF_WIDTH)
