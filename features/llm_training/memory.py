@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Columns, Matrix, Positions
 from forerun.data.language_models.feed_forward import Dense, Experts
@@ -202,7 +203,7 @@ def _stage_parts(
     encoders = [one.parameters() for one in (run.model.vision, run.model.encoder) if one]
     dense = own @ counts.T + tables + sum(encoders) * first / layouts.tensor[:, None]
     experts = routed @ counts.T
-    units = np.max((own + routed)[:, None, :] * (counts > 0), axis=2)
+    units = _most(own + routed, counts > 0)
     adapters = _adapters(run, held, layouts) @ counts.T if run.lora_rank else None
     parts = StoredFormats.of(run).parts(layouts, dense, experts, adapters)
     parts |= _transient(run, layouts, parts, dense + experts, units, table * (first | last))
@@ -309,59 +310,63 @@ def _activation_parts(
     run: LlmTraining, held: _Layers, layouts: Layouts, counts: Matrix, virtual: int
 ) -> dict[str, Matrix]:
     """Bytes of each part that grows with the tokens of a micro-batch, shapes (n, stages)."""
-    pipeline = len(counts)
+    pipeline, present = len(counts), counts > 0
     first, last = np.arange(pipeline) == 0, np.arange(pipeline) == pipeline - 1
     tokens = (layouts.micro_batch * run.sequence_tokens / layouts.context)[:, None]
-    tensor = layouts.tensor[:, None]
-    spread = np.where(layouts.sequence_parallel[:, None] > 0, tensor, 1.0)
-    joined = 1.0 if run.framework in WHOLE_WEIGHTS else spread
-    inputs = held.column(lambda one: one.inputs) / joined
-    scores = held.column(lambda one: one.scores) / tensor
-    everything = (
-        held.column(lambda one: one.whole) / spread
-        + inputs
-        + held.column(lambda one: one.divided) / tensor
-        + scores
-    )
+    spread = _spread(layouts)
     entry = 2.0 * run.model.hidden_size / spread
-    products = entry + held.column(lambda one: one.products_whole) / spread
-    selected = everything - scores
-    if run.framework in WHOLE_WEIGHTS:
-        selected = np.minimum(
-            products + held.column(lambda one: one.products_divided) / tensor, everything
-        )
-    code = layouts.recompute[:, None]
-    kept = np.where(code == RECOMPUTE.index("selective"), selected, everything)
-    kept = np.where(code == RECOMPUTE.index("full"), np.minimum(entry, everything), kept)
+    everything, kept = _of_layers(run, held, layouts)
     flying = groups_in_flight(layouts, pipeline, virtual)
-    activations = tokens * (kept @ counts.T) * flying / virtual
-    present = counts > 0
-    widest = tokens * np.max(kept[:, None, :] * present, axis=2)
+    activations = (kept @ counts.T) * flying / virtual
+    resident = OFFLOADED_LAYERS * _most(kept, present)
     offloaded = (layouts.offload == OFFLOAD.index("activations"))[:, None]
-    activations = np.where(
-        offloaded, np.minimum(activations, OFFLOADED_LAYERS * widest), activations
-    )
+    activations = np.where(offloaded, np.minimum(activations, resident), activations)
     ends = (run.attention == "eager") * first * flying * entry / 2.0 + 2.0 * entry * last
     # DeepSpeed also keeps the results of a stage (`pipe_buffers` of its pipeline engine).
     ends = ends + (run.framework in DEEPSPEED and pipeline > 1) * flying * entry
-    running = np.max(
-        (held.column(lambda one: one.gradients) / tensor)[:, None, :] * present, axis=2
-    )
-    keys = (
-        held.column(lambda one: one.keys)
-        / tensor
-        * np.where(layouts.context > 1, layouts.context, 0)[:, None]
-    )
-    running = running + 2.0 * entry + np.max(keys[:, None, :] * present, axis=2)
+    copies = np.where(layouts.context > 1, layouts.context, 0.0)[:, None]
+    gradients, keys = held.column(lambda one: one.gradients), held.column(lambda one: one.keys)
+    running = _most((gradients + copies * keys) / layouts.tensor[:, None], present) + 2.0 * entry
     gathered = 2.0 * run.model.hidden_size * (1 + (run.framework in WHOLE_WEIGHTS))
     messages = np.where(spread > 1, gathered, 0.0) + 2.0 * entry * (pipeline > 1)
     tiled = run.framework == "deepspeed"
     logit_tokens = np.minimum(tokens, LOSS_TILE_TOKENS) if tiled else tokens
-    vocabulary = run.model.vocabulary / tensor
+    logits = LOGIT_BYTES[run.framework] * run.model.vocabulary / layouts.tensor[:, None]
     return {
-        "activations": activations + tokens * ends,
-        "recomputed": tokens * np.max((everything - kept)[:, None, :] * present, axis=2),
+        "activations": tokens * (activations + ends),
+        "recomputed": tokens * _most(everything - kept, present),
         "running": tokens * running,
         "messages": tokens * messages,
-        "logits": LOGIT_BYTES[run.framework] * logit_tokens * vocabulary * last,
+        "logits": logit_tokens * logits * last,
     }
+
+
+def _of_layers(run: LlmTraining, held: _Layers, layouts: Layouts) -> tuple[Matrix, Matrix]:
+    """Bytes of a token that each distinct layer has, and those that it keeps, (n, k) each."""
+    tensor, spread = layouts.tensor[:, None], _spread(layouts)
+    gathers = run.framework in WHOLE_WEIGHTS
+    scores = held.column(lambda one: one.scores) / tensor
+    inputs = held.column(lambda one: one.inputs) / (1.0 if gathers else spread)
+    whole, divided = held.column(lambda one: one.whole), held.column(lambda one: one.divided)
+    everything = whole / spread + inputs + divided / tensor + scores
+    entry = 2.0 * run.model.hidden_size / spread
+    selected = everything - scores
+    if gathers:
+        whole = held.column(lambda one: one.products_whole)
+        divided = held.column(lambda one: one.products_divided)
+        selected = np.minimum(entry + whole / spread + divided / tensor, everything)
+    code = layouts.recompute[:, None]
+    kept = np.where(code == RECOMPUTE.index("selective"), selected, everything)
+    return everything, np.where(
+        code == RECOMPUTE.index("full"), np.minimum(entry, everything), kept
+    )
+
+
+def _spread(layouts: Layouts) -> Matrix:
+    """Devices that divide what lies between products, shape (n, 1)."""
+    return np.where(layouts.sequence_parallel > 0, layouts.tensor, 1.0)[:, None]
+
+
+def _most(of_layers: Matrix, present: NDArray[np.bool_]) -> Matrix:
+    """The most of any distinct layer that each stage holds, (n, stages) from (n, k)."""
+    return np.asarray(np.max(of_layers[:, None, :] * present, axis=2))

@@ -128,6 +128,7 @@ def test_stages_hold_all_layers_and_ends_no_more_than_others(layers: int, groups
     assert found.sum() == layers
     assert found.max() - found.min() <= 1
     assert found[-1] == found.min()
+    assert found[0] == found.min() or layers % groups == groups - 1
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -177,6 +178,15 @@ def test_parts_grow_in_proportion_to_the_micro_batch_or_not_at_all() -> None:
     assert two.model_states == pytest.approx(one.model_states)
 
 
+def test_two_layers_stay_where_activations_are_offloaded() -> None:
+    run = LlmTraining(LLAMA, 4096, 8, 8)
+    plain, away = memory(
+        run, *(TrainingLayout(offload=one) for one in ("none", "activations"))
+    ).activations
+    ends = 2 * 2 * 4096 * LLAMA.hidden_size
+    assert away - ends == pytest.approx((plain - ends) * 2 / 32)
+
+
 def test_context_parallelism_divides_tokens() -> None:
     run = LlmTraining(LLAMA, 65_536, 8, 8)
     one, eight = memory(run, TrainingLayout(), TrainingLayout(context=8)).activations
@@ -194,6 +204,7 @@ def test_adapters_alone_have_gradients_and_states() -> None:
     assert lora.optimizer[0] == pytest.approx(12 * 41_943_040)
     assert lora.activations == pytest.approx(full.activations)
     assert quantised.weights[0] < 0.3 * lora.weights[0]
+    assert quantised.gathered[0] > lora.gathered[0] == 0.0
 
 
 def test_transformer_engine_keeps_fewer_bits_of_inputs_and_each_weight_twice() -> None:

@@ -81,6 +81,14 @@ def test_parts_add_up_to_what_the_device_shows() -> None:
     assert total == pytest.approx(found.values[PEAK_MEMORY][0])
 
 
+def test_the_lower_end_holds_what_lasts_between_steps() -> None:
+    asked = query(32, "maxtext")
+    found = LlmTrainingMemory(fragmentation=0.5, context_mib=1.0).predict([asked])
+    parts = found.breakdowns_mib[0]
+    held = parts["weights"] + parts["gradients"] + parts["optimizer"]
+    assert found.low[PEAK_MEMORY][0] == pytest.approx(held)
+
+
 def test_it_is_stored_and_read_again(tmp_path) -> None:
     fitted = LlmTrainingMemory().fit(measured(1.08, 3000.0))
     fitted.save(tmp_path)
