@@ -256,8 +256,8 @@ class LlmTrainingStep(StoredPredictor):
         known = np.unique(measured.round(6), axis=0)
         found, rows = np.unique(own, axis=0, return_inverse=True)
         apart = np.abs(found[:, None, :] - known[None, :, :])
-        near: Mask = np.asarray((apart <= np.array(most)).all(axis=2).any(axis=1))
-        return near[rows.ravel()]
+        near = (apart <= np.array(most)).all(axis=2)
+        return np.asarray(near.sum(axis=1) > 0)[rows.ravel()]
 
     def _limits(self, query: Query, table: TrainingRows, row: int) -> tuple[Limit, ...]:
         if self.ranges is None:
