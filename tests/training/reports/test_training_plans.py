@@ -28,13 +28,12 @@ def test_a_setting_needs_two_layouts_of_one_model_device_and_framework() -> None
 
 
 def test_a_recommended_layout_is_compared_by_its_measured_time() -> None:
-    """Pipelines that are measured three times as slow as predicted are no longer the fastest: where
-    they are recommended all the same, the ratio says by how much they are slower.
+    """Pipelines that are measured much faster than predicted are not recommended, so that what is
+    recommended is slower than they are by that much.
     """
     before = {name: ratio for name, _, ratio, _ in settings(rows(1.0))}
-    after = {name: ratio for name, _, ratio, _ in settings(rows(3.0))}
+    after = {name: ratio for name, _, ratio, _ in settings(rows(0.25))}
     megatron = [name for name in after if "megatron" in name]
     assert len(megatron) == 6
-    assert all(ratio >= 1.0 for ratio in (*before.values(), *after.values()))
     assert all(ratio == pytest.approx(1.0, abs=0.2) for ratio in before.values())
-    assert max(after[name] for name in megatron) > 1.5
+    assert max(after[name] for name in megatron) > 2.0
