@@ -74,8 +74,8 @@ class LlmTrainingMemory(StoredPredictor):
         fragmentation: what the allocator holds over what is live.
         context_mib: what the device shows on top.
         own: framework with measured rows -> its factor, in place of `fragmentation`.
-        intervals: quantiles of log(measured / predicted) by framework: `seen` with configurations
-            left out, `unseen` with frameworks left out.
+        intervals: quantiles of log(measured / predicted) by framework: `seen` with configurations,
+            and with devices, left out, `unseen` with frameworks left out.
     """
 
     fragmentation: float = float(np.exp(PRIOR[1]))
@@ -107,6 +107,12 @@ class LlmTrainingMemory(StoredPredictor):
         names, logs = _constants(rows)
         context, factor, *_ = np.exp(logs).tolist()
         by_configuration = out_of_fold(rows.configurations, errors, folds=FOLDS)[0]
+        elsewhere = [
+            (rows.devices[rows.frameworks == one] != device).any()
+            for one, device in zip(rows.frameworks, rows.devices, strict=True)
+        ]
+        by_device = np.where(elsewhere, out_of_fold(rows.devices, errors)[0], np.nan)
+        seen = np.concatenate([by_configuration, by_device])
         by_framework = out_of_fold(rows.frameworks, errors)[0]
         return replace(
             self,
@@ -114,7 +120,7 @@ class LlmTrainingMemory(StoredPredictor):
             context_mib=context,
             own=dict(zip(names, np.exp(logs[1] + logs[2:]).tolist(), strict=True)),
             intervals=Intervals(
-                LogQuantiles.of(by_configuration, rows.frameworks), LogQuantiles.of(by_framework)
+                LogQuantiles.of(seen, np.tile(rows.frameworks, 2)), LogQuantiles.of(by_framework)
             ),
         )
 
@@ -184,7 +190,7 @@ class _Rows(Columns):
         parts: sums of parts, MiB.
         of_device: whether the device's memory was measured, or that of the allocator.
         logs: logarithms of the measured MiB.
-        configurations, frameworks: labels.
+        configurations, frameworks, devices: labels.
     """
 
     parts: Column
@@ -192,6 +198,7 @@ class _Rows(Columns):
     logs: Column
     configurations: Names
     frameworks: Names
+    devices: Names
 
     @classmethod
     def of(cls, measurements: Measurements) -> Self:
@@ -209,6 +216,7 @@ class _Rows(Columns):
             np.log(measured),
             rows.group("config"),
             np.array([run.framework for run in runs], dtype=np.str_),
+            rows.group("device"),
         )
 
     def residuals(self, known: Sequence[str], logs: Column) -> Column:
