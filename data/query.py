@@ -7,6 +7,7 @@ from forerun.data.circuits.netlist import Circuit
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
+from forerun.data.language_models.training import LlmTraining
 from forerun.data.level import USUAL, Level
 from forerun.data.software import Software
 from forerun.data.workload import (
@@ -72,6 +73,7 @@ class Query:
                 Architecture()
                 | LlmServing()
                 | LlmDeployment()
+                | LlmTraining()
                 | LlmKernel()
                 | Diffusion()
                 | Design()
@@ -100,6 +102,11 @@ class Query:
         if isinstance(workload, LlmDeployment):
             return workload
         raise _of_another_kind(workload, LlmDeployment)
+
+    @property
+    def llm_training(self) -> LlmTraining:
+        """The workload, which must be a language model in training; raises as `network`."""
+        return _of_type(self.workload, LlmTraining)
 
     @property
     def llm_kernel(self) -> LlmKernel:

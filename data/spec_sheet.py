@@ -107,6 +107,13 @@ class Device(BaseModel):
         description="link to other devices, 1e9 bytes/s, both directions together: NVLink or "
         "Infinity Fabric where the module has it, else PCIe",
     )
+    node_devices: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="devices that its links connect in common machines, such as 72 in a rack of "
+        "GB200 NVL72",
+    )
     process_nm: float | None = Field(
         default=None, ge=0.1, le=1e5, description="class of the process, nm"
     )

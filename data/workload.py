@@ -9,25 +9,18 @@ from forerun.data.circuits.netlist import Circuit
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
+from forerun.data.language_models.training import LlmTraining
 from forerun.data.program import ProgramGraph
+from forerun.data.training_options import FrozenFormat, Optimizer
 
 Phase = Literal["inference", "training"]
 NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "amp_bf16"]
 """Precision of a run. `amp` is fp16 autocast over fp32 weights, `amp_bf16` the same in bf16."""
 
-
-Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit", "adam4bit"]
-"""Optimizer: `momentum` is SGD with momentum, `adam8bit` and `adam4bit` keep
-moments in 8 and 4 bits, `none` is a forward and backward pass without a step."""
-
 WeightFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nvfp4", "int4"]
 """How weights are stored. `tf32` is `fp32` multiplied in TF32. `mxfp4` is four bits with a shared
 exponent for every 32 weights, `nvfp4` with a scale of 8 bits for every 16; `int4` is that of AWQ
 and GPTQ, unpacked before products."""
-
-FrozenFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nf4"]
-"""How frozen weights are stored; `nf4` is QLoRA's four bits with doubly quantised scales (Dettmers
-et al. 2023, arXiv 2305.14314)."""
 
 Attention = Literal["eager", "sdpa", "flash"]
 """How attention runs: `eager` writes the matrix of scores product by product; `sdpa` is PyTorch's
@@ -489,6 +482,7 @@ Workload = (
     | Architecture
     | LlmServing
     | LlmDeployment
+    | LlmTraining
     | LlmKernel
     | Diffusion
     | Design
@@ -532,7 +526,7 @@ def batch_size_of(workload: Workload) -> int | None:
             return workload.batch_size
         case Kernel() | Architecture() | Design() | Benchmark() | Colocation():
             return None
-        case LlmServing() | LlmDeployment() | LlmKernel() | Circuit():
+        case LlmServing() | LlmDeployment() | LlmTraining() | LlmKernel() | Circuit():
             return None
         case _:
             assert_never(workload)

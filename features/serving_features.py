@@ -18,6 +18,7 @@ from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device, Precision
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
+from forerun.data.language_models.training import LlmTraining
 from forerun.data.number_formats import FORMATS, Format
 from forerun.data.query import Query
 from forerun.data.workload import (
@@ -109,6 +110,7 @@ def cycle_bound(query: Query) -> CycleBound:
             | Network()
             | Architecture()
             | LlmDeployment()
+            | LlmTraining()
             | LlmKernel()
             | Design()
             | Benchmark()

@@ -233,6 +233,20 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("llm_deployment",),
         devices=("gpu",),
     ),
+    "llm_training": CatalogEntry(
+        "forerun.models.llm_training.step_time:LlmTrainingStep",
+        "time of a training step of a large language model, by layout",
+        trained_on=(("published_training",),),
+        workloads=("llm_training",),
+        devices=("gpu",),
+    ),
+    "llm_training_memory": CatalogEntry(
+        "forerun.models.llm_training.memory:LlmTrainingMemory",
+        "memory of a training step of a large language model, by layout",
+        trained_on=(("published_training",),),
+        workloads=("llm_training",),
+        devices=("gpu",),
+    ),
     "power_cap": CatalogEntry(
         "forerun.models.power.training_jobs:PowerCap",
         "power and time of training jobs at a power limit, and how a limit acts on any network",

@@ -21,6 +21,7 @@ from forerun.data.datasets.language_models.llm_inference_bench import LlmInferen
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
 from forerun.data.datasets.language_models.llmd_traces import LlmdTraces
 from forerun.data.datasets.language_models.llmservingsim import LlmServingSim
+from forerun.data.datasets.language_models.published_training import PublishedTraining
 from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
@@ -64,6 +65,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     OnnxruntimeCpu,
     PublishedMemory,
     PublishedNetworks,
+    PublishedTraining,
     Splitwise,
     TimmBench,
     TorchGpu,

@@ -17,12 +17,11 @@ from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, group
 from forerun.data.graph import OperatorGraph
 from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
+from forerun.data.training_options import FrozenFormat, Optimizer
 from forerun.data.workload import (
-    FrozenFormat,
     Kernel,
     LoraTargets,
     Network,
-    Optimizer,
     TrainingSetup,
 )
 from forerun.features.caches import Recent

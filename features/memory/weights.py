@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.number_formats import FORMATS
-from forerun.data.workload import LoraTargets, NumberFormat, Optimizer, TrainingSetup
+from forerun.data.training_options import Optimizer
+from forerun.data.workload import LoraTargets, NumberFormat, TrainingSetup
 from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.deadline import watched
 from forerun.features.graphs.blocks import parts

@@ -110,7 +110,10 @@ def set_up_limits(query: Query) -> list[Limit]:
     """Limits of the predicted time that follow from the training set-up alone."""
     setup, lines = _setup(query) or TrainingSetup(), []
     if setup.data_parallel > 1:
-        lines.append(f"communication among {setup.data_parallel} devices is not in the time")
+        lines.append(
+            f"messages among {setup.data_parallel} devices are counted by rule, for the links and "
+            "networks of common machines"
+        )
     counted = {
         "recomputation": bool(setup.checkpoint_segments or setup.checkpoint_blocks),
         f"{setup.accumulation} micro-batches": setup.accumulation > 1,

@@ -434,6 +434,16 @@ class GaussianProcessRegression:
         variance = self.posterior.variance(cross, self.weights @ diagonals) + self.noise
         return Answer(self.centre + self.posterior.mean(cross), variance)
 
+    def joint(
+        self, rows: Float64[np.ndarray, "m d"]
+    ) -> tuple[Float64[np.ndarray, " m"], Float64[np.ndarray, "m m"]]:
+        """Mean and covariance of the function, without the noise of a measurement, at m inputs."""
+        assert self.posterior is not None
+        cross = weighted_sum(self.weights, self.covariances, rows, self.rows)
+        prior = weighted_sum(self.weights, self.covariances, rows, rows)
+        covariance = prior - cross @ self.posterior.inverse @ cross.T
+        return self.centre + self.posterior.mean(cross), np.asarray(covariance)
+
     def leave_one_out(self) -> Answer:
         """Prediction of each training row from all others, for the weights of the full fit."""
         assert self.posterior is not None

@@ -15,12 +15,15 @@ from forerun.data.columns import Column, Mask, Names, groups_of
 from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.links import data_messages_s
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.adaptation.support_set import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.kernel_experts.operators import OperatorBoost
+from forerun.models.llm_training.rates import Rates
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.prediction import OperatorTime, PredictionColumns, Predictions
@@ -30,6 +33,8 @@ OVERLAP = 4.0
 """Order of the norm that joins device and host time: where both are equal, the latency is 19 %
 longer than either. Published latencies of ResNet-50 rise as gently around the batch size at which
 the device time exceeds the host time."""
+UNSURE = 2.0
+"""Factor by which the time of messages between devices, which no network measured, may be off."""
 HOST_BOUND = 0.7
 """Predicted device time over measured latency below which a row counts as waiting for the host."""
 CLEAR_OF_HOST = 0.9
@@ -180,14 +185,19 @@ class NetworkLatency(StoredPredictor):
         """Latency of networks on GPUs, from their device time and the host's."""
         value, low, high = _joined(device, *self.host.seconds(queries), self.widths)
         host_ms = np.maximum(value * 1e3 - device.values["latency_ms"], 0.0).tolist()
-        breakdowns = zip(device.breakdowns_ms, host_ms, strict=True)
+        shown = _messages_s(queries, value)
+        value, low, high = value + shown, low + shown / UNSURE, high + UNSURE * shown
+        breakdowns = zip(device.breakdowns_ms, host_ms, (1e3 * shown).tolist(), strict=True)
         return Predictions.of_metric(
             "latency_ms",
             value * 1e3,
             (low * 1e3, high * 1e3),
             coverage=LEVEL,
             limits=device.limits,
-            breakdowns_ms=[{**breakdown, "host": ms} for breakdown, ms in breakdowns],
+            breakdowns_ms=[
+                {**breakdown, "host": host, **({"messages": sent} if sent else {})}
+                for breakdown, host, sent in breakdowns
+            ],
         )
 
     def _device_times(self, queries: Sequence[Query]) -> Predictions:
@@ -292,3 +302,13 @@ def _joined(
     low = value * np.exp(-factor * np.hypot(share * np.log(seconds / low_s), half_width))
     high = value * np.exp(factor * np.hypot(share * np.log(high_s / seconds), half_width))
     return value, low, high
+
+
+def _messages_s(queries: Sequence[Query], busy: Column) -> Column:
+    """Messages between data-parallel devices that n busy times do not hide, (n,), seconds."""
+    runs = [query.workload for query in queries]
+    sent = [
+        data_messages_s(run, query.device) if isinstance(run, Network) else 0.0
+        for run, query in zip(runs, queries, strict=True)
+    ]
+    return Rates().not_hidden(np.array(sent), busy)

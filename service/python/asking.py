@@ -5,6 +5,7 @@ from typing import Any, Unpack, get_args, overload
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownMetric
+from forerun.data.training_options import Optimizer
 from forerun.data.workload import NumberFormat
 from forerun.service.answers.answer import answer_of, answers_to
 from forerun.service.answers.power_sweep import SLOW_DOWN, swept
@@ -149,22 +150,61 @@ def predict(
     return answers[0] if is_one(device) else answers
 
 
-def fits(model: Model, *, device: DeviceLike, **run: Unpack[RunOptions]) -> Fit:
+def fits(
+    model: Model,
+    stepped: Any = None,
+    batch: Any = None,
+    /,
+    *,
+    device: DeviceLike,
+    **run: Unpack[RunOptions],
+) -> Fit:
     """Whether a model fits a device's memory; the result is true where the safe answer is yes.
+
+    `fits(module, optimizer, batch, device="a100-sxm-80gb")` is about a training step in eager code.
 
     Args:
         model: as in `predict`.
+        stepped: an optimizer of torch that updates a torch module; None for `run` alone.
+        batch: inputs of the module: `example_inputs` of `predict`.
         device: name, spec sheet or its path.
         **run: as in `predict`.
 
     Raises:
+        InputError: the optimizer is none that is known.
         UnanswerableQuery: the memory of the run or of the device is not known.
     """
-    answer = predict(model, device=device, **run)
+    options: dict[str, Any] = {**_eager_step(model, stepped), **run}
+    if batch is not None:
+        options["example_inputs"] = batch
+    answer = predict(model, device=device, **options)
     if answer.fits is None:
         why = answer.missing.get("peak_memory_mib", "the sheet gives no memory")
         raise UnanswerableQuery(f"Whether it fits {answer.device} is not known: {why}.")
     return answer.fits
+
+
+def _eager_step(module: Any, optimizer: Any) -> dict[str, Any]:
+    """Options of a training step with an optimizer of torch; none without one.
+
+    Raises:
+        InputError: the optimizer is none that is known.
+    """
+    if optimizer is None:
+        return {}
+    settings, name = getattr(optimizer, "defaults", {}), type(optimizer).__name__
+    if name == "SGD" and settings.get("momentum"):
+        name = "momentum"
+    if name.lower() not in get_args(Optimizer):
+        raise InputError(
+            f"optimizer: {name} is not known; give optimizer= as one of "
+            f"{', '.join(get_args(Optimizer))} in its place."
+        )
+    step = {"phase": "training", "optimizer": name.lower()}
+    dtype = str(next(module.parameters()).dtype).rpartition(".")[2]
+    if dtype in (formats := {"bfloat16": "bf16", "float16": "fp16"}):
+        step["precision"] = formats[dtype]
+    return {**step, **({"optimizer_kernel": "fused"} if settings.get("fused") else {})}
 
 
 def rank(

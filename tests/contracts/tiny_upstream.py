@@ -31,6 +31,7 @@ from tests.contracts.tiny_power import zeus_powercap
 from tests.contracts.tiny_processor import onnxruntime_cpu
 from tests.contracts.tiny_published import published_networks
 from tests.contracts.tiny_published_memory import published_memory
+from tests.contracts.tiny_published_training import published_training
 from tests.contracts.tiny_serving import mlenergy
 from tests.contracts.tiny_torch_gpu import torch_gpu
 
@@ -195,6 +196,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "neusight": _neusight,
     "published_memory": published_memory,
     "published_networks": published_networks,
+    "published_training": published_training,
     "onnxruntime_cpu": onnxruntime_cpu,
     "timm_bench": _timm_bench,
     "torch_gpu": torch_gpu,

@@ -16,6 +16,7 @@ from forerun.data.circuits.netlist import Circuit
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
+from forerun.data.language_models.training import LlmTraining
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import (
@@ -77,7 +78,7 @@ def _keys_of(query: Query) -> dict[str, str]:
             found["precision"] = workload.precision
         case Network():
             found |= {"precision": workload.precision, "phase": workload.phase}
-        case LlmServing() | LlmDeployment() | LlmKernel() | Diffusion():
+        case LlmServing() | LlmDeployment() | LlmTraining() | LlmKernel() | Diffusion():
             pass
         case Architecture() | Design() | Benchmark() | Colocation() | Circuit():
             pass

@@ -13,6 +13,7 @@ from forerun.training.protocols.language_models import (
     apex,
     kernels,
     llm_cloud_runs,
+    published_training,
     static_batches,
 )
 from forerun.training.protocols.memory import gpumemnet, published_memory
@@ -51,6 +52,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     neusight.NeuSightProtocols,
     published_memory.PublishedMemoryProtocols,
     published_networks.PublishedNetworksProtocols,
+    published_training.PublishedTrainingProtocols,
     onnxruntime_cpu.OnnxruntimeCpuProtocols,
     static_batches.SplitwiseProtocols,
     timm_bench.TimmBenchProtocols,

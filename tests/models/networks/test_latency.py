@@ -13,7 +13,7 @@ from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.networks.host_time import HostTime
@@ -192,6 +192,23 @@ def test_a_runtime_is_never_ignored() -> None:
             )
             assert eager != compiled
             assert recorded < compiled
+
+
+def test_messages_of_data_parallel_devices_are_in_the_time() -> None:
+    """More devices never shorten a step of the same batch on each, sharding all weights takes
+    longer than reducing gradients, and the messages are a part of the breakdown.
+    """
+    one = replace(networks()[0].network, phase="training", training=TrainingSetup())
+    ways = [TrainingSetup(data_parallel=count) for count in (1, 2, 8, 64)]
+    ways.append(TrainingSetup(data_parallel=64, zero_stage=3))
+    runs = [Query(replace(one, training=way), TRAINING_GPUS[0]) for way in ways]
+    found = latency().predict(runs)
+    times = found.values["latency_ms"]
+    assert (np.diff(times) > 0.0).all()
+    parts = [answer.breakdown_ms for answer in found]
+    assert "messages" not in parts[0]
+    assert parts[2]["messages"] == pytest.approx(times[2] - times[0])
+    assert sum(parts[2].values()) == pytest.approx(times[2], rel=1e-6)
 
 
 def measured(queries: list[Query], factor: float) -> Measurements:

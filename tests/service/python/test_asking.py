@@ -136,6 +136,29 @@ def test_fits_is_true_where_the_safe_answer_is_yes(squeezenet):
         forerun.fits(KERNEL, device="l4")
 
 
+def test_fits_takes_a_module_its_optimizer_and_a_batch():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.Linear(4096, 4096))
+    batch = torch.zeros(8, 4096)
+    fits = {
+        name: forerun.fits(module, optimizer, batch, device="l4").needed_mib
+        for name, optimizer in {
+            "sgd": torch.optim.SGD(module.parameters(), lr=0.1),
+            "momentum": torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9),
+            "adamw": torch.optim.AdamW(module.parameters()),
+        }.items()
+    }
+    weights_mib = sum(one.numel() for one in module.parameters()) * 4 / 2**20
+    assert fits["momentum"] - fits["sgd"] > 0.9 * weights_mib
+    assert fits["adamw"] - fits["momentum"] > 0.9 * weights_mib
+    named = forerun.fits(
+        module, device="l4", example_inputs=batch, phase="training", optimizer="adamw"
+    )
+    assert fits["adamw"] == named.needed_mib
+    with pytest.raises(forerun.InputError, match="optimizer: Rprop is not known"):
+        forerun.fits(module, torch.optim.Rprop(module.parameters()), batch, device="l4")
+
+
 def test_rank_orders_devices_and_says_why_others_are_left_out(squeezenet, client):
     options = {"batch_size": 64, "precision": "amp"}
     names = ["l4", "t4", "a100-pcie-80gb"]

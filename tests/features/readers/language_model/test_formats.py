@@ -9,7 +9,8 @@ from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.kernel import ProductFormat
 from forerun.data.language_models.weights import BYTES
 from forerun.data.number_formats import FORMATS, PRODUCTS
-from forerun.data.workload import FrozenFormat, WeightFormat
+from forerun.data.training_options import FrozenFormat
+from forerun.data.workload import WeightFormat
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 

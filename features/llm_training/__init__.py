@@ -1,0 +1,1 @@
+"""Work, memory and times of training steps of language models, by layout."""

@@ -1,0 +1,76 @@
+"""Many layouts of one training run, as columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Final, Self, get_args
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns
+from forerun.data.language_models.training import (
+    LlmTraining,
+    Offload,
+    Recompute,
+    TrainingLayout,
+)
+
+RECOMPUTE: Final[tuple[str, ...]] = get_args(Recompute)
+"""Names of `Layouts.recompute`, by their code."""
+OFFLOAD: Final[tuple[str, ...]] = get_args(Offload)
+"""Names of `Layouts.offload`, by their code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts(Columns):
+    """n layouts of one run; all columns have shape (n,) and fields of `TrainingLayout`.
+
+    Attributes:
+        data: data-parallel ranks.
+        micro_batches: micro-batches of one rank in a step.
+        shard: devices that hold one full copy of what is sharded, data- and context-parallel.
+        sequence_parallel: 0 or 1.
+        recompute, offload: positions in `RECOMPUTE` and `OFFLOAD`.
+    """
+
+    tensor: Column
+    context: Column
+    pipeline: Column
+    virtual_stages: Column
+    expert: Column
+    micro_batch: Column
+    zero_stage: Column
+    sequence_parallel: Column
+    recompute: Column
+    offload: Column
+    data: Column
+    micro_batches: Column
+    shard: Column
+
+    @classmethod
+    def of(cls, run: LlmTraining, layouts: Sequence[TrainingLayout] | None = None) -> Self:
+        """The columns of layouts of a run; of its own when None."""
+        rows = [
+            (
+                *(one.tensor, one.context, one.pipeline, one.virtual_stages, one.expert),
+                *(one.micro_batch, one.zero_stage, one.sequence_parallel),
+                *(RECOMPUTE.index(one.recompute), OFFLOAD.index(one.offload)),
+                one.shard_devices or 0,
+            )
+            for one in (layouts if layouts is not None else [run.layout])
+        ]
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 11).T
+        tensor, context, pipeline, *_ = columns
+        data = run.devices / (tensor * context * pipeline)
+        micro_batches = run.global_batch / (data * columns[5])
+        shard = np.where(columns[10] > 0, columns[10], data * context)
+        names = (f.name for f in fields(cls))
+        found = (*columns[:10], data, micro_batches, shard)
+        return cls(**dict(zip(names, found, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    @property
+    def passes(self) -> Column:
+        """Forward passes of a layer in a step: 2 where all of it is recomputed."""
+        return np.where(self.recompute == RECOMPUTE.index("full"), 2.0, 1.0)

@@ -1,0 +1,347 @@
+"""Work of one training step of a language model, by part and by layout.
+
+Times here are ideal: arithmetic at the peak of the device's sheet, traffic at its bandwidth,
+messages at the rate of links and network. What share of these a framework reaches is learnt
+(`forerun.models.llm_training`).
+
+Forward and backward passes do three times the arithmetic of a forward pass, four times where all
+layers are recomputed, two times with frozen weights. FlashAttention's backward pass does 2.5 times
+the arithmetic of its forward pass (Dao 2023, arXiv 2307.08691). Messages follow Narayanan et al.
+2021 (arXiv 2104.04473), Korthikanti et al. 2022 (arXiv 2205.05198), and Rajbhandari et al. 2020
+(ZeRO, arXiv 1910.02054).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns
+from forerun.data.device import Device
+from forerun.data.language_models.attention import Attention
+from forerun.data.language_models.feed_forward import Experts
+from forerun.data.language_models.model import LanguageModel, Layer
+from forerun.data.language_models.training import LlmTraining
+from forerun.data.number_formats import FORMATS
+from forerun.features.links import PCIE_BYTES_S, Links
+from forerun.features.llm_serving.device_bytes import mixer_weights
+from forerun.features.llm_serving.operators import (
+    attended,
+    dense_weights,
+    kernels,
+    layer_counts,
+    pair_flop,
+    state_values,
+)
+from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, Layouts
+
+PARTS: Final = (
+    *("linear", "experts", "attention", "elementwise", "states", "tensor_messages"),
+    *("context_messages", "expert_messages"),
+)
+"""Parts of a micro-batch's layers that take their time one after the other."""
+BACKWARD_ATTENTION: Final = 2.5
+HOST_BYTES_S: Final = 25e9
+"""Bandwidth of the host's memory for one of eight devices."""
+STEP_BYTES: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **{"none": 0.0, "sgd": 14.0, "momentum": 22.0, "adam": 30.0, "adamw": 30.0},
+        **{"adafactor": 16.0, "adam8bit": 18.0, "adam4bit": 16.0},
+    }
+)
+"""Optimizer -> bytes that its step reads and writes for each weight: gradient, master weight,
+moments, and the weight in 16 bits."""
+KERNEL_S: Final = 3e-6
+"""Time between the starts of two kernels of fused code."""
+EAGER: Final = frozenset({"fsdp", "deepspeed"})
+"""Frameworks whose models run in eager code of Transformers or their like."""
+EAGER_KERNEL_S: Final = 1e-5
+"""Time that the host takes to start a kernel of eager code."""
+EAGER_KERNELS: Final = 3.0
+"""Kernels of eager code for one of fused code: about 25 a layer and pass."""
+ADAPTED_KERNELS: Final = 3.0
+"""The same with LoRA adapters over those without: two products, a scaling, a sum, dropout and
+casts for each of seven layers."""
+EXCHANGES: Final = 4.0
+"""Times that a token's vector is sent to its experts or back, forward and backward."""
+FEW_TOKENS: Final = 256.0
+"""Tokens of a micro-batch at which products reach half the share of the peak that those of many
+tokens do: a wave of tiles, most often."""
+NARROW_EXPERT: Final = 4000.0
+"""Inner width at which products of routed experts reach half the share of the peak that dense ones
+do: shares of DeepSeek-V3's (2,048 wide) are a third of theirs in `published_training`."""
+GATED_PASSES: Final = 3.0
+"""Values that activations of a layer read and write for each inner value of a forward pass."""
+RESIDUAL_PASSES: Final = 12.0
+"""The same of norms, residual sums and positions, for each value of the hidden state."""
+SCORE_PASSES: Final = 8.0
+"""Bytes that eager attention reads and writes for each score in a forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork(Columns):
+    """Ideal seconds of n layouts.
+
+    Attributes:
+        parts: name in `PARTS` -> time of a micro-batch in all layers, on devices of one stage each.
+        head: arithmetic of the output head for a micro-batch.
+        head_traffic: traffic of logits and loss for a micro-batch.
+        starts: time between the starts of a micro-batch's kernels in all layers.
+        longest: share of the layers on the stage that has most, times the number of stages.
+        bound: arithmetic of the step on each device (`model_flop`) at the peak of the format.
+        gathers: gathering of weights in a step.
+        reductions: reduction of gradients in a step.
+        optimizer: traffic of the optimizer's step.
+        host: transfers to the host and work there in a step.
+        width: width of the hidden state on one device.
+        tokens: tokens of a micro-batch on one device.
+    """
+
+    parts: Mapping[str, Column]
+    head: Column
+    head_traffic: Column
+    starts: Column
+    longest: Column
+    bound: Column
+    gathers: Column
+    reductions: Column
+    optimizer: Column
+    host: Column
+    width: Column
+    tokens: Column
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """Figures of a device in base units: FLOP/s of the format and in 16 bits, bytes/s, links."""
+
+    peak: float
+    half: float
+    bandwidth: float
+    links: Links
+
+
+def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
+    """The figures that a run needs.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no sheet that says them.
+    """
+    form = FORMATS[run.precision]
+    half = FORMATS["bf16"].precision_on(device)
+    return _Sheet(
+        device.peak(form.precision_on(device), matrix=True) * 1e12,
+        device.peak(half, matrix=True) * 1e12,
+        device.bandwidth_gbs * 1e9,
+        Links.of(device, run.cluster),
+    )
+
+
+def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
+    """The work of n layouts of a run.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: as `sheet_of`.
+    """
+    sheet, hidden = sheet_of(run, device), float(run.model.hidden_size)
+    tokens = layouts.micro_batch * run.sequence_tokens / layouts.context
+    parts = {name: np.zeros(len(layouts)) for name in PARTS}
+    launched = np.zeros(len(layouts))
+    for (layer, _), count in layer_counts(run.model).items():
+        for part, seconds in _layer(run, layer, sheet, layouts, tokens):
+            parts[part] += count * seconds
+        launched += count * kernels(layer) * (2.0 + layouts.passes)
+    head = run.model.vocabulary * hidden * tokens / layouts.tensor
+    groups = layouts.pipeline * layouts.virtual_stages
+    layers = float(len(run.model.layers))
+    gathers, reductions = _data_messages(run, sheet.links, layouts)
+    step, host = _optimizer(run, sheet, layouts, tokens)
+    return StepWork(
+        parts=parts,
+        head=(4.0 if run.lora_rank else 6.0) * head / sheet.half,
+        head_traffic=24.0 * run.model.vocabulary * tokens / layouts.tensor / sheet.bandwidth,
+        starts=launched * _start_s(run),
+        longest=np.ceil(layers / groups - 1e-9) * groups / layers,
+        bound=np.full(len(layouts), model_flop(run) / run.devices / sheet.peak),
+        gathers=gathers,
+        reductions=reductions,
+        optimizer=step,
+        host=host,
+        width=hidden / layouts.tensor,
+        tokens=tokens,
+    )
+
+
+def _layer(
+    run: LlmTraining, layer: Layer, sheet: _Sheet, layouts: Layouts, tokens: Column
+) -> list[tuple[str, Column]]:
+    """Parts and their ideal times in one layer, for one micro-batch."""
+    hidden, tensor = run.model.hidden_size, layouts.tensor
+    passes = layouts.passes + (1.0 if run.lora_rank else 2.0)
+    few, times = 1.0 + FEW_TOKENS / tokens, []
+    weights = dense_weights(layer, hidden) / tensor
+    if layer.mixer is not None:
+        degrees, rows = np.unique(tensor, return_inverse=True)
+        own = [mixer_weights(layer.mixer, hidden, int(degree)) for degree in degrees]
+        weights = weights + np.array(own)[rows]
+        times += _attention(run, layer, sheet, layouts, tokens)
+        times.append(("context_messages", _context(run, layer, sheet, layouts, tokens)))
+    divided = np.where(layouts.sequence_parallel > 0, tensor, 1.0)
+    values = RESIDUAL_PASSES * hidden / divided + GATED_PASSES * weights / hidden
+    for part in layer.feed_forward:
+        if isinstance(part, Experts):
+            shared = part.shared(hidden) / tensor + part.router(hidden)
+            routed = tokens / tensor * part.per_token
+            flop = 2.0 * routed * part.expert(hidden)
+            weights = weights + shared
+            vector = part.latent_size or hidden
+            moved = 6.0 * vector + 3.0 * GATED_PASSES * part.width
+            values = values + part.per_token * moved / tensor
+            narrow = few * (1.0 + NARROW_EXPERT / part.width)
+            times.append(("experts", narrow * flop * passes / sheet.peak))
+            sent = sheet.links.dispatch_s(
+                tokens / tensor, EXCHANGES * 2.0 * vector, part.per_token, layouts.expert
+            )
+            times.append(("expert_messages", np.where(layouts.expert > 1, sent, 0.0)))
+    traffic = 2.0 * values * tokens * (2.0 + layouts.passes) + _adapters(run, weights, passes)
+    times.append(("linear", few * 2.0 * tokens * weights * passes / sheet.peak))
+    times.append(("elementwise", traffic / sheet.bandwidth))
+    summed = 2.0 * 2.0 * tokens * hidden * (tensor - 1.0) / tensor * (1.0 + layouts.passes)
+    rate = sheet.links.ring(tensor, np.ones_like(tensor))
+    times.append(("tensor_messages", np.where(tensor > 1, summed / rate, 0.0)))
+    return times
+
+
+def _attention(
+    run: LlmTraining, layer: Layer, sheet: _Sheet, layouts: Layouts, tokens: Column
+) -> list[tuple[str, Column]]:
+    """Scores and their products, or the state of a recurrent layer, for one micro-batch."""
+    mixer, tensor = layer.mixer, layouts.tensor
+    assert mixer is not None
+    recomputed = np.where(layouts.recompute > 0, 1.0, 0.0)
+    if state_values(mixer):
+        moved = 12.0 * tokens * mixer.parameters(run.model.hidden_size) / run.model.hidden_size
+        return [("states", moved / tensor / sheet.bandwidth)]
+    context = np.array([run.sequence_tokens / 2.0])
+    flop = tokens * attended(mixer, context)[0] * pair_flop(mixer, decode=False) / tensor
+    if run.attention == "flash":
+        whole = np.where(layouts.recompute == RECOMPUTE.index("full"), 1.0, 0.0)
+        return [("attention", flop * (1.0 + BACKWARD_ATTENTION + whole) / sheet.half)]
+    heads = mixer.query_heads if isinstance(mixer, Attention) else 1
+    scores = tokens * run.sequence_tokens * heads / tensor
+    return [
+        ("attention", 2.0 * flop * (3.0 + recomputed) / sheet.half),
+        ("elementwise", 2.0 * SCORE_PASSES * scores * (2.0 + recomputed / 2.0) / sheet.bandwidth),
+    ]
+
+
+def _context(
+    run: LlmTraining, layer: Layer, sheet: _Sheet, layouts: Layouts, tokens: Column
+) -> Column:
+    """Exchange of keys and values along a sequence that devices share, for one micro-batch."""
+    mixer = layer.mixer
+    if not isinstance(mixer, Attention):
+        return np.zeros(len(layouts))
+    heads = mixer.key_value_heads / np.minimum(layouts.tensor, mixer.key_value_heads)
+    sent = 3.0 * 2.0 * 2.0 * tokens * heads * mixer.head_dim * (layouts.context - 1.0)
+    return np.asarray(sent / sheet.links.ring(layouts.context, layouts.tensor))
+
+
+def _adapters(run: LlmTraining, weights: Column, passes: Column) -> Column:
+    """Bytes of unpacking frozen weights and of adapters in one layer, for one micro-batch."""
+    if not run.lora_rank or run.frozen_weights is None:
+        return np.zeros_like(weights)
+    packed = FORMATS[run.frozen_weights].bytes
+    return np.asarray((packed + 2.0) * weights * passes if packed < 2.0 else 0.0 * weights)
+
+
+def _start_s(run: LlmTraining) -> float:
+    """Time between the starts of two kernels of fused code, seconds."""
+    if run.framework not in EAGER:
+        return KERNEL_S
+    return EAGER_KERNEL_S * EAGER_KERNELS * (ADAPTED_KERNELS if run.lora_rank else 1.0)
+
+
+def weights_by_kind(model: LanguageModel) -> tuple[float, float]:
+    """Number of weights of routed experts, and of everything else."""
+    routed = 0.0
+    for (layer, _), count in layer_counts(model).items():
+        for part in layer.feed_forward:
+            if isinstance(part, Experts):
+                routed += count * part.experts * part.expert(model.hidden_size)
+    return routed, model.parameters() - routed
+
+
+def trained_weights(run: LlmTraining, layouts: Layouts) -> Column:
+    """Number of weights that one device of a rank trains, before they are sharded, shape (n,)."""
+    routed, dense = weights_by_kind(run.model)
+    if run.lora_rank:
+        hidden = run.model.hidden_size
+        adapters = (
+            2.0
+            * run.lora_rank
+            * sum(
+                count * (dense_weights(layer, hidden) + _mixer(layer, hidden)) / hidden
+                for (layer, _), count in layer_counts(run.model).items()
+            )
+        )
+        return np.asarray(adapters / (layouts.tensor * layouts.pipeline))
+    divided = dense / (layouts.tensor * layouts.pipeline)
+    return np.asarray(divided + routed / (layouts.expert * layouts.pipeline))
+
+
+def _mixer(layer: Layer, hidden: int) -> int:
+    return 0 if layer.mixer is None else layer.mixer.parameters(hidden)
+
+
+def _data_messages(run: LlmTraining, links: Links, layouts: Layouts) -> tuple[Column, Column]:
+    """Gathering of weights and reduction of gradients in a step, each of shape (n,), seconds."""
+    size = layouts.data * layouts.context
+    own = trained_weights(run, layouts)
+    near = links.ring(layouts.shard, layouts.tensor)
+    far = links.ring(size, layouts.tensor)
+    every = layouts.micro_batches
+    sharded, parallel = layouts.zero_stage == 3, size > 1
+    gathers = np.where(sharded, 2.0 * every * 2.0 * own / near, 2.0 * own / far)
+    gathers = np.where(layouts.zero_stage > 0, gathers, 0.0)
+    reduced = np.where(layouts.zero_stage >= 2, every * 4.0 * own / near, 2.0 * own / far)
+    copies = np.where((layouts.shard < size) & sharded, 4.0 * own / layouts.shard / far, 0.0)
+    reductions = np.where(layouts.zero_stage > 0, reduced + copies, 4.0 * own / far)
+    return np.where(parallel, gathers, 0.0), np.where(parallel, reductions, 0.0)
+
+
+def _optimizer(
+    run: LlmTraining, sheet: _Sheet, layouts: Layouts, tokens: Column
+) -> tuple[Column, Column]:
+    """The optimizer's step on the device, and what is done by the host, each (n,), seconds."""
+    own = trained_weights(run, layouts)
+    own = own / np.where(layouts.zero_stage > 0, layouts.shard, 1.0)
+    moved = own * STEP_BYTES[run.optimizer]
+    on_host = layouts.offload == OFFLOAD.index("optimizer")
+    host = own * 4.0 / PCIE_BYTES_S + moved / HOST_BYTES_S
+    held = 2.0 * 34.0 * run.model.hidden_size * tokens * len(run.model.layers)
+    held = held * layouts.micro_batches / (layouts.tensor * layouts.pipeline) / PCIE_BYTES_S
+    activations = np.where(layouts.offload == OFFLOAD.index("activations"), held, 0.0)
+    return (
+        np.where(on_host, 0.0, moved / sheet.bandwidth),
+        np.where(on_host, host, 0.0) + activations,
+    )
+
+
+def model_flop(run: LlmTraining) -> float:
+    """Arithmetic of forward and backward passes of a step on all devices, without what is computed
+    again: what model FLOP utilisation counts.
+    """
+    model, tokens = run.model, float(run.sequence_tokens * run.global_batch)
+    context = np.array([run.sequence_tokens / 2.0])
+    forward = 2.0 * tokens * (model.active_parameters())
+    for (layer, _), count in layer_counts(model).items():
+        if layer.mixer is not None:
+            pairs = tokens * attended(layer.mixer, context)[0]
+            forward += count * pairs * pair_flop(layer.mixer, decode=False)
+    return (2.0 if run.lora_rank else 3.0) * forward

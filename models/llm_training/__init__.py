@@ -1,0 +1,1 @@
+"""Training steps of large language models: times, memory, and plans."""

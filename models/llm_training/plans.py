@@ -1,0 +1,312 @@
+"""The best layouts of a training run: all that a framework allows, priced, and those that fit.
+
+Layouts are enumerated by divisors of devices, batch, layers, heads and experts, so that none is
+searched that cannot run. Fitting means that the upper end of the memory's interval is at most the
+device's memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final, Literal, Protocol, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Positions
+from forerun.data.device import Device
+from forerun.data.language_models.training import (
+    LlmTraining,
+    Offload,
+    Recompute,
+    TrainingFramework,
+    TrainingLayout,
+    faults_of_layout,
+    routed_experts,
+)
+from forerun.data.query import Operation, Query
+from forerun.features.links import NODE_DEVICES
+from forerun.features.llm_training.layouts import Layouts
+from forerun.models.llm_training.step_time import LlmTrainingStep
+
+Objective = Literal["time", "price", "energy"]
+"""What is least for a number of tokens: time, or seconds of devices, to which price and energy are
+proportional (power is not predicted by layout)."""
+
+MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
+TOKENS_OF_A_SHARE: Final = 4096
+"""Fewest tokens of a sequence on each of the devices that share it."""
+MOST_GROUPS: Final = 8
+"""Most groups of layers on one pipeline stage."""
+UNEVEN: Final = 1.25
+"""Most layers of a stage, over their mean."""
+ZERO_STAGES: Final[Mapping[TrainingFramework, tuple[int, ...]]] = {
+    **{"megatron": (1,), "megatron-legacy": (1,), "deepspeed": (1, 2, 3)},
+    **{"torchtitan": (3,), "fsdp": (2, 3), "maxtext": (3,)},
+}
+"""Stages of ZeRO that runs of a framework use."""
+ONLY_DATA: Final = frozenset({"fsdp", "deepspeed"})
+"""Frameworks that divide over data-parallel devices alone."""
+DRAWN: Final = 20
+"""Best layouts among which it is drawn how often each wins."""
+DRAWS: Final = 2000
+SETTLED: Final = 0.9
+"""Share of draws from which on the winner is settled."""
+MISSES: Final = 3
+"""Layouts that do not fit and are named."""
+
+
+class MemoryOfLayouts(Protocol):
+    """Memory of the fullest device."""
+
+    def upper_mib(
+        self, run: LlmTraining, device: Device, layouts: Layouts
+    ) -> tuple[Column, Column]:
+        """Best estimates and upper ends for n layouts, MiB, each of shape (n,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLayout:
+    """One layout of a plan.
+
+    Attributes:
+        run: the run with its devices and its layout.
+        seconds, low_s, high_s: time of a step, and the ends of its interval.
+        memory_mib, upper_mib: memory of the fullest device, and the upper end of its interval.
+        wins: share of draws from the intervals in which no other layout of the plan is better.
+    """
+
+    run: LlmTraining
+    seconds: float
+    low_s: float
+    high_s: float
+    memory_mib: float
+    upper_mib: float
+    wins: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens that all devices train on in a second."""
+        return self.run.global_batch * self.run.sequence_tokens / self.seconds
+
+    @property
+    def device_s_per_token(self) -> float:
+        """Seconds of a device for one token: what price and energy are proportional to."""
+        return self.run.devices / self.tokens_per_s
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The layouts that were searched.
+
+    Attributes:
+        best: those that fit, best first; empty where none does.
+        misses: those that come nearest to fitting, of those that do not, and faster than the best.
+        front: those that fit and that no other beats both in time and in device seconds.
+        searched: number of layouts.
+        fitting: how many of them fit.
+        close: position in `best` of the layout that a measurement should compare with the winner;
+            None where the winner wins in 90 % of draws.
+    """
+
+    best: tuple[PlannedLayout, ...]
+    misses: tuple[PlannedLayout, ...]
+    front: tuple[PlannedLayout, ...]
+    searched: int
+    fitting: int
+    close: int | None
+
+
+def plan(
+    run: LlmTraining,
+    device: Device,
+    step: LlmTrainingStep,
+    memory: MemoryOfLayouts,
+    *,
+    devices: Sequence[int] = (),
+    objective: Objective = "time",
+    kept: int = 10,
+    seed: int = 0,
+) -> TrainingPlan:
+    """The best layouts of a run; its own layout is not read.
+
+    Args:
+        run: model, lengths, batch, formats, framework and cluster.
+        device: what it runs on.
+        step: predicts times.
+        memory: predicts memory.
+        devices: numbers of devices to choose from; that of the run when empty.
+        objective: what is least.
+        kept: number of layouts that are kept.
+        seed: of the draws.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
+    """
+    runs = [
+        replace(run, devices=count, layout=TrainingLayout()) for count in devices or (run.devices,)
+    ]
+    table = _Searched.of(runs, device, step, memory)
+    values = table.values(objective)
+    fits = table.upper_mib <= (device.memory_gib or 0.0) * 1024.0
+    order = np.argsort(values, kind="stable")
+    fitting = order[fits[order]]
+    best = _with_wins(
+        [table.planned(row) for row in fitting[:DRAWN]], device, step, objective, seed
+    )
+    faster = values < (values[fitting[0]] if len(fitting) else np.inf)
+    over = np.flatnonzero(~fits & faster)
+    misses = over[np.argsort(table.upper_mib[over], kind="stable")][:MISSES]
+    others = [one.wins for one in best[1:]]
+    is_close = bool(others) and best[0].wins < SETTLED
+    return TrainingPlan(
+        best=tuple(best[:kept]),
+        misses=tuple(map(table.planned, misses.tolist())),
+        front=tuple(map(table.planned, table.front(fitting))),
+        searched=len(values),
+        fitting=len(fitting),
+        close=1 + int(np.argmax(others)) if is_close else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """m layouts of runs on several numbers of devices.
+
+    Attributes:
+        runs: the runs.
+        layouts: m layouts.
+        of_run: (m,) position of the run of each.
+        devices: (m,) devices of each.
+        tokens: tokens of a step.
+        seconds, low_s, high_s, memory_mib, upper_mib: (m,) as in `PlannedLayout`.
+    """
+
+    runs: Sequence[LlmTraining]
+    layouts: Sequence[TrainingLayout]
+    of_run: Positions
+    devices: Column
+    tokens: float
+    seconds: Column
+    low_s: Column
+    high_s: Column
+    memory_mib: Column
+    upper_mib: Column
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[LlmTraining],
+        device: Device,
+        step: LlmTrainingStep,
+        memory: MemoryOfLayouts,
+    ) -> Self:
+        """All layouts of the runs with their times and memory."""
+        every = [layouts_of(run, device) for run in runs]
+        parts = [np.zeros((5, 0))]
+        for run, layouts in zip(runs, every, strict=True):
+            if layouts:
+                table = Layouts.of(run, layouts)
+                times = step.of_layouts(run, device, table)
+                held = memory.upper_mib(run, device, table)
+                parts.append(np.stack([times.seconds, times.low, times.high, *held]))
+        counts = [len(layouts) for layouts in every]
+        return cls(
+            runs,
+            [layout for layouts in every for layout in layouts],
+            np.repeat(np.arange(len(runs)), counts),
+            np.repeat([float(run.devices) for run in runs], counts),
+            float(runs[0].global_batch * runs[0].sequence_tokens),
+            *np.concatenate(parts, axis=1),
+        )
+
+    def values(self, objective: Objective) -> Column:
+        """What is least: seconds for a token, or seconds of devices for a token, shape (m,)."""
+        each = self.seconds / self.tokens
+        return each if objective == "time" else each * self.devices
+
+    def front(self, rows: Positions) -> list[int]:
+        """Of these, those that no other beats in both time and device seconds, fastest first."""
+        time, cost = self.values("time"), self.values("price")
+        found: list[int] = []
+        for row in rows[np.lexsort((cost[rows], time[rows]))].tolist():
+            if not found or cost[row] < cost[found[-1]] * (1.0 - 1e-9):
+                found.append(row)
+        return found
+
+    def planned(self, row: int) -> PlannedLayout:
+        """One of the layouts."""
+        run = replace(self.runs[self.of_run[row]], layout=self.layouts[row])
+        figures = (self.seconds, self.low_s, self.high_s, self.memory_mib, self.upper_mib)
+        return PlannedLayout(run, *(float(own[row]) for own in figures))
+
+
+def _with_wins(
+    best: Sequence[PlannedLayout],
+    device: Device,
+    step: LlmTrainingStep,
+    objective: Objective,
+    seed: int,
+) -> list[PlannedLayout]:
+    """The same layouts with the share of draws that each wins, by errors that they share."""
+    if len(best) < 2:
+        return [replace(one, wins=1.0) for one in best]
+    queries = [Query(one.run, device, operation=Operation(one.run.devices)) for one in best]
+    logs = step.drawn_logs(queries, DRAWS, seed)
+    if objective != "time":
+        logs = logs + np.log([one.run.devices for one in best])
+    wins = np.bincount(np.argmin(logs, axis=1), minlength=len(best)) / DRAWS
+    return [replace(one, wins=float(share)) for one, share in zip(best, wins, strict=True)]
+
+
+def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
+    """All layouts that a run can have on its number of devices."""
+    node = run.cluster.node_devices or device.node_devices or NODE_DEVICES
+    divides = run.framework not in ONLY_DATA
+    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
+    if run.attention == "flash":
+        recompute = ("none", "full")
+    offload: tuple[Offload, ...] = (
+        ("none", "optimizer") if run.framework == "deepspeed" else ("none",)
+    )
+    found = []
+    for tensor, context, pipeline, virtual in _degrees(run, node if divides else 1):
+        stage = run.devices // pipeline
+        for expert, batch, zero, again, away in product(
+            _experts(run, stage), MICRO_BATCHES, ZERO_STAGES[run.framework], recompute, offload
+        ):
+            layout = TrainingLayout(
+                tensor, context, pipeline, virtual, expert, batch, zero,  # type: ignore[arg-type]
+                recompute=again, offload=away,
+            )  # fmt: skip
+            if next(faults_of_layout(run, layout), None) is None:
+                found.append(layout)
+    return found
+
+
+def _degrees(run: LlmTraining, node: int) -> Iterator[tuple[int, int, int, int]]:
+    """Degrees of tensors, sequences and pipelines, and groups of layers on each stage."""
+    layers = len(run.model.layers)
+    tensors = [one for one in _powers(node) if run.devices % one == 0]
+    contexts = [
+        one for one in _powers(max(1, run.sequence_tokens // TOKENS_OF_A_SHARE)) if node > 1
+    ] or [1]
+    pipelines = [one for one in range(1, layers + 1) if node > 1] or [1]
+    for tensor, context, pipeline in product(tensors, contexts, pipelines):
+        if run.devices % (tensor * context * pipeline):
+            continue
+        for virtual in range(1, MOST_GROUPS + 1) if pipeline > 1 else (1,):
+            groups = pipeline * virtual
+            even = groups * -(-layers // groups) <= UNEVEN * layers
+            if groups <= layers and even and (virtual == 1 or layers % groups in (0, groups - 2)):
+                yield tensor, context, pipeline, virtual
+
+
+def _experts(run: LlmTraining, stage: int) -> list[int]:
+    experts = routed_experts(run.model)
+    return [one for one in _powers(experts) if experts % one == 0 and stage % one == 0] or [1]
+
+
+def _powers(most: int) -> list[int]:
+    """Powers of two up to a number."""
+    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]

@@ -1,0 +1,374 @@
+"""Time of a training step of a language model, by constant rates and a Gaussian process.
+
+What constant rates of arithmetic, traffic and messages leave is the error of frameworks, number
+formats, devices, and of models and layouts near measured ones: a Gaussian process over these, whose
+variance grows where nothing near was measured. A factor on its standard deviation is calibrated on
+families of models and on devices that were left out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Mask, Matrix, Names
+from forerun.data.device import Device
+from forerun.data.language_models.training import LlmTraining
+from forerun.data.level import HALF_WIDTH, LEVEL
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.rows import (
+    FLAGS,
+    FRAMEWORKS,
+    PRECISIONS,
+    SHAPE,
+    SHEET,
+    SIZE,
+    TrainingRows,
+)
+from forerun.features.llm_training.step import PARTS
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import group_weights, held_out_folds, weighted_quantile
+from forerun.models.domain.feature_range import SAME_DEVICE, FeatureRange
+from forerun.models.gaussian_process.regression import (
+    Answer,
+    Covariance,
+    GaussianProcessRegression,
+    scale_of,
+)
+from forerun.models.limit import LATENCY, Limit
+from forerun.models.llm_training.rates import Rates, StepTimes
+from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
+
+SHARES: Final = (*PARTS, "head", "bubble", "data_messages", "launches")
+"""Parts of a step whose share of its time is a feature."""
+BLOCKS: Final[Mapping[str, int]] = {
+    **{"shape": len(SHAPE), "shares": len(SHARES), "size": len(SIZE), "sheet": len(SHEET)},
+    **{"framework": len(FRAMEWORKS), "precision": len(PRECISIONS), "flags": len(FLAGS)},
+}
+"""Name of a block of columns -> how many it has, in their order."""
+SWITCHES: Final = ("framework", "precision", "flags")
+"""Blocks of zeros and ones."""
+SWITCH: Final = 2.0
+"""What a one in them counts, in standard deviations of other columns."""
+FOLDS: Final = 10
+MOST_DEVIATIONS: Final = 4.0
+"""Largest distance of a column from its mean, in standard deviations."""
+NOISE: Final = (-5.0, 1.0)
+"""Mean and standard deviation of the logarithm of the noise's variance: 8 %."""
+
+
+def _columns(first: str, last: str) -> tuple[int, int]:
+    names, ends = list(BLOCKS), np.cumsum([0, *BLOCKS.values()]).tolist()
+    return ends[names.index(first)], ends[names.index(last) + 1]
+
+
+COVARIANCES: Final = (
+    Covariance("linear", _columns("framework", "framework"), prior=(-2.0, 1.0)),
+    Covariance("linear", _columns("precision", "precision"), prior=(-4.0, 1.0)),
+    Covariance("linear", _columns("flags", "flags"), prior=(-5.0, 1.0)),
+    Covariance("linear", _columns("sheet", "sheet"), prior=(-4.0, 1.0)),
+    Covariance("radial", _columns("sheet", "sheet"), 1.0, prior=(-4.0, 1.0)),
+    Covariance("radial", _columns("shape", "shape"), 0.2, prior=(-4.0, 1.0)),
+    Covariance("radial", _columns("shape", "flags"), 0.3, prior=(-4.0, 1.0)),
+)
+"""Errors of frameworks, formats, settings, devices, models, and of runs like measured ones."""
+CHECKED: Final = (*SHAPE[:2], *SIZE)
+"""Features whose ranges are checked for limits."""
+NEAR: Final = (0.1, 0.2, 0.05, 0.5)
+"""Largest difference of a model to one that was measured near it, in each column of `SHAPE`: a
+tenth of the width, a fifth of the weights, a twentieth of the weights in experts. Within twice as
+much, intervals held 68 % of the runs of families that were left out."""
+SAME: Final = (SAME_DEVICE,) * len(SHEET)
+"""The same of a device, in each column of `SHEET`."""
+UNSEEN_MODEL: Final = Limit(
+    "no model of nearly this width, size and kind was measured in training",
+    LATENCY,
+    severity="transfer",
+)
+UNSEEN_DEVICE: Final = Limit(
+    "no training on this device was measured; the interval is that of devices that were left out",
+    LATENCY,
+    severity="transfer",
+)
+
+
+@dataclass(frozen=True)
+class LlmTrainingStep(StoredPredictor):
+    """Time of one training step of a language model on many devices.
+
+    Attributes:
+        seed: deals groups to the folds of the calibration.
+        rates: shares of the device's peaks that are reached.
+        centre, spread: (columns,) mean and standard deviation of the process's columns.
+        columns: (n, columns) standardised columns of the measured runs.
+        errors: (n,) their log(measured / time by rates).
+        weights: (terms,) weights of `COVARIANCES`; empty if unfitted.
+        noise: variance of the errors of a measurement.
+        factor: on its standard deviation near measured models and devices, calibrated on
+            configurations that were left out.
+        far_factor: the same elsewhere, calibrated on families and devices that were left out,
+            each of which counts alike.
+        settings: name of a setting -> its values in the training set.
+        ranges: ranges of `CHECKED` in the training set; None if unfitted.
+    """
+
+    seed: int = field(default=0, metadata=SETTING)
+    rates: Rates = field(default_factory=Rates)
+    centre: Column = field(default_factory=lambda: np.zeros(0))
+    spread: Column = field(default_factory=lambda: np.ones(0))
+    columns: Matrix = field(default_factory=lambda: np.zeros((0, sum(BLOCKS.values()))))
+    errors: Column = field(default_factory=lambda: np.zeros(0))
+    weights: Column = field(default_factory=lambda: np.zeros(0))
+    noise: float = 0.0
+    factor: float = 1.0
+    far_factor: float = 1.0
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ranges: FeatureRange | None = None
+    name: ClassVar[str] = "llm_training"
+    metrics: ClassVar[tuple[str, ...]] = (LATENCY,)
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "columns of a training step": (*SHAPE, *SHARES, *SIZE, *SHEET, *FRAMEWORKS, *PRECISIONS)
+    }
+
+    @cached_property
+    def process(self) -> GaussianProcessRegression | None:
+        """Of log(measured / time by rates); None if unfitted.
+
+        Its posterior is computed from what is stored: 30 ms once, in place of 2 MB.
+        """
+        if not len(self.weights):
+            return None
+        prior = GaussianProcessRegression(COVARIANCES, NOISE)
+        return prior.with_weights(self.columns, self.errors, self.weights, self.noise)
+
+    def answers(self, query: Query) -> bool:
+        """Training of language models on devices with a sheet."""
+        return query.workload.kind == "llm_training" and query.device.has_sheet
+
+    def fit(self, measurements: Measurements) -> Self:
+        """The process, and the factor on its deviation.
+
+        Args:
+            measurements: steps; the group `family` keeps models together that are alike.
+        """
+        rows = _with_time(measurements, self)
+        table = TrainingRows.of(rows.queries)
+        logs = np.log(rows.column(LATENCY) / 1e3)
+        times = _times(self.rates, table)
+        matrix = _matrix(table, times)
+        centre, spread = _scale(matrix)
+        fitted = replace(
+            self,
+            centre=centre,
+            spread=spread,
+            settings=_settings(rows.queries),
+            ranges=FeatureRange.of(CHECKED, _checked(table)),
+        )
+        columns, errors = fitted._standardised(matrix), logs - np.log(times.total)
+        prior = GaussianProcessRegression(COVARIANCES, NOISE)
+        own = prior.fit(columns, errors)
+
+        def factor(key: str, folds: int | None = None) -> float:
+            return _factor(prior, columns, errors, rows.group(key), folds, self.seed)
+
+        return replace(
+            fitted,
+            columns=columns,
+            errors=errors,
+            weights=own.weights,
+            noise=own.noise,
+            factor=factor("config", FOLDS),
+            far_factor=max(factor("family"), factor("device")),
+        )
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """The predictor with further runs in its process, whose covariance stays."""
+        rows = _with_time(measurements, self)
+        if self.process is None or not len(rows):
+            return self
+        table = TrainingRows.of(rows.queries)
+        times = _times(self.rates, table)
+        columns = np.vstack([self.columns, self._standardised(_matrix(table, times))])
+        errors = np.log(rows.column(LATENCY) / 1e3 / times.total)
+        return replace(self, columns=columns, errors=np.concatenate([self.errors, errors]))
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Step times, milliseconds, with intervals where fitted, and what they are made of."""
+        table = TrainingRows.of(queries)
+        found = self.of_rows(table)
+        ends = None if self.process is None else (1e3 * found.low, 1e3 * found.high)
+        return Predictions.of_metric(
+            LATENCY,
+            1e3 * found.seconds,
+            ends,
+            coverage=None if self.process is None else LEVEL,
+            limits=[self._limits(query, table, row) for row, query in enumerate(queries)],
+            breakdowns_ms=[found.breakdown_ms(row) for row in range(len(queries))],
+        )
+
+    def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
+        """Logarithms of seconds of queries, drawn with the errors that they share: (draws, n)."""
+        table = TrainingRows.of(queries)
+        times = _times(self.rates, table)
+        logs, generator = np.log(times.total), np.random.default_rng(seed)
+        if self.process is None:
+            return np.tile(logs, (draws, 1))
+        found = self.process.joint(self._standardised(_matrix(table, times)))
+        errors = generator.multivariate_normal(*found, size=draws, method="eigh")
+        return np.asarray(logs + errors)
+
+    def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> "LayoutTimes":
+        """Step times of n layouts of a run on a device."""
+        return self.of_rows(TrainingRows.of_layouts(run, device, layouts))
+
+    def of_rows(self, table: TrainingRows) -> "LayoutTimes":
+        """Step times of n rows; never below their arithmetic at the peak of the sheet."""
+        times = _times(self.rates, table)
+        bound = table.work.bound
+        if self.process is None:
+            seconds = np.maximum(times.total, bound)
+            return LayoutTimes(times, seconds, seconds, seconds, bound)
+        answer: Answer = self.process.predict(self._standardised(_matrix(table, times)))
+        factors = np.where(self._is_far(table), self.far_factor, self.factor)
+        width = HALF_WIDTH * factors * np.sqrt(answer.variance)
+        seconds = times.total * np.exp(answer.mean)
+        low, high = seconds * np.exp(-width), seconds * np.exp(width)
+        seconds, low, high = (np.maximum(own, bound) for own in (seconds, low, high))
+        return LayoutTimes(times, seconds, low, high, bound)
+
+    def _standardised(self, matrix: Matrix) -> Matrix:
+        scaled = (matrix - self.centre) / self.spread
+        return np.asarray(np.clip(scaled, -MOST_DEVIATIONS, MOST_DEVIATIONS))
+
+    def _is_far(self, table: TrainingRows) -> Mask:
+        """Whether no near model, or no run on the device, was measured, for each of n rows."""
+        models = self._is_near(table.shape, "shape", NEAR)
+        return ~(models & self._is_near(table.sheet, "sheet", SAME))
+
+    def _is_near(self, own: Matrix, block: str, most: Sequence[float]) -> Mask:
+        """Whether a measured run differs by at most so much in each column, for each of n rows."""
+        place = slice(*_columns(block, block))
+        measured = self.columns[:, place] * self.spread[place] + self.centre[place]
+        known = np.unique(measured.round(6), axis=0)
+        found, rows = np.unique(own, axis=0, return_inverse=True)
+        apart = np.abs(found[:, None, :] - known[None, :, :])
+        near = (apart <= np.array(most)).all(axis=2)
+        return np.asarray(near.sum(axis=1) > 0)[rows.ravel()]
+
+    def _limits(self, query: Query, table: TrainingRows, row: int) -> tuple[Limit, ...]:
+        if self.ranges is None:
+            return ()
+        own = _settings([query])
+        unknown = [
+            Limit(f"{name.replace('_', ' ')}: {own[name][0]} was not measured in training", LATENCY)
+            for name, values in self.settings.items()
+            if own[name][0] not in values
+        ]
+        one = table.take(slice(row, row + 1))
+        model = () if self._is_near(one.shape, "shape", NEAR) else (UNSEEN_MODEL,)
+        device = () if self._is_near(one.sheet, "sheet", SAME) else (UNSEEN_DEVICE,)
+        outside = self.ranges.outside(_checked(table)[row], LATENCY)
+        return (*unknown, *model, *device, *outside)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTimes:
+    """Step times of n layouts, seconds.
+
+    Attributes:
+        parts: times by the rates alone.
+        seconds: best estimates.
+        low, high: ends of intervals that hold 90 %.
+        bound: arithmetic at the peak of the sheet.
+    """
+
+    parts: StepTimes
+    seconds: Column
+    low: Column
+    high: Column
+    bound: Column
+
+    def breakdown_ms(self, row: int) -> dict[str, float]:
+        """Part -> milliseconds of one layout, which add up to its time."""
+        total = self.parts.total[row]
+        parts = {name: own[row] for name, own in self.parts.parts.items() if own[row] > 0.0}
+        rest = total - sum(parts.values())
+        if rest > 1e-3 * total:
+            parts["waiting"] = rest
+        scale = 1e3 * self.seconds[row] / sum(parts.values())
+        return {name: float(scale * own) for name, own in parts.items()}
+
+
+def _times(rates: Rates, table: TrainingRows) -> StepTimes:
+    return rates.times(table.work, table.pipeline, table.chunks, table.batches)
+
+
+def _matrix(table: TrainingRows, times: StepTimes) -> Matrix:
+    """Columns of the process in the order of `BLOCKS`, shape (n, columns)."""
+    parts = {**times.parts, "launches": times.launches}
+    shares = np.column_stack([parts[name] / times.total for name in SHARES])
+    shares[:, -1] = np.log(shares[:, -1])
+    blocks = {"shares": shares}
+    return np.column_stack(
+        [blocks[name] if name in blocks else getattr(table, name) for name in BLOCKS]
+    )
+
+
+def _scale(matrix: Matrix) -> tuple[Column, Column]:
+    """Centre and spread of columns, (columns,) each; those of zeros and ones are set."""
+    centre, spread = scale_of(matrix)
+    for name in SWITCHES:
+        first, end = _columns(name, name)
+        centre[first:end], spread[first:end] = 0.0, 1.0 / SWITCH
+    return centre, spread
+
+
+def _checked(table: TrainingRows) -> Matrix:
+    return np.column_stack([table.shape[:, :2], table.size])
+
+
+def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
+    """Settings without a scale -> their distinct values in queries."""
+    runs = [query.llm_training for query in queries]
+    found: dict[str, set[str]] = {
+        "framework": {run.framework for run in runs},
+        "precision": {run.precision for run in runs},
+        "optimizer": {run.optimizer for run in runs},
+        "attention": {run.attention for run in runs},
+        "recomputation": {run.layout.recompute for run in runs},
+        "offloading": {run.layout.offload for run in runs},
+        "adapters": {f"LoRA in {run.framework}" if run.lora_rank else "none" for run in runs},
+        "frozen_weights": {run.frozen_weights or "those of the run" for run in runs},
+    }
+    return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def _with_time(measurements: Measurements, predictor: LlmTrainingStep) -> Measurements:
+    """The rows that the predictor answers and whose time was measured."""
+    known: Mask = np.array([predictor.answers(query) for query in measurements.queries])
+    return measurements.take(known & (measurements.column(LATENCY) > 0.0))
+
+
+def _factor(
+    process: GaussianProcessRegression,
+    columns: Matrix,
+    errors: Column,
+    groups: Names,
+    folds: int | None,
+    seed: int,
+) -> float:
+    """Factor on the deviation by which normal intervals hold 90 % of left-out groups' rows."""
+    found = np.full(len(errors), np.nan)
+    for held in held_out_folds(groups, folds, seed):
+        answer = process.fit(columns[~held], errors[~held]).predict(columns[held])
+        found[held] = np.abs(errors[held] - answer.mean) / np.sqrt(answer.variance)
+    known = ~np.isnan(found)
+    if not known.any():
+        return 1.0
+    most = weighted_quantile(found[known], group_weights(groups[known]), LEVEL)
+    return max(1.0, most / HALF_WIDTH)

@@ -1,0 +1,124 @@
+"""Plans of training: what is searched, what fits, and which layout wins."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from forerun.data.columns import Column
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.language_models.training import LlmTraining, TrainingLayout, faults_of_layout
+from forerun.features.llm_training.layouts import Layouts
+from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.llm_training.plans import layouts_of, plan
+from forerun.models.llm_training.step_time import LlmTrainingStep
+from tests.models.llm_training.test_step_time import made_up_rows
+
+CATALOG = DeviceCatalog.load()
+H100 = CATALOG.get("h100-sxm-80gb")
+LLAMA = named_language_model("meta-llama/Meta-Llama-3-70B")
+DEEPSEEK = named_language_model("deepseek-ai/DeepSeek-V3")
+
+
+class WeightsAlone:
+    """Memory of weights, gradients and states: 18 bytes a weight over the model's devices."""
+
+    def upper_mib(
+        self, run: LlmTraining, device: Device, layouts: Layouts
+    ) -> tuple[Column, Column]:
+        """Best estimates and upper ends, MiB."""
+        each = 18.0 * run.model.parameters() / (layouts.tensor * layouts.pipeline) / 2.0**20
+        return each, 1.1 * each
+
+
+class NoMemory:
+    """Nothing takes any memory."""
+
+    def upper_mib(
+        self, run: LlmTraining, device: Device, layouts: Layouts
+    ) -> tuple[Column, Column]:
+        """Zeros."""
+        return np.zeros(len(layouts)), np.zeros(len(layouts))
+
+
+@pytest.mark.parametrize(
+    ("run", "measured"),
+    [
+        (LlmTraining(LLAMA, 8192, 256, 64), TrainingLayout(4, 1, 8, 5)),
+        (LlmTraining(LLAMA, 8192, 256, 64), TrainingLayout(2, 1, 4, 5)),
+        (LlmTraining(DEEPSEEK, 4096, 4096, 256), TrainingLayout(1, 1, 4, 1, 64)),
+        (
+            LlmTraining(LLAMA, 4096, 128, 64, framework="fsdp"),
+            TrainingLayout(zero_stage=3, recompute="full", micro_batch=2),
+        ),
+    ],
+)
+def test_layouts_that_people_published_are_searched(
+    run: LlmTraining, measured: TrainingLayout
+) -> None:
+    """Layouts of Llama 3 70B and DeepSeek-V3 in Megatron-Bridge, and the kind of llm-foundry."""
+    assert measured in layouts_of(run, H100)
+
+
+@pytest.mark.parametrize("devices", [1, 8, 24, 64, 200])
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=["dense", "experts"])
+def test_every_layout_of_a_search_can_run_and_none_is_twice(model: object, devices: int) -> None:
+    """Degrees divide devices, batch, heads and experts."""
+    run = LlmTraining(model, 4096, 600, devices)  # type: ignore[arg-type]
+    found = layouts_of(run, H100)
+    assert len(set(found)) == len(found)
+    assert not [fault for layout in found for fault in faults_of_layout(run, layout)]
+
+
+def test_the_best_layout_fits_and_no_other_that_fits_is_faster() -> None:
+    """Without limits of memory another one wins, which is named among those that do not fit."""
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
+    found = plan(run, H100, step, WeightsAlone())
+    limit = H100.memory_gib * 1024.0  # type: ignore[operator]
+    assert all(one.upper_mib <= limit for one in found.best)
+    assert all(one.seconds <= two.seconds for one, two in pairwise(found.best))
+    free = plan(run, H100, step, NoMemory())
+    assert free.best[0].seconds <= found.best[0].seconds
+    assert free.fitting == free.searched == found.searched
+    assert all(one.upper_mib > limit for one in found.misses)
+    assert all(one.seconds < found.best[0].seconds for one in found.misses)
+
+
+def test_nothing_is_called_fitting_where_nothing_fits() -> None:
+    """70 B on one device: no layout is best, and the winner of nothing has no measurement."""
+    found = plan(LlmTraining(LLAMA, 4096, 64, 1), H100, LlmTrainingStep(), WeightsAlone())
+    assert found.best == ()
+    assert found.fitting == 0
+    assert found.misses
+    assert found.close is None
+
+
+def test_the_front_trades_time_for_device_hours() -> None:
+    """Along the front each layout is slower and cheaper than the one before."""
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
+    found = plan(run, H100, step, WeightsAlone(), devices=(32, 64, 128, 256), objective="price")
+    assert len(found.front) > 1
+    for one, two in pairwise(found.front):
+        assert one.tokens_per_s > two.tokens_per_s
+        assert one.device_s_per_token > two.device_s_per_token
+    assert found.best[0].device_s_per_token == pytest.approx(found.front[-1].device_s_per_token)
+
+
+def test_wins_are_shares_and_a_close_call_names_the_second() -> None:
+    """Shares of draws add up to one over the drawn layouts; equal ones are a close call."""
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
+    found = plan(run, H100, step, WeightsAlone(), kept=20)
+    assert sum(one.wins for one in found.best) == pytest.approx(1.0)
+    if found.best[0].wins < 0.9:
+        assert found.close is not None
+        others = [one.wins for one in found.best[1:]]
+        assert found.best[found.close].wins == max(others)
+
+
+def test_a_plan_does_not_read_the_layout_of_its_run() -> None:
+    """The same plan for a run with another layout."""
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep()
+    other = replace(run, layout=TrainingLayout(tensor=8))
+    one, two = (plan(own, H100, step, WeightsAlone()) for own in (run, other))
+    assert [own.run.layout for own in one.best] == [own.run.layout for own in two.best]
