@@ -63,7 +63,7 @@ def pods_in(text: str) -> list[Asked]:
             found += _pods(loader, loader.get_node())
     except yaml.YAMLError as error:
         raise UnreadableFile(f"It is no YAML: {' '.join(str(error).split())}") from None
-    except (ValidationError, RecursionError) as error:
+    except (ValidationError, RecursionError, AttributeError, TypeError) as error:
         raise UnreadableFile(f"A pod is not as Kubernetes has them: {error}.") from None
     finally:
         loader.dispose()

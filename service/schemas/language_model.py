@@ -26,7 +26,7 @@ class ModelSizesOut(BaseModel):
     weight_bytes: float = Field(description="size of the weights in their formats, bytes")
     weights: str = Field(description="number format of most weights")
     most_tokens: int | None = Field(
-        description="longest context, tokens; null where it is not said"
+        description="longest context, tokens; null where it is not said, or each half has its own"
     )
     draft_layers: int = Field(
         description="layers that draft further tokens; not among the parameters"
@@ -52,7 +52,7 @@ class ModelSizesOut(BaseModel):
             **asdict(ModelSizes.of(model)),
             family=model.family,
             weight_bytes=model.weight_bytes(),
-            most_tokens=model.most_tokens,
+            most_tokens=model.most_tokens if model.encoder is None else None,
             draft_layers=model.draft_layers,
             image_parameters=0 if model.vision is None else model.vision.parameters(),
             image_pixels_per_token=None

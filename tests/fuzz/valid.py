@@ -167,12 +167,22 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
             for verb in ("filter", "prioritize")
             for placed in (PLACED, PLACED_LLM)
         ),
+        *(
+            Asked.of_json("/v1/kubernetes/validate", review(pod["Pod"]))
+            for pod in (PLACED, PLACED_LLM)
+        ),
         *_all_fields(client),
         *_operators(),
         *_uploads(),
         *_read(client),
     ]
     return list(dict.fromkeys(found))
+
+
+def review(pod: dict[str, Any]) -> dict[str, Any]:
+    """A review of a pod, as an API server asks for it."""
+    request = {"uid": "a", "kind": {"version": "v1", "kind": "Pod"}, "object": pod}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
 def _documented(document: dict[str, Any]) -> Iterator[Asked]:

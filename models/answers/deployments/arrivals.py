@@ -452,7 +452,8 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     limit = Limit(f"{why}; {AT_CAPACITY}", severity="refusal")
     limits = (limit if late else Limit(f"{why}; {OTHER_CASE}"), *near, *time.limits)
     kept = {name: own for name, own in time.estimates.items() if name not in withheld}
-    kept |= {name: _answered(kept[name], kept[RATE], arriving, held) for name in RATES}
+    rates = [name for name in RATES if name in kept]
+    kept |= {name: _answered(kept[name], time.estimates[RATE], arriving, held) for name in rates}
     withheld = {**time.withheld, **withheld}
     return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
 

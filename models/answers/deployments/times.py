@@ -147,13 +147,19 @@ def _on_curve(
     def full(level: float = USUAL) -> Prediction:
         return curve(level).closed(loops[-1:], times.limits[-1:]).prediction(0)
 
-    for one, own in zip(asked, known, strict=True):
-        capacity, rate = full().estimates.get(RATE), one.deployment.load.requests_per_s
-        if rate is None:
-            waits = without_place(one, every)
-            read = curve(one.level).closed([one], [(*waits, *own.time.limits)]).prediction(0)
-            yield _Timed(own.query, read, capacity if waits else None)
-        elif capacity is None:
+    closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
+    read: dict[int, Prediction] = {}
+    for level, places in groups_of(asked[at].level for at in closed).items():
+        rows = [closed[place] for place in places]
+        limits = [(*without_place(asked[at], every), *known[at].time.limits) for at in rows]
+        found = curve(level).closed([asked[at] for at in rows], limits).predictions()
+        read |= zip(rows, found, strict=True)
+    for at, (one, own) in enumerate(zip(asked, known, strict=True)):
+        rate = one.deployment.load.requests_per_s
+        if at in read:
+            capacity = full().estimates.get(RATE) if without_place(one, every) else None
+            yield _Timed(own.query, read[at], capacity)
+        elif rate is None or (capacity := full().estimates.get(RATE)) is None:
             yield own
         elif out_of_reach(rate, capacity):
             yield _Timed(loops[-1], full(one.level), capacity)

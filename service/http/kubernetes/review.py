@@ -60,9 +60,9 @@ class Asked(Struct):
                 own = (own.get("spec") or {}).get("template") or {}
                 own = {"metadata": {}, **own} if own else own
             return cls(review.request.uid, convert(own, Pod) if own else None)
-        except ValidationError as error:
+        except (ValidationError, AttributeError, TypeError) as error:
             raise BadRequest(f"The body is no AdmissionReview of Kubernetes: {error}.") from None
-        except (DecodeError, RecursionError, UnicodeDecodeError, AttributeError) as error:
+        except (DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise BadRequest(f"The body is no JSON: {error}.") from None
 
 

@@ -110,7 +110,14 @@ def test_findings_are_one_object_for_programs(checked):
     assert (code, own["line"], own["severity"]) == (1, 10, "error")
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "kind: Service\nspec: {ports: []}\n", "just words"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "a: [", "kind: Service\nspec: {ports: []}\n", "just words"),
+        *("spec: {containers: 3}", "{[a]: b}"),
+        "{metadata: {annotations: [a]}, spec: {containers: []}}",
+    ],
+)
 def test_a_file_of_another_kind_is_one_line_and_exit_code_2(checked, text):
     code, err = checked(text)
     assert (code, len(err.splitlines())) == (2, 1)

@@ -225,6 +225,7 @@ def test_each_half_of_an_encoder_decoder_has_its_own_limit(run, model, lengths, 
     printed = json.loads(run("estimate", model, "--device", "h100", *load, "--json"))
     refused = [one["message"] for one in printed["limit_details"] if one["severity"] == "refusal"]
     assert refused == ([] if says is None else [says])
+    assert printed["model"]["most_tokens"] is None, "no sum of both is a limit"
 
 
 def test_the_engines_longest_request_is_that_of_the_decoder(run):

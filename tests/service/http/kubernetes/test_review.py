@@ -168,6 +168,13 @@ def test_what_is_no_review_is_a_problem(adapting, body):
     assert answer.json()["type"] == "/problems/bad-request"
 
 
+@pytest.mark.parametrize("template", [[], 7, "x", [1], {"spec": 3}, {"metadata": {"labels": 3}}])
+def test_objects_of_any_form_are_reviewed_or_a_problem(adapting, template):
+    request = review({"spec": {"template": template}}, "Deployment", "apps")
+    answer = adapting.post("/v1/kubernetes/validate", json=request)
+    assert answer.status_code in (200, 422)
+
+
 def test_an_answer_that_takes_too_long_refuses_no_pod(adapting, monkeypatch):
     from forerun.data.errors import DeadlineExceeded
     from forerun.service.http.kubernetes import findings
