@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,17 @@ from forerun.features.llm_training.step import PARTS, StepWork
 
 OVERLAP: Final = 0.7
 """Share of the arithmetic of a step behind which messages between data-parallel devices hide."""
+EXPOSED: Final = 0.5
+"""Share of these messages that arithmetic does not hide even where it could."""
+RATES: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **{"linear": 0.9, "experts": 0.9, "attention": 0.4, "elementwise": 0.6, "states": 0.4},
+        **{"tensor_messages": 0.5, "context_messages": 2.0, "expert_messages": 1.0},
+    }
+)
+"""Part -> share of peak arithmetic, bandwidth or link rates that is reached; above 1 for messages
+that are partly hidden. Rounded from a fit to all runs of `published_training`: fits without one
+family or one device answer about it no better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,52 +44,30 @@ class StepTimes(Columns):
         return len(self.total)
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Shares of peak arithmetic, bandwidth and link rates that are reached.
+def step_times(work: StepWork, pipeline: Column, chunks: Column, batches: Column) -> StepTimes:
+    """Times of n steps.
 
-    Above 1 for messages that are partly hidden. The defaults are rounded from a fit to all runs of
-    `published_training`; fits without one family or one device answer about it no better.
-
-    Attributes:
-        exposed: share of messages between data-parallel devices that arithmetic does not hide even
-            where it could.
+    Args:
+        work: their ideal times.
+        pipeline: (n,) stages.
+        chunks: (n,) groups of layers on each stage.
+        batches: (n,) micro-batches.
     """
+    each = {name: work.parts[name] / RATES[name] for name in PARTS}
+    layers = np.maximum(sum(each.values()), work.starts)
+    head = work.head / RATES["linear"] + work.head_traffic / RATES["elementwise"]
+    stage = np.maximum(work.longest * layers, layers + head) / pipeline
+    bubble = (pipeline - 1.0) / chunks * (layers + head) / pipeline
+    busy = batches * stage
+    shown = not_hidden(work.gathers + work.reductions, busy)
+    share = batches / pipeline
+    parts = {name: own * share for name, own in each.items()}
+    parts |= {"head": head * share, "bubble": bubble, "data_messages": shown}
+    parts |= {"optimizer": work.optimizer / RATES["elementwise"], "host": work.host}
+    total = busy + bubble + shown + parts["optimizer"] + work.host
+    return StepTimes(parts, work.starts * share, total)
 
-    linear: float = 0.9
-    experts: float = 0.9
-    attention: float = 0.4
-    elementwise: float = 0.6
-    states: float = 0.4
-    tensor_messages: float = 0.5
-    context_messages: float = 2.0
-    expert_messages: float = 1.0
-    exposed: float = 0.5
 
-    def times(self, work: StepWork, pipeline: Column, chunks: Column, batches: Column) -> StepTimes:
-        """Times of n steps.
-
-        Args:
-            work: their ideal times.
-            pipeline: (n,) stages.
-            chunks: (n,) groups of layers on each stage.
-            batches: (n,) micro-batches.
-        """
-        each = {name: work.parts[name] / getattr(self, name) for name in PARTS}
-        layers = np.maximum(sum(each.values()), work.starts)
-        head = work.head / self.linear + work.head_traffic / self.elementwise
-        stage = np.maximum(work.longest * layers, layers + head) / pipeline
-        bubble = (pipeline - 1.0) / chunks * (layers + head) / pipeline
-        busy = batches * stage
-        shown = self.not_hidden(work.gathers + work.reductions, busy)
-        share = batches / pipeline
-        parts = {name: own * share for name, own in each.items()}
-        parts |= {"head": head * share, "bubble": bubble, "data_messages": shown}
-        parts |= {"optimizer": work.optimizer / self.elementwise, "host": work.host}
-        total = busy + bubble + shown + parts["optimizer"] + work.host
-        return StepTimes(parts, work.starts * share, total)
-
-    def not_hidden(self, sent: Column, busy: Column) -> Column:
-        """Time of messages between data-parallel devices that n busy times do not hide, (n,)."""
-        shown = np.maximum(0.0, sent - OVERLAP * busy) + self.exposed * np.minimum(sent, busy)
-        return np.asarray(shown)
+def not_hidden(sent: Column, busy: Column) -> Column:
+    """Time of messages between data-parallel devices that n busy times do not hide, (n,)."""
+    return np.asarray(np.maximum(0.0, sent - OVERLAP * busy) + EXPOSED * np.minimum(sent, busy))

@@ -40,7 +40,7 @@ from forerun.models.gaussian_process.regression import (
     scale_of,
 )
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.llm_training.rates import Rates, StepTimes
+from forerun.models.llm_training.rates import StepTimes, step_times
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
@@ -103,7 +103,6 @@ class LlmTrainingStep(StoredPredictor):
 
     Attributes:
         seed: deals groups to the folds of the calibration.
-        rates: shares of the device's peaks that are reached.
         centre, spread: (columns,) mean and standard deviation of the process's columns.
         columns: (n, columns) standardised columns of the measured runs.
         errors: (n,) their log(measured / time by rates).
@@ -118,7 +117,6 @@ class LlmTrainingStep(StoredPredictor):
     """
 
     seed: int = field(default=0, metadata=SETTING)
-    rates: Rates = field(default_factory=Rates)
     centre: Column = field(default_factory=lambda: np.zeros(0))
     spread: Column = field(default_factory=lambda: np.ones(0))
     columns: Matrix = field(default_factory=lambda: np.zeros((0, sum(BLOCKS.values()))))
@@ -159,7 +157,7 @@ class LlmTrainingStep(StoredPredictor):
         rows = _with_time(measurements, self)
         table = TrainingRows.of(rows.queries)
         logs = np.log(rows.column(LATENCY) / 1e3)
-        times = _times(self.rates, table)
+        times = _times(table)
         matrix = _matrix(table, times)
         centre, spread = _scale(matrix)
         fitted = replace(
@@ -192,7 +190,7 @@ class LlmTrainingStep(StoredPredictor):
         if self.process is None or not len(rows):
             return self
         table = TrainingRows.of(rows.queries)
-        times = _times(self.rates, table)
+        times = _times(table)
         columns = np.vstack([self.columns, self._standardised(_matrix(table, times))])
         errors = np.log(rows.column(LATENCY) / 1e3 / times.total)
         return replace(self, columns=columns, errors=np.concatenate([self.errors, errors]))
@@ -214,7 +212,7 @@ class LlmTrainingStep(StoredPredictor):
     def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
         """Logarithms of seconds of queries, drawn with the errors that they share: (draws, n)."""
         table = TrainingRows.of(queries)
-        times = _times(self.rates, table)
+        times = _times(table)
         logs, generator = np.log(times.total), np.random.default_rng(seed)
         if self.process is None:
             return np.tile(logs, (draws, 1))
@@ -228,7 +226,7 @@ class LlmTrainingStep(StoredPredictor):
 
     def of_rows(self, table: TrainingRows) -> "LayoutTimes":
         """Step times of n rows; never below their arithmetic at the peak of the sheet."""
-        times = _times(self.rates, table)
+        times = _times(table)
         bound = table.work.bound
         if self.process is None:
             seconds = np.maximum(times.total, bound)
@@ -304,8 +302,8 @@ class LayoutTimes:
         return {name: float(scale * own) for name, own in parts.items()}
 
 
-def _times(rates: Rates, table: TrainingRows) -> StepTimes:
-    return rates.times(table.work, table.pipeline, table.chunks, table.batches)
+def _times(table: TrainingRows) -> StepTimes:
+    return step_times(table.work, table.pipeline, table.chunks, table.batches)
 
 
 def _matrix(table: TrainingRows, times: StepTimes) -> Matrix:

@@ -23,7 +23,7 @@ from forerun.models.adaptation.support_set import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.kernel_experts.operators import OperatorBoost
-from forerun.models.llm_training.rates import Rates
+from forerun.models.llm_training.rates import not_hidden
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.prediction import OperatorTime, PredictionColumns, Predictions
@@ -311,4 +311,4 @@ def _messages_s(queries: Sequence[Query], busy: Column) -> Column:
         data_messages_s(run, query.device) if isinstance(run, Network) else 0.0
         for run, query in zip(runs, queries, strict=True)
     ]
-    return Rates().not_hidden(np.array(sent), busy)
+    return not_hidden(np.array(sent), busy)
