@@ -164,8 +164,12 @@ def category(field: str, **more: Any) -> Encoding:
 HUES: Mapping[str, int] = {
     "conv": 215, "linear": 275, "bmm": 305, "attention": 335, "elementwise": 165, "softmax": 190,
     "norm": 45, "reduce": 95, "pool": 65, "copy": 0, "recurrent": 240, "host": 25, "overhead": 10,
-    "weights": 215, "activations": 190, "cache": 165, "gradients": 130, "optimizer": 335,
+    "in use": 215, "weights": 215, "activations": 190, "cache": 165, "gradients": 130,
+    "optimizer": 335,
     "workspace": 275, "context": 45, "slack": 95, "free": 100, "dense": 275, "experts": 240,
+    "buffers": 65, "logits": 10,
+    "head": 10, "states": 240, "tensor messages": 65, "context messages": 80,
+    "expert messages": 50, "data messages": 95, "bubble": 25, "waiting": 100,
     "launches": 45, "prefill attention": 335, "decode attention": 305, "collectives": 65,
     "cell": 215, "connection": 25, "other placements": 165, "best trade-off": 215, "advised": 165,
     "least energy": 335,

@@ -1,0 +1,103 @@
+"""Requests about training a language model."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from forerun.data.language_models.training import (
+    Batch,
+    Cluster,
+    LlmTraining,
+    Objective,
+    Tokens,
+    TrainingLayout,
+)
+from forerun.service.schemas.fields import LONGEST_NAME, OneDevice, Strict, example, options_of
+from forerun.service.schemas.llm.deployment import NamedPart
+from forerun.service.schemas.llm.model import LanguageModelIn
+
+if TYPE_CHECKING:
+    from fastapi.openapi.models import Example
+
+ArgumentsOf = Literal["megatron", "torchtitan", "accelerate", "deepspeed", "llama-factory"]
+"""Frameworks in whose arguments a layout is written."""
+EXAMPLE_ESTIMATE: dict[str, Any] = example("training_estimate")
+EXAMPLE_PLAN: dict[str, Any] = example("training_plan")
+ESTIMATE_EXAMPLES: "dict[str, Example]" = {
+    "lora": {"summary": "LoRA on one card", "value": EXAMPLE_ESTIMATE},
+    "layout": {"summary": "pretraining in a layout", "value": example("training_layout")},
+}
+Amount = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+OWN = ("kind", "model", "layout", "cluster", "sequence_tokens", "global_batch")
+"""Fields of `LlmTraining` that the request describes itself."""
+
+
+class LayoutIn(options_of(TrainingLayout, Strict)):  # type: ignore[misc]
+    """How a step is divided over devices and time."""
+
+
+class ClusterIn(options_of(Cluster, Strict)):  # type: ignore[misc]
+    """How devices are connected."""
+
+
+class TrainingFields(options_of(LlmTraining, NamedPart, without=OWN)):  # type: ignore[misc]
+    """A language model that is trained, and what its tokens are charged with."""
+
+    model: LanguageModelIn = Field(description="the model, by its name or its configuration")
+    device: OneDevice = Field(description="name of a device, or a spec sheet")
+    sequence_tokens: Tokens | None = Field(
+        default=None,
+        description="tokens of each sequence; 4,096, or the model's longest context where that is "
+        "shorter, when absent",
+    )
+    global_batch: Batch | None = Field(
+        default=None,
+        description="sequences of one step, all devices together; when absent, those of about 4 "
+        "million tokens, or 16 with adapters, as a multiple of the devices",
+    )
+    cluster: ClusterIn = Field(default_factory=ClusterIn, description="how devices are connected")
+    tokens: Amount | None = Field(default=None, description="number of tokens to train on")
+    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None, description="price of a device; a list price, where one is known, when absent"
+    )
+    grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = Field(
+        default=None, description="carbon intensity of the electricity, g of CO2 equivalent a kWh"
+    )
+    region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(
+        default=None,
+        description="country whose yearly mean stands for it, such as france or united-states",
+    )
+
+
+class TrainingEstimateIn(TrainingFields):
+    """What a step of training takes, in one layout."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ESTIMATE]})
+
+    layout: LayoutIn | None = Field(
+        default=None, description="how a step is divided; the fastest that fits when absent"
+    )
+
+
+class TrainingPlanIn(TrainingFields):
+    """The best layouts of training."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
+
+    objective: Objective = Field(
+        default="time",
+        description="what is least for a number of tokens; price and energy follow from the time "
+        "of all devices",
+    )
+    max_usd: Amount | None = Field(
+        default=None,
+        description="most that the tokens may cost; chooses the number of devices: the fastest",
+    )
+    max_days: Amount | None = Field(
+        default=None,
+        description="most days that the tokens may take; chooses the number of devices: the "
+        "cheapest",
+    )
+    kept: Annotated[int, Field(ge=1, le=20)] = Field(
+        default=5, description="layouts that are answered"
+    )
