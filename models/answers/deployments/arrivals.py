@@ -183,7 +183,7 @@ class LoadCurve:
         tokens = scaled(each, self.tokens_after)
         answered = min(1.0, capacity.value / rate)
         changed = {
-            **{name: scaled(estimates[name], answered) for name in RATES},
+            **{name: scaled(estimates[name], answered) for name in RATES if name in estimates},
             "tpot_ms": each,
             "ttft_service_ms": served,
             "ttft_ms": first,
