@@ -60,7 +60,7 @@ DESIGN_METRICS: tuple[Metric, ...] = (
 """Metrics of a hardware design or a benchmark; estimated shares of a chip may exceed 1."""
 
 SERVING_METRICS: tuple[Metric, ...] = (
-    Metric("tokens_per_s", "tokens/s", "sum", "tokens written a second, all devices together"),
+    Metric("tokens_per_s", "tokens/s", "sum", "tokens written, or trained on, a second, all devices"),
     Metric("energy_per_token_j", "J", "sum", "energy of all devices for one token written"),
     Metric("samples_per_s", "samples/s", "sum", "inputs answered a second, all devices together"),
     Metric("energy_per_sample_j", "J", "sum", "energy of all devices for one input answered"),
@@ -69,12 +69,24 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("tpot_ms", "ms", "sum", "time for each token written after the first, mean"),
     Metric("request_latency_ms", "ms", "sum", "from a request to its last token, mean"),
     Metric("requests_per_s", "requests/s", "sum", "requests answered a second, all devices"),
-    Metric("tokens_per_s_per_device", "tokens/s", "sum", "tokens written a second, one device"),
+    Metric("tokens_per_s_per_device", "tokens/s", "sum", "tokens written, or trained on, a second, one device"),
     Metric("usd_per_million_tokens", "USD", "sum", "price of a million tokens written"),
     Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
     Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
 )
 """Metrics of a model that serves requests in steady state."""
+
+TRAINING_METRICS: tuple[Metric, ...] = (
+    Metric("step_s", "s", "sum", "time of one step of training a language model"),
+    Metric("mfu", "", "time_mean", "share of the devices' peak arithmetic in the format of the run "
+           "that forward and backward passes use, without what is computed again"),
+    Metric("hfu", "", "time_mean", "the same with what is computed again"),
+    Metric("run_days", "days", "sum", "time of training on all tokens"),
+    Metric("run_usd", "USD", "sum", "devices times hours times their price"),
+    Metric("run_kwh", "kWh", "sum", "energy of the devices alone, without hosts and cooling"),
+    Metric("run_co2_kg", "kg", "sum", "CO2 equivalent of that energy"),
+)  # fmt: skip
+"""Metrics of training a language model; those of `run_` are of all its tokens."""
 
 CONTENTION_METRICS: tuple[Metric, ...] = (
     Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that with neighbours"),
@@ -97,12 +109,14 @@ TITLES: dict[str, str] = {
     "energy_per_sample_j": "Energy of one sample", "wall_power_w": "Power at the wall",
     "wall_energy_per_sample_j": "Energy of one sample, at the wall",
     "allocated_memory_mib": "Peak of live tensors", "p_cpu": "Relative speed in CPU time",
-    "reserved_memory_mib": "Peak of the allocator", "p_wall": "Relative speed in wall time",
+    "reserved_memory_mib": "Peak of the allocator", "p_wall": "Relative speed in wall time", "step_s": "Time of a step",
+    "mfu": "Model FLOP utilisation", "hfu": "Hardware FLOP utilisation", "run_days": "Days",
+    "run_usd": "Price", "run_kwh": "Energy of the devices", "run_co2_kg": "CO2 equivalent",
 }  # fmt: skip
 """Metric -> heading of its column or chart, on every page."""
 
 SHARES: frozenset[str] = frozenset(
-    {"utilisation", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}
+    {"utilisation", "mfu", "hfu", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}
 )
 """Metrics on a scale from 0 to about 1: the width of an interval is a difference there, not a
 ratio."""
@@ -119,5 +133,8 @@ def metric(name: str) -> Metric:
 
 _BY_NAME = {
     metric.name: metric
-    for metric in (*CONTENTION_METRICS, *SERVING_METRICS, *DESIGN_METRICS, *METRICS)
+    for metric in (
+        *(*CONTENTION_METRICS, *TRAINING_METRICS, *SERVING_METRICS),
+        *(*DESIGN_METRICS, *METRICS),
+    )
 }

@@ -121,16 +121,39 @@ class LlmTraining:
     """
 
     model: LanguageModel
-    sequence_tokens: int
-    global_batch: int
-    devices: int = 1
+    sequence_tokens: Annotated[Tokens, Field(description="tokens of each sequence")]
+    global_batch: Annotated[
+        Batch, Field(description="sequences of one step, all devices and micro-batches together")
+    ]
+    devices: Annotated[Degree, Field(description="number of devices")] = 1
     layout: TrainingLayout = TrainingLayout()
-    precision: TrainingPrecision = "bf16"
-    optimizer: Optimizer = "adamw"
-    framework: TrainingFramework = "megatron"
-    attention: ScoreStorage = "flash"
-    lora_rank: int = 0
-    frozen_weights: FrozenFormat | None = None
+    precision: Annotated[
+        TrainingPrecision,
+        Field(description="number format of the layers' matrix products"),
+    ] = "bf16"
+    optimizer: Annotated[Optimizer, Field(description="optimizer, with the format of its moments")] = (
+        "adamw"
+    )
+    framework: Annotated[
+        TrainingFramework,
+        Field(
+            description="training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; fsdp "
+            "is accelerate, Transformers and others on PyTorch's FSDP"
+        ),
+    ] = "megatron"
+    attention: Annotated[
+        ScoreStorage, Field(description="whether attention keeps its matrix of scores: flash does not")
+    ] = "flash"
+    lora_rank: Annotated[
+        int,
+        Field(ge=0, le=65_536, description="rank of LoRA adapters on frozen weights; 0 trains all"),
+    ] = 0
+    frozen_weights: Annotated[
+        FrozenFormat | None,
+        Field(
+            description="how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"
+        ),
+    ] = None
     cluster: Cluster = Cluster()
     kind: Literal["llm_training"] = "llm_training"
 

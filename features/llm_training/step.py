@@ -337,11 +337,24 @@ def model_flop(run: LlmTraining) -> float:
     """Arithmetic of forward and backward passes of a step on all devices, without what is computed
     again: what model FLOP utilisation counts.
     """
+    return (2.0 if run.lora_rank else 3.0) * sum(_forward_flop(run))
+
+
+def hardware_flop(run: LlmTraining) -> float:
+    """The same with what is computed again: what hardware FLOP utilisation counts."""
+    products, scores = _forward_flop(run)
+    again = {"none": 0.0, "selective": scores, "full": products + scores}[run.layout.recompute]
+    if run.layout.recompute == "selective" and run.attention == "flash":
+        again = 0.0  # its backward pass computes scores again anyway, which neither counts
+    return model_flop(run) + again
+
+
+def _forward_flop(run: LlmTraining) -> tuple[float, float]:
+    """Arithmetic of a forward pass: products with weights, and scores of attention."""
     model, tokens = run.model, float(run.sequence_tokens * run.global_batch)
-    context = np.array([run.sequence_tokens / 2.0])
-    forward = 2.0 * tokens * (model.active_parameters())
+    context, scores = np.array([run.sequence_tokens / 2.0]), 0.0
     for (layer, _), count in layer_counts(model).items():
         if layer.mixer is not None:
-            pairs = tokens * attended(layer.mixer, context)[0]
-            forward += count * pairs * pair_flop(layer.mixer, decode=False)
-    return (2.0 if run.lora_rank else 3.0) * forward
+            pairs = tokens * float(attended(layer.mixer, context)[0])
+            scores += count * pairs * pair_flop(layer.mixer, decode=False)
+    return 2.0 * tokens * model.active_parameters(), scores

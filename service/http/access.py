@@ -346,6 +346,8 @@ QUESTIONS = frozenset({
     "/v1/predict/model",
     "/v1/predict:batch",
     "/v1/rank",
+    "/v1/training/estimate",
+    "/v1/training/plan",
 })  # fmt: skip
 """Paths to which POST asks and stores nothing; any other POST is a write."""
 QUESTIONS_OF_PAGES = frozenset({"/circuits"})

@@ -1,6 +1,7 @@
 """Types of fields that several requests share."""
 
 import json
+from collections.abc import Collection
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib.resources import files
@@ -65,18 +66,21 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def options_of(described: type, base: type[BaseModel], part: str = "") -> Any:
+def options_of(
+    described: type, base: type[BaseModel], part: str = "", without: Collection[str] = ("kind",)
+) -> Any:
     """A schema with the fields of a class of `data`, whose types have bounds and help, and a base.
 
     Args:
-        described: a dataclass; its `kind` is no option.
+        described: a dataclass.
         base: schema to add to.
         part: name of the part of a request whose fields have further names.
+        without: fields that are no options, or that the schema describes itself.
     """
     hints = get_type_hints(described, include_extras=True)
     found: dict[str, Any] = {}
     for own in fields(described):
-        if own.name != "kind":
+        if own.name not in without:
             hint, default = hints[own.name], ... if own.default is MISSING else own.default
             (text,) = [m.description for m in hint.__metadata__ if getattr(m, "description", None)]
             names = also(f"{part}.{own.name}") if part else ""

@@ -12,6 +12,7 @@ from forerun.service.http.routes import (
     predict,
     questions,
     serving,
+    training,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
@@ -23,6 +24,7 @@ ROUTERS: tuple[APIRouter, ...] = (
         predict.router,
         questions.router,
         serving.router,
+        training.router,
         llm_d.router,
         graphs.router,
     ),

@@ -1,0 +1,44 @@
+"""Carbon intensity of the electricity of countries, for answers about long runs."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from forerun.data.errors import BadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Carbon intensity of electricity.
+
+    Attributes:
+        g_co2_per_kwh: g of CO2 equivalent a kWh.
+        source: where it comes from, and its year.
+    """
+
+    g_co2_per_kwh: float
+    source: str
+
+
+def grid_of(region: str) -> Grid:
+    """The yearly mean of a country.
+
+    Raises:
+        BadRequest: the table has no such region.
+    """
+    means, source = _table()
+    known = means.get(region.strip().lower().replace(" ", "-").replace("_", "-"))
+    if known is None:
+        raise BadRequest(
+            f"No carbon intensity of {region!r:.80} is known: give grid_g_co2_per_kwh, or one of "
+            f"{', '.join(means)}."
+        )
+    return Grid(known, f"{source}: {region}")
+
+
+@cache
+def _table() -> tuple[dict[str, float], str]:
+    text = (files("forerun.data") / "grid_carbon.json").read_text(encoding="utf-8")
+    table = json.loads(text)
+    return table["g_co2_per_kwh"], table["source"]

@@ -1,0 +1,396 @@
+"""Whole answers about training a language model: a step, its memory, and what a number of tokens
+costs.
+
+Utilisations are shares of the sum of the devices' peaks, in the format of the run's products.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column
+from forerun.data.device import Device
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.grid_carbon import Grid
+from forerun.data.language_models.training import LlmTraining
+from forerun.data.list_prices import Price
+from forerun.data.query import Operation, Query
+from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.rows import SHAPE, TrainingRows
+from forerun.features.llm_training.step import hardware_flop, model_flop, sheet_of
+from forerun.models.answers.deployments.derived import inverse, product, scaled
+from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
+from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
+from forerun.models.llm_training.memory import FittedMemory, TrainingMemory
+from forerun.models.llm_training.plans import Objective, PlannedLayout, TrainingPlan, plan
+from forerun.models.llm_training.step_time import LlmTrainingStep
+from forerun.models.prediction import WIDEST_RATIO, Estimate, too_wide
+from forerun.models.predictor import Predictor
+from forerun.models.router import predictors_in
+
+MIB: Final = 2.0**20
+STEP: Final = "step_s"
+COSTS: Final = ("run_days", "run_usd", "run_kwh", "run_co2_kg")
+"""Metrics of a number of tokens."""
+METRICS: Final = (
+    *(STEP, "tokens_per_s", "tokens_per_s_per_device", "mfu", "hfu"),
+    *("allocated_memory_mib", "reserved_memory_mib", PEAK_MEMORY, POWER, *COSTS),
+)
+"""Metrics of an answer, in their order."""
+POWER_SHARES: Final = (0.76, 0.5, 1.0)
+"""Power of a device over its design power: as assumed, and the ends of its range. Nodes of eight
+H100s drew 76 % of their rated power in demanding training and 82 % at most (Newkirk et al. 2025,
+arXiv 2506.14551; Latif et al. 2024, arXiv 2412.08602)."""
+NEAR: Final = (0.4, 0.7, 0.2, 0.5)
+"""Largest difference of a model to one that was measured near it, in each column of `SHAPE`: a
+factor of 1.5 in width and of 2 in weights, a fifth of the weights in experts."""
+NO_MODEL: Final = Limit(
+    "no model of nearly this width, size and kind was measured in training", LATENCY, "transfer"
+)
+CLOSED_FORM: Final = Limit(
+    "times are a closed form with rounded shares of the peaks: no predictor of training steps is in "
+    "use",
+    LATENCY,
+)
+OF_POWER: Final = (
+    "extrapolated: no power of such training is known here; 76 % of the design power, as nodes of "
+    "H100s drew, and half to all of it as the range"
+)
+MEASURED_MEMORY: Final = "this framework with this kind of attention was measured"
+OTHER_MEMORY: Final = (
+    "extrapolated: this framework with this kind of attention was not measured; the range is that "
+    "of others"
+)
+CANNOT_RUN: Final = "the fullest device does not have the memory: it cannot run as asked"
+MISSING: Final[Mapping[str, str]] = {
+    POWER: "the sheet of the device has no design power",
+    "run_days": "give tokens, the number of tokens to train on",
+    "run_usd": "no list price of this device is known; give usd_per_device_hour",
+    "run_kwh": "it follows from power and time, of which one is not known",
+    "run_co2_kg": "give region or grid_g_co2_per_kwh",
+}
+"""Metric -> why it is not known, where nothing else says it."""
+BUDGETED_DEVICES: Final = tuple(1 << power for power in range(15))
+"""Numbers of devices among which a budget chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a run is charged with; None where it is not known.
+
+    Attributes:
+        tokens: tokens to train on.
+        price: of a device.
+        grid: carbon intensity of its electricity.
+    """
+
+    tokens: float | None = None
+    price: Price | None = None
+    grid: Grid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that training may cost; None where it does not matter."""
+
+    usd: float | None = None
+    days: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPredictors:
+    """What answers times and memory: parts of the predictor in use, or what nothing was fitted to.
+
+    Attributes:
+        step: times of a step.
+        memory: memory of the fullest device.
+    """
+
+    step: LlmTrainingStep
+    memory: FittedMemory
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> Self:
+        """The parts of a predictor."""
+        parts = predictors_in(predictor)
+        steps = [own for own in parts if isinstance(own, LlmTrainingStep)]
+        held = [own for own in parts if isinstance(own, FittedMemory)]
+        return cls(next(iter(steps), LlmTrainingStep()), next(iter(held), FittedMemory()))
+
+    def upper_mib(
+        self, run: LlmTraining, device: Device, layouts: Layouts
+    ) -> tuple[Column, Column]:
+        """Memory of the fullest device of n layouts and its upper end, MiB, each (n,)."""
+        held = self.memory.predict(run, layouts)
+        return held.device / MIB, held.high / MIB
+
+
+@dataclass(frozen=True)
+class TrainingAnswer:
+    """What is known of one run.
+
+    Attributes:
+        query: the run, with its layout, and its device.
+        estimates: metric of `METRICS` -> estimate.
+        trust: metric -> grade of its estimate.
+        missing: metric without an estimate -> the reason.
+        limits: limits of all estimates.
+        breakdown_s: part of a step -> seconds, which add up to the step.
+        parts_mib: part of the memory of the fullest stage -> MiB, before fragmentation.
+        stages_mib: memory of each pipeline stage, MiB, before fragmentation.
+        fits: whether the upper end of the memory is at most the device's; None where the memory of
+            the device is not known.
+    """
+
+    query: Query
+    estimates: Mapping[str, Estimate]
+    trust: Mapping[str, Trust]
+    missing: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    breakdown_s: Mapping[str, float]
+    parts_mib: Mapping[str, float]
+    stages_mib: tuple[float, ...]
+    fits: bool | None
+
+
+def training_answer(
+    run: LlmTraining, device: Device, known: TrainingPredictors, costs: Costs
+) -> TrainingAnswer:
+    """What is known of a run with its layout.
+
+    Raises:
+        UnanswerableQuery: degrees do not divide the run.
+        UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
+    """
+    query = Query(run, device, operation=Operation(run.devices))
+    time = known.step.predict([query])[0]
+    held = known.memory.predict(run, Layouts.of(run))
+    memory = _memory(held)
+    limits = [*time.limits, *_of_model(query, known.step), *_of_memory(memory, device)]
+    withheld = dict(time.withheld)
+    step = time.estimates.get(LATENCY)
+    if any(limit.severity == "refusal" for limit in limits):
+        step, withheld = None, {LATENCY: CANNOT_RUN}
+    estimates = memory | power_of(device)
+    if step is not None:
+        estimates |= of_step(run, device, scaled(step, 1e-3), costs)
+    stages = held.parts.stages[0] / MIB
+    return TrainingAnswer(
+        query=query,
+        estimates={name: estimates[name] for name in METRICS if name in estimates},
+        trust=_trust(estimates, limits, held),
+        missing=_missing(estimates, withheld.get(LATENCY), costs),
+        limits=tuple(limits),
+        breakdown_s={n: own / 1e3 for n, own in time.breakdown_ms.items() if step is not None},
+        parts_mib={name: float(own[0]) / MIB for name, own in held.parts.parts().items()},
+        stages_mib=tuple(stages[~np.isnan(stages)].tolist()),
+        fits=fits(memory[PEAK_MEMORY], device),
+    )
+
+
+def of_step(
+    run: LlmTraining, device: Device, step: Estimate, costs: Costs
+) -> dict[str, Estimate]:
+    """What follows from the time of a step, seconds: rates, utilisations, and costs of tokens."""
+    tokens, peak = float(run.global_batch * run.sequence_tokens), sheet_of(run, device).peak
+    rate = inverse(step, tokens)
+    found = {STEP: step, "tokens_per_s": rate}
+    found["tokens_per_s_per_device"] = scaled(rate, 1.0 / run.devices)
+    found["mfu"] = inverse(step, model_flop(run) / (run.devices * peak))
+    # What is computed again may not be at the peak either.
+    found["hfu"] = _at_most_one(inverse(step, hardware_flop(run) / (run.devices * peak)))
+    if costs.tokens is None:
+        return found
+    days = found["run_days"] = inverse(rate, costs.tokens / 86_400.0)
+    hours = scaled(days, 24.0 * run.devices)
+    if costs.price is not None:
+        found["run_usd"] = scaled(hours, costs.price.usd_per_device_hour)
+    if (watts := power_of(device).get(POWER)) is not None:
+        found["run_kwh"] = scaled(product(hours, watts), 1e-3)
+        if costs.grid is not None:
+            found["run_co2_kg"] = scaled(found["run_kwh"], costs.grid.g_co2_per_kwh / 1e3)
+    return found
+
+
+def power_of(device: Device) -> dict[str, Estimate]:
+    """Power of one device in training; empty where its design power is not known."""
+    if device.tdp_w is None:
+        return {}
+    return {POWER: Estimate(*(share * device.tdp_w for share in POWER_SHARES))}
+
+
+def fits(memory: Estimate, device: Device) -> bool | None:
+    """Whether the upper end fits the device; None where its memory is not known."""
+    if device.memory_gib is None or memory.high is None:
+        return None
+    return memory.high <= device.memory_gib * 1024.0
+
+
+@dataclass(frozen=True)
+class PlanAnswer:
+    """The layouts of a run that were searched, and what each costs.
+
+    Attributes:
+        plan: the search.
+        costs: what tokens are charged with.
+        chosen: what was chosen, a sentence each.
+    """
+
+    plan: TrainingPlan
+    costs: Costs
+    chosen: tuple[str, ...] = ()
+
+
+def planned(
+    run: LlmTraining,
+    device: Device,
+    known: TrainingPredictors,
+    costs: Costs,
+    *,
+    objective: Objective = "time",
+    budget: Budget | None = None,
+    kept: int = 10,
+) -> PlanAnswer:
+    """The best layouts of a run, on as many devices as it has, or as a budget allows.
+
+    Args:
+        run: its own layout is not read, and its number of devices only without a budget.
+        device: the device.
+        known: what answers times and memory.
+        costs: what tokens are charged with.
+        objective: what is least.
+        budget: the most that training may cost; None for the devices of the run.
+        kept: number of layouts that are kept.
+
+    Raises:
+        UnanswerableQuery: no number of devices keeps the budget.
+        UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
+    """
+    chosen: tuple[str, ...] = ()
+    if budget is not None:
+        run = replace(run, devices=_affordable(run, device, known, costs, budget))
+        chosen = (f"{run.devices:,} devices, by the budget and best estimates of the time",)
+    found = plan(run, device, known.step, known, objective=objective, kept=kept)
+    return PlanAnswer(found, costs, chosen)
+
+
+def _affordable(
+    run: LlmTraining, device: Device, known: TrainingPredictors, costs: Costs, budget: Budget
+) -> int:
+    """The number of devices: the cheapest that is in time, or the fastest within the price."""
+    batch = run.global_batch
+    counts = [count for count in BUDGETED_DEVICES if count <= batch or batch % count == 0]
+    front = plan(run, device, known.step, known, devices=counts, objective="price").front
+    if not front:
+        raise UnanswerableQuery(f"No layout fits {device.name} on up to {counts[-1]:,} devices.")
+    able = [one for one in front if _within(_cost_of(one, device, costs), budget)]
+    if not able:
+        raise UnanswerableQuery(_beyond(front, device, costs))
+    best = min(able, key=lambda one: (one.device_s_per_token if budget.days else one.seconds))
+    return best.run.devices
+
+
+def _cost_of(one: PlannedLayout, device: Device, costs: Costs) -> Mapping[str, Estimate]:
+    return of_step(one.run, device, Estimate(one.seconds, one.low_s, one.high_s), costs)
+
+
+def _within(cost: Mapping[str, Estimate], budget: Budget) -> bool:
+    pairs = (("run_usd", budget.usd), ("run_days", budget.days))
+    return all(most is None or cost[name].value <= most for name, most in pairs)
+
+
+def _beyond(front: Sequence[PlannedLayout], device: Device, costs: Costs) -> str:
+    """That nothing keeps a budget, with the fastest and the cheapest that there is."""
+    ends = []
+    for which, one in (("fastest", front[0]), ("cheapest", front[-1])):
+        cost = _cost_of(one, device, costs)
+        usd = "" if "run_usd" not in cost else f" and {cost['run_usd'].value:,.3g} USD"
+        days = f"{cost['run_days'].value:,.3g} days"
+        ends.append(f"the {which} takes {days}{usd} on {one.run.devices:,} devices")
+    return f"No layout that fits keeps the budget: {', '.join(ends)}."
+
+
+def _at_most_one(share: Estimate) -> Estimate:
+    low, high = (None if end is None else min(1.0, end) for end in (share.low, share.high))
+    return replace(share, value=min(1.0, share.value), low=low, high=high)
+
+
+def _memory(held: TrainingMemory) -> dict[str, Estimate]:
+    """The three kinds of memory of the fullest device; errors are those of the sum of parts."""
+    device = float(held.device[0])
+    ratios = float(held.low[0]) / device, float(held.high[0]) / device
+    sizes = (held.allocated[0], held.reserved[0], device)
+    names = ("allocated_memory_mib", "reserved_memory_mib", PEAK_MEMORY)
+    return {
+        name: Estimate(size / MIB, *(ratio * size / MIB for ratio in ratios), held.coverage)
+        for name, size in zip(names, map(float, sizes), strict=True)
+    }
+
+
+def _of_model(query: Query, step: LlmTrainingStep) -> tuple[Limit, ...]:
+    """Limits of the time where no model like it was measured, or nothing at all."""
+    if step.process is None:
+        return (CLOSED_FORM,)
+    columns = slice(0, len(SHAPE))
+    measured = step.process.rows[:, columns] * step.spread[columns] + step.centre[columns]
+    own = TrainingRows.of([query]).shape[0]
+    is_near = (np.abs(measured - own) <= np.array(NEAR)).all(axis=1).any()
+    return () if is_near else (NO_MODEL,)
+
+
+def _of_memory(memory: Mapping[str, Estimate], device: Device) -> tuple[Limit, ...]:
+    """That a run cannot, or may not, fit."""
+    own = memory[PEAK_MEMORY]
+    if device.memory_gib is None or own.low is None or own.high is None:
+        return ()
+    has = f"the device has {device.memory_gib:,.4g} GiB"
+    low, high = (f"{end / 1024.0:,.3g}" for end in (own.low, own.high))
+    if own.low > device.memory_gib * 1024.0:
+        message = f"the fullest device takes {low} GiB at least, and {has}"
+        return (Limit(message, PEAK_MEMORY, "refusal"),)
+    if own.high > device.memory_gib * 1024.0:
+        message = f"it may not fit: the fullest device takes {low} to {high} GiB, and {has}"
+        return (Limit(message, PEAK_MEMORY, "note"),)
+    return ()
+
+
+def _trust(
+    estimates: Mapping[str, Estimate], limits: Sequence[Limit], held: TrainingMemory
+) -> dict[str, Trust]:
+    """The grade of each estimate; of what follows from time and power, that of the power."""
+    step = estimates.get(STEP)
+    time = trust_by([limit for limit in limits if limit.concerns(LATENCY)])
+    if step is not None and step.coverage is None and time.grade != "C":
+        time = Trust("C", UNCALIBRATED)
+    elif step is not None and too_wide(STEP, step):
+        time = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
+    power = Trust("C", OF_POWER)
+    memory = Trust("C", OTHER_MEMORY) if held.coverage is None else Trust("A", MEASURED_MEMORY)
+    special = {POWER: power, "run_kwh": power, "run_co2_kg": power}
+    return {
+        name: memory if name.endswith("_mib") else special.get(name, time)
+        for name in METRICS
+        if name in estimates
+    }
+
+
+def _missing(
+    estimates: Mapping[str, Estimate], untimed: str | None, costs: Costs
+) -> dict[str, str]:
+    """Metric without an estimate -> the reason."""
+    untimed = untimed or "no predictor answers it"
+    found = {}
+    for name in METRICS:
+        if name in estimates:
+            continue
+        if name != POWER and STEP not in estimates:
+            found[name] = untimed
+        elif name in COSTS and costs.tokens is None:
+            found[name] = MISSING["run_days"]
+        elif name == "run_co2_kg" and costs.grid is not None:
+            found[name] = MISSING["run_kwh"]
+        else:
+            found[name] = MISSING[name]
+    return found

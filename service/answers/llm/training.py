@@ -1,0 +1,340 @@
+"""Requests about training language models as runs, and their answers as doors give them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from forerun.data.device import Device
+from forerun.data.errors import BadRequest, UnanswerableQuery, in_field
+from forerun.data.grid_carbon import Grid, grid_of
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.language_models.training import (
+    Cluster,
+    LlmTraining,
+    TrainingLayout,
+    faults_of_layout,
+)
+from forerun.data.list_prices import Price, list_price
+from forerun.models.answers.served_models import InUse
+from forerun.models.llm_training.answer import (
+    MISSING,
+    Budget,
+    Costs,
+    PlanAnswer,
+    TrainingAnswer,
+    TrainingPredictors,
+    planned,
+    training_answer,
+)
+from forerun.models.llm_training.plans import PlannedLayout
+from forerun.service.answers.answer import graded, rendered
+from forerun.service.answers.llm.framework_arguments import arguments
+from forerun.service.answers.llm.question import DeviceNamed
+from forerun.service.schemas.answers import GradedOut
+from forerun.service.schemas.llm.answers import PriceOut
+from forerun.service.schemas.llm.training import (
+    GridOut,
+    LayoutIn,
+    PartOfStepOut,
+    PlannedOut,
+    StageMemoryOut,
+    TrainingEstimateIn,
+    TrainingFields,
+    TrainingOut,
+    TrainingPlanIn,
+    TrainingPlanOut,
+    TrainingRunOut,
+)
+
+USUAL_TOKENS: Final = 4096
+USUAL_BATCH_TOKENS: Final = 1 << 22
+"""Tokens of a step of pretraining where a request says nothing: about those of Llama 3."""
+USUAL_ADAPTED: Final = 16
+"""Sequences of a step of training adapters where a request says nothing."""
+PARTS: Final[Mapping[str, str]] = {
+    "linear": "matrix products of dense layers",
+    "experts": "matrix products of routed experts",
+    "attention": "scores of attention",
+    "elementwise": "norms, activations and other reads and writes of memory",
+    "states": "states of recurrent layers",
+    "tensor_messages": "messages between tensor-parallel devices",
+    "context_messages": "messages between devices that share sequences",
+    "expert_messages": "tokens sent to routed experts and back",
+    "head": "output head and loss",
+    "bubble": "pipeline stages that wait for each other",
+    "data_messages": "messages between data-parallel devices that nothing hides",
+    "optimizer": "step of the optimizer",
+    "host": "transfers to the host and work there",
+    "waiting": "waiting for the fullest stage and for kernels to start",
+}
+"""Part of a step -> what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A request as a run.
+
+    Attributes:
+        run: the run, whose layout is the default where the request gives none.
+        device: the device.
+        costs: what tokens are charged with.
+        chosen: what was chosen where the request leaves it open, a sentence each.
+    """
+
+    run: LlmTraining
+    device: Device
+    costs: Costs
+    chosen: tuple[str, ...]
+
+
+def training_estimate(
+    asked: TrainingEstimateIn, device_named: DeviceNamed, in_use: InUse
+) -> TrainingOut:
+    """What a step of training takes, and what tokens cost.
+
+    Raises:
+        InputError: the request cannot be answered; the message says why.
+    """
+    known, layout = TrainingPredictors.of(in_use.loaded.predictor), asked.layout
+    own = _question(asked, device_named, None if layout is None else _layout(layout))
+    if layout is None:
+        own = _with_best(own, known)
+    with asked.as_written(), _in_degree(own.run):
+        own.run.check()
+    answer = training_answer(own.run, own.device, known, own.costs)
+    return TrainingOut(
+        **_about(asked, own, answer, in_use),
+        **_placed(own.run),
+        metrics=_graded(answer),
+        missing=dict(answer.missing),
+        fits=answer.fits,
+        breakdown=_breakdown(answer.breakdown_s),
+        memory=StageMemoryOut(
+            fullest_mib=dict(answer.parts_mib),
+            stages_mib=list(answer.stages_mib),
+            usable_mib=_usable(own.device),
+        ),
+    )
+
+
+def training_plan(
+    asked: TrainingPlanIn, device_named: DeviceNamed, in_use: InUse
+) -> TrainingPlanOut:
+    """The best layouts of training, on as many devices as asked, or as a budget allows; raises as
+    `training_estimate`.
+    """
+    known = TrainingPredictors.of(in_use.loaded.predictor)
+    own = _question(asked, device_named, None)
+    budget = _budget(asked, own.costs)
+    found = planned(
+        own.run, own.device, known, own.costs,
+        objective=asked.objective, budget=budget, kept=asked.kept,
+    )  # fmt: skip
+    plan, nearest = found.plan, (*found.plan.best, *found.plan.misses)
+    if not nearest:
+        raise UnanswerableQuery(
+            f"No layout divides {own.run.devices} devices, {own.run.global_batch} sequences and the "
+            "model's heads and layers; change devices or global_batch."
+        )
+    own = replace(own, run=nearest[0].run, chosen=(*own.chosen, *found.chosen))
+    answer = training_answer(own.run, own.device, known, own.costs)
+    listed = {
+        name: [_planned(one, own, known, drawn=name == "best") for one in getattr(plan, name)]
+        for name in ("best", "misses", "front")
+    }
+    return TrainingPlanOut(
+        **_about(asked, own, answer, in_use),
+        **listed,
+        objective=asked.objective,
+        searched=plan.searched,
+        fitting=plan.fitting,
+        measure=_measure(found, listed["best"]),
+        arguments=arguments(own.run) if plan.best else {},
+    )
+
+
+def _question(
+    asked: TrainingFields, device_named: DeviceNamed, layout: TrainingLayout | None
+) -> _Question:
+    """The run of a request; what it leaves open is chosen.
+
+    Raises:
+        InputError: no such device or model, or a value contradicts another.
+    """
+    with asked.as_written(), in_field("device"):
+        device = device_named(asked.device)
+    if device.kind != "gpu":
+        with in_field("device"):
+            raise UnanswerableQuery(f"Training is answered for GPUs alone; {device.name} is none.")
+    with asked.as_written(), in_field("model"):
+        model = asked.model.language_model()
+    if model is None:
+        with in_field("model"):
+            raise BadRequest("Give the model by its name or its config.")
+    sequence, batch, chosen = _sizes(asked, model, layout)
+    framework = asked.framework
+    if asked.lora_rank and "framework" not in asked.model_fields_set:
+        framework = "fsdp"
+        chosen.append("framework fsdp, as adapters are mostly trained with Transformers")
+    if asked.frozen_weights and not asked.lora_rank:
+        with in_field("frozen_weights"):
+            raise BadRequest(
+                "frozen_weights is about the weights under adapters: give lora_rank too."
+            )
+    run = LlmTraining(
+        model=model,
+        sequence_tokens=sequence,
+        global_batch=batch,
+        devices=asked.devices,
+        layout=layout or TrainingLayout(),
+        precision=asked.precision,
+        optimizer=asked.optimizer,
+        framework=framework,
+        attention=asked.attention,
+        lora_rank=asked.lora_rank,
+        frozen_weights=asked.frozen_weights,
+        cluster=Cluster(**asked.cluster.model_dump()),
+    )
+    return _Question(run, device, _costs(asked, device), tuple(chosen))
+
+
+def _sizes(
+    asked: TrainingFields, model: LanguageModel, layout: TrainingLayout | None
+) -> tuple[int, int, list[str]]:
+    """Tokens of a sequence, sequences of a step, and what was chosen of them."""
+    chosen: list[str] = []
+    sequence = asked.sequence_tokens
+    if sequence is None:
+        sequence = min(USUAL_TOKENS, model.most_tokens or USUAL_TOKENS)
+        chosen.append(f"sequence_tokens {sequence:,}")
+    batch = asked.global_batch
+    if batch is None:
+        rows = asked.devices
+        if layout is not None:
+            rows = max(1, asked.devices // layout.model_devices) * layout.micro_batch
+        wanted = USUAL_ADAPTED if asked.lora_rank else max(1, USUAL_BATCH_TOKENS // sequence)
+        batch = rows * max(1, round(wanted / rows))
+        chosen.append(f"global_batch {batch:,}, {batch * sequence:,} tokens a step")
+    return sequence, batch, chosen
+
+
+def _costs(asked: TrainingFields, device: Device) -> Costs:
+    given = asked.usd_per_device_hour
+    price = list_price(device.name) if given is None else Price(given, "as given")
+    grid = None
+    if asked.grid_g_co2_per_kwh is not None:
+        grid = Grid(asked.grid_g_co2_per_kwh, "as given")
+    elif asked.region is not None:
+        with in_field("region"):
+            grid = grid_of(asked.region)
+    return Costs(asked.tokens, price, grid)
+
+
+def _budget(asked: TrainingPlanIn, costs: Costs) -> Budget | None:
+    """The budget of a request; None where it gives none.
+
+    Raises:
+        BadRequest: tokens or the price of a device are not known.
+    """
+    if asked.max_usd is None and asked.max_days is None:
+        return None
+    if "devices" in asked.model_fields_set:
+        with in_field("devices"):
+            raise BadRequest("A budget chooses the number of devices: leave devices out.")
+    if costs.tokens is None:
+        with in_field("tokens"):
+            raise BadRequest("A budget needs tokens, the number of tokens to train on.")
+    if asked.max_usd is not None and costs.price is None:
+        with in_field("usd_per_device_hour"):
+            raise BadRequest(f"max_usd needs a price: {MISSING['run_usd']}.")
+    return Budget(asked.max_usd, asked.max_days)
+
+
+def _with_best(own: _Question, known: TrainingPredictors) -> _Question:
+    """The question with the fastest layout that fits, or the nearest to fitting."""
+    plan = planned(own.run, own.device, known, own.costs, kept=1).plan
+    nearest = (*plan.best, *plan.misses)
+    if not nearest:
+        return own
+    how = f"the fastest that fits of {plan.searched:,}"
+    if not plan.best:
+        how = f"the nearest to fitting of {plan.searched:,}, none of which is sure to fit"
+    words = PlannedOut.model_construct(**_placed(nearest[0].run)).words()
+    return replace(own, run=nearest[0].run, chosen=(*own.chosen, f"layout {words}: {how}"))
+
+
+def _in_degree(run: LlmTraining) -> AbstractContextManager[None]:
+    """Where the first fault of a layout is."""
+    fault = next(faults_of_layout(run, run.layout), "")
+    name = fault.partition(" ")[0]
+    return in_field(*(("layout", name) if name in TrainingLayout.__slots__ else (name,)))
+
+
+def _about(
+    asked: TrainingFields, own: _Question, answer: TrainingAnswer, in_use: InUse
+) -> dict[str, Any]:
+    """What both kinds of answers say."""
+    sizes, run, costs = asked.model.sizes(), own.run, own.costs
+    assert sizes is not None
+    whole = rendered(answer.query, answer.limits, in_use)
+    del whole["in_domain"]
+    names = TrainingRunOut.model_fields
+    return {
+        **whole,
+        "model": sizes,
+        "run": TrainingRunOut(**{name: getattr(run, name) for name in names}),
+        "chosen": list(own.chosen),
+        "price": None if costs.price is None else PriceOut.model_validate(costs.price),
+        "grid": None if costs.grid is None else GridOut.model_validate(costs.grid),
+    }
+
+
+def _layout(given: LayoutIn) -> TrainingLayout:
+    return TrainingLayout(**given.model_dump())
+
+
+def _placed(run: LlmTraining) -> dict[str, Any]:
+    layout = LayoutIn(**asdict(run.layout))
+    return {"layout": layout, "data": run.data, "micro_batches": run.micro_batches}
+
+
+def _graded(answer: TrainingAnswer) -> dict[str, GradedOut]:
+    return {name: graded(name, e, answer.trust[name]) for name, e in answer.estimates.items()}
+
+
+def _breakdown(seconds: Mapping[str, float]) -> list[PartOfStepOut]:
+    total = sum(seconds.values())
+    return [
+        PartOfStepOut(name=name, meaning=PARTS[name], seconds=own, share=own / total)
+        for name, own in sorted(seconds.items(), key=lambda item: -item[1])
+    ]
+
+
+def _usable(device: Device) -> float | None:
+    return None if device.memory_gib is None else device.memory_gib * 1024.0
+
+
+def _planned(
+    one: PlannedLayout, own: _Question, known: TrainingPredictors, *, drawn: bool
+) -> PlannedOut:
+    """A layout of a plan with its figures."""
+    answer = training_answer(one.run, own.device, known, own.costs)
+    return PlannedOut(
+        **_placed(one.run),
+        devices=one.run.devices,
+        metrics=_graded(answer),
+        fits=bool(answer.fits),
+        wins=one.wins if drawn else None,
+    )
+
+
+def _measure(found: PlanAnswer, best: Sequence[PlannedOut]) -> str | None:
+    """Which layouts a measurement should compare, where the first does not win anyway."""
+    place = found.plan.close
+    if place is None or place >= len(best):
+        return None
+    return (
+        f"the first wins in {100 * found.plan.best[0].wins:.0f} % of draws: measure some steps of it "
+        f"and of layout {place + 1} ({best[place].words()})"
+    )
