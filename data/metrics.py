@@ -60,7 +60,8 @@ DESIGN_METRICS: tuple[Metric, ...] = (
 """Metrics of a hardware design or a benchmark; estimated shares of a chip may exceed 1."""
 
 SERVING_METRICS: tuple[Metric, ...] = (
-    Metric("tokens_per_s", "tokens/s", "sum", "tokens written, or trained on, a second, all devices"),
+    Metric("tokens_per_s", "tokens/s", "sum", "tokens written or trained on a second, all devices"),
+    Metric("tokens_per_s_per_device", "tokens/s", "sum", "the same of one device"),
     Metric("energy_per_token_j", "J", "sum", "energy of all devices for one token written"),
     Metric("samples_per_s", "samples/s", "sum", "inputs answered a second, all devices together"),
     Metric("energy_per_sample_j", "J", "sum", "energy of all devices for one input answered"),
@@ -69,7 +70,6 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("tpot_ms", "ms", "sum", "time for each token written after the first, mean"),
     Metric("request_latency_ms", "ms", "sum", "from a request to its last token, mean"),
     Metric("requests_per_s", "requests/s", "sum", "requests answered a second, all devices"),
-    Metric("tokens_per_s_per_device", "tokens/s", "sum", "tokens written, or trained on, a second, one device"),
     Metric("usd_per_million_tokens", "USD", "sum", "price of a million tokens written"),
     Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
     Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
@@ -109,7 +109,8 @@ TITLES: dict[str, str] = {
     "energy_per_sample_j": "Energy of one sample", "wall_power_w": "Power at the wall",
     "wall_energy_per_sample_j": "Energy of one sample, at the wall",
     "allocated_memory_mib": "Peak of live tensors", "p_cpu": "Relative speed in CPU time",
-    "reserved_memory_mib": "Peak of the allocator", "p_wall": "Relative speed in wall time", "step_s": "Time of a step",
+    "reserved_memory_mib": "Peak of the allocator", "p_wall": "Relative speed in wall time",
+    "step_s": "Time of a step",
     "mfu": "Model FLOP utilisation", "hfu": "Hardware FLOP utilisation", "run_days": "Days",
     "run_usd": "Price", "run_kwh": "Energy of the devices", "run_co2_kg": "CO2 equivalent",
 }  # fmt: skip

@@ -530,7 +530,7 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    from forerun.service.python.run_options import LlmSizes, RunOptions
+    from forerun.service.python.run_options import LlmSizes, RunOptions, TrainingRun
 
-    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes)}
+    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes, TrainingRun)}
     STUB.write_text(stub(**own), encoding="utf-8")

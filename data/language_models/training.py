@@ -131,18 +131,19 @@ class LlmTraining:
         TrainingPrecision,
         Field(description="number format of the layers' matrix products"),
     ] = "bf16"
-    optimizer: Annotated[Optimizer, Field(description="optimizer, with the format of its moments")] = (
-        "adamw"
-    )
+    optimizer: Annotated[
+        Optimizer, Field(description="optimizer, with the format of its moments")
+    ] = "adamw"
     framework: Annotated[
         TrainingFramework,
         Field(
-            description="training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; fsdp "
-            "is accelerate, Transformers and others on PyTorch's FSDP"
+            description="training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; "
+            "fsdp is accelerate, Transformers and others on PyTorch's FSDP"
         ),
     ] = "megatron"
     attention: Annotated[
-        ScoreStorage, Field(description="whether attention keeps its matrix of scores: flash does not")
+        ScoreStorage,
+        Field(description="whether attention keeps its matrix of scores: flash does not"),
     ] = "flash"
     lora_rank: Annotated[
         int,
@@ -150,9 +151,7 @@ class LlmTraining:
     ] = 0
     frozen_weights: Annotated[
         FrozenFormat | None,
-        Field(
-            description="how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"
-        ),
+        Field(description="how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"),
     ] = None
     cluster: Cluster = Cluster()
     kind: Literal["llm_training"] = "llm_training"

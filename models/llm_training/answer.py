@@ -50,8 +50,7 @@ NO_MODEL: Final = Limit(
     "no model of nearly this width, size and kind was measured in training", LATENCY, "transfer"
 )
 CLOSED_FORM: Final = Limit(
-    "times are a closed form with rounded shares of the peaks: no predictor of training steps is in "
-    "use",
+    "times are a closed form with rounded shares of the peaks, fitted to nothing in this release",
     LATENCY,
 )
 OF_POWER: Final = (
@@ -74,6 +73,8 @@ MISSING: Final[Mapping[str, str]] = {
 """Metric -> why it is not known, where nothing else says it."""
 BUDGETED_DEVICES: Final = tuple(1 << power for power in range(15))
 """Numbers of devices among which a budget chooses."""
+AROUND: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Numbers of devices of the front without a budget, as multiples of those of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +191,7 @@ def training_answer(
     )
 
 
-def of_step(
-    run: LlmTraining, device: Device, step: Estimate, costs: Costs
-) -> dict[str, Estimate]:
+def of_step(run: LlmTraining, device: Device, step: Estimate, costs: Costs) -> dict[str, Estimate]:
     """What follows from the time of a step, seconds: rates, utilisations, and costs of tokens."""
     tokens, peak = float(run.global_batch * run.sequence_tokens), sheet_of(run, device).peak
     rate = inverse(step, tokens)
@@ -230,16 +229,17 @@ def fits(memory: Estimate, device: Device) -> bool | None:
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    """The layouts of a run that were searched, and what each costs.
+    """The layouts of a run that were searched.
 
     Attributes:
         plan: the search.
-        costs: what tokens are charged with.
+        front: layouts on several numbers of devices that fit, and that no other beats both in time
+            and in device seconds, to which price and energy are proportional; fastest first.
         chosen: what was chosen, a sentence each.
     """
 
     plan: TrainingPlan
-    costs: Costs
+    front: tuple[PlannedLayout, ...]
     chosen: tuple[str, ...] = ()
 
 
@@ -268,27 +268,28 @@ def planned(
         UnanswerableQuery: no number of devices keeps the budget.
         UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
     """
-    chosen: tuple[str, ...] = ()
+    batch, chosen = run.global_batch, tuple[str, ...]()
+    counts = [int(run.devices * step) for step in AROUND if run.devices * step >= 1.0]
     if budget is not None:
-        run = replace(run, devices=_affordable(run, device, known, costs, budget))
+        counts = [count for count in BUDGETED_DEVICES if batch % count == 0 or count <= batch]
+    others = plan(run, device, known.step, known, devices=sorted({*counts}))
+    if budget is not None:
+        run = replace(run, devices=_affordable(others.front, device, costs, budget))
         chosen = (f"{run.devices:,} devices, by the budget and best estimates of the time",)
     found = plan(run, device, known.step, known, objective=objective, kept=kept)
-    return PlanAnswer(found, costs, chosen)
+    return PlanAnswer(found, others.front, chosen)
 
 
 def _affordable(
-    run: LlmTraining, device: Device, known: TrainingPredictors, costs: Costs, budget: Budget
+    front: Sequence[PlannedLayout], device: Device, costs: Costs, budget: Budget
 ) -> int:
     """The number of devices: the cheapest that is in time, or the fastest within the price."""
-    batch = run.global_batch
-    counts = [count for count in BUDGETED_DEVICES if count <= batch or batch % count == 0]
-    front = plan(run, device, known.step, known, devices=counts, objective="price").front
     if not front:
-        raise UnanswerableQuery(f"No layout fits {device.name} on up to {counts[-1]:,} devices.")
+        raise UnanswerableQuery(f"No layout fits {device.name} on up to {BUDGETED_DEVICES[-1]:,}.")
     able = [one for one in front if _within(_cost_of(one, device, costs), budget)]
     if not able:
         raise UnanswerableQuery(_beyond(front, device, costs))
-    best = min(able, key=lambda one: (one.device_s_per_token if budget.days else one.seconds))
+    best = min(able, key=lambda one: one.device_s_per_token if budget.days else one.seconds)
     return best.run.devices
 
 

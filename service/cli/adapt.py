@@ -70,7 +70,7 @@ def adapt(
 
 def served(model: str | None, tensor: int, engine: str) -> dict[str, Any]:
     """What a load generator's result does not say, as fields of a request."""
-    from forerun.service.cli.llm.model import described_model
+    from forerun.service.requests.model_source import described_model
 
     given = {} if model is None else {"model": described_model(model)}
     return {"parallelism": {"tensor": tensor}, "engine": {"name": engine}, **given}

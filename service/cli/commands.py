@@ -22,6 +22,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "llm": "llm:app",
     "trace": "trace:trace",
     "train": "train:train",
+    "train-step": "llm.training:train_step",
+    "train-plan": "llm.training:train_plan",
     "evaluate": "evaluate:evaluate",
     "adapt": "adapt:adapt",
     "observe": "adapt:observe",

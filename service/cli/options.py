@@ -189,7 +189,7 @@ def option_of(
     flags = [f"--{each.replace('_', '-')}" for each in names]
     if part["type"] == "boolean":
         flags[0] += f"/--no-{flags[0].removeprefix('--')}"
-    choices = f" ({', '.join(part['enum'])})" if "enum" in part else ""
+    choices = f" ({', '.join(map(str, part['enum']))})" if "enum" in part else ""
     shown = typer.Option(*flags, help=f"{schema['description']}{choices}", **bounds)
     own = KINDS[part["type"]] if default not in (None, []) else KINDS[part["type"]] | None
     annotation = Annotated[own, shown]  # type: ignore[valid-type]

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
+from forerun.data.language_models.training import LlmTraining
 from forerun.data.workload import LlmServing
 from forerun.service.schemas.run_options import RunIn
 
@@ -40,3 +41,16 @@ LlmSizes = TypedDict(  # type: ignore[misc]
     "LlmSizes", {name: kind for name, kind in _SIZES.items() if name not in _GIVEN}, total=False
 )
 """A language model by its size, and its load, where no lengths are given; as `LlmServing`."""
+
+_APART = ("kind", "model", "layout", "cluster")
+TrainingRun = TypedDict(  # type: ignore[misc]
+    "TrainingRun",
+    {
+        **{n: kind for n, kind in get_type_hints(LlmTraining).items() if n not in _APART},
+        "cluster": Mapping[str, Any],
+        **dict.fromkeys(("tokens", "usd_per_device_hour", "grid_g_co2_per_kwh"), float),
+        "region": str,
+    },
+    total=False,
+)
+"""A language model in training, and what its tokens are charged with; as `TrainingFields`."""

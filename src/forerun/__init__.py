@@ -29,6 +29,8 @@ __all__ = (
     "Ranking",
     "ServingAnswer",
     "Sweep",
+    "TrainingAnswer",
+    "TrainingPlan",
     "Verification",
     "__version__",
     "adapt",
@@ -40,11 +42,13 @@ __all__ = (
     "drift",
     "fits",
     "llm",
+    "llm_training",
     "measure",
     "observe",
     "predict",
     "rank",
     "sweep",
+    "training_plan",
     "verify",
 )
 
@@ -95,6 +99,12 @@ _MODULES = {
         "ServingAnswer",
         "diffusion",
         "llm",
+    ),
+    "forerun.service.python.training": (
+        "TrainingAnswer",
+        "TrainingPlan",
+        "llm_training",
+        "training_plan",
     ),
     "forerun.service.python.own_measurements.verifying": (
         "Verification",

@@ -156,4 +156,6 @@ _WRITERS: Final[Mapping[str, Callable[[LlmTraining], str]]] = {
 
 def _options(given: Mapping[str, Any], switches: list[str]) -> str:
     """Options with values, then switches, as a command takes them."""
-    return " ".join([*(f"--{name} {own}" for name, own in given.items()), *(f"--{s}" for s in switches)])
+    return " ".join(
+        [*(f"--{name} {own}" for name, own in given.items()), *(f"--{s}" for s in switches)]
+    )

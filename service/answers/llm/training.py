@@ -134,14 +134,16 @@ def training_plan(
     plan, nearest = found.plan, (*found.plan.best, *found.plan.misses)
     if not nearest:
         raise UnanswerableQuery(
-            f"No layout divides {own.run.devices} devices, {own.run.global_batch} sequences and the "
-            "model's heads and layers; change devices or global_batch."
+            f"No layout divides {own.run.devices} devices, {own.run.global_batch} sequences and "
+            "the model's heads and layers; change devices or global_batch."
         )
     own = replace(own, run=nearest[0].run, chosen=(*own.chosen, *found.chosen))
     answer = training_answer(own.run, own.device, known, own.costs)
+    is_drawn = known.step.process is not None
     listed = {
-        name: [_planned(one, own, known, drawn=name == "best") for one in getattr(plan, name)]
-        for name in ("best", "misses", "front")
+        "best": [_planned(one, own, known, drawn=is_drawn) for one in plan.best],
+        "misses": [_planned(one, own, known) for one in plan.misses],
+        "front": [_planned(one, own, known) for one in found.front],
     }
     return TrainingPlanOut(
         **_about(asked, own, answer, in_use),
@@ -316,7 +318,7 @@ def _usable(device: Device) -> float | None:
 
 
 def _planned(
-    one: PlannedLayout, own: _Question, known: TrainingPredictors, *, drawn: bool
+    one: PlannedLayout, own: _Question, known: TrainingPredictors, *, drawn: bool = False
 ) -> PlannedOut:
     """A layout of a plan with its figures."""
     answer = training_answer(one.run, own.device, known, own.costs)
@@ -335,6 +337,6 @@ def _measure(found: PlanAnswer, best: Sequence[PlannedOut]) -> str | None:
     if place is None or place >= len(best):
         return None
     return (
-        f"the first wins in {100 * found.plan.best[0].wins:.0f} % of draws: measure some steps of it "
-        f"and of layout {place + 1} ({best[place].words()})"
+        f"the first wins in {100 * found.plan.best[0].wins:.0f} % of draws: measure some steps of "
+        f"it and of layout {place + 1} ({best[place].words()})"
     )

@@ -7,14 +7,10 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import in_options
-from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import (
-    llm_options,
-    option_names,
-    request_of,
-)
+from forerun.service.cli.llm.options import OF_SERVING
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, progress, screen, working
+from forerun.service.requests.model_source import described_model, title_of
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
     from forerun.service.stores.devices import DeviceStore
 
 
-@takes(llm_options(), request_of)
+@takes(OF_SERVING.options(), OF_SERVING.request)
 def estimate(
     context: typer.Context,
     model: Annotated[
@@ -50,7 +46,7 @@ def estimate(
     """
     names = [name for listed in device for name in listed.split(",")]
     described = described_model(model) if model else {}
-    answers, unanswered, name = _answers(described, names, run, option_names(context))
+    answers, unanswered, name = _answers(described, names, run, OF_SERVING.names(context))
     from forerun.data.errors import InputError
     from forerun.service.cli.llm.table import show
 

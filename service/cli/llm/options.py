@@ -1,8 +1,11 @@
-"""Options of `forerun llm`, made from the fields of a request, and how messages name them."""
+"""Options of commands about language models, made from the fields of a request, and how messages
+name them.
+"""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Final
 
 import typer
@@ -16,17 +19,6 @@ from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn, Pref
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.serving import LlmEstimateIn
 
-PARTS: Final[Mapping[str, type[BaseModel]]] = {
-    "": LlmEstimateIn,
-    "model": LanguageModelIn,
-    "engine": EngineIn,
-    "parallelism": ParallelismIn,
-    "prefill": PrefillIn,
-    "prefill.parallelism": ParallelismIn,
-}
-"""Path of a part of a request -> the part; each of its fields is an option."""
-NOT_OPTIONS: Final = frozenset({"model.name", "model.config", "device", *PARTS})
-"""Fields that arguments or other options stand for."""
 OF_LOAD: Final = frozenset(
     {"input_tokens", "output_tokens", "concurrency", "requests_per_s", "num_prompts"}
     | {"input_variation", "output_variation", "command", "usd_per_device_hour", "level"}
@@ -34,95 +26,133 @@ OF_LOAD: Final = frozenset(
 """Options that a trace stands for, or that have no meaning for one."""
 
 
+RENAMED: Final = {
+    **{"engine.name": "engine", "engine.version": "engine_version"},
+    "layout.context": "context_parallel",
+}
+"""Path of a field -> its option, where the last key says too little."""
+
+
 def _named(path: str) -> str:
     """The option of a field: its last key, with the part where that alone says too little."""
     part, _, field = path.rpartition(".")
     if part.startswith("prefill"):
         return f"prefill_{field}"
-    return {"engine.name": "engine", "engine.version": "engine_version"}.get(path, field)
+    return RENAMED.get(path, field)
 
 
-def _fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Path and JSON schema of each field that is an option."""
-    for part, kind in PARTS.items():
-        for field, schema in kind.model_json_schema()["properties"].items():
-            path = f"{part}.{field}" if part else field
-            if path not in NOT_OPTIONS:
-                yield path, schema
+@dataclass(frozen=True)
+class RequestOptions:
+    """The options of a kind of request: one for each field of its parts.
 
-
-FIELDS: Final = dict(_fields())
-PATHS: Final = {_named(path): path for path in FIELDS}
-"""Option -> path of its field in a request."""
-
-
-def llm_options(without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """The options of a command: one for each field, by its name and its further names.
-
-    Args:
-        without: names of options to leave out.
+    Attributes:
+        parts: path of a part of a request -> the part.
+        without: fields that arguments or other options stand for; so are the parts.
+        further: option -> further names of it.
     """
-    return [
-        option_of(
-            name,
-            {**FIELDS[path], "description": _help(path), "default": None},
-            dict.fromkeys((name, *ALSO.get(path, ()))),
-        )
-        for name, path in PATHS.items()
-        if name not in without
-    ]
+
+    parts: Mapping[str, type[BaseModel]]
+    without: frozenset[str] = frozenset({"model.name", "model.config", "device"})
+    further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def fields(self) -> Mapping[str, Mapping[str, Any]]:
+        """Path of each field that is an option -> its JSON schema."""
+        return dict(self._fields())
+
+    def _fields(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for part, kind in self.parts.items():
+            for name, schema in kind.model_json_schema()["properties"].items():
+                path = f"{part}.{name}" if part else name
+                if path not in self.without and path not in self.parts:
+                    yield path, schema
+
+    @cached_property
+    def paths(self) -> Mapping[str, str]:
+        """Option -> path of its field in a request."""
+        return {_named(path): path for path in self.fields}
+
+    def options(self, without: Collection[str] = ()) -> list[inspect.Parameter]:
+        """The options of a command: one for each field, by its name and its further names.
+
+        Args:
+            without: names of options to leave out.
+        """
+        return [
+            option_of(
+                name,
+                {
+                    **self.fields[path],
+                    "description": _help(path, self.fields[path]),
+                    "default": None,
+                },
+                dict.fromkeys((name, *ALSO.get(path, ()), *self.further.get(name, ()))),
+            )
+            for (path, schema), name in zip(self.fields.items(), self.paths, strict=True)
+            if name not in without
+        ]
+
+    def request(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The request without model and device that options make; what is None was not given.
+
+        Raises:
+            BadRequest: an option is of workers for prompts, and there are none.
+        """
+        content: dict[str, Any] = {}
+        for name, value in given.items():
+            if value is None:
+                continue
+            if name.startswith("prefill_") and given["prefill_workers"] is None:
+                option = f"--{name.replace('_', '-')}"
+                raise BadRequest(
+                    f"{option} is of workers for prompts alone: give --prefill-workers too."
+                )
+            *outer, last = self.paths[name].split(".")
+            holder = content
+            for part in outer:
+                holder = holder.setdefault(part, {})
+            holder[last] = value
+        return content
+
+    def names(self, context: typer.Context) -> Callable[[str], str]:
+        """Path of a field of the request -> the option that sets it, as it was typed.
+
+        An option that was not typed has the first of its names; a field without one has its path.
+        """
+        words = context.meta.get(WORDS, ())
+        known: dict[str, str] = {}
+        typed: dict[str, str] = {}
+        for option in context.command.params:
+            if option.param_type_name == "option":
+                path = self.paths.get(str(option.name), str(option.name))
+                flags = (*option.opts, *option.secondary_opts)
+                known[path] = flags[0]
+                given = [flag for flag in flags if _is_among(flag, words)]
+                if given:
+                    typed[path] = given[-1]
+        return partial(_name, typed, known)
 
 
-def _help(path: str) -> str:
+OF_SERVING: Final = RequestOptions(
+    {
+        "": LlmEstimateIn,
+        "model": LanguageModelIn,
+        "engine": EngineIn,
+        "parallelism": ParallelismIn,
+        "prefill": PrefillIn,
+        "prefill.parallelism": ParallelismIn,
+    }
+)
+
+
+def _help(path: str, schema: Mapping[str, Any]) -> str:
     """What a field is, and its default."""
-    text, default = without_also(FIELDS[path]["description"]), FIELDS[path].get("default")
+    text, default = without_also(schema["description"]), schema.get("default")
     if path.startswith("prefill."):
         return f"of workers for prompts alone: {text}"
     if isinstance(default, bool):
         default = "yes" if default else "no"
     return text if default in (None, "") else f"{text} [{default}]"
-
-
-def request_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The request without model and device that options make; what is None was not given.
-
-    Raises:
-        BadRequest: an option is of workers for prompts, and there are none.
-    """
-    content: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name.startswith("prefill_") and given["prefill_workers"] is None:
-            option = f"--{name.replace('_', '-')}"
-            raise BadRequest(
-                f"{option} is of workers for prompts alone: give --prefill-workers too."
-            )
-        *outer, field = PATHS[name].split(".")
-        holder = content
-        for part in outer:
-            holder = holder.setdefault(part, {})
-        holder[field] = value
-    return content
-
-
-def option_names(context: typer.Context) -> Callable[[str], str]:
-    """Path of a field of the request -> the option that sets it, as it was typed.
-
-    An option that was not typed has the first of its names; a field without one has its path.
-    """
-    words = context.meta.get(WORDS, ())
-    known: dict[str, str] = {}
-    typed: dict[str, str] = {}
-    for option in context.command.params:
-        if option.param_type_name == "option":
-            path = PATHS.get(str(option.name), str(option.name))
-            flags = (*option.opts, *option.secondary_opts)
-            known[path] = flags[0]
-            given = [flag for flag in flags if _is_among(flag, words)]
-            if given:
-                typed[path] = given[-1]
-    return partial(_name, typed, known)
 
 
 def _is_among(flag: str, words: Sequence[str]) -> bool:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.service.cli import options as o
-from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import OF_LOAD, llm_options, option_names, request_of
+from forerun.service.cli.llm.options import OF_LOAD, OF_SERVING
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, screen, working
+from forerun.service.requests.model_source import described_model, title_of
 
 if TYPE_CHECKING:
     from forerun.data.language_models.requests import Requests
     from forerun.service.schemas.llm.replay import ReplayOut, StatisticsOut
 
 
-@takes(llm_options(without=OF_LOAD), request_of)
+@takes(OF_SERVING.options(without=OF_LOAD), OF_SERVING.request)
 def replay(
     context: typer.Context,
     model: Annotated[
@@ -62,7 +62,9 @@ def replay(
     how = LlmReplayIn(speed=speed, dispatch="least_loaded" if least_loaded else "round_robin")
     in_use = o.in_use(devices, "llm_deployment", [chosen])
     with working(f"serving {len(requests):,} requests"):
-        answer = replayed(content, requests, lambda _: chosen, in_use, how, option_names(context))
+        answer = replayed(
+            content, requests, lambda _: chosen, in_use, how, OF_SERVING.names(context)
+        )
     if json:
         print_json(answer)
     else:

@@ -164,8 +164,8 @@ class StageMemoryOut(BaseModel):
     """Memory of the devices of a run, before fragmentation and context."""
 
     fullest_mib: dict[str, float] = Field(
-        description="part -> MiB of one device of the fullest stage: weights, gradients, optimizer, "
-        "activations, recomputed, running, gathered, buffers, logits"
+        description="part -> MiB of one device of the fullest stage: weights, gradients, "
+        "optimizer, activations, recomputed, running, gathered, buffers, logits"
     )
     stages_mib: list[float] = Field(description="MiB of one device of each pipeline stage")
     usable_mib: float | None = Field(description="memory of the device; null where not known")
@@ -253,7 +253,8 @@ class TrainingPlanOut(AboutTrainingOut):
         description="layouts that do not fit and would be faster, nearest to fitting first"
     )
     front: list[PlannedOut] = Field(
-        description="layouts that fit and that no other beats in time and in price and energy"
+        description="layouts on a quarter to four times as many devices, or all that a budget "
+        "chooses from, that fit and that no other beats both in time and in price and energy"
     )
     measure: str | None = Field(
         description="which layouts a measurement should compare; null where the first wins anyway"

@@ -12,7 +12,13 @@ from forerun.service.cli.questions.predict import predict as predict_command
 from forerun.service.cli.questions.rank import rank as rank_command
 from forerun.service.http.pages.run_form import training_options
 from forerun.service.python.asking import predict
-from forerun.service.python.run_options import READING, LlmSizes, RunOptions, keywords_of
+from forerun.service.python.run_options import (
+    READING,
+    LlmSizes,
+    RunOptions,
+    TrainingRun,
+    keywords_of,
+)
 from forerun.service.schemas.fields import Strict
 from forerun.service.schemas.fields import options_of as request_of
 from forerun.service.schemas.run_options import InferenceIn, ModelQuestion, RunIn, run_in
@@ -57,5 +63,5 @@ def test_every_option_of_http_is_one_of_python_and_of_its_stub():
     for verb in (predict_command, rank_command):
         assert set(RunIn.model_fields) <= set(signature(verb).parameters)
     generator = program("reference")
-    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes)}
+    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes, TrainingRun)}
     assert generator.STUB.read_text() == generator.stub(**own)

@@ -1,4 +1,4 @@
-"""The model of a command about language models."""
+"""The language model of a question, by what a command or a function is given."""
 
 from pathlib import Path
 from typing import Any

@@ -1,0 +1,144 @@
+"""`forerun train-step`, a step of training a language model, and `forerun train-plan`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from forerun.service.cli import options as o
+from forerun.service.cli.llm.options import RequestOptions
+from forerun.service.cli.options import takes
+from forerun.service.cli.output import print_json, show, working
+from forerun.service.requests.model_source import described_model, title_of
+from forerun.service.schemas.llm.model import LanguageModelIn
+from forerun.service.schemas.llm.training import (
+    ArgumentsOf,
+    ClusterIn,
+    LayoutIn,
+    TrainingEstimateIn,
+    TrainingPlanIn,
+)
+
+if TYPE_CHECKING:
+    from forerun.models.answers.served_models import InUse
+    from forerun.service.answers.llm.question import DeviceNamed
+
+Asked = TypeVar("Asked", TrainingEstimateIn, TrainingPlanIn)
+Out = TypeVar("Out")
+SHORT: Final = {
+    **{"tensor": ("tp",), "context_parallel": ("cp", "context"), "pipeline": ("pp",)},
+    **{"virtual_stages": ("vpp",), "expert": ("ep",), "micro_batch": ("micro_batch_size",)},
+    **{"global_batch": ("global_batch_size",), "sequence_tokens": ("seq_length",)},
+}
+"""Option -> what training frameworks call it."""
+NOT_OPTIONS: Final = frozenset(
+    {"device", *(f"model.{name}" for name in LanguageModelIn.model_fields)}
+)
+OF_STEP: Final = RequestOptions(
+    {"": TrainingEstimateIn, "model": LanguageModelIn, "layout": LayoutIn, "cluster": ClusterIn},
+    NOT_OPTIONS,
+    SHORT,
+)
+OF_PLAN: Final = RequestOptions(
+    {"": TrainingPlanIn, "model": LanguageModelIn, "cluster": ClusterIn}, NOT_OPTIONS, SHORT
+)
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="name of a public model (`forerun llm support`), config.json, or its folder"
+    ),
+]
+OneDevice = Annotated[str, typer.Option("--device", help="name of a device")]
+
+
+@takes(OF_STEP.options(), OF_STEP.request)
+def train_step(
+    context: typer.Context,
+    model: Model,
+    *,
+    device: OneDevice,
+    run: dict[str, Any],
+    explain: o.Explain = False,
+    json: o.Json = False,
+) -> None:
+    """Predict time, memory, power, price and energy of training a language model.
+
+    MFU is the share of the devices' peak arithmetic, in the format of the run, that forward and
+    backward passes use; HFU also counts what is computed again. Without a layout, the fastest that
+    fits is answered. Layouts and prices of all kinds are compared by `forerun train-plan`.
+    """
+    from forerun.service.answers.llm.training import training_estimate
+    from forerun.service.python.training import TrainingAnswer
+    from forerun.service.python.view import record_of
+
+    out = _answered(
+        TrainingEstimateIn, model, device, run, OF_STEP.names(context), training_estimate
+    )
+    if json:
+        print_json(out)
+        return
+    answer = record_of(TrainingAnswer, out, title=title_of(model), content=out)
+    show(answer.view(), out.limit_details if explain else ())
+
+
+@takes(OF_PLAN.options(), OF_PLAN.request)
+def train_plan(
+    context: typer.Context,
+    model: Model,
+    *,
+    device: OneDevice,
+    run: dict[str, Any],
+    written_as: Annotated[
+        ArgumentsOf | None,
+        typer.Option("--as", help="print the first layout as arguments of this framework alone"),
+    ] = None,
+    explain: o.Explain = False,
+    json: o.Json = False,
+) -> None:
+    """Find the layouts in which a language model trains fastest, cheapest, or with least energy.
+
+    Layouts count as fitting where the upper end of their memory does. A budget (--max-usd,
+    --max-days) chooses the number of devices.
+    """
+    from forerun.service.answers.llm.training import training_plan
+    from forerun.service.python.training import TrainingPlan, arguments_of
+    from forerun.service.python.view import record_of
+
+    out = _answered(TrainingPlanIn, model, device, run, OF_PLAN.names(context), training_plan)
+    if written_as is not None:
+        typer.echo(arguments_of(out, written_as))
+    elif json:
+        print_json(out)
+    else:
+        plan = record_of(TrainingPlan, out, title=title_of(model), content=out)
+        show(plan.view(), out.limit_details if explain else ())
+
+
+def _answered(
+    kind: type[Asked],
+    model: str,
+    device: str,
+    run: dict[str, Any],
+    name_of: Callable[[str], str],
+    ask: "Callable[[Asked, DeviceNamed, InUse], Out]",
+) -> Out:
+    """The answer to a request of options.
+
+    Raises:
+        InputError: an option is not valid, or the request cannot be answered.
+    """
+    from pydantic import ValidationError
+
+    from forerun.data.errors import BadRequest
+    from forerun.service.problems import unfit
+
+    devices = o.devices_known()
+    chosen = devices.get(device)
+    described = described_model(model) | run.get("model", {})
+    try:
+        asked = kind.model_validate({**run, "model": described, "device": chosen.name})
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    in_use = o.in_use(devices, "llm_training", [chosen])
+    with working("searching layouts"):
+        return ask(asked, lambda _: chosen, in_use)
