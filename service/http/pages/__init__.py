@@ -14,12 +14,13 @@ from forerun.service.http.pages import (
     predict,
     reference,
     requests,
+    training,
 )
 
 PAGES: tuple[APIRouter, ...] = tuple(
     page.router
     for page in (
-        *(predict, compare, power, language_models, neighbours, circuits),
+        *(predict, compare, power, language_models, training, neighbours, circuits),
         *(requests, leaderboard, devices, coverage, reference),
     )
 )

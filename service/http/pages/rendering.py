@@ -28,6 +28,7 @@ NAVIGATION = (
     ("/compare", "Compare"),
     ("/power", "Power"),
     ("/llm", "Language models"),
+    ("/training", "Training"),
     ("/neighbours", "Neighbours"),
     ("/circuits", "Circuits"),
     ("/leaderboard", "Leaderboard"),

@@ -1,0 +1,217 @@
+"""The page *Training*: in which layout a language model trains, whether it fits, what it costs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse
+
+from forerun.data.errors import BadRequest
+from forerun.data.language_models.training import (
+    Batch,
+    Degree,
+    Tokens,
+    TrainingFramework,
+    TrainingPrecision,
+)
+from forerun.data.training_options import FrozenFormat
+from forerun.features.readers.language_model.reader import named_models
+from forerun.models.llm_training.plans import Objective
+from forerun.service.answers.llm.training import training_estimate, training_plan
+from forerun.service.http.answers import Answers
+from forerun.service.http.pages.chart import (
+    Cell,
+    Chart,
+    label,
+    layer,
+    logarithmic,
+    quantity,
+    shown,
+)
+from forerun.service.http.pages.charts import parts_chart
+from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.requests import Link
+from forerun.service.http.pages.run_form import EmptyIsAbsent, Name, sorted_devices
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.llm.training import (
+    Amount,
+    PlannedOut,
+    TrainingEstimateIn,
+    TrainingOut,
+    TrainingPlanIn,
+)
+
+PATH = "/training"
+LONGEST_CONFIG = 40_000
+METRICS = (
+    "step_s", "tokens_per_s", "tokens_per_s_per_device", "mfu", "hfu", "allocated_memory_mib",
+    "reserved_memory_mib", "peak_memory_mib", "power_w", "run_days", "run_usd", "run_kwh",
+)  # fmt: skip
+"""Metrics that the page shows, in order."""
+COLUMNS = ("step_s", "mfu", "peak_memory_mib", "run_days", "run_usd", "run_kwh")
+"""Those of the table of layouts."""
+EXAMPLES = (
+    Link("LoRA of 8 B on one 24 GB card", "QLoRA of Llama 3.1 8B on an RTX 4090.", PATH),
+    Link(
+        "LoRA of 70 B on 8 GPUs",
+        "Llama 3.1 70B on H100s.",
+        f"{PATH}?name=llama-3.1-70b&device=h100-sxm-80gb&devices=8&framework=torchtitan",
+    ),
+    Link(
+        "Pretraining of 70 B on 64 GPUs",
+        "A trillion tokens on H100s.",
+        f"{PATH}?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64&lora_rank=0&tokens=1e12",
+    ),
+)
+router = page_router()
+
+
+class TrainingForm(EmptyIsAbsent):
+    """A language model by its name or its config.json, and how it is trained on what."""
+
+    name: Name = "llama-3.1-8b"
+    config: str | None = Field(default=None, max_length=LONGEST_CONFIG)
+    device: Name = "rtx-4090"
+    devices: Degree = 1
+    lora_rank: int = Field(default=16, ge=0, le=65_536)
+    frozen_weights: FrozenFormat = "nf4"
+    sequence_tokens: Tokens | None = None
+    global_batch: Batch | None = None
+    tokens: Amount = 1e7
+    precision: TrainingPrecision = "bf16"
+    framework: TrainingFramework | None = None
+    objective: Objective = "time"
+    usd_per_device_hour: float | None = Field(default=None, ge=0, le=1e6)
+
+    def asked(self) -> TrainingPlanIn:
+        """The request for a plan.
+
+        Raises:
+            BadRequest: the text of config.json is no JSON.
+        """
+        content = self.model_dump(exclude={"name", "config"}, exclude_none=True)
+        content["model"] = {"name": self.name}
+        if self.config is not None:
+            try:
+                content["model"] = {"config": json.loads(self.config)}
+            except ValueError as error:
+                raise BadRequest(f"config.json is not valid JSON: {error}.") from None
+        if not self.lora_rank:
+            del content["frozen_weights"]
+        return TrainingPlanIn.model_validate(content)
+
+
+@router.get(PATH)
+async def training_page(
+    request: Request, form: Annotated[TrainingForm, Query()], answers: TheAnswers, state: TheState
+) -> HTMLResponse:
+    """The plan of the form, and its first layout in full."""
+
+    def page() -> HTMLResponse:
+        context = _answer(form, answers)
+        if asks_for_part(request):
+            return rendered("training_answer.html", PATH, **context)
+        gpus = [own for own in sorted_devices(answers, [form.device]) if own.kind == "gpu"]
+        more = {"catalog": [own for own in gpus if own.has_sheet], "models": named_models()}
+        return rendered("training.html", PATH, **context, **more)
+
+    return await state.run(page)
+
+
+def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
+    """The context of `training_answer.html`.
+
+    Raises:
+        InputError: what the form asks cannot be answered.
+    """
+    in_use, asked = answers.adaptation.current(), form.asked()
+    plan = training_plan(asked, answers.device, in_use)
+    first = next(iter((*plan.best, *plan.misses)))
+    content = asked.model_dump(include=set(TrainingEstimateIn.model_fields), exclude_unset=True)
+    run = plan.run.model_dump() | {"layout": first.layout.model_dump()}
+    estimate = training_estimate(
+        TrainingEstimateIn.model_validate(content | run), answers.device, in_use
+    )
+    time = {part.meaning: part.seconds for part in estimate.breakdown}
+    charts = (
+        parts_chart("Where the time of a step goes", "s", {"step": _timed(estimate)}),
+        parts_chart("Memory of the fullest stage", "MiB", {"fullest stage": _memory(estimate)}),
+        parts_chart("Memory of each pipeline stage", "MiB", _stages(estimate)),
+        front_chart(plan.front),
+    )
+    subject = f"{form.name} on {plan.run.devices:,} × {label(answers.device(form.device))}"
+    return {
+        "subject": subject,
+        "form": form,
+        "plan": plan,
+        "first": estimate,
+        "time": time,
+        "metrics": METRICS,
+        "columns": COLUMNS,
+        "examples": EXAMPLES,
+        "charts": [chart for chart in charts if chart],
+    }
+
+
+def _timed(answer: TrainingOut) -> dict[str, float]:
+    """Part of a step -> seconds."""
+    return {part.name.replace("_", " "): part.seconds for part in answer.breakdown}
+
+
+def _memory(answer: TrainingOut) -> dict[str, float]:
+    """Part of the memory of the fullest device, with what is free -> MiB."""
+    parts, whole = dict(answer.memory.fullest_mib), answer.metrics.get("peak_memory_mib")
+    if whole is not None:
+        parts["context"] = max(0.0, whole.value - sum(parts.values()))
+    if answer.memory.usable_mib is not None:
+        parts["free"] = max(0.0, answer.memory.usable_mib - sum(parts.values()))
+    return parts
+
+
+def _stages(answer: TrainingOut) -> dict[str, dict[str, float]]:
+    """Pipeline stage -> its memory, with what is free; empty without a pipeline."""
+    stages, usable = answer.memory.stages_mib, answer.memory.usable_mib
+    if len(stages) == 1:
+        return {}
+    return {
+        f"stage {place}": {"in use": own, "free": max(0.0, (usable or own) - own)}
+        for place, own in enumerate(stages, 1)
+    }
+
+
+def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
+    """Price, or energy where no price is known, over days, for several numbers of devices.
+
+    None where there are fewer than two layouts.
+    """
+    cost = "run_usd" if any("run_usd" in one.metrics for one in front) else "run_kwh"
+    rows: list[Mapping[str, Cell]] = []
+    for one in front:
+        days, price = one.metrics.get("run_days"), one.metrics.get(cost)
+        if days and price:
+            rows.append({
+                "days": days.value, "cost": price.value, "devices": f"{one.devices:,} devices",
+                "layout": one.words(), "text": quantity(price.value, price.unit),
+            })  # fmt: skip
+    if len(rows) < 2:
+        return None
+    unit = {"run_usd": "price, USD", "run_kwh": "energy of the devices, kWh"}[cost]
+    columns = {"devices": "", "days": "days", "cost": unit, "layout": "layout"}
+    x, y = (
+        logarithmic(field, columns[field], [float(str(row[field])) for row in rows])
+        for field in ("days", "cost")
+    )
+    text = {"type": "text", "dy": -12, "fontSize": 11}
+    spec = {
+        "height": 280,
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            layer({"type": "line", "color": "var(--line)"}),
+            layer({"type": "point", "size": 80, "opacity": 1}, tooltip=shown(**columns)),
+            layer(text, text={"field": "devices"}),
+        ],
+    }
+    title = "Days and price by number of devices"
+    return Chart(title, f"{title}: layouts that no other beats in both.", spec, rows, columns)
