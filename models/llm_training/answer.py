@@ -10,11 +10,11 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.grid_carbon import Grid
 from forerun.data.language_models.training import LlmTraining
+from forerun.data.level import LEVEL
 from forerun.data.list_prices import Price
 from forerun.data.query import Operation, Query
 from forerun.features.llm_training.layouts import Layouts
@@ -23,14 +23,13 @@ from forerun.features.llm_training.step import hardware_flop, model_flop, sheet_
 from forerun.models.answers.deployments.derived import inverse, product, scaled
 from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
-from forerun.models.llm_training.memory import FittedMemory, TrainingMemory
+from forerun.models.llm_training.memory import MIB, LayoutMemory, LlmTrainingMemory
 from forerun.models.llm_training.plans import Objective, PlannedLayout, TrainingPlan, plan
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import WIDEST_RATIO, Estimate, too_wide
 from forerun.models.predictor import Predictor
 from forerun.models.router import predictors_in
 
-MIB: Final = 2.0**20
 STEP: Final = "step_s"
 COSTS: Final = ("run_days", "run_usd", "run_kwh", "run_co2_kg")
 """Metrics of a number of tokens."""
@@ -57,10 +56,9 @@ OF_POWER: Final = (
     "extrapolated: no power of such training is known here; 76 % of the design power, as nodes of "
     "H100s drew, and half to all of it as the range"
 )
-MEASURED_MEMORY: Final = "this framework with this kind of attention was measured"
+MEASURED_MEMORY: Final = "memory of this framework was measured"
 OTHER_MEMORY: Final = (
-    "extrapolated: this framework with this kind of attention was not measured; the range is that "
-    "of others"
+    "extrapolated: memory of this framework was not measured; the range is that of others"
 )
 CANNOT_RUN: Final = "the fullest device does not have the memory: it cannot run as asked"
 MISSING: Final[Mapping[str, str]] = {
@@ -110,22 +108,15 @@ class TrainingPredictors:
     """
 
     step: LlmTrainingStep
-    memory: FittedMemory
+    memory: LlmTrainingMemory
 
     @classmethod
     def of(cls, predictor: Predictor) -> Self:
         """The parts of a predictor."""
         parts = predictors_in(predictor)
         steps = [own for own in parts if isinstance(own, LlmTrainingStep)]
-        held = [own for own in parts if isinstance(own, FittedMemory)]
-        return cls(next(iter(steps), LlmTrainingStep()), next(iter(held), FittedMemory()))
-
-    def upper_mib(
-        self, run: LlmTraining, device: Device, layouts: Layouts
-    ) -> tuple[Column, Column]:
-        """Memory of the fullest device of n layouts and its upper end, MiB, each (n,)."""
-        held = self.memory.predict(run, layouts)
-        return held.device / MIB, held.high / MIB
+        held = [own for own in parts if isinstance(own, LlmTrainingMemory)]
+        return cls(next(iter(steps), LlmTrainingStep()), next(iter(held), LlmTrainingMemory()))
 
 
 @dataclass(frozen=True)
@@ -139,7 +130,7 @@ class TrainingAnswer:
         missing: metric without an estimate -> the reason.
         limits: limits of all estimates.
         breakdown_s: part of a step -> seconds, which add up to the step.
-        parts_mib: part of the memory of the fullest stage -> MiB, before fragmentation.
+        parts_mib: part of the memory of the fullest device -> MiB, which add up to what it shows.
         stages_mib: memory of each pipeline stage, MiB, before fragmentation.
         fits: whether the upper end of the memory is at most the device's; None where the memory of
             the device is not known.
@@ -167,8 +158,9 @@ def training_answer(
     """
     query = Query(run, device, operation=Operation(run.devices))
     time = known.step.predict([query])[0]
-    held = known.memory.predict(run, Layouts.of(run))
-    memory = _memory(held)
+    held = known.memory.of_layouts(run, Layouts.of(run))
+    is_measured = run.framework in known.memory.frameworks
+    memory = _memory(held, LEVEL if is_measured else None)
     limits = [*time.limits, *_of_model(query, known.step), *_of_memory(memory, device)]
     withheld = dict(time.withheld)
     step = time.estimates.get(LATENCY)
@@ -181,11 +173,11 @@ def training_answer(
     return TrainingAnswer(
         query=query,
         estimates={name: estimates[name] for name in METRICS if name in estimates},
-        trust=_trust(estimates, limits, held),
+        trust=_trust(estimates, limits),
         missing=_missing(estimates, withheld.get(LATENCY), costs),
         limits=tuple(limits),
         breakdown_s={n: own / 1e3 for n, own in time.breakdown_ms.items() if step is not None},
-        parts_mib={name: float(own[0]) / MIB for name, own in held.parts.parts().items()},
+        parts_mib=held.breakdown_mib(0),
         stages_mib=tuple(stages[~np.isnan(stages)].tolist()),
         fits=fits(memory[PEAK_MEMORY], device),
     )
@@ -272,11 +264,11 @@ def planned(
     counts = [int(run.devices * step) for step in AROUND if run.devices * step >= 1.0]
     if budget is not None:
         counts = [count for count in BUDGETED_DEVICES if batch % count == 0 or count <= batch]
-    others = plan(run, device, known.step, known, devices=sorted({*counts}))
+    others = plan(run, device, known.step, known.memory, devices=sorted({*counts}))
     if budget is not None:
         run = replace(run, devices=_affordable(others.front, device, costs, budget))
         chosen = (f"{run.devices:,} devices, by the budget and best estimates of the time",)
-    found = plan(run, device, known.step, known, objective=objective, kept=kept)
+    found = plan(run, device, known.step, known.memory, objective=objective, kept=kept)
     return PlanAnswer(found, others.front, chosen)
 
 
@@ -318,14 +310,14 @@ def _at_most_one(share: Estimate) -> Estimate:
     return replace(share, value=min(1.0, share.value), low=low, high=high)
 
 
-def _memory(held: TrainingMemory) -> dict[str, Estimate]:
+def _memory(held: LayoutMemory, coverage: float | None) -> dict[str, Estimate]:
     """The three kinds of memory of the fullest device; errors are those of the sum of parts."""
     device = float(held.device[0])
     ratios = float(held.low[0]) / device, float(held.high[0]) / device
-    sizes = (held.allocated[0], held.reserved[0], device)
+    sizes = (held.parts.total[0] / MIB, held.reserved[0], device)
     names = ("allocated_memory_mib", "reserved_memory_mib", PEAK_MEMORY)
     return {
-        name: Estimate(size / MIB, *(ratio * size / MIB for ratio in ratios), held.coverage)
+        name: Estimate(size, *(ratio * size for ratio in ratios), coverage)
         for name, size in zip(names, map(float, sizes), strict=True)
     }
 
@@ -357,9 +349,7 @@ def _of_memory(memory: Mapping[str, Estimate], device: Device) -> tuple[Limit, .
     return ()
 
 
-def _trust(
-    estimates: Mapping[str, Estimate], limits: Sequence[Limit], held: TrainingMemory
-) -> dict[str, Trust]:
+def _trust(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> dict[str, Trust]:
     """The grade of each estimate; of what follows from time and power, that of the power."""
     step = estimates.get(STEP)
     time = trust_by([limit for limit in limits if limit.concerns(LATENCY)])
@@ -368,7 +358,9 @@ def _trust(
     elif step is not None and too_wide(STEP, step):
         time = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
     power = Trust("C", OF_POWER)
-    memory = Trust("C", OTHER_MEMORY) if held.coverage is None else Trust("A", MEASURED_MEMORY)
+    memory = Trust("A", MEASURED_MEMORY)
+    if estimates[PEAK_MEMORY].coverage is None:
+        memory = Trust("C", OTHER_MEMORY)
     special = {POWER: power, "run_kwh": power, "run_co2_kg": power}
     return {
         name: memory if name.endswith("_mib") else special.get(name, time)

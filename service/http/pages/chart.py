@@ -167,6 +167,7 @@ HUES: Mapping[str, int] = {
     "weights": 215, "activations": 190, "cache": 165, "gradients": 130, "optimizer": 335,
     "workspace": 275, "context": 45, "slack": 95, "free": 100, "dense": 275, "experts": 240,
     "recomputed": 25, "running": 305, "gathered": 240, "buffers": 65, "logits": 10,
+    "allocator": 95,
     "head": 10, "states": 240, "tensor messages": 65, "context messages": 80, "in use": 215,
     "expert messages": 50, "data messages": 95, "bubble": 25, "waiting": 100,
     "launches": 45, "prefill attention": 335, "decode attention": 305, "collectives": 65,

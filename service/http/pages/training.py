@@ -162,9 +162,7 @@ def _timed(answer: TrainingOut) -> dict[str, float]:
 
 def _memory(answer: TrainingOut) -> dict[str, float]:
     """Part of the memory of the fullest device, with what is free -> MiB."""
-    parts, whole = dict(answer.memory.fullest_mib), answer.metrics.get("peak_memory_mib")
-    if whole is not None:
-        parts["context"] = max(0.0, whole.value - sum(parts.values()))
+    parts = dict(answer.memory.fullest_mib)
     if answer.memory.usable_mib is not None:
         parts["free"] = max(0.0, answer.memory.usable_mib - sum(parts.values()))
     return parts

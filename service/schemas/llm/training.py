@@ -161,13 +161,16 @@ class PartOfStepOut(BaseModel):
 
 
 class StageMemoryOut(BaseModel):
-    """Memory of the devices of a run, before fragmentation and context."""
+    """Memory of the devices of a run, by part and by stage."""
 
     fullest_mib: dict[str, float] = Field(
-        description="part -> MiB of one device of the fullest stage: weights, gradients, "
-        "optimizer, activations, recomputed, running, gathered, buffers, logits"
+        description="part -> MiB of the fullest device, which add up to what it shows: weights, "
+        "gradients, optimizer, activations, recomputed, running, gathered, buffers, logits, "
+        "allocator (fragments), context"
     )
-    stages_mib: list[float] = Field(description="MiB of one device of each pipeline stage")
+    stages_mib: list[float] = Field(
+        description="MiB of one device of each pipeline stage, before fragments and context"
+    )
     usable_mib: float | None = Field(description="memory of the device; null where not known")
 
 
