@@ -1,8 +1,9 @@
 """A layout of training as arguments of training frameworks.
 
 Only what a layout says is written; data, learning rates and sizes of the model are the user's.
-Names are those of Megatron-LM's `megatron/training/arguments.py`, torchtitan's `config/configs.py`,
-`accelerate launch`, DeepSpeed's `config-json.md` and LLaMA-Factory's `hparams`.
+Names are those of Megatron-LM's `megatron/training/arguments.py`, torchtitan's
+`config/job_config.py` (before 0.3), `accelerate launch` 1.15, DeepSpeed's `config-json.md` and
+LLaMA-Factory 0.9.
 """
 
 import json
@@ -65,6 +66,7 @@ def _torchtitan(run: LlmTraining) -> str:
         "training.global_batch_size": run.global_batch,
         "training.seq_len": run.sequence_tokens,
         "training.local_batch_size": own.micro_batch,
+        "activation_checkpoint.mode": own.recompute,
     }
     if own.pipeline > 1:
         given["parallelism.pipeline_parallel_schedule"] = (
