@@ -72,3 +72,19 @@ class LlmSizes(TypedDict, total=False):
     experts: int
     experts_per_token: int
     cache_bytes_per_token: float | None
+
+class TrainingRun(TypedDict, total=False):
+    sequence_tokens: int
+    global_batch: int
+    devices: int
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+    optimizer: Optimizer
+    framework: Literal["megatron", "megatron-legacy", "torchtitan", "fsdp", "deepspeed", "maxtext"]
+    attention: Literal["flash", "eager"]
+    lora_rank: int
+    frozen_weights: FrozenFormat | None
+    cluster: Mapping[str, Any]
+    tokens: float
+    usd_per_device_hour: float
+    grid_g_co2_per_kwh: float
+    region: str

@@ -1,0 +1,96 @@
+"""Layouts in the arguments of training frameworks: names that exist, and degrees that are meant."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from forerun.data.language_models.training import LlmTraining, TrainingLayout, faults_of_layout
+from forerun.features.readers.language_model.reader import named_language_model
+from forerun.service.answers.llm.framework_arguments import arguments
+from forerun.service.schemas.llm.training import ArgumentsOf
+
+PUBLISHED = json.loads((Path(__file__).parent / "published_arguments.json").read_text())
+MODEL = named_language_model("meta-llama/Meta-Llama-3-8B")
+RUN = LlmTraining(MODEL, 4096, 256, 16)
+LAYOUTS = [
+    TrainingLayout(
+        tensor,
+        context,
+        pipeline,
+        2 if pipeline > 1 else 1,
+        zero_stage=zero,
+        recompute=again,
+        offload=away,
+    )
+    for tensor, context, pipeline, zero, again, away in product(
+        (1, 2), (1, 2), (1, 4), (0, 1, 2, 3), ("none", "selective", "full"), ("none", "optimizer")
+    )
+]
+
+
+def names_in(framework: str, text: str) -> set[str]:
+    """The arguments that a text names."""
+    if framework == "deepspeed":
+        return set(json.loads(text))
+    if framework == "llama-factory":
+        return {line.partition(":")[0] for line in text.splitlines()}
+    return set(re.findall(r"--([\w.-]+)", text))
+
+
+def test_every_argument_is_one_that_its_framework_publishes():
+    runs = [replace(RUN, layout=layout) for layout in LAYOUTS]
+    runs += [replace(run, precision=p) for run in runs for p in ("fp16", "fp8", "mxfp8", "nvfp4")]
+    runs += [
+        replace(run, lora_rank=16, frozen_weights=form)
+        for run in runs
+        for form in (None, "nf4", "int8")
+    ]
+    used = {name: set() for name in PUBLISHED}
+    for run in runs:
+        assert next(faults_of_layout(run, run.layout), None) is None
+        for framework, text in arguments(run).items():
+            used[framework] |= names_in(framework, text)
+    assert set(used) == set(get_args(ArgumentsOf))
+    for framework, names in used.items():
+        assert names == set(PUBLISHED[framework]["names"]), PUBLISHED[framework]["source"]
+
+
+def test_degrees_and_batches_are_those_of_the_layout():
+    layout = TrainingLayout(2, 1, 4, 2, micro_batch=4, recompute="full")
+    text = arguments(replace(RUN, layout=layout))["megatron"]
+    for words in (
+        *("--tensor-model-parallel-size 2 ", "--pipeline-model-parallel-size 4 "),
+        *("--num-virtual-stages-per-pipeline-rank 2 ", "--micro-batch-size 4 "),
+        *("--global-batch-size 256 ", "--recompute-granularity full ", "--sequence-parallel"),
+    ):
+        assert words in f"{text} "
+    sharded = arguments(replace(RUN, layout=TrainingLayout(zero_stage=3, micro_batch=2)))
+    content = json.loads(sharded["deepspeed"])
+    each = content["train_micro_batch_size_per_gpu"] * content["gradient_accumulation_steps"]
+    assert each * RUN.devices == content["train_batch_size"] == 256
+    assert "--gradient_accumulation_steps 8 " in sharded["accelerate"]
+    assert "parallelism.data_parallel_shard_degree 16 " in sharded["torchtitan"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "without"),
+    [
+        (TrainingLayout(tensor=2), {"accelerate", "deepspeed", "llama-factory", "torchtitan"}),
+        (TrainingLayout(pipeline=2, zero_stage=3), {"accelerate", "deepspeed", "megatron"}),
+    ],
+)
+def test_a_framework_that_cannot_express_a_layout_is_left_out(layout, without):
+    found = arguments(replace(RUN, layout=layout))
+    assert found and not without & set(found)
+
+
+def test_qlora_of_llama_factory_quantises_to_four_bits():
+    run = replace(RUN, devices=1, lora_rank=16, frozen_weights="nf4", framework="fsdp")
+    lines = arguments(run)["llama-factory"].splitlines()
+    assert {"finetuning_type: lora", "lora_rank: 16", "quantization_bit: 4"} <= set(lines)
+    assert "megatron" not in arguments(run)

@@ -1,0 +1,175 @@
+"""Training of language models: one question through every door, what is chosen, and faults."""
+
+import json
+
+import pytest
+
+import forerun
+from forerun.service.cli import app
+from forerun.service.schemas.fields import example
+from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
+from tests.service.answers.llm.predictors import LLAMA
+
+LAYOUT = example("training_layout")
+WORDS = (
+    *("llama-3.1-70b", "--device", "h100-sxm-80gb", "--devices", "64", "--tokens", "1e12"),
+    *("--region", "france", "--json"),
+)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
+        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
+
+
+@pytest.fixture
+def command(home, capsys):
+    def called(*words):
+        app([*map(str, words)], standalone_mode=False)
+        return json.loads(capsys.readouterr().out)
+
+    return called
+
+
+def asked(client, path, content, status=200):
+    answer = client.post(f"/v1/training/{path}", json=content)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_one_question_has_the_same_figures_through_every_door(adapting, command):
+    by_http = asked(adapting, "estimate", LAYOUT)
+    own = {name: value for name, value in LAYOUT.items() if name != "model"}
+    by_python = forerun.llm_training(LAYOUT["model"], **own)
+    assert by_python.to_dict() == by_http
+    words = ("--tp", 4, "--pp", 4, "--vpp", 5)
+    assert command("train-step", *WORDS, *words) == by_http
+
+
+def test_one_plan_is_the_same_through_every_door(adapting, command):
+    content = {**EXAMPLE_PLAN, "region": "france", "objective": "price"}
+    by_http = asked(adapting, "plan", content)
+    own = {name: value for name, value in content.items() if name != "model"}
+    assert forerun.training_plan(content["model"], **own).to_dict() == by_http
+    assert command("train-plan", *WORDS, "--objective", "price") == by_http
+
+
+def test_a_model_by_its_configuration_is_one_by_its_name(client):
+    by_name = asked(client, "estimate", {**EXAMPLE_ESTIMATE, "lora_rank": 0} | WITHOUT_FROZEN)
+    given = {**EXAMPLE_ESTIMATE, "lora_rank": 0, "model": {"config": LLAMA}} | WITHOUT_FROZEN
+    assert asked(client, "estimate", given)["metrics"] == by_name["metrics"]
+
+
+WITHOUT_FROZEN = {"frozen_weights": None, "device": "b200-sxm-180gb"}
+
+
+def test_what_is_left_open_is_chosen_and_said(client):
+    given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "devices": 8}
+    answer = asked(client, "estimate", given)
+    run = answer["run"]
+    assert (run["sequence_tokens"], run["global_batch"], run["precision"]) == (4096, 1024, "bf16")
+    assert (run["optimizer"], run["framework"]) == ("adamw", "megatron")
+    text = " ".join(answer["chosen"])
+    for word in ("sequence_tokens 4,096", "global_batch 1,024, 4,194,304 tokens", "layout "):
+        assert word in text
+    assert "give tokens" in answer["missing"]["run_days"]
+    again = asked(client, "estimate", {**given, "layout": answer["layout"]})
+    assert again["metrics"] == answer["metrics"]
+    assert not any("layout" in sentence for sentence in again["chosen"])
+
+
+def test_adapters_have_other_defaults(client):
+    given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "devices": 12, "lora_rank": 16}
+    run = asked(client, "estimate", given)["run"]
+    assert (run["global_batch"], run["framework"]) == (12, "fsdp")
+    run = asked(client, "estimate", {**given, "framework": "megatron"})["run"]
+    assert run["framework"] == "megatron"
+
+
+def test_a_model_of_short_context_is_trained_at_its_length(client):
+    given = {"model": {"config": LLAMA | {"max_position_embeddings": 2048}}, "device": "h200"}
+    answer = asked(client, "estimate", given)
+    assert answer["run"]["sequence_tokens"] == 2048
+    assert answer["run"]["global_batch"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "words"),
+    [
+        ({"layout": {"tensor": 3}}, "#/layout/tensor", "does not divide devices = 64"),
+        ({"layout": {"tensor": 64, "pipeline": 2}}, "#/layout/tensor", "= 128 does not divide"),
+        ({"global_batch": 10}, "#/global_batch", "no multiple of 4 data-parallel ranks"),
+        ({"layout": {"tensor": 4, "virtual_stages": 2}}, "#/layout/virtual_stages", "pipeline"),
+        ({"layout": {"expert": 2}}, "#/layout/expert", "no routed experts"),
+        ({"layout": {"tensr": 2}}, "#/layout/tensr", "did you mean tensor"),
+        ({"region": "atlantis"}, "#/region", "united-states"),
+        ({"device": "epyc-9654"}, "#/device", "GPUs alone"),
+        ({"frozen_weights": "nf4"}, "#/frozen_weights", "lora_rank"),
+        ({"tokens": 0}, "#/tokens", "greater than 0"),
+    ],
+)
+def test_a_fault_is_one_line_with_its_field(client, changes, pointer, words):
+    answer = client.post("/v1/training/estimate", json={**LAYOUT, **changes})
+    assert answer.status_code == 422, answer.text
+    (fault,) = answer.json()["errors"]
+    assert fault["pointer"] == pointer
+    assert words in fault["detail"] and "\n" not in fault["detail"]
+
+
+def test_a_budget_needs_tokens_and_chooses_devices(client):
+    plan = {name: value for name, value in EXAMPLE_PLAN.items() if name != "devices"}
+    few = asked(client, "plan", {**plan, "max_days": 400})
+    many = asked(client, "plan", {**plan, "max_days": 40})
+    assert few["run"]["devices"] < many["run"]["devices"]
+    assert many["best"][0]["metrics"]["run_days"]["value"] <= 40
+    assert any("by the budget" in sentence for sentence in many["chosen"])
+    del plan["tokens"]
+    fault = asked(client, "plan", {**plan, "max_days": 40}, 422)
+    assert "A budget needs tokens" in fault["detail"]
+    fault = asked(client, "plan", {**EXAMPLE_PLAN, "max_days": 40}, 422)
+    assert "leave devices out" in fault["detail"]
+    fault = asked(client, "plan", {**plan, "tokens": 1e12, "max_usd": 5}, 422)
+    assert "No layout that fits keeps the budget" in fault["detail"]
+
+
+def test_a_plan_ranks_counts_and_writes_its_first_layout(client):
+    plan = asked(client, "plan", EXAMPLE_PLAN)
+    times = [one["metrics"]["step_s"]["value"] for one in plan["best"]]
+    assert times == sorted(times) and all(one["fits"] for one in plan["best"])
+    assert len(plan["best"]) <= plan["fitting"] < plan["searched"]
+    assert not any(one["fits"] for one in plan["misses"])
+    front = [one["metrics"] for one in plan["front"]]
+    for name, rises in (("run_days", True), ("run_usd", False)):
+        values = [one[name]["value"] for one in front]
+        assert values == sorted(values, reverse=not rises)
+    degree = plan["best"][0]["layout"]["tensor"]
+    assert f"--tensor-model-parallel-size {degree} " in plan["arguments"]["megatron"]
+
+
+def test_what_was_not_drawn_is_null(client):
+    plan = asked(client, "plan", EXAMPLE_PLAN)
+    assert plan["best"] and {one["wins"] for one in plan["best"]} == {None}
+    assert plan["measure"] is None
+
+
+def test_the_command_prints_arguments_alone(home, capsys):
+    words = ("train-plan", *WORDS[:-1], "--as", "megatron")
+    app([*words], standalone_mode=False)
+    out = capsys.readouterr().out
+    assert out.startswith("--tensor-model-parallel-size") and out.count("\n") == 1
+
+
+def test_a_framework_that_cannot_express_it_is_one_line(home):
+    plan = forerun.training_plan("llama-3.1-70b", device="h100-sxm-80gb", devices=64)
+    with pytest.raises(forerun.InputError, match=r"llama-factory cannot express .* megatron"):
+        plan.arguments("llama-factory")
+
+
+def test_the_text_of_an_answer_says_layout_time_and_memory(home):
+    text = str(forerun.llm_training("llama-3.1-8b", device="h100", lora_rank=16, tokens=1e7))
+    for words in ("time of a step", "layout: ", "where the time goes: ", "memory of the device: "):
+        assert words in text
+    frame = forerun.training_plan("llama-3.1-8b", device="h100", devices=8).to_pandas()
+    assert {"tensor", "zero_stage", "step_s", "peak_memory_mib_high"} <= set(frame)
