@@ -90,11 +90,11 @@ def pages() -> dict[str, str]:
             "`title` and `detail` say what is wrong and how to fix it. On the command line each "
             "is one line on standard error.\n\n" + problems(),
             "## Requests\n\nFields in bold are required.\n\n" + requests(),
-            "## Answers\n\nFields, with their units in the names and links to what they hold.\n\n"
-            + answers(),
         ),
         "command-line.md": _page(
-            "Command line", "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.", verbs()
+            "Command line",
+            "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours. `--help` says all of an option.",
+            verbs(),
         ),
         "python.md": _page(
             "Python",
@@ -318,19 +318,6 @@ def requests() -> str:
     return "\n\n".join(parts)
 
 
-def answers() -> str:
-    """Names of the fields of every other schema, with links to those within."""
-    parts = []
-    for name, schema in sorted(_schemas().items()):
-        if name not in _sent():
-            fields = [
-                f"`{field}`" + "".join(f" ({_link(one)})" for one in _linked(about)[:1])
-                for field, about in schema.get("properties", {}).items()
-            ]
-            parts.append(f"### {name}\n\n{', '.join(fields) or _type(schema)}")
-    return "\n\n".join(parts)
-
-
 def _operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Method and path of each endpoint, and what the OpenAPI document says of it."""
     for path, methods in sorted(_document()["paths"].items()):
@@ -399,12 +386,16 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _link(name: str) -> str:
-    return f"[{name}](#{name.lower()})"
+    """A link to a schema that a request may hold; the name alone of one of answers."""
+    return f"[{name}](#{name.lower()})" if name in _sent() else f"`{name}`"
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
-    """The range of a number, such as ` 1 to 64`."""
-    words = {"exclusiveMinimum": "above ", "minimum": "", "maximum": "to "}
+    """The range of a number, such as ` 1–64`."""
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f" {low:,.10g}–{high:,.10g}"
+    words = {"exclusiveMinimum": "above ", "minimum": "from ", "maximum": "to "}
     given = ((word, schema.get(name)) for name, word in words.items())
     return "".join(f" {word}{value:,.10g}" for word, value in given if value is not None)
 
@@ -461,11 +452,18 @@ def verbs() -> str:
             usual.setdefault(text.split("`")[1], text)
     shared = set(usual.values())
     parts = ["## Options of several commands", _options(sorted(shared))]
+    shown: dict[str, str] = {}
     for name, verb in found:
-        own = [_parameter(one) for one in verb.params if _parameter(one) not in shared]
-        also = ", ".join(_names(one) for one in verb.params if _parameter(one) in shared)
+        texts = {_parameter(one): _names(one).split(",")[0] for one in verb.params}
+        again: defaultdict[str, list[str]] = defaultdict(list)
+        for text in texts:
+            if text not in shared and shown.setdefault(text, name) != name:
+                again[shown[text]].append(texts[text])
+        own = [text for text in texts if shown.get(text) == name]
+        also = ", ".join(names for text, names in texts.items() if text in shared)
         parts += [f"## `{name}`", _first_line(verb.help or "") + (f" Also {also}." if also else "")]
         parts += [_options(own)] if own else []
+        parts += [f"As of `{other}`: {', '.join(ones)}." for other, ones in again.items()]
     return "\n\n".join(parts)
 
 
@@ -497,7 +495,11 @@ def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parameter(parameter: Any) -> str:
-    return f"{_names(parameter)}: {parameter.help or ''}"
+    """Names of an option, and what it means in short, with its default and its choices."""
+    text = parameter.help or ""
+    short, end = SHORT.split(text)[0], re.search(r"( \[[^]]*])?( \([^()]*\))?$", text)
+    assert end is not None
+    return f"{_names(parameter)}: {short.removesuffix(end[0])}{end[0]}"
 
 
 def _names(parameter: Any) -> str:

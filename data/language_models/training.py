@@ -34,6 +34,10 @@ Offload = Literal["none", "optimizer", "activations"]
 ScoreStorage = Literal["flash", "eager"]
 """Whether attention writes its matrix of scores: FlashAttention does not, eager code does."""
 
+Objective = Literal["time", "price", "energy"]
+"""What is least for a number of tokens: time, or seconds of devices, to which price and energy are
+proportional (power is not predicted by layout)."""
+
 Degree = Annotated[int, Field(ge=1, le=100_000)]
 Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
 Batch = Annotated[int, Field(ge=1, le=10_000_000)]

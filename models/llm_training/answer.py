@@ -13,7 +13,7 @@ import numpy as np
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.grid_carbon import Grid
-from forerun.data.language_models.training import LlmTraining
+from forerun.data.language_models.training import LlmTraining, Objective
 from forerun.data.level import LEVEL
 from forerun.data.list_prices import Price
 from forerun.data.query import Operation, Query
@@ -24,7 +24,7 @@ from forerun.models.answers.deployments.derived import inverse, product, scaled
 from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.llm_training.memory import MIB, LayoutMemory, LlmTrainingMemory
-from forerun.models.llm_training.plans import Objective, PlannedLayout, TrainingPlan, plan
+from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import WIDEST_RATIO, Estimate, too_wide
 from forerun.models.predictor import Predictor

@@ -8,7 +8,7 @@ device's memory.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from forerun.data.columns import Column, Positions
 from forerun.data.device import Device
 from forerun.data.language_models.training import (
     LlmTraining,
+    Objective,
     Offload,
     Recompute,
     TrainingFramework,
@@ -27,10 +28,6 @@ from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
 from forerun.models.llm_training.step_time import LlmTrainingStep
-
-Objective = Literal["time", "price", "energy"]
-"""What is least for a number of tokens: time, or seconds of devices, to which price and energy are
-proportional (power is not predicted by layout)."""
 
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 TOKENS_OF_A_SHARE: Final = 4096

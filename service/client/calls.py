@@ -16,6 +16,7 @@ from forerun.service.schemas.colocation import ColocationOut, HostsOut
 from forerun.service.schemas.listings import PresetsOut, ReadyOut, WorkloadsOut
 from forerun.service.schemas.llm.answers import SupportOut
 from forerun.service.schemas.llm.replay import ReplayOut
+from forerun.service.schemas.llm.training_answers import TrainingOut, TrainingPlanOut
 from forerun.service.schemas.measurements import (
     AdaptationOut,
     DriftOut,
@@ -149,6 +150,16 @@ def llm_estimate_batch(items: Sequence[Body]) -> Call[ServingBatch]:
 def llm_replay(question: Body) -> Call[ReplayOut]:
     """Percentiles of the latencies of a trace of requests."""
     return _asked("/v1/llm/replay", ReplayOut, question)
+
+
+def training_estimate(question: Body) -> Call[TrainingOut]:
+    """What a step of training a language model takes, and what tokens cost."""
+    return _asked("/v1/training/estimate", TrainingOut, question)
+
+
+def training_plan(question: Body) -> Call[TrainingPlanOut]:
+    """The best layouts of training a language model."""
+    return _asked("/v1/training/plan", TrainingPlanOut, question)
 
 
 def llm_support() -> Call[SupportOut]:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, Unpack
 from pydantic import ValidationError
 
 from forerun.data.errors import InputError
-from forerun.models.llm_training.plans import Objective
+from forerun.data.language_models.training import Objective
 from forerun.service.answers.llm import training
 from forerun.service.python.question import first_fault
 from forerun.service.python.run_options import TrainingRun
@@ -26,10 +26,12 @@ from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.answers import GRADES, GradedOut
 from forerun.service.schemas.llm.training import (
     ArgumentsOf,
-    PlannedOut,
     TrainingEstimateIn,
-    TrainingOut,
     TrainingPlanIn,
+)
+from forerun.service.schemas.llm.training_answers import (
+    PlannedOut,
+    TrainingOut,
     TrainingPlanOut,
 )
 

@@ -32,6 +32,10 @@ from forerun.service.python.ranking import Sweep as Sweep
 from forerun.service.python.serving import ServingAnswer as ServingAnswer
 from forerun.service.python.serving import diffusion as diffusion
 from forerun.service.python.serving import llm as llm
+from forerun.service.python.training import TrainingAnswer as TrainingAnswer
+from forerun.service.python.training import TrainingPlan as TrainingPlan
+from forerun.service.python.training import llm_training as llm_training
+from forerun.service.python.training import training_plan as training_plan
 from forerun.service.python.view import Estimate as Estimate
 
 __version__: str

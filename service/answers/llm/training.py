@@ -34,15 +34,17 @@ from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.schemas.answers import GradedOut
 from forerun.service.schemas.llm.answers import PriceOut
 from forerun.service.schemas.llm.training import (
-    GridOut,
     LayoutIn,
+    TrainingEstimateIn,
+    TrainingFields,
+    TrainingPlanIn,
+)
+from forerun.service.schemas.llm.training_answers import (
+    GridOut,
     PartOfStepOut,
     PlannedOut,
     StageMemoryOut,
-    TrainingEstimateIn,
-    TrainingFields,
     TrainingOut,
-    TrainingPlanIn,
     TrainingPlanOut,
     TrainingRunOut,
 )

@@ -60,11 +60,9 @@ def replay(
     content = run | {"device": chosen}
     content["model"] = described_model(model) | content.get("model", {})
     how = LlmReplayIn(speed=speed, dispatch="least_loaded" if least_loaded else "round_robin")
-    in_use = o.in_use(devices, "llm_deployment", [chosen])
+    in_use, name_of = o.in_use(devices, "llm_deployment", [chosen]), OF_SERVING.names(context)
     with working(f"serving {len(requests):,} requests"):
-        answer = replayed(
-            content, requests, lambda _: chosen, in_use, how, OF_SERVING.names(context)
-        )
+        answer = replayed(content, requests, lambda _: chosen, in_use, how, name_of)
     if json:
         print_json(answer)
     else:

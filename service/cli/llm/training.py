@@ -10,7 +10,6 @@ from forerun.service.cli.llm.options import RequestOptions
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, show, working
 from forerun.service.requests.model_source import described_model, title_of
-from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.llm.training import (
     ArgumentsOf,
     ClusterIn,
@@ -31,17 +30,13 @@ SHORT: Final = {
     **{"global_batch": ("global_batch_size",), "sequence_tokens": ("seq_length",)},
 }
 """Option -> what training frameworks call it."""
-NOT_OPTIONS: Final = frozenset(
-    {"device", *(f"model.{name}" for name in LanguageModelIn.model_fields)}
-)
+NOT_OPTIONS: Final = frozenset({"device", "model"})
 OF_STEP: Final = RequestOptions(
-    {"": TrainingEstimateIn, "model": LanguageModelIn, "layout": LayoutIn, "cluster": ClusterIn},
+    {"": TrainingEstimateIn, "layout": LayoutIn, "cluster": ClusterIn},
     NOT_OPTIONS,
     SHORT,
 )
-OF_PLAN: Final = RequestOptions(
-    {"": TrainingPlanIn, "model": LanguageModelIn, "cluster": ClusterIn}, NOT_OPTIONS, SHORT
-)
+OF_PLAN: Final = RequestOptions({"": TrainingPlanIn, "cluster": ClusterIn}, NOT_OPTIONS, SHORT)
 Model = Annotated[
     str,
     typer.Argument(

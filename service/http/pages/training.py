@@ -12,13 +12,13 @@ from forerun.data.errors import BadRequest
 from forerun.data.language_models.training import (
     Batch,
     Degree,
+    Objective,
     Tokens,
     TrainingFramework,
     TrainingPrecision,
 )
 from forerun.data.training_options import FrozenFormat
 from forerun.features.readers.language_model.reader import named_models
-from forerun.models.llm_training.plans import Objective
 from forerun.service.answers.llm.training import training_estimate, training_plan
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import (
@@ -37,10 +37,12 @@ from forerun.service.http.pages.run_form import EmptyIsAbsent, Name, sorted_devi
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.llm.training import (
     Amount,
-    PlannedOut,
     TrainingEstimateIn,
-    TrainingOut,
     TrainingPlanIn,
+)
+from forerun.service.schemas.llm.training_answers import (
+    PlannedOut,
+    TrainingOut,
 )
 
 PATH = "/training"

@@ -4,14 +4,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from forerun.service.answers.llm.training import training_estimate, training_plan
+from forerun.service.answers.llm import training
 from forerun.service.http.limits import JsonRoute
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.llm.training import (
     ESTIMATE_EXAMPLES,
     TrainingEstimateIn,
-    TrainingOut,
     TrainingPlanIn,
+)
+from forerun.service.schemas.llm.training_answers import (
+    TrainingOut,
     TrainingPlanOut,
 )
 
@@ -19,20 +21,22 @@ router = APIRouter(prefix="/v1/training", tags=["training"], route_class=JsonRou
 
 
 @router.post("/estimate")
-async def estimate(
+async def training_estimate(
     asked: Annotated[TrainingEstimateIn, Body(openapi_examples=ESTIMATE_EXAMPLES)],
     answers: TheAnswers,
     state: TheState,
 ) -> TrainingOut:
     """What a step of training a language model takes: time, memory, and what tokens cost."""
     return await state.run(
-        lambda: training_estimate(asked, answers.device, answers.adaptation.current())
+        lambda: training.training_estimate(asked, answers.device, answers.adaptation.current())
     )
 
 
 @router.post("/plan")
-async def plan(asked: TrainingPlanIn, answers: TheAnswers, state: TheState) -> TrainingPlanOut:
+async def training_plan(
+    asked: TrainingPlanIn, answers: TheAnswers, state: TheState
+) -> TrainingPlanOut:
     """The best layouts of training: which fit, what each costs, how often the first wins."""
     return await state.run(
-        lambda: training_plan(asked, answers.device, answers.adaptation.current())
+        lambda: training.training_plan(asked, answers.device, answers.adaptation.current())
     )
