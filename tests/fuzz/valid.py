@@ -16,6 +16,7 @@ from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
 from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.replay import EXAMPLE_REPLAY
+from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, OperatorIn
 from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from tests.data.circuits.reference import stored
@@ -23,7 +24,7 @@ from tests.fuzz.asked import BINARY, Asked
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PAGES = (
-    *("/", "/compare", "/power", "/llm", "/neighbours", "/leaderboard", "/devices", "/circuits"),
+    *("/", "/compare", "/power", "/llm", "/training", "/neighbours", "/leaderboard", "/devices", "/circuits"),
     *("/devices/l4", "/coverage", "/requests", "/docs", "/redoc", "/problems/bad-request"),
     *("/leaderboard/-/charts", "/leaderboard/torch_gpu", "/static/style.css"),
 )  # fmt: skip
@@ -161,6 +162,9 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
         Asked.of_json("/v1/colocation/now", {"program": PROGRAM, "window": EXAMPLE_WINDOW}),
         Asked.of_json("/v1/circuit", stored("adder")),
         Asked.of_json("/v1/llm/replay", EXAMPLE_REPLAY),
+        Asked.of_json("/v1/training/estimate", EXAMPLE_ESTIMATE),
+        Asked.of_json("/v1/training/estimate", example("training_layout")),
+        Asked.of_json("/v1/training/plan", EXAMPLE_PLAN),
         Asked.of_json("/v2/models/forerun/infer", EXAMPLE_INFERENCE),
         *(
             Asked.of_json(f"/v1/kubernetes/{verb}", placed)

@@ -13,6 +13,7 @@ PATHS = {
     "compare": f"/compare?{RUN}&devices=rtx-4090&devices=l4&prices=rtx-4090=0.4,l4=0.7",
     "power": f"/power?{RUN}&batch_size=64",
     "llm": "/llm",
+    "training": "/training",
     "neighbours": "/neighbours",
     "circuits": "/circuits",
     "requests": "/requests",
@@ -42,7 +43,7 @@ KEPT_AS_DRAWN = "addEventListener('resize', (event) => event.stopImmediatePropag
 
 
 @pytest.mark.parametrize(
-    "path", [*(PATHS[name] for name in ("predict", "compare", "llm", "requests")), "/leaderboard"]
+    "path", [*(PATHS[name] for name in ("predict", "compare", "llm", "training", "requests")), "/leaderboard"]
 )
 def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
     page = page_at(path, 320)
@@ -53,7 +54,7 @@ def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
         assert page.evaluate(OUTSIDE) == [], f"{width} px"
 
 
-@pytest.mark.parametrize("name", ["predict", "compare", "power", "llm", "neighbours", "circuits"])
+@pytest.mark.parametrize("name", ["predict", "compare", "power", "llm", "training", "neighbours", "circuits"])
 def test_a_page_answers_without_scripts(page_at, name):
     page = page_at(PATHS[name], scripts=False)
     assert page.locator("#answer table").count() > 0
