@@ -1,6 +1,7 @@
 """The page *Training*: in which layout a language model trains, whether it fits, what it costs."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -52,7 +53,7 @@ METRICS = (
     "reserved_memory_mib", "peak_memory_mib", "power_w", "run_days", "run_usd", "run_kwh",
 )  # fmt: skip
 """Metrics that the page shows, in order."""
-COLUMNS = ("step_s", "mfu", "peak_memory_mib", "run_days", "run_usd", "run_kwh")
+COLUMNS = ("step_s", "mfu", "peak_memory_mib", "run_days", "run_usd")
 """Those of the table of layouts."""
 EXAMPLES = (
     Link("LoRA of 8 B on one 24 GB card", "QLoRA of Llama 3.1 8B on an RTX 4090.", PATH),
@@ -162,9 +163,18 @@ def _timed(answer: TrainingOut) -> dict[str, float]:
     return {part.name.replace("_", " "): part.seconds for part in answer.breakdown}
 
 
+SHOWN: Mapping[str, str] = {
+    **{"recomputed": "activations", "running": "activations", "gathered": "buffers"},
+    "allocator": "context",
+}
+"""Part of the memory -> the part that it is drawn with."""
+
+
 def _memory(answer: TrainingOut) -> dict[str, float]:
     """Part of the memory of the fullest device, with what is free -> MiB."""
-    parts = dict(answer.memory.fullest_mib)
+    parts: dict[str, float] = defaultdict(float)
+    for name, own in answer.memory.fullest_mib.items():
+        parts[SHOWN.get(name, name)] += own
     if answer.memory.usable_mib is not None:
         parts["free"] = max(0.0, answer.memory.usable_mib - sum(parts.values()))
     return parts

@@ -43,7 +43,11 @@ KEPT_AS_DRAWN = "addEventListener('resize', (event) => event.stopImmediatePropag
 
 
 @pytest.mark.parametrize(
-    "path", [*(PATHS[name] for name in ("predict", "compare", "llm", "training", "requests")), "/leaderboard"]
+    "path",
+    [
+        *(PATHS[name] for name in ("predict", "compare", "llm", "training", "requests")),
+        "/leaderboard",
+    ],
 )
 def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
     page = page_at(path, 320)
@@ -54,7 +58,9 @@ def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
         assert page.evaluate(OUTSIDE) == [], f"{width} px"
 
 
-@pytest.mark.parametrize("name", ["predict", "compare", "power", "llm", "training", "neighbours", "circuits"])
+@pytest.mark.parametrize(
+    "name", ["predict", "compare", "power", "llm", "training", "neighbours", "circuits"]
+)
 def test_a_page_answers_without_scripts(page_at, name):
     page = page_at(PATHS[name], scripts=False)
     assert page.locator("#answer table").count() > 0
