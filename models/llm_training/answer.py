@@ -18,7 +18,6 @@ from forerun.data.level import LEVEL
 from forerun.data.list_prices import Price
 from forerun.data.query import Operation, Query
 from forerun.features.llm_training.layouts import Layouts
-from forerun.features.llm_training.rows import SHAPE, TrainingRows
 from forerun.features.llm_training.step import hardware_flop, model_flop, sheet_of
 from forerun.models.answers.deployments.derived import inverse, product, scaled
 from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
@@ -42,12 +41,6 @@ POWER_SHARES: Final = (0.76, 0.5, 1.0)
 """Power of a device over its design power: as assumed, and the ends of its range. Nodes of eight
 H100s drew 76 % of their rated power in demanding training and 82 % at most (Newkirk et al. 2025,
 arXiv 2506.14551; Latif et al. 2024, arXiv 2412.08602)."""
-NEAR: Final = (0.4, 0.7, 0.2, 0.5)
-"""Largest difference of a model to one that was measured near it, in each column of `SHAPE`: a
-factor of 1.5 in width and of 2 in weights, a fifth of the weights in experts."""
-NO_MODEL: Final = Limit(
-    "no model of nearly this width, size and kind was measured in training", LATENCY, "transfer"
-)
 CLOSED_FORM: Final = Limit(
     "times are a closed form with rounded shares of the peaks, fitted to nothing in this release",
     LATENCY,
@@ -159,9 +152,11 @@ def training_answer(
     query = Query(run, device, operation=Operation(run.devices))
     time = known.step.predict([query])[0]
     held = known.memory.of_layouts(run, Layouts.of(run))
-    is_measured = run.framework in known.memory.frameworks
+    is_measured = run.framework in known.memory.own
     memory = _memory(held, LEVEL if is_measured else None)
-    limits = [*time.limits, *_of_model(query, known.step), *_of_memory(memory, device)]
+    limits = [*time.limits, *_of_memory(memory, device)]
+    if known.step.process is None:
+        limits.append(CLOSED_FORM)
     withheld = dict(time.withheld)
     step = time.estimates.get(LATENCY)
     if any(limit.severity == "refusal" for limit in limits):
@@ -320,17 +315,6 @@ def _memory(held: LayoutMemory, coverage: float | None) -> dict[str, Estimate]:
         name: Estimate(size, *(ratio * size for ratio in ratios), coverage)
         for name, size in zip(names, map(float, sizes), strict=True)
     }
-
-
-def _of_model(query: Query, step: LlmTrainingStep) -> tuple[Limit, ...]:
-    """Limits of the time where no model like it was measured, or nothing at all."""
-    if step.process is None:
-        return (CLOSED_FORM,)
-    columns = slice(0, len(SHAPE))
-    measured = step.process.rows[:, columns] * step.spread[columns] + step.centre[columns]
-    own = TrainingRows.of([query]).shape[0]
-    is_near = (np.abs(measured - own) <= np.array(NEAR)).all(axis=1).any()
-    return () if is_near else (NO_MODEL,)
 
 
 def _of_memory(memory: Mapping[str, Estimate], device: Device) -> tuple[Limit, ...]:

@@ -161,9 +161,9 @@ def test_grades_say_what_was_measured(
 
 def test_a_model_unlike_measured_ones_is_calibrated_at_best(known: TrainingPredictors) -> None:
     """Experts on a width that was measured are another kind."""
-    answer = training_answer(
-        replace(RUN, model=named_language_model("mistralai/Mixtral-8x7B-v0.1")), H100, known, COST
-    )
+    mixture = named_language_model("mistralai/Mixtral-8x7B-v0.1")
+    layout = TrainingLayout(tensor=2, pipeline=4, expert=4)
+    answer = training_answer(replace(RUN, model=mixture, layout=layout), H100, known, COST)
     assert answer.trust["step_s"].grade != "A"
     assert any("no model of nearly this width" in limit.message for limit in answer.limits)
 
