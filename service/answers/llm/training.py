@@ -27,7 +27,7 @@ from forerun.models.llm_training.answer import (
     planned,
     training_answer,
 )
-from forerun.models.llm_training.plans import PlannedLayout
+from forerun.models.llm_training.plans import PlannedLayout, plan
 from forerun.service.answers.answer import graded, rendered
 from forerun.service.answers.llm.framework_arguments import arguments
 from forerun.service.answers.llm.question import DeviceNamed
@@ -133,7 +133,7 @@ def training_plan(
         own.run, own.device, known, own.costs,
         objective=asked.objective, budget=budget, kept=asked.kept,
     )  # fmt: skip
-    plan, nearest = found.plan, (*found.plan.best, *found.plan.misses)
+    searched, nearest = found.plan, (*found.plan.best, *found.plan.misses)
     if not nearest:
         raise UnanswerableQuery(
             f"No layout divides {own.run.devices} devices, {own.run.global_batch} sequences and "
@@ -143,18 +143,18 @@ def training_plan(
     answer = training_answer(own.run, own.device, known, own.costs)
     is_drawn = known.step.process is not None
     listed = {
-        "best": [_planned(one, own, known, drawn=is_drawn) for one in plan.best],
-        "misses": [_planned(one, own, known) for one in plan.misses],
+        "best": [_planned(one, own, known, drawn=is_drawn) for one in searched.best],
+        "misses": [_planned(one, own, known) for one in searched.misses],
         "front": [_planned(one, own, known) for one in found.front],
     }
     return TrainingPlanOut(
         **_about(asked, own, answer, in_use),
         **listed,
         objective=asked.objective,
-        searched=plan.searched,
-        fitting=plan.fitting,
+        searched=searched.searched,
+        fitting=searched.fitting,
         measure=_measure(found, listed["best"]),
-        arguments=arguments(own.run) if plan.best else {},
+        arguments=arguments(own.run) if searched.best else {},
     )
 
 
@@ -257,13 +257,13 @@ def _budget(asked: TrainingPlanIn, costs: Costs) -> Budget | None:
 
 def _with_best(own: _Question, known: TrainingPredictors) -> _Question:
     """The question with the fastest layout that fits, or the nearest to fitting."""
-    plan = planned(own.run, own.device, known, own.costs, kept=1).plan
-    nearest = (*plan.best, *plan.misses)
+    found = plan(own.run, own.device, known.step, known.memory, kept=1)
+    nearest = (*found.best, *found.misses)
     if not nearest:
         return own
-    how = f"the fastest that fits of {plan.searched:,}"
-    if not plan.best:
-        how = f"the nearest to fitting of {plan.searched:,}, none of which is sure to fit"
+    how = f"the fastest that fits of {found.searched:,}"
+    if not found.best:
+        how = f"the nearest to fitting of {found.searched:,}, none of which is sure to fit"
     words = PlannedOut.model_construct(**_placed(nearest[0].run)).words()
     return replace(own, run=nearest[0].run, chosen=(*own.chosen, f"layout {words}: {how}"))
 
