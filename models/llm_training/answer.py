@@ -204,7 +204,8 @@ def power_of(device: Device) -> dict[str, Estimate]:
     """Power of one device in training; empty where its design power is not known."""
     if device.tdp_w is None:
         return {}
-    return {POWER: Estimate(*(share * device.tdp_w for share in POWER_SHARES))}
+    value, low, high = (share * device.tdp_w for share in POWER_SHARES)
+    return {POWER: Estimate(value, low, high)}
 
 
 def fits(memory: Estimate, device: Device) -> bool | None:
@@ -308,11 +309,11 @@ def _at_most_one(share: Estimate) -> Estimate:
 def _memory(held: LayoutMemory, coverage: float | None) -> dict[str, Estimate]:
     """The three kinds of memory of the fullest device; errors are those of the sum of parts."""
     device = float(held.device[0])
-    ratios = float(held.low[0]) / device, float(held.high[0]) / device
+    low, high = float(held.low[0]) / device, float(held.high[0]) / device
     sizes = (held.parts.total[0] / MIB, held.reserved[0], device)
     names = ("allocated_memory_mib", "reserved_memory_mib", PEAK_MEMORY)
     return {
-        name: Estimate(size, *(ratio * size for ratio in ratios), coverage)
+        name: Estimate(size, low * size, high * size, coverage)
         for name, size in zip(names, map(float, sizes), strict=True)
     }
 

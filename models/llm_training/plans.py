@@ -269,8 +269,11 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
     found = []
     for tensor, context, pipeline, virtual in _degrees(run, node if divides else 1):
         stage = run.devices // pipeline
+        stages = ZERO_STAGES[run.framework]
+        if stage == tensor:  # nothing to shard over, so that all stages are one
+            stages = stages[:1]
         for expert, batch, zero, again, away in product(
-            _experts(run, stage), MICRO_BATCHES, ZERO_STAGES[run.framework], recompute, offload
+            _experts(run, stage), MICRO_BATCHES, stages, recompute, offload
         ):
             layout = TrainingLayout(
                 tensor, context, pipeline, virtual, expert, batch, zero,  # type: ignore[arg-type]

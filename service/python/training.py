@@ -165,7 +165,8 @@ class TrainingPlan(Viewed):
             name for name in COLUMNS if any(name in one.metrics for _, o in listed for one in o)
         ]
         rows = [
-            [one.words(), *(_figures(one.metrics.get(name)) for name in shown), word,
+            [one.words(), *(_figures(one.metrics.get(name)) for name in shown),
+             word if "step_s" in one.metrics else "does not fit",
              "" if one.wins is None else f"{100 * one.wins:.0f} %"]
             for word, several in listed
             for one in several

@@ -33,8 +33,7 @@ from forerun.service.http.pages.chart import (
 )
 from forerun.service.http.pages.charts import parts_chart
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.requests import Link
-from forerun.service.http.pages.run_form import EmptyIsAbsent, Name, sorted_devices
+from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, sorted_devices
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.llm.training import (
     Amount,
@@ -103,7 +102,8 @@ class TrainingForm(EmptyIsAbsent):
                 raise BadRequest(f"config.json is not valid JSON: {error}.") from None
         if not self.lora_rank:
             del content["frozen_weights"]
-        return TrainingPlanIn.model_validate(content)
+        asked: TrainingPlanIn = TrainingPlanIn.model_validate(content)
+        return asked
 
 
 @router.get(PATH)
@@ -117,7 +117,10 @@ async def training_page(
         if asks_for_part(request):
             return rendered("training_answer.html", PATH, **context)
         gpus = [own for own in sorted_devices(answers, [form.device]) if own.kind == "gpu"]
-        more = {"catalog": [own for own in gpus if own.has_sheet], "models": named_models()}
+        more: dict[str, Any] = {
+            "catalog": [own for own in gpus if own.has_sheet],
+            "models": named_models(),
+        }
         return rendered("training.html", PATH, **context, **more)
 
     return await state.run(page)

@@ -148,6 +148,18 @@ def test_a_plan_ranks_counts_and_writes_its_first_layout(client):
     assert f"--tensor-model-parallel-size {degree} " in plan["arguments"]["megatron"]
 
 
+def test_one_device_has_nothing_to_shard_so_that_no_layout_is_said_twice(client):
+    given = {**EXAMPLE_ESTIMATE, "device": "h200-sxm-141gb", "kept": 20}
+    best = unsharded(asked(client, "plan", given))
+    assert len(best) == len(set(best)) > 1
+
+
+def unsharded(plan):
+    """The layouts of an answer, without the stage of ZeRO."""
+    kept = [{**one["layout"], "zero_stage": 0} for one in plan["best"]]
+    return [json.dumps(one, sort_keys=True) for one in kept]
+
+
 def test_what_was_not_drawn_is_null(client):
     plan = asked(client, "plan", EXAMPLE_PLAN)
     assert plan["best"] and {one["wins"] for one in plan["best"]} == {None}
