@@ -70,7 +70,7 @@ class StageMemoryOut(BaseModel):
     stages_mib: list[float] = Field(
         description="MiB of one device of each pipeline stage, before fragments and context"
     )
-    usable_mib: float | None = Field(description="memory of the device; null where not known")
+    usable_mib: float | None = Field(description="memory of the device, MiB; null where not known")
 
 
 class GridOut(BaseModel):
