@@ -131,11 +131,11 @@ class LlmTrainingMemory(StoredPredictor):
     def of_layouts(self, run: LlmTraining, layouts: Layouts) -> LayoutMemory:
         """Memory of n layouts of a run; its own layout is not read."""
         parts = stage_memory(run, layouts)
-        factor = self.own.get(run.framework, self.fragmentation)
+        factor = max(1.0, self.own.get(run.framework, self.fragmentation))
         reserved = factor * parts.total / MIB
         device = reserved + self.context_mib
         ends = np.exp(self._log_ends(run))
-        low = np.maximum(ends[0] * device, parts.model_states / MIB)
+        low = np.minimum(np.maximum(ends[0] * device, parts.model_states / MIB), device)
         return LayoutMemory(parts, reserved, device, low, ends[1] * device)
 
     def upper_mib(

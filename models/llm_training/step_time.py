@@ -18,6 +18,7 @@ from forerun.data.device import Device
 from forerun.data.language_models.training import LlmTraining
 from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
+from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.llm_training.rows import (
@@ -90,6 +91,16 @@ UNSEEN_MODEL: Final = Limit(
     LATENCY,
     severity="transfer",
 )
+FRAMEWORK_ON: Final = "framework_on"
+MEANING: Final[Mapping[str, str]] = {
+    **{"log_hidden": "width of the hidden state", "log_weights": "weights of the model"},
+    **{"log_tokens": "tokens of a micro-batch", "log_width": "width on one device"},
+    **{
+        "log_micro_batches": "micro-batches of a step and one",
+        "log_sequence": "tokens of a sequence",
+    },
+}
+"""Feature of `CHECKED` -> what it is the logarithm of."""
 UNSEEN_DEVICE: Final = Limit(
     "no training on this device was measured; the interval is that of devices that were left out",
     LATENCY,
@@ -225,7 +236,7 @@ class LlmTrainingStep(StoredPredictor):
         return self.of_rows(TrainingRows.of_layouts(run, device, layouts))
 
     def of_rows(self, table: TrainingRows) -> "LayoutTimes":
-        """Step times of n rows; never below their arithmetic at the peak of the sheet."""
+        """Step times of n rows; never below what their arithmetic takes at the most."""
         times = _times(table)
         bound = table.work.bound
         if self.process is None:
@@ -261,17 +272,39 @@ class LlmTrainingStep(StoredPredictor):
     def _limits(self, query: Query, table: TrainingRows, row: int) -> tuple[Limit, ...]:
         if self.ranges is None:
             return ()
-        own = _settings([query])
-        unknown = [
-            Limit(f"{name.replace('_', ' ')}: {own[name][0]} was not measured in training", LATENCY)
-            for name, values in self.settings.items()
-            if own[name][0] not in values
-        ]
+        unknown = self._unknown(query)
         one = table.take(slice(row, row + 1))
         model = () if self._is_near(one.shape, "shape", NEAR) else (UNSEEN_MODEL,)
         device = () if self._is_near(one.sheet, "sheet", SAME) else (UNSEEN_DEVICE,)
-        outside = self.ranges.outside(_checked(table)[row], LATENCY)
-        return (*unknown, *model, *device, *outside)
+        outside = self._outside(_checked(table)[row])
+        return (*unknown, *_substitutes(query), *model, *device, *outside)
+
+    def _unknown(self, query: Query) -> list[Limit]:
+        """Settings that no run had, or a framework that none had on the device's architecture."""
+        own, known = _settings([query]), dict(self.settings)
+        pairs, (pair,) = known.pop(FRAMEWORK_ON, ()), own.pop(FRAMEWORK_ON)
+        lines = [
+            f"{name.replace('_', ' ')}: {own[name][0]} was not measured in training"
+            for name, values in known.items()
+            if own[name][0] not in values
+        ]
+        architecture = f" on {query.device.architecture}"
+        seen = any(one.endswith(architecture) for one in pairs)
+        if seen and pair not in pairs and not lines:
+            lines.append(f"{pair} GPUs was not measured in training")
+        return [Limit(line, LATENCY) for line in lines]
+
+    def _outside(self, checked: Column) -> tuple[Limit, ...]:
+        """Sizes outside the range of the training set, in their own units."""
+        assert self.ranges is not None
+        found = []
+        for limit in self.ranges.outside(checked, LATENCY):
+            assert limit.feature is not None
+            ends = (limit.value, limit.low, limit.high)
+            own, low, high = (f"{np.exp(end or 0.0):,.4g}" for end in ends)
+            line = f"{MEANING[limit.feature]}: {own}; {low} to {high} were measured in training"
+            found.append(replace(limit, message=line))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +359,26 @@ def _scale(matrix: Matrix) -> tuple[Column, Column]:
     return centre, spread
 
 
+def _substitutes(query: Query) -> tuple[Limit, ...]:
+    """That products are computed in another format than asked, and that sequences are too long."""
+    run, found = query.llm_training, []
+    own = FORMATS[run.precision].precision_on(query.device)
+    if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
+        line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
+        found.append(Limit(line, LATENCY))
+    longest = run.model.most_tokens
+    if longest is not None and run.sequence_tokens > longest:
+        line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
+        found.append(Limit(line, severity="note"))
+    return tuple(found)
+
+
 def _checked(table: TrainingRows) -> Matrix:
     return np.column_stack([table.shape[:, :2], table.size])
+
+
+def _framework_on(query: Query) -> str:
+    return f"{query.llm_training.framework} on {query.device.architecture}"
 
 
 def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
@@ -335,6 +386,7 @@ def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
     runs = [query.llm_training for query in queries]
     found: dict[str, set[str]] = {
         "framework": {run.framework for run in runs},
+        FRAMEWORK_ON: {_framework_on(query) for query in queries},
         "precision": {run.precision for run in runs},
         "optimizer": {run.optimizer for run in runs},
         "attention": {run.attention for run in runs},

@@ -166,7 +166,7 @@ class TrainingPlan(Viewed):
         ]
         rows = [
             [one.words(), *(_figures(one.metrics.get(name)) for name in shown),
-             word if "step_s" in one.metrics else "does not fit",
+             word if one.fits or "step_s" in one.metrics else "does not fit",
              "" if one.wins is None else f"{100 * one.wins:.0f} %"]
             for word, several in listed
             for one in several

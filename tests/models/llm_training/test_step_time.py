@@ -135,9 +135,33 @@ def test_what_was_not_measured_is_a_limit_and_widens(fitted: LlmTrainingStep) ->
     said = " ".join(map(str, far[0].limits))
     assert "deepspeed" in said
     assert "no training on this device" in said
-    assert "log_sequence" in said
+    assert "tokens of a sequence: 1.311e+05; 4,096 to 4,096 were measured" in said
     widths = [np.log(f.high["latency_ms"] / f.low["latency_ms"])[0] for f in (near, far)]
     assert widths[1] > 2.0 * widths[0]
+
+
+def test_formats_that_a_device_lacks_are_said(fitted: LlmTrainingStep) -> None:
+    """Products in FP8 on an A100 are those in 16 bits, which is no measured run."""
+    run = replace(made_up_rows().queries[0].llm_training, precision="fp8")
+    on_a100, on_h100 = (
+        " ".join(map(str, fitted.predict([query(run, name)])[0].limits))
+        for name in ("a100-sxm-80gb", "h100-sxm-80gb")
+    )
+    assert "no fp8 peak" in on_a100
+    assert "no fp8 peak" not in on_h100
+
+
+def test_a_framework_that_was_not_measured_on_the_architecture_is_said(
+    fitted: LlmTrainingStep,
+) -> None:
+    """Of two frameworks on two architectures, one was measured on one of them alone."""
+    rows = made_up_rows()
+    on_hopper = [one.device.architecture == "hopper" for one in rows.queries]
+    sharded = [one.llm_training.framework == "fsdp" for one in rows.queries]
+    some = LlmTrainingStep().fit(rows.take(~(np.array(on_hopper) & np.array(sharded))))
+    asked = next(o for o, h, s in zip(rows.queries, on_hopper, sharded, strict=True) if h and s)
+    assert "fsdp on hopper GPUs" in " ".join(map(str, some.predict([asked])[0].limits))
+    assert not fitted.predict([asked])[0].limits
 
 
 def test_own_runs_move_the_device_they_are_of(fitted: LlmTrainingStep) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
@@ -49,7 +50,9 @@ def replies(tmp_path):
             tools = (await client.list_tools()).tools
             return tools, [await client.call_tool(*call) for call in calls]
 
-    return asyncio.run(talk())
+    # Tests of pages leave a running loop in this thread.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(talk())).result()
 
 
 def test_tools_answer_as_the_service_does_and_say_what_is_wrong(replies, tmp_path):

@@ -20,6 +20,7 @@ LEFT_OUT = {
     "colocation_now": "about the host of the service",
     "filter_nodes": "for kube-scheduler",
     "prioritize_nodes": "for kube-scheduler",
+    "validate_pod": "for API servers of Kubernetes",
     "table": "for plug-ins of schedulers",
     **dict.fromkeys(
         ("server", "live", "ready", "metadata", "model_ready", "infer"),
