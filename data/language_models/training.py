@@ -235,3 +235,10 @@ def query_heads(model: LanguageModel) -> frozenset[int]:
     """The numbers of query heads of a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.query_heads for mixer in mixers if isinstance(mixer, Attention))
+
+
+@lru_cache(maxsize=256)
+def key_heads(model: LanguageModel) -> frozenset[int]:
+    """The numbers of heads of keys of a model's attention layers."""
+    mixers = (layer.mixer for layer in model.layers)
+    return frozenset(mixer.key_value_heads for mixer in mixers if isinstance(mixer, Attention))

@@ -310,7 +310,8 @@ def _memory(held: LayoutMemory, coverage: float | None) -> dict[str, Estimate]:
     """The three kinds of memory of the fullest device; errors are those of the sum of parts."""
     device = float(held.device[0])
     low, high = float(held.low[0]) / device, float(held.high[0]) / device
-    sizes = (held.parts.total[0] / MIB, held.reserved[0], device)
+    live = min(held.parts.total[0] / MIB, held.reserved[0])
+    sizes = (live, held.reserved[0], device)
     names = ("allocated_memory_mib", "reserved_memory_mib", PEAK_MEMORY)
     return {
         name: Estimate(size, low * size, high * size, coverage)

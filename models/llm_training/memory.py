@@ -59,7 +59,9 @@ class LayoutMemory(Columns):
 
     def breakdown_mib(self, row: int) -> dict[str, float]:
         """Part -> MiB of one layout, which add up to what the device shows."""
-        parts = {name: float(own[row]) / MIB for name, own in self.parts.parts().items()}
+        # Where less is held than the parts are, each of them is less.
+        share = min(1.0, float(self.reserved[row] * MIB / self.parts.total[row]))
+        parts = {n: share * float(own[row]) / MIB for n, own in self.parts.parts().items()}
         found = {name: own for name, own in parts.items() if own > 0.0}
         found["allocator"] = float(self.reserved[row]) - sum(parts.values())
         found["context"] = float(self.device[row] - self.reserved[row])
@@ -131,7 +133,7 @@ class LlmTrainingMemory(StoredPredictor):
     def of_layouts(self, run: LlmTraining, layouts: Layouts) -> LayoutMemory:
         """Memory of n layouts of a run; its own layout is not read."""
         parts = stage_memory(run, layouts)
-        factor = max(1.0, self.own.get(run.framework, self.fragmentation))
+        factor = self.own.get(run.framework, self.fragmentation)
         reserved = factor * parts.total / MIB
         device = reserved + self.context_mib
         ends = np.exp(self._log_ends(run))

@@ -22,6 +22,7 @@ from forerun.data.language_models.training import (
     TrainingFramework,
     TrainingLayout,
     faults_of_layout,
+    key_heads,
     routed_experts,
 )
 from forerun.data.query import Operation, Query
@@ -43,6 +44,8 @@ ZERO_STAGES: Final[Mapping[TrainingFramework, tuple[int, ...]]] = {
 """Stages of ZeRO that runs of a framework use."""
 ONLY_DATA: Final = frozenset({"fsdp", "deepspeed"})
 """Frameworks that divide over data-parallel devices alone."""
+WHOLE_KEYS: Final = frozenset({"torchtitan"})
+"""Frameworks whose tensor-parallel devices have whole heads of keys, none of them twice."""
 DRAWN: Final = 20
 """Best layouts among which it is drawn how often each wins."""
 DRAWS: Final = 2000
@@ -287,7 +290,12 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
 def _degrees(run: LlmTraining, node: int) -> Iterator[tuple[int, int, int, int]]:
     """Degrees of tensors, sequences and pipelines, and groups of layers on each stage."""
     layers = len(run.model.layers)
-    tensors = [one for one in _powers(node) if run.devices % one == 0]
+    heads = key_heads(run.model) if run.framework in WHOLE_KEYS else frozenset[int]()
+    tensors = [
+        one
+        for one in _powers(node)
+        if run.devices % one == 0 and not any(own % one for own in heads)
+    ]
     contexts = [
         one for one in _powers(max(1, run.sequence_tokens // TOKENS_OF_A_SHARE)) if node > 1
     ] or [1]

@@ -105,7 +105,9 @@ class TrainingAnswer(Viewed):
         """Every metric with its interval and grade, then where time and memory go."""
         out = self.content
         rows = [_row(name, self.metrics.get(name), self.missing) for name in WORDS]
-        lines = [f"layout: {out.words()}", *_where(out), *refusals(out.limit_details)]
+        verdict = {True: "yes", False: "not at the upper end", None: "not known"}[self.fits]
+        lines = [f"layout: {out.words()}", f"fits: {verdict}", *_where(out)]
+        lines += refusals(out.limit_details)
         lines += [*out.facts(), GRADES]
         headings = ("", "estimate", out.interval_heading, "trust", "why")
         return View(

@@ -23,8 +23,10 @@ def arguments(run: LlmTraining) -> dict[str, str]:
 
 
 def _megatron(run: LlmTraining) -> str:
-    own = run.layout
-    if run.lora_rank or own.zero_stage > 1 or run.precision == "nvfp4":
+    own, layers = run.layout, len(run.model.layers)
+    groups = own.pipeline * own.virtual_stages
+    with_ends = layers % groups != 0
+    if run.lora_rank or own.zero_stage > 1 or (with_ends and (layers + 2) % groups):
         return ""
     given: dict[str, Any] = {
         "tensor-model-parallel-size": own.tensor,
@@ -44,10 +46,16 @@ def _megatron(run: LlmTraining) -> str:
         given["recompute-granularity"] = "selective"
     if run.precision in MEGATRON_FP8:
         given |= {"fp8-format": "hybrid", "fp8-recipe": MEGATRON_FP8[run.precision]}
+    elif run.precision == "nvfp4":
+        given |= {"fp4-format": "e2m1", "fp4-recipe": "nvfp4"}
+    if own.expert > 1:
+        given["expert-tensor-parallel-size"] = 1
     switches = ["fp16" if run.precision == "fp16" else "bf16"]
     switches += ["sequence-parallel"] if own.sequence_parallel and own.tensor > 1 else []
     switches += ["use-distributed-optimizer"] if own.zero_stage == 1 else []
     switches += ["optimizer-cpu-offload"] if own.offload == "optimizer" else []
+    if with_ends:
+        switches += [f"account-for-{end}-in-pipeline-split" for end in ("embedding", "loss")]
     return _options(given, switches)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from forerun.data.language_models.training import TrainingFramework
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.options import RequestOptions
 from forerun.service.cli.options import takes
@@ -30,6 +31,11 @@ SHORT: Final = {
     **{"global_batch": ("global_batch_size",), "sequence_tokens": ("seq_length",)},
 }
 """Option -> what training frameworks call it."""
+FRAMEWORK_OF: Final[dict[str, TrainingFramework]] = {
+    **{"megatron": "megatron", "torchtitan": "torchtitan"},
+    **{"accelerate": "fsdp", "deepspeed": "deepspeed"},
+}
+"""Value of `--as` -> framework that is planned for where none is asked for."""
 NOT_OPTIONS: Final = frozenset({"device", "model"})
 OF_STEP: Final = RequestOptions(
     {"": TrainingEstimateIn, "layout": LayoutIn, "cluster": ClusterIn},
@@ -99,6 +105,8 @@ def train_plan(
     from forerun.service.python.training import TrainingPlan, arguments_of
     from forerun.service.python.view import record_of
 
+    if written_as in FRAMEWORK_OF and "framework" not in run:
+        run = {**run, "framework": FRAMEWORK_OF[written_as]}
     out = _answered(TrainingPlanIn, model, device, run, OF_PLAN.names(context), training_plan)
     if written_as is not None:
         typer.echo(arguments_of(out, written_as))

@@ -122,3 +122,14 @@ def test_a_plan_does_not_read_the_layout_of_its_run() -> None:
     other = replace(run, layout=TrainingLayout(tensor=8))
     one, two = (plan(own, H100, step, WeightsAlone()) for own in (run, other))
     assert [own.run.layout for own in one.best] == [own.run.layout for own in two.best]
+
+
+def test_torchtitan_does_not_divide_heads_of_keys() -> None:
+    """Four heads of keys are divided over at most four devices, by Megatron-LM over more."""
+    model = named_language_model("Qwen/Qwen3-30B-A3B")
+    run = LlmTraining(model, 4096, 256, 64)
+    most = {
+        framework: max(one.tensor for one in layouts_of(replace(run, framework=framework), H100))
+        for framework in ("torchtitan", "megatron")
+    }
+    assert most == {"torchtitan": 4, "megatron": 8}

@@ -33,6 +33,18 @@ LAYOUTS = [
 ]
 
 
+UNEVEN = LlmTraining(
+    named_language_model("meta-llama/Meta-Llama-3.1-405B"),
+    *(8192, 256, 512),
+    TrainingLayout(tensor=4, pipeline=16, virtual_stages=8),
+)
+SPREAD = LlmTraining(
+    named_language_model("deepseek-ai/DeepSeek-V3"),
+    *(4096, 256, 256),
+    TrainingLayout(tensor=4, expert=8),
+)
+
+
 def names_in(framework: str, text: str) -> set[str]:
     """The arguments that a text names."""
     if framework == "deepspeed":
@@ -50,6 +62,7 @@ def test_every_argument_is_one_that_its_framework_publishes():
         for run in runs
         for form in (None, "nf4", "int8")
     ]
+    runs += [UNEVEN, SPREAD]
     used = {name: set() for name in PUBLISHED}
     for run in runs:
         assert next(faults_of_layout(run, run.layout), None) is None
@@ -94,3 +107,11 @@ def test_qlora_of_llama_factory_quantises_to_four_bits():
     lines = arguments(run)["llama-factory"].splitlines()
     assert {"finetuning_type: lora", "lora_rank: 16", "quantization_bit: 4"} <= set(lines)
     assert "megatron" not in arguments(run)
+
+
+def test_layers_that_do_not_divide_are_not_written_for_megatron() -> None:
+    """Llama 3.1 405B's 126 layers divide with embeddings and head; DeepSeek-V3's 61 do not."""
+    assert "--account-for-embedding-in-pipeline-split" in arguments(UNEVEN)["megatron"]
+    assert "--expert-tensor-parallel-size 1" in arguments(SPREAD)["megatron"]
+    divided = replace(SPREAD, layout=replace(SPREAD.layout, pipeline=16))
+    assert "megatron" not in arguments(divided)
