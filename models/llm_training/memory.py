@@ -134,10 +134,11 @@ class LlmTrainingMemory(StoredPredictor):
         """Memory of n layouts of a run; its own layout is not read."""
         parts = stage_memory(run, layouts)
         factor = self.own.get(run.framework, self.fragmentation)
-        reserved = factor * parts.total / MIB
+        # What lasts between steps is held in any case.
+        reserved = np.maximum(factor * parts.total, parts.model_states) / MIB
         device = reserved + self.context_mib
         ends = np.exp(self._log_ends(run))
-        low = np.minimum(np.maximum(ends[0] * device, parts.model_states / MIB), device)
+        low = np.maximum(ends[0] * device, parts.model_states / MIB)
         return LayoutMemory(parts, reserved, device, low, ends[1] * device)
 
     def upper_mib(

@@ -10,8 +10,9 @@ from forerun.data.language_models.training import LlmTraining, TrainingLayout
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.memory import stage_memory
 from forerun.models.limit import PEAK_MEMORY
-from forerun.models.llm_training.memory import RESERVED_MEMORY, LlmTrainingMemory
+from forerun.models.llm_training.memory import MIB, RESERVED_MEMORY, LlmTrainingMemory
 from tests.features.llm_training.test_step import gpt
 
 A100 = DeviceCatalog.load().get("a100-sxm-80gb")
@@ -84,9 +85,11 @@ def test_parts_add_up_to_what_the_device_shows() -> None:
 def test_the_lower_end_holds_what_lasts_between_steps() -> None:
     asked = query(32, "maxtext")
     found = LlmTrainingMemory(fragmentation=0.5, context_mib=1.0).predict([asked])
-    parts = found.breakdowns_mib[0]
-    held = parts["weights"] + parts["gradients"] + parts["optimizer"]
+    run = asked.llm_training
+    held = stage_memory(run, Layouts.of(run)).model_states[0] / MIB
     assert found.low[PEAK_MEMORY][0] == pytest.approx(held)
+    assert held <= found.values[PEAK_MEMORY][0] <= found.high[PEAK_MEMORY][0]
+    assert min(found.breakdowns_mib[0].values()) >= 0.0
 
 
 def test_it_is_stored_and_read_again(tmp_path) -> None:
