@@ -116,14 +116,18 @@ def stub(**keywords: Mapping[str, Any]) -> str:
     Args:
         keywords: name of a dictionary -> its names with their types.
     """
-    from forerun.data import software, workload
+    from forerun.data import software, training_options, workload
 
+    modules = (software, training_options, workload)
     names = {
         found: name
-        for module in (software, workload)
+        for module in modules
         for name, found in vars(module).items()
         if get_origin(found) is Literal
     }
+    homes: dict[str, str] = {}
+    for module in modules:
+        homes |= {name: module.__name__ for name in vars(module) if name not in homes}
     classes = []
     for called, given in keywords.items():
         classes.append(f"\nclass {called}(TypedDict, total=False):")
@@ -131,9 +135,9 @@ def stub(**keywords: Mapping[str, Any]) -> str:
     used = set(re.findall(r"\w+", " ".join(classes))) & set(names.values())
     imports = [
         f"from {module.__name__} import (\n"
-        + "".join(f"    {name},\n" for name in sorted(used & vars(module).keys()))
+        + "".join(f"    {name},\n" for name in sorted(used) if homes[name] == module.__name__)
         + ")"
-        for module in (software, workload)
+        for module in modules
     ]
     return "\n".join(
         [

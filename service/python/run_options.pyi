@@ -7,13 +7,15 @@ from forerun.data.software import (
     Layout,
     Runtime,
 )
+from forerun.data.training_options import (
+    FrozenFormat,
+    Optimizer,
+)
 from forerun.data.workload import (
     Attention,
-    FrozenFormat,
     LlmArchitecture,
     LoraTargets,
     NumberFormat,
-    Optimizer,
     Phase,
     RequestKind,
 )
