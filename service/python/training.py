@@ -308,5 +308,5 @@ def metric_text(own: GradedOut) -> str:
 
 def _on_front(one: PlannedOut) -> str:
     costs = [_figures(one.metrics.get(name)) for name in ("run_days", "run_usd", "run_kwh")]
-    told = ", ".join(text for text in costs if text) or _figures(one.metrics.get("step_s"))
-    return f"{one.devices:,} devices: {told} ({one.words()})"
+    figures = ", ".join(text for text in costs if text) or _figures(one.metrics.get("step_s"))
+    return f"{one.devices:,} devices: {figures} ({one.words()})"

@@ -272,8 +272,7 @@ def _tied(whole: Fields, decoder: Fields, family: str) -> bool:
 def _unquantized(whole: Fields, decoder: Fields) -> str:
     """The format that weights are served in where they are not quantised; bf16 unless said.
 
-    Engines load weights that are published in 32 bits in 16, unless they are told otherwise (vLLM
-    and SGLang, `--dtype auto`).
+    By default (`--dtype auto`), vLLM and SGLang load FP32 checkpoints in 16 bits.
     """
     for fields in (decoder, whole):
         for name in ("dtype", "torch_dtype"):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from forerun.data.language_models.training import LlmTraining
 
 MEGATRON_FP8: Final = {"fp8": "tensorwise", "mxfp8": "mxfp8"}
+ENDS: Final = ("first", "last")
 BITS: Final = {"nf4": 4, "int8": 8}
 """Format of frozen weights -> bits to which bitsandbytes quantises them."""
 
@@ -63,6 +64,10 @@ def _torchtitan(run: LlmTraining) -> str:
     own = run.layout
     if run.lora_rank or own.zero_stage != 3 or run.precision not in ("bf16", "fp8", "mxfp8"):
         return ""
+    layers, groups = len(run.model.layers), own.pipeline * own.virtual_stages
+    each = -(-layers // groups)
+    if -(-layers // each) != groups:
+        return ""
     shard = own.shard_devices or run.data * own.context
     given: dict[str, Any] = {
         "parallelism.data_parallel_replicate_degree": run.data * own.context // shard,
@@ -80,6 +85,9 @@ def _torchtitan(run: LlmTraining) -> str:
         given["parallelism.pipeline_parallel_schedule"] = (
             "Interleaved1F1B" if own.virtual_stages > 1 else "1F1B"
         )
+        # Layers are divided evenly: by default the first and the last stage have one less.
+        given |= {f"parallelism.pipeline_parallel_{end}_stage_less_layers": 0 for end in ENDS}
+        given["parallelism.pipeline_parallel_layers_per_stage"] = each
         given["parallelism.pipeline_parallel_microbatch_size"] = own.micro_batch
         given["training.local_batch_size"] = run.global_batch // run.data
     return _options(given, [])

@@ -51,9 +51,9 @@ from forerun.service.schemas.llm.training_answers import (
 
 USUAL_TOKENS: Final = 4096
 USUAL_BATCH_TOKENS: Final = 1 << 22
-"""Tokens of a step of pretraining where a request says nothing: about those of Llama 3."""
+"""Default tokens of a pretraining step, about as many as in Llama 3's."""
 USUAL_ADAPTED: Final = 16
-"""Sequences of a step of training adapters where a request says nothing."""
+"""Default sequences of a step that trains adapters."""
 PARTS: Final[Mapping[str, str]] = {
     "linear": "matrix products of dense layers",
     "experts": "matrix products of routed experts",

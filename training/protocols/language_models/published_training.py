@@ -1,7 +1,7 @@
 """published_training: time and memory of training steps of large language models.
 
-A row is one configuration, the median of the rows that repeat it; the releases of a framework are
-not told apart. Configurations, families of models, GPUs and chips are held out.
+A row is one configuration: the median over its repeats and over releases of its framework. The
+protocols hold out configurations, families of models, GPUs and chips.
 """
 
 from collections.abc import Hashable, Mapping

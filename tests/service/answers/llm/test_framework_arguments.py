@@ -115,3 +115,12 @@ def test_layers_that_do_not_divide_are_not_written_for_megatron() -> None:
     assert "--expert-tensor-parallel-size 1" in arguments(SPREAD)["megatron"]
     divided = replace(SPREAD, layout=replace(SPREAD.layout, pipeline=16))
     assert "megatron" not in arguments(divided)
+
+
+def test_torchtitan_makes_as_many_groups_of_layers_as_the_layout_has() -> None:
+    """It makes ceil(layers / layers of a group) of them (`pipeline_parallel.py`)."""
+    layout = TrainingLayout(pipeline=4, virtual_stages=4, zero_stage=3)
+    run = replace(RUN, layout=layout, framework="torchtitan")
+    text = arguments(run)["torchtitan"]
+    assert "pipeline_parallel_layers_per_stage 2" in text, "32 layers in 16 groups"
+    assert "torchtitan" not in arguments(replace(run, layout=replace(layout, virtual_stages=5)))
