@@ -19,12 +19,12 @@ from forerun.models.llm_training.answer import (
     Budget,
     Costs,
     TrainingAnswer,
-    TrainingPredictors,
     of_step,
     planned,
     training_answer,
 )
 from forerun.models.llm_training.memory import LlmTrainingMemory
+from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import Estimate
 from tests.models.llm_training.test_step_time import made_up_rows
@@ -170,7 +170,7 @@ def test_a_model_unlike_measured_ones_is_calibrated_at_best(known: TrainingPredi
 
 def test_what_was_fitted_to_nothing_is_extrapolated() -> None:
     """The closed form answers, without an interval."""
-    bare = TrainingPredictors.of(LlmTrainingStep())
+    bare = TrainingPredictors(LlmTrainingStep(), LlmTrainingMemory())
     answer = training_answer(RUN, H100, bare, COST)
     assert answer.estimates["step_s"].low is None
     assert answer.trust["step_s"].grade == "C"

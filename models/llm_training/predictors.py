@@ -1,0 +1,113 @@
+"""What answers about a run: kernels of its network, or the closed form of large clusters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Mask, Matrix
+from forerun.data.device import Device
+from forerun.data.language_models.training import LlmTraining
+from forerun.data.level import HALF_WIDTH
+from forerun.data.query import Query
+from forerun.features.llm_training.layouts import Layouts
+from forerun.models.answers.served_models import InUse
+from forerun.models.limit import LATENCY, PEAK_MEMORY
+from forerun.models.llm_training.by_kernels import are_by_kernels, columns_by_kernels
+from forerun.models.llm_training.memory import LlmTrainingMemory
+from forerun.models.llm_training.step_time import LlmTrainingStep
+from forerun.models.router import predictors_in
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Times of n steps, seconds, each of shape (n,): best estimates and ends of intervals."""
+
+    seconds: Column
+    low: Column
+    high: Column
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPredictors:
+    """What answers times and memory: parts of the predictor in use, or what nothing was fitted to.
+
+    Attributes:
+        step: times of a step, but of runs that are answered by their kernels.
+        memory: memory of the fullest device, with the same exception.
+        in_use: what answers about networks; None where nothing does.
+    """
+
+    step: LlmTrainingStep
+    memory: LlmTrainingMemory
+    in_use: InUse | None = None
+
+    @classmethod
+    def of(cls, in_use: InUse) -> Self:
+        """The parts of a predictor."""
+        parts = predictors_in(in_use.loaded.predictor)
+        steps = [own for own in parts if isinstance(own, LlmTrainingStep)]
+        held = [own for own in parts if isinstance(own, LlmTrainingMemory)]
+        first = next(iter(steps), LlmTrainingStep()), next(iter(held), LlmTrainingMemory())
+        return cls(*first, in_use)
+
+    @property
+    def process(self) -> object | None:
+        """What errors of steps were fitted with; None where they were not."""
+        return self.step.process
+
+    def by_kernels(self, run: LlmTraining, layouts: Layouts) -> Mask:
+        """Which of n layouts of a run are answered by their kernels, (n,)."""
+        if self.in_use is None:
+            return np.zeros(len(layouts), dtype=np.bool_)
+        return are_by_kernels(run, layouts)
+
+    def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> Seconds:
+        """Step times of n layouts of a run; infinite where they are not known."""
+        found, by_kernels = np.empty((3, len(layouts))), self.by_kernels(run, layouts)
+        if by_kernels.any():
+            assert self.in_use is not None
+            own = layouts.take(by_kernels)
+            known = columns_by_kernels(run, device, own, self.in_use, LATENCY)
+            found[:, by_kernels] = known / 1e3
+        if not by_kernels.all():
+            times = self.step.of_layouts(run, device, layouts.take(~by_kernels))
+            found[:, ~by_kernels] = times.seconds, times.low, times.high
+        return Seconds(*found)
+
+    def upper_mib(
+        self, run: LlmTraining, device: Device, layouts: Layouts
+    ) -> tuple[Column, Column]:
+        """Best estimates and upper ends of what the device shows for n layouts, (n,) each, MiB."""
+        found, by_kernels = np.empty((2, len(layouts))), self.by_kernels(run, layouts)
+        if by_kernels.any():
+            assert self.in_use is not None
+            own = layouts.take(by_kernels)
+            known = columns_by_kernels(run, device, own, self.in_use, PEAK_MEMORY)
+            found[:, by_kernels] = known[[0, 2]]
+        if not by_kernels.all():
+            held = self.memory.upper_mib(run, device, layouts.take(~by_kernels))
+            found[:, ~by_kernels] = held
+        return found[0], found[1]
+
+    def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
+        """Logarithms of seconds of queries about one device, drawn with the errors that they
+        share: (draws, n).
+
+        Of those by kernels it is not known which errors are shared, and they count as independent:
+        the best then wins more often than this says.
+        """
+        runs = [query.llm_training for query in queries]
+        by_kernels = np.array([self.by_kernels(run, Layouts.of(run))[0] for run in runs])
+        found = np.empty((draws, len(queries)))
+        if not by_kernels.all():
+            others = [queries[row] for row in np.flatnonzero(~by_kernels)]
+            found[:, ~by_kernels] = self.step.drawn_logs(others, draws, seed)
+        normal = np.random.default_rng(seed).standard_normal((draws, len(queries)))
+        for row in np.flatnonzero(by_kernels):
+            own = self.of_layouts(runs[row], queries[row].device, Layouts.of(runs[row]))
+            value, low, high = np.log([own.seconds[0], own.low[0], own.high[0]])
+            side = np.where(normal[:, row] < 0.0, value - low, high - value) / HALF_WIDTH
+            found[:, row] = value + side * normal[:, row]
+        return found
