@@ -4,7 +4,7 @@
 here they follow from the description of the layers, without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -30,6 +30,9 @@ FORMATS: Final[Mapping[TrainingPrecision, tuple[NumberFormat, NumberFormat]]] = 
 )
 """Format of products -> that of a network: where all weights are trained, they are kept in 32 bits
 and cast; under adapters they are frozen in 16."""
+
+ADAPTERS: Final = "fp32"
+"""Format of adapters: PEFT makes them in 32 bits (`autocast_adapter_dtype` of `get_peft_model`)."""
 
 
 def are_networks(run: LlmTraining, layouts: Layouts) -> Mask:
@@ -74,6 +77,7 @@ def networks(run: LlmTraining, layouts: Layouts) -> list[Network]:
                 attention=run.attention,
                 checkpoint_blocks=bool(again),
                 frozen_weights=run.frozen_weights,
+                adapter_precision=ADAPTERS if run.lora_rank else None,
             ),
         )
         for micro_batches, stage, again in np.stack(columns, axis=1).tolist()
@@ -131,7 +135,7 @@ class _Decoder:
         )
         widths = [(heads, own.head_dim), (own.key_value_heads, own.head_dim)]
         widths.append((own.key_value_heads, own.value_head_dim))
-        shapes = [(1, count, self._tokens, width) for count, width in widths]
+        shapes: list[Shape] = [(1, count, self._tokens, width) for count, width in widths]
         made = [self._linear(entry, hidden, count * width) for count, width in widths]
         for place in (0, 1):
             if self._model.family in NORMED_HEADS:
@@ -213,7 +217,7 @@ class _Decoder:
         return self._add("linear", "linear", *ends, (source,), rows * columns)
 
     def _product(
-        self, shapes: list[Shape], out: Shape, sources: tuple[int, ...], weights: int = 0
+        self, shapes: Sequence[Shape], out: Shape, sources: tuple[int, ...], weights: int = 0
     ) -> int:
         return self._add("elementwise", "mul", shapes, out, sources, weights, function="mul")
 
@@ -222,7 +226,7 @@ class _Decoder:
         return self._add("elementwise", function, shapes, shape, sources, function=function)
 
     def _add(
-        self, kind: str, name: str, shapes: list[Shape], out: Shape, sources: tuple[int, ...],
+        self, kind: str, name: str, shapes: Sequence[Shape], out: Shape, sources: tuple[int, ...],
         weights: int = 0, *, batched: bool = True, **attributes: Attribute,
     ) -> int:  # fmt: skip
         own = Operator(

@@ -102,10 +102,10 @@ class TrainingPredictors:
         by_kernels = np.array([self.by_kernels(run, Layouts.of(run))[0] for run in runs])
         found = np.empty((draws, len(queries)))
         if not by_kernels.all():
-            others = [queries[row] for row in np.flatnonzero(~by_kernels)]
+            others = [own for own, one in zip(queries, by_kernels, strict=True) if not one]
             found[:, ~by_kernels] = self.step.drawn_logs(others, draws, seed)
         normal = np.random.default_rng(seed).standard_normal((draws, len(queries)))
-        for row in np.flatnonzero(by_kernels):
+        for row in np.flatnonzero(by_kernels).tolist():
             own = self.of_layouts(runs[row], queries[row].device, Layouts.of(runs[row]))
             value, low, high = np.log([own.seconds[0], own.low[0], own.high[0]])
             side = np.where(normal[:, row] < 0.0, value - low, high - value) / HALF_WIDTH
