@@ -50,7 +50,8 @@ class TrainingPredictors:
         steps = [own for own in parts if isinstance(own, LlmTrainingStep)]
         held = [own for own in parts if isinstance(own, LlmTrainingMemory)]
         first = next(iter(steps), LlmTrainingStep()), next(iter(held), LlmTrainingMemory())
-        return cls(*first, in_use)
+        networks = {LATENCY, PEAK_MEMORY} <= set(in_use.loaded.predictor.metrics)
+        return cls(*first, in_use if networks else None)
 
     @property
     def process(self) -> object | None:

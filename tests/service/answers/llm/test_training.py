@@ -123,9 +123,9 @@ def test_a_fault_is_one_line_with_its_field(client, changes, pointer, words):
 def test_a_budget_needs_tokens_and_chooses_devices(client):
     plan = {name: value for name, value in EXAMPLE_PLAN.items() if name != "devices"}
     few = asked(client, "plan", {**plan, "max_days": 400})
-    many = asked(client, "plan", {**plan, "max_days": 40})
+    many = asked(client, "plan", {**plan, "max_days": 20})
     assert few["run"]["devices"] < many["run"]["devices"]
-    assert many["best"][0]["metrics"]["run_days"]["value"] <= 40
+    assert many["best"][0]["metrics"]["run_days"]["value"] <= 20
     assert any("by the budget" in sentence for sentence in many["chosen"])
     del plan["tokens"]
     fault = asked(client, "plan", {**plan, "max_days": 40}, 422)
@@ -189,17 +189,17 @@ def test_the_text_of_an_answer_says_layout_time_and_memory(home):
     assert {"tensor", "zero_stage", "step_s", "peak_memory_mib_high"} <= set(frame)
 
 
-def test_predict_and_train_step_give_one_answer(client):
+def test_predict_and_train_step_give_one_answer(adapting):
     """LoRA on one device as a language model, and as the network that it is."""
     run = {"sequence_tokens": 512, "global_batch": 4, "layout": {"micro_batch": 2}}
     given = {"model": {"config": SMALL}, "device": "h100-sxm-80gb", "lora_rank": 8, **run}
-    step = asked(client, "estimate", given)["metrics"]
+    step = asked(adapting, "estimate", given)["metrics"]
     graph = decoder_graph(read_language_model(SMALL), 512).to_json()
-    digest = client.post("/v1/graphs", json=graph).json()["digest"]
+    digest = adapting.post("/v1/graphs", json=graph).json()["digest"]
     options = {"lora_rank": 8, "adapter_precision": "fp32", "accumulation": 2}
     workload = {"kind": "network", "graph": digest, "batch_size": 4, "precision": "bf16"}
     workload |= {"phase": "training", "training": {**options, "attention": "flash"}}
-    answer = client.post("/v1/predict", json={"workload": workload, "device": "h100-sxm-80gb"})
+    answer = adapting.post("/v1/predict", json={"workload": workload, "device": "h100-sxm-80gb"})
     network = answer.json()["metrics"]
     assert 1e3 * step["step_s"]["value"] == pytest.approx(network["latency_ms"]["value"])
     for name in ("power_w", "peak_memory_mib", "allocated_memory_mib"):
