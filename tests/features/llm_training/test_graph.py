@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forerun.data.device import DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.language_models.training import LlmTraining, TrainingLayout
+from forerun.features.links import data_messages_s
 from forerun.features.llm_training.graph import are_networks, decoder_graph, networks
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.memory.plan import memory_plan
@@ -109,3 +111,17 @@ def test_a_graph_is_plain_data() -> None:
     graph = decoder_graph(LLAMA, 16)
     assert OperatorGraph.from_json(json.loads(graph.to_text())) == graph
     assert all(np.less(op.inputs, place).all() for place, op in enumerate(graph.operators))
+
+
+def test_sharded_frozen_weights_are_gathered_for_each_micro_batch() -> None:
+    """ZeRO 3 sends what ZeRO 2 does, all weights for both passes, and gradients once less."""
+    device = DeviceCatalog.load().get("h100-sxm-80gb")
+    layouts = [TrainingLayout(micro_batch=2, zero_stage=stage) for stage in (2, 3)]  # type: ignore[arg-type]
+    run = replace(RUN, devices=2)
+    shards, whole = (
+        data_messages_s(network, device) * device.interconnect_gbs * 1e9 / 2.0 / 0.5
+        for network in networks(run, Layouts.of(run, layouts))
+    )
+    weights = 2.0 * LLAMA.parameters()
+    assert whole + shards / 2.0 == pytest.approx(2.0 * 2.0 * weights + shards, rel=0.02)
+    assert 0.0 < shards < 0.05 * weights
