@@ -39,8 +39,8 @@ def are_by_kernels(run: LlmTraining, layouts: Layouts) -> Mask:
 
     Those that are eager PyTorch alone: of FSDP on one device, and adapters on data-parallel
     devices. Where several devices train all weights, hundreds of such runs were measured, and they
-    answer better about families and GPUs that are left out (`docs/how-to/train-large-models.md`); nobody
-    published such a run on one device or with adapters.
+    answer better about families and GPUs that are left out
+    (`docs/how-to/train-large-models.md`); none was published on one device or with adapters.
     """
     alone = run.framework == "fsdp" and run.devices == 1
     if not (alone or (run.framework in EAGER and run.lora_rank)):
