@@ -180,10 +180,10 @@ def test_a_longer_time_never_takes_more_devices(known: TrainingPredictors) -> No
     """A budget in days takes the cheapest devices that are in time; one of money the fastest."""
     counts = [
         planned(RUN, H100, known, COST, budget=Budget(days=days)).plan.best[0].run.devices
-        for days in (5.0, 20.0, 80.0, 320.0)
+        for days in (2.0, 5.0, 20.0, 80.0)
     ]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
-    for days, count in zip((5.0, 20.0, 80.0, 320.0), counts, strict=True):
+    for days, count in zip((2.0, 5.0, 20.0, 80.0), counts, strict=True):
         own = planned(replace(RUN, devices=count), H100, known, COST).plan.best[0]
         assert 1e11 / own.tokens_per_s / 86_400.0 <= days * (1.0 + 1e-9)
 
