@@ -20,8 +20,8 @@ from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.router import predictors_in
 
 HOPELESS: Final = 2.0
-"""Memory by the closed form over what runs can use, from which on no graph is walked for it, which
-takes a tenth of a second: 15 public peaks are .96 to 1.4 times that of the closed form."""
+"""Memory by the closed form over what runs can use, from which on a search does not ask for that of
+the graph, which takes a tenth of a second: 15 public peaks are .96 to 1.4 times as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +70,32 @@ class TrainingPredictors:
 
     def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> Seconds:
         """Step times of n layouts of a run; infinite where they are not known."""
-        found, by_kernels = np.empty((3, len(layouts))), self.by_kernels(run, layouts)
-        if by_kernels.any():
-            assert self.in_use is not None
-            own = layouts.take(by_kernels)
-            known = columns_by_kernels(run, device, own, self.in_use, LATENCY)
-            found[:, by_kernels] = known / 1e3
-        if not by_kernels.all():
-            times = self.step.of_layouts(run, device, layouts.take(~by_kernels))
-            found[:, ~by_kernels] = times.seconds, times.low, times.high
-        return Seconds(*found)
+        times = self.step.of_layouts(run, device, layouts)
+        known = self._ranked(run, device, layouts, LATENCY) / 1e3
+        by_form = np.stack([times.seconds, times.low, times.high])
+        return Seconds(*np.where(np.isnan(known), by_form, known))
 
     def upper_mib(
         self, run: LlmTraining, device: Device, layouts: Layouts
     ) -> tuple[Column, Column]:
-        """Best estimates and upper ends of what the device shows for n layouts, (n,) each, MiB.
-
-        Infinite by kernels where the closed form is far above what runs can use.
-        """
-        found, by_kernels = np.full((2, len(layouts)), np.inf), self.by_kernels(run, layouts)
+        """Best estimates and upper ends of what the device shows for n layouts, (n,) each, MiB."""
         held = self.memory.upper_mib(run, device, layouts)
-        if by_kernels.any():
+        known = self._ranked(run, device, layouts, PEAK_MEMORY)[[0, 2]]
+        value, upper = np.where(np.isnan(known), np.stack(held), known)
+        return value, upper
+
+    def _ranked(self, run: LlmTraining, device: Device, layouts: Layouts, metric: str) -> Matrix:
+        """A metric of n layouts by kernels, (3, n); NaN for those of the closed form, to which
+        belong in a search those that are far from fitting.
+        """
+        found, asked = np.full((3, len(layouts)), np.nan), self.by_kernels(run, layouts)
+        if asked.any():
             assert self.in_use is not None
-            asked = by_kernels & (held[0] <= HOPELESS * (device.usable_mib or np.inf))
+            likely = self.memory.upper_mib(run, device, layouts)[0]
+            asked = asked & (likely <= HOPELESS * (device.usable_mib or np.inf))
             own = layouts.take(asked)
-            known = columns_by_kernels(run, device, own, self.in_use, PEAK_MEMORY)
-            found[:, asked] = known[[0, 2]]
-        found[:, ~by_kernels] = np.stack(held)[:, ~by_kernels]
-        return found[0], found[1]
+            found[:, asked] = columns_by_kernels(run, device, own, self.in_use, metric)
+        return found
 
     def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
         """Logarithms of seconds of queries about one device, drawn with the errors that they
