@@ -63,7 +63,7 @@ def answers_by_kernels(
 def columns_by_kernels(
     run: LlmTraining, device: Device, layouts: Layouts, in_use: InUse, metric: str
 ) -> Matrix:
-    """Best estimates and ends of a metric for n layouts, (3, n); infinite where not known."""
+    """Best estimates and ends of a metric for n layouts, (3, n); NaN where not known."""
     found = answers_by_kernels(run, device, layouts, in_use, (metric,))
     rows = [None if isinstance(own, InputError) else own.estimates.get(metric) for own in found]
     return np.array([_ends(own) for own in rows], dtype=np.float64).reshape(len(rows), 3).T
@@ -80,6 +80,6 @@ def parts_s(answer: Answer) -> dict[str, float]:
 
 def _ends(own: Estimate | None) -> tuple[float, float, float]:
     if own is None:
-        return (np.inf, np.inf, np.inf)
+        return (np.nan, np.nan, np.nan)
     low, high = (own.value if end is None else end for end in (own.low, own.high))
     return (own.value, low, high)

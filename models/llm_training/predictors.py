@@ -69,7 +69,7 @@ class TrainingPredictors:
         return are_by_kernels(run, layouts)
 
     def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> Seconds:
-        """Step times of n layouts of a run; infinite where they are not known."""
+        """Step times of n layouts of a run."""
         times = self.step.of_layouts(run, device, layouts)
         known = self._ranked(run, device, layouts, LATENCY) / 1e3
         by_form = np.stack([times.seconds, times.low, times.high])
@@ -85,8 +85,8 @@ class TrainingPredictors:
         return value, upper
 
     def _ranked(self, run: LlmTraining, device: Device, layouts: Layouts, metric: str) -> Matrix:
-        """A metric of n layouts by kernels, (3, n); NaN for those of the closed form, to which
-        belong in a search those that are far from fitting.
+        """A metric of n layouts by kernels, (3, n); NaN for those that a search ranks by the closed
+        form: all others, those that are far from fitting, and those that kernels do not answer.
         """
         found, asked = np.full((3, len(layouts)), np.nan), self.by_kernels(run, layouts)
         if asked.any():
