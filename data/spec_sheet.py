@@ -44,6 +44,12 @@ Sentence = Annotated[str, Field(max_length=1000)]
 MOST_LINES = 100
 
 
+USABLE: Final = 0.92
+"""Share of the memory on the spec sheet that runs can use: drivers and error correction take the
+rest. nvidia-smi shows 15,109 to 15,360 of a T4's 16,384 MiB, 23,034 of an L4's 24,576 and 81,559 of
+an H100's 81,920."""
+
+
 class Device(BaseModel):
     """A piece of hardware and its spec sheet, as a framework sees it.
 
@@ -169,6 +175,14 @@ class Device(BaseModel):
     def has_sheet(self) -> bool:
         """Whether bandwidth and a peak are given; else measurements alone tell what it does."""
         return self.memory_bandwidth_gbs is not None and bool(self.peak_tflops)
+
+    @property
+    def usable_mib(self) -> float | None:
+        """Memory that runs can use, MiB; None where the sheet has none.
+
+        Served models have the share of the memory that their engine is set to in its place.
+        """
+        return None if self.memory_gib is None else USABLE * self.memory_gib * 1024.0
 
     @property
     def bandwidth_gbs(self) -> float:

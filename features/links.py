@@ -79,19 +79,24 @@ class Links:
 def data_messages_s(network: Network, device: Device) -> float:
     """Time of the messages of a training step between data-parallel devices, seconds.
 
-    Gradients are reduced, which passes them twice; sharded weights are gathered for both passes.
+    Gradients are reduced, which passes them twice; sharded weights, frozen ones too, are gathered
+    for both passes of each micro-batch, and their gradients are passed once.
     """
     setup = network.training
     if setup is None or setup.data_parallel < 2:
         return 0.0
-    gradients = sum(
-        weight.elements * weight.item
-        for weights in graph_weights(network.graph, network.precision, setup)
-        for weight in weights
-        if weight.trained and weight.owner is None
-    )
+    weights = [
+        weight
+        for own in graph_weights(network.graph, network.precision, setup)
+        for weight in own
+        if weight.owner is None
+    ]
+    sent = sum(weight.elements * weight.item for weight in weights if weight.trained)
+    if setup.zero_stage == 3:
+        whole = sum(weight.elements * weight.item for weight in weights)
+        sent += 2.0 * setup.accumulation * whole
+    else:
+        sent *= 2.0
     size = np.array([float(setup.data_parallel)])
     rate = float(Links.of(device, Cluster()).ring(size, np.ones(1))[0])
-    passes = 3.0 if setup.zero_stage == 3 else 2.0
-    share = 1.0 - 1.0 / setup.data_parallel
-    return passes * gradients * share / rate
+    return sent * (1.0 - 1.0 / setup.data_parallel) / rate

@@ -153,9 +153,6 @@ def _distinct(model: LanguageModel) -> tuple[tuple[Layer, ...], Positions]:
 def layers_of_stages(order: Positions, kinds: int, pipeline: int, virtual: int) -> Matrix:
     """How many layers of each of k kinds each stage holds, shape (stages, k).
 
-    Where layers do not divide, the first and the last groups have one less: they hold the
-    embeddings and the head, which Megatron-LM and torchtitan count as a layer.
-
     Args:
         order: kind of each layer, first to last.
         kinds: number of kinds.
@@ -163,13 +160,22 @@ def layers_of_stages(order: Positions, kinds: int, pipeline: int, virtual: int) 
         virtual: groups of layers of each.
     """
     groups = pipeline * virtual
-    least, more = divmod(len(order), groups)
-    sizes = np.full(groups, least)
-    sizes[(groups - more) // 2 : (groups - more) // 2 + more] += 1
-    stage = np.repeat(np.arange(groups) % pipeline, sizes)
+    stage = np.repeat(np.arange(groups) % pipeline, group_sizes(len(order), groups))
     counts = np.zeros((pipeline, max(kinds, 1)))
     np.add.at(counts, (stage, order), 1.0)
     return counts
+
+
+def group_sizes(layers: int, groups: int) -> Positions:
+    """Layers of each group, shape (groups,).
+
+    Where layers do not divide, the first and the last groups have one less: they hold the
+    embeddings and the head, which Megatron-LM and torchtitan count as a layer.
+    """
+    least, more = divmod(layers, groups)
+    sizes = np.full(groups, least)
+    sizes[(groups - more) // 2 : (groups - more) // 2 + more] += 1
+    return sizes
 
 
 def groups_in_flight(layouts: Layouts, pipeline: int, virtual: int) -> Matrix:

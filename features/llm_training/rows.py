@@ -1,7 +1,7 @@
 """Features of training steps: ideal work, sizes, the device's sheet, and settings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ from forerun.data.language_models.training import (
 )
 from forerun.data.query import Query
 from forerun.features.llm_serving.operators import layer_counts, state_values
-from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, Layouts
+from forerun.features.llm_training.layouts import OFFLOAD, Layouts
 from forerun.features.llm_training.step import StepWork, step_work, weights_by_kind
 
 FRAMEWORKS: Final[tuple[str, ...]] = get_args(TrainingFramework)
@@ -23,7 +23,7 @@ PRECISIONS: Final[tuple[str, ...]] = get_args(TrainingPrecision)
 SHAPE: Final = ("log_hidden", "log_weights", "experts_share", "recurrent")
 SIZE: Final = ("log_tokens", "log_width", "log_micro_batches", "log_sequence")
 SHEET: Final = ("log_peak", "log_bandwidth", "log_link", "log_design_power")
-FLAGS: Final = ("recomputed", "sharded", "frozen", "offloaded")
+FLAGS: Final = ("sharded", "frozen", "offloaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class TrainingRows(Columns):
 
     Attributes:
         work: ideal times.
+        plain: the same where nothing is computed again, of which errors are learnt: these are then
+            equal with and without recomputation, which adds its arithmetic to any step.
         pipeline, chunks, batches: stages, groups of layers on each, and micro-batches.
         shape: (n, len(SHAPE)) sizes of the model.
         size: (n, len(SIZE)) sizes of the step on one device.
@@ -42,6 +44,7 @@ class TrainingRows(Columns):
     """
 
     work: StepWork
+    plain: StepWork
     pipeline: Column
     chunks: Column
     batches: Column
@@ -60,6 +63,9 @@ class TrainingRows(Columns):
             UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
         """
         work, n = step_work(run, device, layouts), len(layouts)
+        plain = work
+        if layouts.recompute.any():
+            plain = step_work(run, device, replace(layouts, recompute=np.zeros(n)))
         routed, dense = weights_by_kind(run.model)
         recurrent = any(
             state_values(layer.mixer) for layer, _ in layer_counts(run.model) if layer.mixer
@@ -75,13 +81,13 @@ class TrainingRows(Columns):
             [half, device.bandwidth_gbs, device.interconnect_gbs or 64.0, device.tdp_w or 400.0]
         )
         flags = (
-            layouts.recompute == RECOMPUTE.index("full"),
             layouts.zero_stage == 3,
             np.full(n, run.lora_rank > 0),
             layouts.offload > OFFLOAD.index("none"),
         )
         return cls(
             work=work,
+            plain=plain,
             pipeline=layouts.pipeline,
             chunks=layouts.virtual_stages,
             batches=layouts.micro_batches,
@@ -118,18 +124,23 @@ class TrainingRows(Columns):
     @classmethod
     def concatenate(cls, tables: Sequence[Self]) -> Self:
         """All rows of several tables, one table after another."""
-        works = [table.work for table in tables]
-        parts = {
-            name: np.concatenate([work.parts[name] for work in works]) for name in works[0].parts
-        }
-        own = {
-            name: np.concatenate([getattr(work, name) for work in works])
-            for name in StepWork.__dataclass_fields__
-            if name != "parts"
-        }
         columns = {
             name: np.concatenate([getattr(table, name) for table in tables])
             for name in cls.__dataclass_fields__
-            if name != "work"
+            if name not in ("work", "plain")
         }
-        return cls(work=StepWork(parts=parts, **own), **columns)
+        return cls(
+            work=_concatenated([table.work for table in tables]),
+            plain=_concatenated([table.plain for table in tables]),
+            **columns,
+        )
+
+
+def _concatenated(works: Sequence[StepWork]) -> StepWork:
+    parts = {name: np.concatenate([work.parts[name] for work in works]) for name in works[0].parts}
+    own = {
+        name: np.concatenate([getattr(work, name) for work in works])
+        for name in StepWork.__dataclass_fields__
+        if name != "parts"
+    }
+    return StepWork(parts=parts, **own)

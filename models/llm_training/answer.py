@@ -6,12 +6,12 @@ Utilisations are shares of the sum of the devices' peaks, in the format of the r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 
 from forerun.data.device import Device
-from forerun.data.errors import UnanswerableQuery
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.grid_carbon import Grid
 from forerun.data.language_models.training import LlmTraining, Objective
 from forerun.data.level import LEVEL
@@ -20,14 +20,15 @@ from forerun.data.query import Operation, Query
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.llm_training.step import hardware_flop, model_flop, sheet_of
 from forerun.models.answers.deployments.derived import inverse, product, scaled
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
-from forerun.models.llm_training.memory import MIB, LayoutMemory, LlmTrainingMemory
+from forerun.models.llm_training.by_kernels import answers_by_kernels, parts_s
+from forerun.models.llm_training.memory import MIB, LayoutMemory
 from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
-from forerun.models.llm_training.step_time import LlmTrainingStep
+from forerun.models.llm_training.predictors import TrainingPredictors
+from forerun.models.llm_training.step_time import too_long
 from forerun.models.prediction import WIDEST_RATIO, Estimate, too_wide
-from forerun.models.predictor import Predictor
-from forerun.models.router import predictors_in
 
 STEP: Final = "step_s"
 COSTS: Final = ("run_days", "run_usd", "run_kwh", "run_co2_kg")
@@ -91,27 +92,6 @@ class Budget:
     days: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingPredictors:
-    """What answers times and memory: parts of the predictor in use, or what nothing was fitted to.
-
-    Attributes:
-        step: times of a step.
-        memory: memory of the fullest device.
-    """
-
-    step: LlmTrainingStep
-    memory: LlmTrainingMemory
-
-    @classmethod
-    def of(cls, predictor: Predictor) -> Self:
-        """The parts of a predictor."""
-        parts = predictors_in(predictor)
-        steps = [own for own in parts if isinstance(own, LlmTrainingStep)]
-        held = [own for own in parts if isinstance(own, LlmTrainingMemory)]
-        return cls(next(iter(steps), LlmTrainingStep()), next(iter(held), LlmTrainingMemory()))
-
-
 @dataclass(frozen=True)
 class TrainingAnswer:
     """What is known of one run.
@@ -150,36 +130,111 @@ def training_answer(
         UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
     """
     query = Query(run, device, operation=Operation(run.devices))
-    time = known.step.predict([query])[0]
-    held = known.memory.of_layouts(run, Layouts.of(run))
-    is_measured = run.framework in known.memory.own
-    memory = _memory(held, LEVEL if is_measured else None)
-    limits = [*time.limits, *_of_memory(memory, device)]
-    if known.step.process is None:
-        limits.append(CLOSED_FORM)
-    withheld = dict(time.withheld)
-    step = time.estimates.get(LATENCY)
+    layouts = Layouts.of(run)
+    if known.in_use is not None and known.by_kernels(run, layouts)[0]:
+        found = _by_kernels(query, layouts, known.in_use)
+    else:
+        found = _by_layout(query, layouts, known)
+    limits, estimates, missing = found.limits, dict(found.estimates), dict(found.missing)
     if any(limit.severity == "refusal" for limit in limits):
-        step, withheld = None, {LATENCY: CANNOT_RUN}
-    estimates = memory | power_of(device)
-    if step is not None:
-        estimates |= of_step(run, device, scaled(step, 1e-3), costs)
-    stages = held.parts.stages[0] / MIB
+        estimates.pop(STEP, None)
+        missing[STEP] = CANNOT_RUN
+    if (step := estimates.get(STEP)) is not None:
+        estimates |= of_step(run, device, step, costs, estimates.get(POWER))
     return TrainingAnswer(
         query=query,
         estimates={name: estimates[name] for name in METRICS if name in estimates},
-        trust=_trust(estimates, limits),
-        missing=_missing(estimates, withheld.get(LATENCY), costs),
-        limits=tuple(limits),
-        breakdown_s={n: own / 1e3 for n, own in time.breakdown_ms.items() if step is not None},
-        parts_mib=held.breakdown_mib(0),
-        stages_mib=tuple(stages[~np.isnan(stages)].tolist()),
-        fits=fits(memory[PEAK_MEMORY], device),
+        trust={name: own for name in METRICS if name in estimates and (own := found.trust(name))},
+        missing=_missing(estimates, missing, costs),
+        limits=limits,
+        breakdown_s=found.parts_s if step is not None else {},
+        parts_mib=found.parts_mib,
+        stages_mib=found.stages_mib,
+        fits=fits(estimates.get(PEAK_MEMORY), device),
     )
 
 
-def of_step(run: LlmTraining, device: Device, step: Estimate, costs: Costs) -> dict[str, Estimate]:
-    """What follows from the time of a step, seconds: rates, utilisations, and costs of tokens."""
+@dataclass(frozen=True)
+class _Found:
+    """What is known of a step before what follows from its time.
+
+    Attributes:
+        estimates: of the step's time, power and memory.
+        grades: metric of these -> grade.
+        missing: metric of these without an estimate -> the reason, where it is known.
+        limits: of all of them.
+        parts_s, parts_mib, stages_mib: as in `TrainingAnswer`.
+    """
+
+    estimates: Mapping[str, Estimate]
+    grades: Mapping[str, Trust]
+    missing: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    parts_s: Mapping[str, float]
+    parts_mib: Mapping[str, float]
+    stages_mib: tuple[float, ...]
+
+    def trust(self, name: str) -> Trust | None:
+        """The grade of a metric; of what follows from time and power, the lower one."""
+        if name in ("run_kwh", "run_co2_kg"):
+            grades = [own for one in (STEP, POWER) if (own := self.grades.get(one))]
+            return max(grades, key=lambda own: own.grade, default=None)
+        return self.grades.get(name, self.grades.get(STEP))
+
+
+def _by_layout(query: Query, layouts: Layouts, known: TrainingPredictors) -> _Found:
+    """By the closed form, and what was measured of large clusters."""
+    run, device = query.llm_training, query.device
+    time = known.step.predict([query])[0]
+    held = known.memory.of_layouts(run, layouts)
+    memory = _memory(held, LEVEL if run.framework in known.memory.own else None)
+    limits = [*time.limits, *_of_memory(memory, device)]
+    if known.step.process is None:
+        limits.append(CLOSED_FORM)
+    estimates = memory | power_of(device)
+    if (step := time.estimates.get(LATENCY)) is not None:
+        estimates[STEP] = scaled(step, 1e-3)
+    stages = held.parts.stages[0] / MIB
+    return _Found(
+        estimates,
+        _trust(estimates, limits),
+        {STEP: time.withheld[LATENCY]} if LATENCY in time.withheld else {},
+        tuple(limits),
+        {name: own / 1e3 for name, own in time.breakdown_ms.items()},
+        held.breakdown_mib(0),
+        tuple(stages[~np.isnan(stages)].tolist()),
+    )
+
+
+def _by_kernels(query: Query, layouts: Layouts, in_use: InUse) -> _Found:
+    """As a network.
+
+    Raises:
+        InputError: no predictor answers it.
+    """
+    (own,) = answers_by_kernels(query.llm_training, query.device, layouts, in_use)
+    if isinstance(own, InputError):
+        raise own
+    estimates = {name: own.estimates[name] for name in own.trust}
+    grades = dict(own.trust)
+    if POWER not in estimates and (assumed := power_of(query.device)):
+        estimates, grades = estimates | assumed, {**grades, POWER: Trust("C", OF_POWER)}
+    if LATENCY in estimates:
+        estimates[STEP] = scaled(estimates.pop(LATENCY), 1e-3)
+        grades[STEP] = grades.pop(LATENCY)
+    parts = {name: float(size) for name, size in own.breakdown_mib.items() if size > 0.0}
+    limits = (*own.limits, *too_long(query))
+    total = sum(size for name, size in parts.items() if name not in ("slack", "context"))
+    missing = {STEP if name == LATENCY else name: why for name, why in own.missing.items()}
+    return _Found(estimates, grades, missing, limits, parts_s(own), parts, (total,))
+
+
+def of_step(
+    run: LlmTraining, device: Device, step: Estimate, costs: Costs, power: Estimate | None = None
+) -> dict[str, Estimate]:
+    """What follows from the time of a step, seconds, and the power of a device: rates,
+    utilisations, and costs of tokens.
+    """
     tokens, peak = float(run.global_batch * run.sequence_tokens), sheet_of(run, device).peak
     rate = inverse(step, tokens)
     found = {STEP: step, "tokens_per_s": rate}
@@ -193,8 +248,8 @@ def of_step(run: LlmTraining, device: Device, step: Estimate, costs: Costs) -> d
     hours = scaled(days, 24.0 * run.devices)
     if costs.price is not None:
         found["run_usd"] = scaled(hours, costs.price.usd_per_device_hour)
-    if (watts := power_of(device).get(POWER)) is not None:
-        found["run_kwh"] = scaled(product(hours, watts), 1e-3)
+    if power is not None:
+        found["run_kwh"] = scaled(product(hours, power), 1e-3)
         if costs.grid is not None:
             found["run_co2_kg"] = scaled(found["run_kwh"], costs.grid.g_co2_per_kwh / 1e3)
     return found
@@ -208,11 +263,12 @@ def power_of(device: Device) -> dict[str, Estimate]:
     return {POWER: Estimate(value, low, high)}
 
 
-def fits(memory: Estimate, device: Device) -> bool | None:
+def fits(memory: Estimate | None, device: Device) -> bool | None:
     """Whether the upper end fits the device; None where its memory is not known."""
-    if device.memory_gib is None or memory.high is None:
+    usable = device.usable_mib
+    if usable is None or memory is None or memory.high is None:
         return None
-    return memory.high <= device.memory_gib * 1024.0
+    return memory.high <= usable
 
 
 @dataclass(frozen=True)
@@ -260,11 +316,11 @@ def planned(
     counts = [int(run.devices * step) for step in AROUND if run.devices * step >= 1.0]
     if budget is not None:
         counts = [count for count in BUDGETED_DEVICES if batch % count == 0 or count <= batch]
-    others = plan(run, device, known.step, known.memory, devices=sorted({*counts}))
+    others = plan(run, device, known, known, devices=sorted({*counts}))
     if budget is not None:
         run = replace(run, devices=_affordable(others.front, device, costs, budget))
         chosen = (f"{run.devices:,} devices, by the budget and best estimates of the time",)
-    found = plan(run, device, known.step, known.memory, objective=objective, kept=kept)
+    found = plan(run, device, known, known, objective=objective, kept=kept)
     return PlanAnswer(found, others.front, chosen)
 
 
@@ -322,21 +378,22 @@ def _memory(held: LayoutMemory, coverage: float | None) -> dict[str, Estimate]:
 def _of_memory(memory: Mapping[str, Estimate], device: Device) -> tuple[Limit, ...]:
     """That a run cannot, or may not, fit."""
     own = memory[PEAK_MEMORY]
-    if device.memory_gib is None or own.low is None or own.high is None:
+    usable = device.usable_mib
+    if device.memory_gib is None or usable is None or own.low is None or own.high is None:
         return ()
-    has = f"the device has {device.memory_gib:,.4g} GiB"
+    has = f"the device has {device.memory_gib:,.4g} GiB, of which runs can use {usable / 1024:,.3g}"
     low, high = (f"{end / 1024.0:,.3g}" for end in (own.low, own.high))
     if own.low > device.memory_gib * 1024.0:
         message = f"the fullest device takes {low} GiB at least, and {has}"
         return (Limit(message, PEAK_MEMORY, "refusal"),)
-    if own.high > device.memory_gib * 1024.0:
+    if own.high > usable:
         message = f"it may not fit: the fullest device takes {low} to {high} GiB, and {has}"
         return (Limit(message, PEAK_MEMORY, "note"),)
     return ()
 
 
 def _trust(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> dict[str, Trust]:
-    """The grade of each estimate; of what follows from time and power, that of the power."""
+    """The grades of time, power and memory."""
     step = estimates.get(STEP)
     time = trust_by([limit for limit in limits if limit.concerns(LATENCY)])
     if step is not None and step.coverage is None and time.grade != "C":
@@ -347,24 +404,23 @@ def _trust(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> dict[s
     memory = Trust("A", MEASURED_MEMORY)
     if estimates[PEAK_MEMORY].coverage is None:
         memory = Trust("C", OTHER_MEMORY)
-    special = {POWER: power, "run_kwh": power, "run_co2_kg": power}
-    return {
-        name: memory if name.endswith("_mib") else special.get(name, time)
-        for name in METRICS
-        if name in estimates
+    return {POWER: power, STEP: time} | {
+        name: memory for name in estimates if name.endswith("_mib")
     }
 
 
 def _missing(
-    estimates: Mapping[str, Estimate], untimed: str | None, costs: Costs
+    estimates: Mapping[str, Estimate], why: Mapping[str, str], costs: Costs
 ) -> dict[str, str]:
     """Metric without an estimate -> the reason."""
-    untimed = untimed or "no predictor answers it"
+    untimed = why.get(STEP, "no predictor answers it")
     found = {}
     for name in METRICS:
         if name in estimates:
             continue
-        if name != POWER and STEP not in estimates:
+        if name in why:
+            found[name] = why[name]
+        elif name != POWER and STEP not in estimates:
             found[name] = untimed
         elif name in COSTS and costs.tokens is None:
             found[name] = MISSING["run_days"]

@@ -146,8 +146,8 @@ class LlmTrainingMemory(StoredPredictor):
     ) -> tuple[Column, Column]:
         """Best estimates and upper ends of what the device shows for n layouts, (n,) each, MiB.
 
-        A layout may be said to fit where its upper end is at most all of the device's memory: of
-        layouts at the edge about one in twenty then fails.
+        A layout may be said to fit where its upper end is at most what runs can use: of layouts at
+        the edge about one in twenty then fails.
         """
         found = self.of_layouts(run, layouts)
         return found.device, found.high

@@ -1,8 +1,8 @@
 """The best layouts of a training run: all that a framework allows, priced, and those that fit.
 
 Layouts are enumerated by divisors of devices, batch, layers, heads and experts, so that none is
-searched that cannot run. Fitting means that the upper end of the memory's interval is at most the
-device's memory.
+searched that cannot run. Fitting means that the upper end of the memory's interval is at most what
+runs can use of the device's memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Positions
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.device import Device
 from forerun.data.language_models.training import (
     LlmTraining,
@@ -28,7 +28,6 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
-from forerun.models.llm_training.step_time import LlmTrainingStep
 
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 TOKENS_OF_A_SHARE: Final = 4096
@@ -53,6 +52,42 @@ SETTLED: Final = 0.9
 """Share of draws from which on the winner is settled."""
 MISSES: Final = 3
 """Layouts that do not fit and are named."""
+
+
+class Times(Protocol):
+    """Step times of n layouts, seconds, each of shape (n,)."""
+
+    @property
+    def seconds(self) -> Column:
+        """Best estimates."""
+        ...
+
+    @property
+    def low(self) -> Column:
+        """Lower ends of intervals."""
+        ...
+
+    @property
+    def high(self) -> Column:
+        """Upper ends of intervals."""
+        ...
+
+
+class TimesOfLayouts(Protocol):
+    """Step times."""
+
+    @property
+    def process(self) -> object | None:
+        """What errors were fitted with; None where they were not."""
+        ...
+
+    def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> Times:
+        """Those of n layouts of a run."""
+        ...
+
+    def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
+        """Logarithms of seconds of queries, drawn with the errors that they share: (draws, n)."""
+        ...
 
 
 class MemoryOfLayouts(Protocol):
@@ -120,7 +155,7 @@ class TrainingPlan:
 def plan(
     run: LlmTraining,
     device: Device,
-    step: LlmTrainingStep,
+    step: TimesOfLayouts,
     memory: MemoryOfLayouts,
     *,
     devices: Sequence[int] = (),
@@ -148,7 +183,7 @@ def plan(
     ]
     table = _Searched.of(runs, device, step, memory)
     values = table.values(objective)
-    fits = table.upper_mib <= (device.memory_gib or 0.0) * 1024.0
+    fits = table.upper_mib <= (device.usable_mib or 0.0)
     order = np.argsort(values, kind="stable")
     fitting = order[fits[order]]
     best = _with_wins(
@@ -198,7 +233,7 @@ class _Searched:
         cls,
         runs: Sequence[LlmTraining],
         device: Device,
-        step: LlmTrainingStep,
+        step: TimesOfLayouts,
         memory: MemoryOfLayouts,
     ) -> Self:
         """All layouts of the runs with their times and memory."""
@@ -244,7 +279,7 @@ class _Searched:
 def _with_wins(
     best: Sequence[PlannedLayout],
     device: Device,
-    step: LlmTrainingStep,
+    step: TimesOfLayouts,
     objective: Objective,
     seed: int,
 ) -> list[PlannedLayout]:
@@ -264,10 +299,10 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
     node = run.cluster.node_devices or device.node_devices or NODE_DEVICES
     divides = run.framework not in ONLY_DATA
     recompute: tuple[Recompute, ...] = ("none", "selective", "full")
-    if run.attention == "flash":
+    if run.attention == "flash" or run.framework in ONLY_DATA:
         recompute = ("none", "full")
     offload: tuple[Offload, ...] = (
-        ("none", "optimizer") if run.framework == "deepspeed" else ("none",)
+        ("none", "optimizer") if run.framework == "deepspeed" and not run.lora_rank else ("none",)
     )
     found = []
     for tensor, context, pipeline, virtual in _degrees(run, node if divides else 1):

@@ -169,7 +169,7 @@ class LlmTrainingStep(StoredPredictor):
         table = TrainingRows.of(rows.queries)
         logs = np.log(rows.column(LATENCY) / 1e3)
         times = _times(table)
-        matrix = _matrix(table, times)
+        matrix = _matrix(table)
         centre, spread = _scale(matrix)
         fitted = replace(
             self,
@@ -202,7 +202,7 @@ class LlmTrainingStep(StoredPredictor):
             return self
         table = TrainingRows.of(rows.queries)
         times = _times(table)
-        columns = np.vstack([self.columns, self._standardised(_matrix(table, times))])
+        columns = np.vstack([self.columns, self._standardised(_matrix(table))])
         errors = np.log(rows.column(LATENCY) / 1e3 / times.total)
         return replace(self, columns=columns, errors=np.concatenate([self.errors, errors]))
 
@@ -227,7 +227,7 @@ class LlmTrainingStep(StoredPredictor):
         logs, generator = np.log(times.total), np.random.default_rng(seed)
         if self.process is None:
             return np.tile(logs, (draws, 1))
-        found = self.process.joint(self._standardised(_matrix(table, times)))
+        found = self.process.joint(self._standardised(_matrix(table)))
         errors = generator.multivariate_normal(*found, size=draws, method="eigh")
         return np.asarray(logs + errors)
 
@@ -242,7 +242,7 @@ class LlmTrainingStep(StoredPredictor):
         if self.process is None:
             seconds = np.maximum(times.total, bound)
             return LayoutTimes(times, seconds, seconds, seconds, bound)
-        answer: Answer = self.process.predict(self._standardised(_matrix(table, times)))
+        answer: Answer = self.process.predict(self._standardised(_matrix(table)))
         factors = np.where(self._is_far(table), self.far_factor, self.factor)
         width = HALF_WIDTH * factors * np.sqrt(answer.variance)
         seconds = times.total * np.exp(answer.mean)
@@ -339,8 +339,9 @@ def _times(table: TrainingRows) -> StepTimes:
     return step_times(table.work, table.pipeline, table.chunks, table.batches)
 
 
-def _matrix(table: TrainingRows, times: StepTimes) -> Matrix:
+def _matrix(table: TrainingRows) -> Matrix:
     """Columns of the process in the order of `BLOCKS`, shape (n, columns)."""
+    times = step_times(table.plain, table.pipeline, table.chunks, table.batches)
     parts = {**times.parts, "launches": times.launches}
     shares = np.column_stack([parts[name] / times.total for name in SHARES])
     shares[:, -1] = np.log(shares[:, -1])
@@ -366,11 +367,17 @@ def _substitutes(query: Query) -> tuple[Limit, ...]:
     if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
         line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
         found.append(Limit(line, LATENCY))
+    return (*found, *too_long(query))
+
+
+def too_long(query: Query) -> tuple[Limit, ...]:
+    """That sequences are longer than those of the model's configuration, where they are."""
+    run = query.llm_training
     longest = run.model.most_tokens
-    if longest is not None and run.sequence_tokens > longest:
-        line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
-        found.append(Limit(line, severity="note"))
-    return tuple(found)
+    if longest is None or run.sequence_tokens <= longest:
+        return ()
+    line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
+    return (Limit(line, severity="note"),)
 
 
 def _checked(table: TrainingRows) -> Matrix:

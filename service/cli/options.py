@@ -100,6 +100,9 @@ def in_use(
     if "llm_deployment" in about:
         # The power of a deployment is that of served models.
         about |= {"llm_serving"}
+    if "llm_training" in about:
+        # A step in eager PyTorch is answered as a network.
+        about |= {"network"}
     scope = Scope(about, kinds)
     return InUse(load_predictors(settings, scope))
 

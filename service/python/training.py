@@ -55,7 +55,7 @@ WORDS: Final[Mapping[str, str]] = {
 COLUMNS: Final[Mapping[str, str]] = {
     **{"step_s": "step", "tokens_per_s_per_device": "a device", "mfu": "MFU"},
     **{"peak_memory_mib": "memory", "run_days": "for these tokens", "run_usd": "price"},
-    "run_kwh": "energy",
+    **{"run_kwh": "energy", "run_co2_kg": "CO2"},
 }
 """Metric -> heading of its column in a plan."""
 
@@ -181,6 +181,7 @@ class TrainingPlan(Viewed):
                 "no layout is sure to fit: take more devices, recompute, or a smaller batch"
             )
         lines += [self.measure] if self.measure else []
+        lines += [f"in the script: {out.script}"] if out.script else []
         if len(self.front) > 1:
             lines.append("on other numbers of devices, fastest first, then cheaper:")
             lines += [f"  {_on_front(one)}" for one in self.front]

@@ -109,11 +109,6 @@ def _axis_name(dimension: BoundDimensionOut) -> str:
     return symbol if symbol.isidentifier() else f"axis {dimension.axis}"
 
 
-USABLE = 0.92
-"""Share of the memory on the spec sheet that runs can use: drivers and error correction take the
-rest. nvidia-smi shows 15,109 to 15,360 of a T4's 16,384 MiB, 23,034 of an L4's 24,576 and 81,559 of
-an H100's 81,920."""
-
 CALIBRATED = "of runs like those measured, about {:.3g} % take more than `high`"
 ENGINEERING = "`high` is an engineering bound; how often runs take more is not known"
 
@@ -142,9 +137,9 @@ def fits(query: "Query", peak: "Estimate | None") -> FitsOut | None:
         query: the device, and the level of the interval.
         peak: estimate of `peak_memory_mib` on the device, whose upper end decides.
     """
-    if peak is None or query.device.memory_gib is None:
+    usable = query.device.usable_mib
+    if peak is None or usable is None:
         return None
-    usable = USABLE * query.device.memory_gib * 1024.0
     needed = peak.value if peak.high is None else peak.high
     return FitsOut(
         fits=needed <= usable,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from forerun.data.language_models.training import LlmTraining
+from forerun.features.llm_training.memory import group_sizes
 
 MEGATRON_FP8: Final = {"fp8": "tensorwise", "mxfp8": "mxfp8"}
 ENDS: Final = ("first", "last")
@@ -26,8 +27,8 @@ def arguments(run: LlmTraining) -> dict[str, str]:
 def _megatron(run: LlmTraining) -> str:
     own, layers = run.layout, len(run.model.layers)
     groups = own.pipeline * own.virtual_stages
-    with_ends = layers % groups != 0
-    if run.lora_rank or own.zero_stage > 1 or (with_ends and (layers + 2) % groups):
+    uneven = layers % groups != 0
+    if run.lora_rank or own.zero_stage > 1:
         return ""
     given: dict[str, Any] = {
         "tensor-model-parallel-size": own.tensor,
@@ -38,7 +39,9 @@ def _megatron(run: LlmTraining) -> str:
         "global-batch-size": run.global_batch,
         "seq-length": run.sequence_tokens,
     }
-    if own.virtual_stages > 1:
+    if uneven:
+        given["pipeline-model-parallel-layout"] = _groups_of_layers(layers, groups)
+    elif own.virtual_stages > 1:
         given["num-virtual-stages-per-pipeline-rank"] = own.virtual_stages
     if own.recompute == "full":
         given |= {"recompute-granularity": "full", "recompute-method": "uniform"}
@@ -55,9 +58,15 @@ def _megatron(run: LlmTraining) -> str:
     switches += ["sequence-parallel"] if own.sequence_parallel and own.tensor > 1 else []
     switches += ["use-distributed-optimizer"] if own.zero_stage == 1 else []
     switches += ["optimizer-cpu-offload"] if own.offload == "optimizer" else []
-    if with_ends:
-        switches += [f"account-for-{end}-in-pipeline-split" for end in ("embedding", "loss")]
     return _options(given, switches)
+
+
+def _groups_of_layers(layers: int, groups: int) -> str:
+    """Embeddings (E), layers (t) and loss (L) of each group, as Megatron-LM's custom pipeline
+    layout takes them; it reads the number of groups of a stage from it.
+    """
+    held = [f"t*{count}" if count else "" for count in group_sizes(layers, groups).tolist()]
+    return '"E' + "|".join(held) + 'L"'
 
 
 def _torchtitan(run: LlmTraining) -> str:
@@ -91,6 +100,25 @@ def _torchtitan(run: LlmTraining) -> str:
         given["parallelism.pipeline_parallel_microbatch_size"] = own.micro_batch
         given["training.local_batch_size"] = run.global_batch // run.data
     return _options(given, [])
+
+
+def set_in_script(run: LlmTraining) -> str:
+    """What accelerate and DeepSpeed leave to the script: adapters and the format of frozen weights,
+    in the words of PEFT and of bitsandbytes; empty where there is nothing.
+    """
+    if not run.lora_rank:
+        return ""
+    calls = [f'peft.LoraConfig(r={run.lora_rank}, target_modules="all-linear")']
+    if run.frozen_weights == "nf4":
+        calls.append(
+            'transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
+            "bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)"
+        )
+    elif run.frozen_weights == "int8":
+        calls.append("transformers.BitsAndBytesConfig(load_in_8bit=True)")
+    if run.layout.recompute == "full":
+        calls.append("model.gradient_checkpointing_enable()")
+    return "; ".join(calls)
 
 
 def _accelerate(run: LlmTraining) -> str:

@@ -1,6 +1,6 @@
 """Requests about training language models as runs, and their answers as doors give them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -21,15 +21,14 @@ from forerun.models.llm_training.answer import (
     MISSING,
     Budget,
     Costs,
-    PlanAnswer,
     TrainingAnswer,
-    TrainingPredictors,
     planned,
     training_answer,
 )
-from forerun.models.llm_training.plans import PlannedLayout, plan
+from forerun.models.llm_training.plans import DRAWN, PlannedLayout, TrainingPlan, plan
+from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.service.answers.answer import graded, rendered
-from forerun.service.answers.llm.framework_arguments import arguments
+from forerun.service.answers.llm.framework_arguments import arguments, set_in_script
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.schemas.answers import GradedOut
 from forerun.service.schemas.llm.answers import PriceOut
@@ -98,7 +97,7 @@ def training_estimate(
     Raises:
         InputError: the request cannot be answered; the message says why.
     """
-    known, layout = TrainingPredictors.of(in_use.loaded.predictor), asked.layout
+    known, layout = TrainingPredictors.of(in_use), asked.layout
     own = _question(asked, device_named, None if layout is None else _layout(layout))
     if layout is None:
         own = _with_best(own, known)
@@ -115,7 +114,7 @@ def training_estimate(
         memory=StageMemoryOut(
             fullest_mib=dict(answer.parts_mib),
             stages_mib=list(answer.stages_mib),
-            usable_mib=_usable(own.device),
+            usable_mib=own.device.usable_mib,
         ),
     )
 
@@ -126,12 +125,12 @@ def training_plan(
     """The best layouts of training, on as many devices as asked, or as a budget allows; raises as
     `training_estimate`.
     """
-    known = TrainingPredictors.of(in_use.loaded.predictor)
+    known = TrainingPredictors.of(in_use)
     own = _question(asked, device_named, None)
     budget = _budget(asked, own.costs)
     found = planned(
         own.run, own.device, known, own.costs,
-        objective=asked.objective, budget=budget, kept=asked.kept,
+        objective=asked.objective, budget=budget, kept=DRAWN,
     )  # fmt: skip
     searched, nearest = found.plan, (*found.plan.best, *found.plan.misses)
     if not nearest:
@@ -141,9 +140,9 @@ def training_plan(
         )
     own = replace(own, run=nearest[0].run, chosen=(*own.chosen, *found.chosen))
     answer = training_answer(own.run, own.device, known, own.costs)
-    is_drawn = known.step.process is not None
+    is_drawn = known.process is not None
     listed = {
-        "best": [_planned(one, own, known, drawn=is_drawn) for one in searched.best],
+        "best": [_planned(one, own, known, drawn=is_drawn) for one in searched.best[: asked.kept]],
         "misses": [_planned(one, own, known) for one in searched.misses],
         "front": [_planned(one, own, known) for one in found.front],
     }
@@ -153,8 +152,9 @@ def training_plan(
         objective=asked.objective,
         searched=searched.searched,
         fitting=searched.fitting,
-        measure=_measure(found, listed["best"]),
+        measure=_measure(searched),
         arguments=arguments(own.run) if searched.best else {},
+        script=set_in_script(own.run) or None,
     )
 
 
@@ -257,15 +257,15 @@ def _budget(asked: TrainingPlanIn, costs: Costs) -> Budget | None:
 
 def _with_best(own: _Question, known: TrainingPredictors) -> _Question:
     """The question with the fastest layout that fits, or the nearest to fitting."""
-    found = plan(own.run, own.device, known.step, known.memory, kept=1)
+    found = plan(own.run, own.device, known, known, kept=1)
     nearest = (*found.best, *found.misses)
     if not nearest:
         return own
     how = f"the fastest that fits of {found.searched:,}"
     if not found.best:
         how = f"the nearest to fitting of {found.searched:,}, none of which is sure to fit"
-    words = PlannedOut.model_construct(**_placed(nearest[0].run)).words()
-    return replace(own, run=nearest[0].run, chosen=(*own.chosen, f"layout {words}: {how}"))
+    chosen = f"layout {_words(nearest[0])}: {how}"
+    return replace(own, run=nearest[0].run, chosen=(*own.chosen, chosen))
 
 
 def _in_degree(run: LlmTraining) -> AbstractContextManager[None]:
@@ -315,10 +315,6 @@ def _breakdown(seconds: Mapping[str, float]) -> list[PartOfStepOut]:
     ]
 
 
-def _usable(device: Device) -> float | None:
-    return None if device.memory_gib is None else device.memory_gib * 1024.0
-
-
 def _planned(
     one: PlannedLayout, own: _Question, known: TrainingPredictors, *, drawn: bool = False
 ) -> PlannedOut:
@@ -333,12 +329,16 @@ def _planned(
     )
 
 
-def _measure(found: PlanAnswer, best: Sequence[PlannedOut]) -> str | None:
+def _measure(searched: TrainingPlan) -> str | None:
     """Which layouts a measurement should compare, where the first does not win anyway."""
-    place = found.plan.close
-    if place is None or place >= len(best):
+    if searched.close is None:
         return None
+    first, other = searched.best[0], searched.best[searched.close]
     return (
-        f"the first wins in {100 * found.plan.best[0].wins:.0f} % of draws: measure some steps of "
-        f"it and of layout {place + 1} ({best[place].words()})"
+        f"the first wins in {100 * first.wins:.0f} % of draws: measure some steps of it and of "
+        f"layout {searched.close + 1} ({_words(other)})"
     )
+
+
+def _words(one: PlannedLayout) -> str:
+    return PlannedOut.model_construct(**_placed(one.run)).words()

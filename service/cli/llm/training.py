@@ -36,6 +36,8 @@ FRAMEWORK_OF: Final[dict[str, TrainingFramework]] = {
     **{"accelerate": "fsdp", "deepspeed": "deepspeed"},
 }
 """Value of `--as` -> framework that is planned for where none is asked for."""
+LEFT_TO_SCRIPT: Final = ("accelerate", "deepspeed")
+"""Values of `--as` that do not say how adapters are made."""
 NOT_OPTIONS: Final = frozenset({"device", "model"})
 OF_STEP: Final = RequestOptions(
     {"": TrainingEstimateIn, "layout": LayoutIn, "cluster": ClusterIn},
@@ -49,7 +51,7 @@ Model = Annotated[
         help="name of a public model (`forerun llm support`), config.json, or its folder"
     ),
 ]
-OneDevice = Annotated[str, typer.Option("--device", help="name of a device")]
+OneDevice = Annotated[list[str], typer.Option("--device", help="name of one device")]
 
 
 @takes(OF_STEP.options(), OF_STEP.request)
@@ -110,6 +112,8 @@ def train_plan(
     out = _answered(TrainingPlanIn, model, device, run, OF_PLAN.names(context), training_plan)
     if written_as is not None:
         typer.echo(arguments_of(out, written_as))
+        if out.script and written_as in LEFT_TO_SCRIPT:
+            typer.echo(f"in the script: {out.script}", err=True)
     elif json:
         print_json(out)
     else:
@@ -120,7 +124,7 @@ def train_plan(
 def _answered(
     kind: type[Asked],
     model: str,
-    device: str,
+    device: list[str],
     run: dict[str, Any],
     name_of: Callable[[str], str],
     ask: "Callable[[Asked, DeviceNamed, InUse], Out]",
@@ -136,7 +140,9 @@ def _answered(
     from forerun.service.problems import unfit
 
     devices = o.devices_known()
-    chosen = devices.get(device)
+    if len(device) > 1:
+        raise BadRequest(f"--device: one device is answered at a time, {len(device)} are given.")
+    chosen = devices.get(device[0])
     described = described_model(model) | run.get("model", {})
     try:
         asked = kind.model_validate({**run, "model": described, "device": chosen.name})

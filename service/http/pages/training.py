@@ -168,7 +168,7 @@ def _timed(answer: TrainingOut) -> dict[str, float]:
 
 SHOWN: Mapping[str, str] = {
     **{"recomputed": "activations", "running": "activations", "gathered": "buffers"},
-    "allocator": "context",
+    **{"allocator": "context", "slack": "context", "workspace": "activations"},
 }
 """Part of the memory -> the part that it is drawn with."""
 

@@ -65,12 +65,14 @@ class StageMemoryOut(BaseModel):
     fullest_mib: dict[str, float] = Field(
         description="part -> MiB of the fullest device, which add up to what it shows: weights, "
         "gradients, optimizer, activations, recomputed, running, gathered, buffers, logits, "
-        "allocator (fragments), context"
+        "workspace, allocator or slack (fragments), context"
     )
     stages_mib: list[float] = Field(
         description="MiB of one device of each pipeline stage, before fragments and context"
     )
-    usable_mib: float | None = Field(description="memory of the device, MiB; null where not known")
+    usable_mib: float | None = Field(
+        description="memory that runs can use, MiB; null where not known"
+    )
 
 
 class GridOut(BaseModel):
@@ -123,8 +125,8 @@ class TrainingOut(AboutTrainingOut, PlacedOut):
     )
     missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
     fits: bool | None = Field(
-        description="whether the upper end of the memory is at most the device's; null where its "
-        "memory is not known"
+        description="whether runs can use as much of the device's memory as the upper end; null "
+        "where its memory is not known"
     )
     breakdown: list[PartOfStepOut] = Field(description="where the time goes, longest first")
     memory: StageMemoryOut = Field(description="memory by part and by stage")
@@ -164,4 +166,8 @@ class TrainingPlanOut(AboutTrainingOut):
     arguments: dict[str, str] = Field(
         description="framework -> the first layout in its arguments; without those that cannot "
         "express it"
+    )
+    script: str | None = Field(
+        description="what the training script sets under accelerate and DeepSpeed: adapters and "
+        "the format of frozen weights, as calls of PEFT and Transformers; null for none"
     )

@@ -19,12 +19,12 @@ from forerun.models.llm_training.answer import (
     Budget,
     Costs,
     TrainingAnswer,
-    TrainingPredictors,
     of_step,
     planned,
     training_answer,
 )
 from forerun.models.llm_training.memory import LlmTrainingMemory
+from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import Estimate
 from tests.models.llm_training.test_step_time import made_up_rows
@@ -170,7 +170,7 @@ def test_a_model_unlike_measured_ones_is_calibrated_at_best(known: TrainingPredi
 
 def test_what_was_fitted_to_nothing_is_extrapolated() -> None:
     """The closed form answers, without an interval."""
-    bare = TrainingPredictors.of(LlmTrainingStep())
+    bare = TrainingPredictors(LlmTrainingStep(), LlmTrainingMemory())
     answer = training_answer(RUN, H100, bare, COST)
     assert answer.estimates["step_s"].low is None
     assert answer.trust["step_s"].grade == "C"
@@ -180,10 +180,10 @@ def test_a_longer_time_never_takes_more_devices(known: TrainingPredictors) -> No
     """A budget in days takes the cheapest devices that are in time; one of money the fastest."""
     counts = [
         planned(RUN, H100, known, COST, budget=Budget(days=days)).plan.best[0].run.devices
-        for days in (5.0, 20.0, 80.0, 320.0)
+        for days in (2.0, 5.0, 20.0, 80.0)
     ]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
-    for days, count in zip((5.0, 20.0, 80.0, 320.0), counts, strict=True):
+    for days, count in zip((2.0, 5.0, 20.0, 80.0), counts, strict=True):
         own = planned(replace(RUN, devices=count), H100, known, COST).plan.best[0]
         assert 1e11 / own.tokens_per_s / 86_400.0 <= days * (1.0 + 1e-9)
 

@@ -75,7 +75,8 @@ def test_the_best_layout_fits_and_no_other_that_fits_is_faster() -> None:
     """Without limits of memory another one wins, which is named among those that do not fit."""
     run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
     found = plan(run, H100, step, WeightsAlone())
-    limit = H100.memory_gib * 1024.0  # type: ignore[operator]
+    limit = H100.usable_mib
+    assert limit is not None
     assert all(one.upper_mib <= limit for one in found.best)
     assert all(one.seconds <= two.seconds for one, two in pairwise(found.best))
     free = plan(run, H100, step, NoMemory())

@@ -13,7 +13,7 @@ def test_the_default_question_is_adapters_on_one_card(page_at):
     assert page.locator("#answer h2").first.inner_text() == "llama-3.1-8b on 1 × RTX 4090"
     assert "LoRA of rank 16 on nf4" in page.inner_text("#answer")
     text = "".join(page.locator(".plot svg").all_text_contents())
-    for words in ("linear", "weights", "logits", "free"):
+    for words in ("linear", "weights", "activations", "free"):
         assert words in text
     assert page.locator(".gallery a").count() == 3
 

@@ -10,8 +10,9 @@ from typing import get_args
 import pytest
 
 from forerun.data.language_models.training import LlmTraining, TrainingLayout, faults_of_layout
+from forerun.features.llm_training.memory import group_sizes
 from forerun.features.readers.language_model.reader import named_language_model
-from forerun.service.answers.llm.framework_arguments import arguments
+from forerun.service.answers.llm.framework_arguments import arguments, set_in_script
 from forerun.service.schemas.llm.training import ArgumentsOf
 
 PUBLISHED = json.loads((Path(__file__).parent / "published_arguments.json").read_text())
@@ -109,12 +110,34 @@ def test_qlora_of_llama_factory_quantises_to_four_bits():
     assert "megatron" not in arguments(run)
 
 
-def test_layers_that_do_not_divide_are_not_written_for_megatron() -> None:
-    """Llama 3.1 405B's 126 layers divide with embeddings and head; DeepSeek-V3's 61 do not."""
-    assert "--account-for-embedding-in-pipeline-split" in arguments(UNEVEN)["megatron"]
+def test_layers_that_do_not_divide_are_written_group_by_group_for_megatron() -> None:
+    """In the letters of its docs/source/api-guide/custom_pipeline_model_parallel_layout.md: E is
+    the embedding, t a layer, L the loss; all layers of a model are in some group.
+    """
+    divided = replace(SPREAD, layout=replace(SPREAD.layout, pipeline=16, expert=16))
+    for run in (UNEVEN, divided):
+        text = arguments(run)["megatron"]
+        (written,) = re.findall(r'--pipeline-model-parallel-layout "([Et*0-9|L]+)"', text)
+        assert written.startswith("E") and written.endswith("L")
+        groups = written.split("|")
+        assert len(groups) == run.layout.pipeline * run.layout.virtual_stages
+        counts = [sum(map(int, re.findall(r"t\*(\d+)", group))) for group in groups]
+        assert sum(counts) == len(run.model.layers)
+        assert counts == group_sizes(len(run.model.layers), len(groups)).tolist()
+        assert "--num-virtual-stages-per-pipeline-rank" not in text, "it is read from the groups"
     assert "--expert-tensor-parallel-size 1" in arguments(SPREAD)["megatron"]
-    divided = replace(SPREAD, layout=replace(SPREAD.layout, pipeline=16))
-    assert "megatron" not in arguments(divided)
+    assert "pipeline-model-parallel-layout" not in arguments(RUN)["megatron"]
+
+
+def test_what_launchers_leave_to_the_script_is_said() -> None:
+    """Adapters by PEFT, frozen weights by bitsandbytes, with the run's values; else nothing."""
+    run = replace(RUN, devices=1, lora_rank=64, frozen_weights="nf4", framework="fsdp")
+    said = set_in_script(replace(run, layout=TrainingLayout(recompute="full")))
+    for words in ("LoraConfig(r=64", "load_in_4bit=True", '"nf4"', "gradient_checkpointing"):
+        assert words in said
+    assert "load_in_8bit=True" in set_in_script(replace(run, frozen_weights="int8"))
+    assert "BitsAndBytes" not in set_in_script(replace(run, frozen_weights=None))
+    assert set_in_script(RUN) == ""
 
 
 def test_torchtitan_makes_as_many_groups_of_layers_as_the_layout_has() -> None:

@@ -5,6 +5,8 @@ import json
 import pytest
 
 import forerun
+from forerun.features.llm_training.graph import decoder_graph
+from forerun.features.readers.language_model.reader import read_language_model
 from forerun.service.cli import app
 from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
@@ -121,9 +123,9 @@ def test_a_fault_is_one_line_with_its_field(client, changes, pointer, words):
 def test_a_budget_needs_tokens_and_chooses_devices(client):
     plan = {name: value for name, value in EXAMPLE_PLAN.items() if name != "devices"}
     few = asked(client, "plan", {**plan, "max_days": 400})
-    many = asked(client, "plan", {**plan, "max_days": 40})
+    many = asked(client, "plan", {**plan, "max_days": 20})
     assert few["run"]["devices"] < many["run"]["devices"]
-    assert many["best"][0]["metrics"]["run_days"]["value"] <= 40
+    assert many["best"][0]["metrics"]["run_days"]["value"] <= 20
     assert any("by the budget" in sentence for sentence in many["chosen"])
     del plan["tokens"]
     fault = asked(client, "plan", {**plan, "max_days": 40}, 422)
@@ -185,3 +187,59 @@ def test_the_text_of_an_answer_says_layout_time_and_memory(home):
         assert words in text
     frame = forerun.training_plan("llama-3.1-8b", device="h100", devices=8).to_pandas()
     assert {"tensor", "zero_stage", "step_s", "peak_memory_mib_high"} <= set(frame)
+
+
+def test_predict_and_train_step_give_one_answer(adapting):
+    """LoRA on one device as a language model, and as the network that it is."""
+    run = {"sequence_tokens": 512, "global_batch": 4, "layout": {"micro_batch": 2}}
+    given = {"model": {"config": SMALL}, "device": "h100-sxm-80gb", "lora_rank": 8, **run}
+    step = asked(adapting, "estimate", given)["metrics"]
+    graph = decoder_graph(read_language_model(SMALL), 512).to_json()
+    digest = adapting.post("/v1/graphs", json=graph).json()["digest"]
+    options = {"lora_rank": 8, "adapter_precision": "fp32", "accumulation": 2}
+    workload = {"kind": "network", "graph": digest, "batch_size": 4, "precision": "bf16"}
+    workload |= {"phase": "training", "training": {**options, "attention": "flash"}}
+    answer = adapting.post("/v1/predict", json={"workload": workload, "device": "h100-sxm-80gb"})
+    network = answer.json()["metrics"]
+    assert 1e3 * step["step_s"]["value"] == pytest.approx(network["latency_ms"]["value"])
+    for name in ("power_w", "peak_memory_mib", "allocated_memory_mib"):
+        assert step[name]["value"] == pytest.approx(network[name]["value"]), name
+    assert step["step_s"]["grade"] == network["latency_ms"]["grade"]
+
+
+SMALL = LLAMA | {"num_hidden_layers": 4}
+
+
+def test_runs_use_as_much_memory_as_predict_says_they_can(client):
+    """One share of the sheet's memory, whatever is asked."""
+    usable = asked(client, "estimate", LAYOUT)["memory"]["usable_mib"]
+    assert usable == pytest.approx(0.92 * 80 * 1024)
+    plan = asked(client, "plan", EXAMPLE_PLAN)
+    for one in plan["best"]:
+        assert one["metrics"]["peak_memory_mib"]["high"] <= usable
+    for one in plan["misses"]:
+        assert one["metrics"]["peak_memory_mib"]["high"] > usable
+
+
+def test_several_devices_are_refused_in_one_line(home):
+    words = ("llama-3.1-8b", "--device", "h100", "--device", "l4")
+    for command in ("train-step", "train-plan"):
+        with pytest.raises(forerun.InputError, match="one device is answered at a time, 2 are"):
+            app([command, *words], standalone_mode=False)
+
+
+def test_a_plan_within_a_budget_names_the_measurement_that_would_settle_it(adapting):
+    """However few layouts are answered."""
+    content = {name: own for name, own in EXAMPLE_PLAN.items() if name != "devices"}
+    content |= {"max_days": 60, "kept": 1}
+    plan = asked(adapting, "plan", content)
+    assert plan["best"][0]["wins"] < 0.9
+    assert plan["measure"].startswith("the first wins in ")
+
+
+def test_a_printed_plan_has_its_carbon_and_what_the_script_sets(home):
+    given = {"device": "h100", "lora_rank": 8, "global_batch": 2, "tokens": 1e7}
+    plan = forerun.training_plan({"config": SMALL}, region="france", **given)
+    text = str(plan)
+    assert "CO2" in text and "peft.LoraConfig(r=8" in text
+    assert "run_co2_kg" in plan.content.best[0].metrics
