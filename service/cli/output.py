@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from forerun.service.python.view import View
     from forerun.service.schemas.answers import LimitOut
 
@@ -48,6 +50,16 @@ def screen() -> Console:
 def progress(line: str) -> None:
     """Print one line on standard error."""
     Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def table(*headings: str) -> "Table":
+    """An empty table; the first column is left-aligned, the others are right-aligned."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False)
+    for index, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if index else "left", no_wrap=True)
+    return made
 
 
 def show(view: "View", limits: "Iterable[LimitOut]" = ()) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from forerun.data.graph import BindingReason, OperatorGraph
 from forerun.data.level import USUAL
+from forerun.data.metrics import with_unit
 from forerun.data.workload import Network, Workload
 from forerun.models.answers.wording import readable
 from forerun.models.limit import Grade, Limit, Severity
@@ -32,6 +33,24 @@ class IntervalOut(Described):
     """calibrated share of measured values in the interval; null where not calibrated"""
     unit: str
     """unit of the value: ms, MiB, W, J, tokens/s or samples/s"""
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        interval = self.interval_text()
+        return f"{self.text()} ({interval})" if interval else self.text()
+
+    def text(self) -> str:
+        """The value with its unit."""
+        return with_unit(self.value, self.unit)
+
+    def interval_text(self) -> str:
+        """The interval with its unit; empty without one, with a star where not calibrated."""
+        if self.low is None or self.high is None:
+            return ""
+        ends = f"{with_unit(self.low, self.unit)} to {with_unit(self.high, self.unit)}"
+        return ends if self.coverage is not None else f"{ends} *"
 
 
 _UNITS: Mapping[BindingReason, str] = {
@@ -135,6 +154,17 @@ class FitsOut(Described):
     """usable minus needed memory, MiB; negative where memory is short"""
     risk: str
     """how often a run takes more than the upper end, in words"""
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+    def __str__(self) -> str:
+        needed, usable = f"{self.needed_mib:,.0f}", f"{self.usable_mib:,.0f}"
+        return f"{self.word()}, up to {needed} of {usable} usable MiB ({self.risk})"
+
+    def word(self) -> str:
+        """`yes` where the upper end fits, `perhaps` where only the best estimate fits, or `no`."""
+        return "yes" if self.fits else "perhaps" if self.fits_at_value else "no"
 
 
 def fits(query: "Query", peak: "Estimate | None") -> FitsOut | None:
@@ -374,6 +404,10 @@ class GradedOut(IntervalOut):
     grade_reason: str
     """the reason for the grade, one sentence"""
 
+    def graded(self) -> str:
+        """The value with its unit and grade."""
+        return f"{self.text()} {self.grade}"
+
 
 class EstimateOut(GradedOut):
     """The prediction of one metric, with its prediction interval."""
@@ -516,6 +550,10 @@ class AdviceOut(Described):
     """time over that at the highest limit, less 1"""
     saving: float
     """share of the energy at the highest limit that is saved"""
+
+    def __str__(self) -> str:
+        saved, slower = 100 * self.saving, 100 * self.slow_down
+        return f"{self.limit_w:,.4g} W, saves {saved:.1f} %, {slower:.1f} % slower"
 
 
 class SweepOut(LimitedAnswerOut):

@@ -32,7 +32,7 @@ SHOWN_CLOCKS: Final = 10
 
 def show_circuit(title: str, answer: "CircuitOut", *, explain: bool = False) -> None:
     """Print the frequency of each clock and the resources; the critical path where asked for."""
-    from forerun.service.cli.questions.answer_table import table
+    from forerun.service.cli.output import table
 
     out = screen()
     out.print(f"\n{title} on {answer.device.name}", markup=False)

@@ -201,7 +201,7 @@ def presets(
 ) -> None:
     """List questions to try first; `forerun predict NAME` answers one."""
     from forerun.data.named.networks import network_names
-    from forerun.service.cli.questions.answer_table import table
+    from forerun.service.cli.output import table
     from forerun.service.presets import preset_named
     from forerun.service.presets import presets as known
 

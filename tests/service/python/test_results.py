@@ -151,7 +151,7 @@ def test_without_matplotlib_a_plot_says_what_to_install(results, monkeypatch):
 def test_a_result_cannot_be_changed(results):
     with pytest.raises(AttributeError):
         results["answer"].device = "t4"
-    with pytest.raises(AttributeError):
+    with pytest.raises(ValueError, match="frozen"):
         results["answer"].latency_ms.value = 1.0
 
 

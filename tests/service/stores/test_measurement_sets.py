@@ -25,7 +25,7 @@ def rows(*latencies: float) -> list[MeasuredRow]:
 
 @pytest.fixture
 def store(tmp_path) -> AdaptationStore:
-    return AdaptationStore(tmp_path / "measurements")
+    return AdaptationStore(tmp_path)
 
 
 def keep(store, device="l4", *latencies):
@@ -37,7 +37,7 @@ def keep(store, device="l4", *latencies):
 def test_undone_sets_stay_and_are_out_of_use(store, tmp_path):
     first, second = keep(store), keep(store)
     store.undo(store.get("l4"))
-    for one in (store, AdaptationStore(tmp_path / "measurements")):
+    for one in (store, AdaptationStore(tmp_path)):
         assert [s.undone for s in one.sets()] == [False, True]
         assert one.live() == (first,)
         assert one.get("l4", second.id).rows == second.rows
@@ -77,7 +77,7 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path):
 
 def test_a_set_under_another_name_is_left_out(store, tmp_path, capsys):
     made = keep(store)
-    path = tmp_path / "measurements" / f"l4.{made.id}.json"
+    path = tmp_path / f"l4.{made.id}.json"
     path.rename(path.with_name(f"t4.{made.id}.json"))
     assert AdaptationStore(path.parent).sets() == ()
     assert "not what its name says" in capsys.readouterr().err

@@ -157,7 +157,9 @@ def test_the_compiled_messages_are_a_file_of_the_package():
     assert f"*{COMPILED.suffix}" in files
 
 
-def request(body=b"{}", *, error=None, method="POST", path="/v2/models/forerun/infer", headers=()):
+def in_process_request(
+    body=b"{}", *, error=None, method="POST", path="/v2/models/forerun/infer", headers=()
+):
     async def made():
         if error is not None:
             raise error
@@ -178,18 +180,18 @@ def app(settings, loaded):
 
 
 def test_the_answer_has_the_status_the_headers_and_the_body(app):
-    answer = app(request(method="GET", path="/v2/health/live"))
+    answer = app(in_process_request(method="GET", path="/v2/health/live"))
     assert (answer.status, answer.content) == (200, b'{"live":true}')
     assert dict(answer.headers)[b"content-type"] == b"application/json"
 
 
 def test_an_error_of_making_the_body_is_answered_as_any_error(app):
-    answer = app(request(error=BadRequest("no such tensor")))
+    answer = app(in_process_request(error=BadRequest("no such tensor")))
     assert (answer.status, json.loads(answer.content)["detail"]) == (422, "no such tensor")
 
 
 def test_a_fault_is_answered_and_does_not_end_the_caller(app):
-    answer = app(request(error=RuntimeError("boom")))
+    answer = app(in_process_request(error=RuntimeError("boom")))
     assert answer.status == 500
     assert b"boom" not in answer.content
 
@@ -199,13 +201,15 @@ def test_no_body_is_made_for_a_request_that_is_not_let_in(settings, loaded):
 
     async def asked():
         async with app.router.lifespan_context(app):
-            return await answer_of(app, request(error=AssertionError("the body was made")))
+            return await answer_of(
+                app, in_process_request(error=AssertionError("the body was made"))
+            )
 
     assert run(asked()).status == 401
 
 
 def test_a_body_over_the_limit_is_refused(app):
-    assert app(request(b" " * (2**20 + 1))).status == 413
+    assert app(in_process_request(b" " * (2**20 + 1))).status == 413
 
 
 def test_a_handler_learns_that_its_client_has_left_and_ends_by_itself():
@@ -217,7 +221,7 @@ def test_a_handler_learns_that_its_client_has_left_and_ends_by_itself():
         events.append((await receive())["type"])
 
     async def left():
-        asked = asyncio.create_task(answer_of(handler, request()))
+        asked = asyncio.create_task(answer_of(handler, in_process_request()))
         while not events:
             await asyncio.sleep(0)
         asked.cancel()
@@ -238,7 +242,7 @@ def test_the_client_is_that_of_the_call():
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
     headers = [(b"authorization", b"Bearer x")]
-    run(answer_of(handler, request(headers=headers)))
+    run(answer_of(handler, in_process_request(headers=headers)))
     assert seen["client"][0] == "10.1.2.3"
     assert headers[0] in seen["headers"]
 
