@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress, screen, show, table
 
 if TYPE_CHECKING:
@@ -17,35 +18,39 @@ if TYPE_CHECKING:
 
 
 def adapt(
-    sources: Annotated[
-        list[Path] | None,
-        typer.Argument(help="measurements, .parquet, .csv or .json; candidates with --suggest"),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="name of the device")] = None,
-    graphs: Annotated[
-        Path | None,
-        typer.Option(help="folder of the networks' graphs [<table>-graphs next to the table]"),
-    ] = None,
-    sheet: Annotated[
-        str | None,
-        typer.Option(help="spec sheet .yaml or .json to register; auto detects this processor"),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="language model of a served run: name or config.json")
-    ] = None,
-    tensor: Annotated[int, typer.Option("--tp", help="devices that shared a layer", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
-    suggest: Annotated[
-        int | None, typer.Option(help="suggest N workloads to measure next", min=1, max=1000)
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="batch size of candidates", min=1, max=65536)] = 1,
-    precision: Annotated[str, typer.Option(help="of candidates: fp32, fp16, amp, ...")] = "fp32",
-    runtime: Annotated[str, typer.Option(help="of candidates: eager, compiled, ...")] = "eager",
-    listed: Annotated[bool, typer.Option("--list", help="list the stored sets")] = False,
-    rollback: Annotated[bool, typer.Option(help="roll back the device's last set")] = False,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    sources: Annotated[list[Path] | None, typer.Argument()] = None,
+    device: str | None = None,
+    graphs: Path | None = None,
+    sheet: str | None = None,
+    model: str | None = None,
+    tensor: Annotated[int, typer.Option("--tp", min=1)] = 1,
+    engine: str = "vllm",
+    suggest: Annotated[int | None, typer.Option(min=1, max=1000)] = None,
+    batch_size: Annotated[int, typer.Option(min=1, max=65536)] = 1,
+    precision: str = "fp32",
+    runtime: str = "eager",
+    listed: Annotated[bool, typer.Option("--list")] = False,
+    rollback: bool = False,
+    json: o.Json = False,
 ) -> None:
-    """Adapt to measurements of a device, and print the errors on held-out rows."""
+    """Adapt to measurements of a device, and print the errors on held-out rows.
+
+    Args:
+        sources: measurements, .parquet, .csv or .json; candidates with --suggest
+        device: name of the device
+        graphs: folder of the networks' graphs [<table>-graphs next to the table]
+        sheet: spec sheet .yaml or .json to register; auto detects this processor
+        model: language model of a served run: name or config.json
+        tensor: devices that shared a layer
+        engine: engine that served it
+        suggest: suggest N workloads to measure next
+        batch_size: batch size of candidates
+        precision: of candidates: fp32, fp16, amp, ...
+        runtime: of candidates: eager, compiled, ...
+        listed: list the stored sets
+        rollback: roll back the device's last set
+        json: print one JSON object
+    """
     from forerun.data.errors import InputError
     from forerun.service.cli.options import checked
     from forerun.service.schemas.run_options import PlainRunIn
@@ -214,22 +219,26 @@ def _rollback(settings: "Settings", name: str, json: bool) -> None:
 
 
 def observe(
-    file: Annotated[Path, typer.Argument(help="measurements, .parquet, .csv or .json")],
-    device: Annotated[str, typer.Option(help="name of the device")],
-    graphs: Annotated[
-        Path | None,
-        typer.Option(help="folder of the networks' graphs [<table>-graphs next to the table]"),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="language model of a served run: name or config.json")
-    ] = None,
-    tensor: Annotated[int, typer.Option("--tp", help="devices that shared a layer", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    file: Path,
+    device: Annotated[str, typer.Option()],
+    graphs: Path | None = None,
+    model: str | None = None,
+    tensor: Annotated[int, typer.Option("--tp", min=1)] = 1,
+    engine: str = "vllm",
+    json: o.Json = False,
 ) -> None:
     """Store measurements as observations, and print how good the answers about them were.
 
     A file of the same measurements is stored once. `forerun drift` reports all of them.
+
+    Args:
+        file: measurements, .parquet, .csv or .json
+        device: name of the device
+        graphs: folder of the networks' graphs [<table>-graphs next to the table]
+        model: language model of a served run: name or config.json
+        tensor: devices that shared a layer
+        engine: engine that served it
+        json: print one JSON object
     """
     from dataclasses import replace
     from functools import partial
@@ -257,16 +266,21 @@ def observe(
 
 
 def drift(
-    device: Annotated[str | None, typer.Option(help="name of a device [all]")] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(help="version of the predictors whose answers are scored, or all [in use]"),
-    ] = None,
-    track: Annotated[bool, typer.Option(help="log the report as a run in MLflow")] = False,
-    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI, with --track")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    device: str | None = None,
+    version: str | None = None,
+    track: bool = False,
+    uri: str | None = None,
+    json: o.Json = False,
 ) -> None:
-    """Print how good the answers about observations were, and which slices have changed since."""
+    """Print how good the answers about observations were, and which slices have changed since.
+
+    Args:
+        device: name of a device [all]
+        version: version of the predictors whose answers are scored, or all [in use]
+        track: log the report as a run in MLflow
+        uri: MLflow tracking URI, with --track
+        json: print one JSON object
+    """
     from forerun.service.answers.drift import drift_here
     from forerun.service.loading import versions_at_hand
     from forerun.service.python.own_measurements.adapting import Drift

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.service.cli import options as o
 from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
 from forerun.service.cli.output import print_json, progress, screen, working
 
@@ -18,26 +19,17 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    dataset: Annotated[str, typer.Argument(help="name of the dataset, as in `forerun data list`")],
-    data: Annotated[
-        Path | None, typer.Option(help="folder of a bundle; it may hold test rows only")
-    ] = None,
-    shots: Annotated[int, typer.Option(help="support rows of the test device", min=0)] = 0,
-    seeds: Annotated[int, typer.Option(help="fits, or draws of support rows", min=1)] = 1,
+    dataset: str,
+    data: Path | None = None,
+    shots: Annotated[int, typer.Option(min=0)] = 0,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
     protocol: ProtocolOption = None,
     predictor: PredictorOption = None,
-    by: Annotated[
-        str | None,
-        typer.Option(help="break scores down, such as family,batch,device,precision,interval"),
-    ] = None,
-    rows: Annotated[
-        Path | None, typer.Option(help="write every prediction to this .parquet or .csv file")
-    ] = None,
-    entry: Annotated[
-        Path | None, typer.Option(help="write a leaderboard entry into this folder")
-    ] = None,
+    by: str | None = None,
+    rows: Path | None = None,
+    entry: Path | None = None,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    json: o.Json = False,
 ) -> None:
     """Print errors of whole answers, their intervals and grades, and the errors of baselines.
 
@@ -48,6 +40,19 @@ def evaluate(
     (torch_gpu), the answers in use are scored, without the rows that trained them. Graphs and other
     tables that describe workloads come from the pulled bundle if the folder has none. Rows that
     cannot be scored are counted by reason; if no row can be scored, the exit code is 2.
+
+    Args:
+        dataset: name of the dataset, as in `forerun data list`
+        data: folder of a bundle; it may hold test rows only
+        shots: support rows of the test device
+        seeds: fits, or draws of support rows
+        protocol: only this one; repeatable
+        predictor: this one by itself, no whole answers; repeatable
+        by: break scores down, such as family,batch,device,precision,interval
+        rows: write every prediction to this .parquet or .csv file
+        entry: write a leaderboard entry into this folder
+        engine: where work runs: local, or ray for tasks of a Ray cluster
+        json: print one JSON object
     """
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, screen, working
 
 if TYPE_CHECKING:
@@ -14,32 +15,29 @@ if TYPE_CHECKING:
 
 
 def promote(
-    version: Annotated[int | None, typer.Argument(help="registered version")] = None,
-    rollback: Annotated[
-        bool, typer.Option(help="go back to the previous champion, or to the bundled predictors")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(help="promote although it is worse or was not evaluated; needs --reason"),
-    ] = False,
-    reason: Annotated[
-        str | None, typer.Option(help="reason for --force, which is recorded")
-    ] = None,
-    candidate: Annotated[
-        bool,
-        typer.Option(
-            help="try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of "
-            "a service's questions; the champion stays"
-        ),
-    ] = False,
-    withdraw: Annotated[bool, typer.Option(help="end the trial of the candidate")] = False,
-    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
+    version: Annotated[int | None, typer.Argument()] = None,
+    rollback: bool = False,
+    force: bool = False,
+    reason: str | None = None,
+    candidate: bool = False,
+    withdraw: bool = False,
+    uri: str | None = None,
 ) -> None:
     """Make a registered version the champion, or go back to the previous one.
 
     A version is refused if it answers less than the champion (the bundled predictors where there
     is none), if its stored scores are worse by more than the variation over seeds, or if it was
     retrained and evaluated on no held-out measurement; the differences are printed as a table.
+
+    Args:
+        version: registered version
+        rollback: go back to the previous champion, or to the bundled predictors
+        force: promote although it is worse or was not evaluated; needs --reason
+        reason: reason for --force, which is recorded
+        candidate: try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of a
+            service's questions; the champion stays
+        withdraw: end the trial of the candidate
+        uri: MLflow tracking URI
     """
     from forerun.data.errors import InputError
     from forerun.training.release import registry
@@ -116,21 +114,24 @@ def show_differences(differences: Sequence["Difference"]) -> None:
 
 
 def retrain(
-    device: Annotated[
-        list[str] | None, typer.Option(help="only measurements of this device; repeatable [all]")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="folder of the candidate [in FORERUN_HOME/retrained]")
-    ] = None,
-    track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
-    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    device: list[str] | None = None,
+    output: Path | None = None,
+    track: bool = True,
+    uri: str | None = None,
+    json: o.Json = False,
 ) -> None:
     """Adapt the predictors in use to all stored measurements, and compare both on held-out ones.
 
     A quarter of the workloads is held out, always the same ones. Observations of a device from
     before its newest lasting change are left out. `forerun promote` puts the candidate into use.
     Repeated with the same measurements, nothing is computed or registered again.
+
+    Args:
+        device: only measurements of this device; repeatable [all]
+        output: folder of the candidate [in FORERUN_HOME/retrained]
+        track: log the run in MLflow and register it
+        uri: MLflow tracking URI
+        json: print one JSON object
     """
     from forerun.service.cli.retraining import retrained
 

@@ -196,10 +196,15 @@ def _refuse_options(run: RunIn) -> None:
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(help="preset whose request is printed")] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
     json: o.Json = False,
 ) -> None:
-    """List questions to try first; `forerun predict NAME` answers one."""
+    """List questions to try first; `forerun predict NAME` answers one.
+
+    Args:
+        name: preset whose request is printed
+        json: print one JSON object
+    """
     from forerun.data.named.networks import network_names
     from forerun.service.cli.output import table
     from forerun.service.presets import preset_named
