@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from forerun.data.errors import InputError
 
+Verb = TypeVar("Verb", bound=Callable[..., None])
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve:serve",
     "predict": "questions.predict:predict",
@@ -93,7 +94,7 @@ class DescribedCommands(typer.Typer):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": DescribedGroup, **settings}, rich_markup_mode=None)
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Verb], Verb]:
         """Add a command; arguments are those of typer."""
         return super().command(name, **{"cls": DescribedCommand, **settings})
 

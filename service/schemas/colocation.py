@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, FailFast, Field, StringConstraints, model_validator
+from pydantic import FailFast, Field, StringConstraints, model_validator
 
 from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
@@ -24,10 +24,6 @@ ContentionMetric = Literal["p_cpu", "p_wall"]
 UNREAD = "given metrics that no predictor uses, such as misspelt ones"
 EXAMPLE_ALONE: dict[str, Any] = example("metrics_alone")
 EXAMPLE_WINDOW: dict[str, Any] = example("window")
-
-
-class _Strict(Described):
-    model_config = ConfigDict(extra="forbid")
 
 
 Second = Annotated[list[Number | None], FailFast(), Field(max_length=MOST_METRICS)]
