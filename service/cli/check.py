@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from forerun.service.http.kubernetes.findings import Finding
 
 
-def check(
-    file: Path,
-    device: list[str] | None = None,
-    json: Json = False,
-) -> None:
+def check(file: Path, device: list[str] | None = None, json: Json = False) -> None:
     """Find mistakes in annotations of pods and comments of jobs, and what cannot fit.
 
     One line for each: the line of the file, what is wrong, and how to mend it. The exit code is 1

@@ -19,9 +19,7 @@ app = DescribedCommands(help="Datasets: list, pull, import, describe.", no_args_
 
 
 @app.command("list")
-def list_datasets(
-    json: o.Json = False,
-) -> None:
+def list_datasets(json: o.Json = False) -> None:
     """List the datasets that can be pulled, and say which are on this machine.
 
     Imported tables are listed with them.
@@ -50,10 +48,7 @@ def list_datasets(
 
 
 @app.command("pull")
-def pull(
-    name: str,
-    workers: Annotated[int, typer.Option(min=1)] = 1,
-) -> None:
+def pull(name: str, workers: Annotated[int, typer.Option(min=1)] = 1) -> None:
     """Fetch upstream files at the pinned commit, check them, and write a tidy bundle.
 
     If the `zoo` extra is installed, the networks of timm_bench are then traced into its table of
@@ -169,11 +164,7 @@ def _ask(column: str, examples: "Sequence[str]") -> str:
 
 
 @app.command("describe")
-def describe(
-    name: str,
-    data: Path | None = None,
-    json: o.Json = False,
-) -> None:
+def describe(name: str, data: Path | None = None, json: o.Json = False) -> None:
     """Print the datasheet, the tables, and the rows that ingestion checks flag.
 
     Args:

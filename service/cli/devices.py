@@ -22,8 +22,7 @@ class _ShowByDefault(TyperGroup):
 
 
 app = DescribedCommands(
-    cls=_ShowByDefault,
-    help="List devices, show a spec sheet (`forerun devices NAME`), or add one.",
+    cls=_ShowByDefault, help="List devices, show a spec sheet (`forerun devices NAME`), or add one."
 )
 
 
@@ -54,10 +53,7 @@ def show(
 
 
 @app.command("list")
-def list_devices(
-    kind: str | None = None,
-    json: o.Json = False,
-) -> None:
+def list_devices(kind: str | None = None, json: o.Json = False) -> None:
     """List devices, as `forerun devices` does.
 
     Args:

@@ -18,12 +18,7 @@ app = DescribedCommands(
 
 
 @app.command("create")
-def create(
-    name: str,
-    scope: str = "read",
-    tenant: str | None = None,
-    json: o.Json = False,
-) -> None:
+def create(name: str, scope: str = "read", tenant: str | None = None, json: o.Json = False) -> None:
     """Create a key and print it; it is shown this once, since only a hash of it is stored.
 
     Args:
@@ -54,9 +49,7 @@ def create(
 
 
 @app.command("list")
-def list_keys(
-    json: o.Json = False,
-) -> None:
+def list_keys(json: o.Json = False) -> None:
     """List keys without their secrets.
 
     Args:

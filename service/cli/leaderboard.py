@@ -81,11 +81,7 @@ def leaderboard(
 
 
 @app.command("verify")
-def verify_entry(
-    folder: Path,
-    data: Path | None = None,
-    json: o.Json = False,
-) -> None:
+def verify_entry(folder: Path, data: Path | None = None, json: o.Json = False) -> None:
     """Check an entry: it has the held-out rows, and its scores follow from its predictions.
 
     Args:
@@ -99,11 +95,7 @@ def verify_entry(
 
 
 @app.command("add")
-def add_entry(
-    folder: Path,
-    data: Path | None = None,
-    json: o.Json = False,
-) -> None:
+def add_entry(folder: Path, data: Path | None = None, json: o.Json = False) -> None:
     """Verify an entry and store its scores, so that the leaderboard lists them.
 
     Args:

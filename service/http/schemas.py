@@ -11,11 +11,7 @@ from forerun.models.limit import Grade
 from forerun.service.answers.power_sweep import SLOW_DOWN
 from forerun.service.schemas.answers import IntervalOut, Objective, Risk
 from forerun.service.schemas.fields import Described, Name, OneDevice, Strict, Watts, example
-from forerun.service.schemas.prediction import (
-    EXAMPLE,
-    OperationIn,
-    OperatorWorkloadIn,
-)
+from forerun.service.schemas.prediction import EXAMPLE, OperationIn, OperatorWorkloadIn
 
 MOST_RANKED = 200
 EXAMPLE_RANK: dict[str, Any] = example("rank")

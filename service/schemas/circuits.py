@@ -1,11 +1,6 @@
 """Answers about circuits on an FPGA."""
 
-from forerun.service.schemas.answers import (
-    DeviceOut,
-    GradedOut,
-    LimitedAnswerOut,
-    PredictorOut,
-)
+from forerun.service.schemas.answers import DeviceOut, GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.fields import Described
 
 

@@ -56,10 +56,7 @@ EXAMPLES: "dict[str, Example]" = {
         "summary": "a device by its spec sheet",
         "value": {"workload": EXAMPLE_KERNEL, "device": EXAMPLE_SHEET},
     },
-    "architecture": {
-        "summary": "an architecture of a search space",
-        "value": EXAMPLE_ARCHITECTURE,
-    },
+    "architecture": {"summary": "an architecture of a search space", "value": EXAMPLE_ARCHITECTURE},
     "design": {"summary": "a hardware design by high-level synthesis", "value": EXAMPLE_DESIGN},
     "deployment": {"summary": "a language model on an engine", "value": EXAMPLE_DEPLOYED},
     "benchmark": {"summary": "a test of a benchmark suite", "value": EXAMPLE_BENCHMARK},

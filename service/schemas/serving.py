@@ -8,11 +8,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_vali
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.level import USUAL, Level
-from forerun.data.workload import (
-    Diffusion,
-    LlmServing,
-    Parameters,
-)
+from forerun.data.workload import Diffusion, LlmServing, Parameters
 from forerun.service.requests.commands import fields_of
 from forerun.service.requests.faults import about_fields, within_command
 from forerun.service.requests.field_names import also, in_own_names, merged, names_written

@@ -207,9 +207,7 @@ def gpu(
             graphs(output)
 
 
-def graphs(
-    table: Path,
-) -> None:
+def graphs(table: Path) -> None:
     """Trace the zoo networks that a table names, for a table measured without graphs.
 
     Args:

@@ -195,10 +195,7 @@ def _refuse_options(run: RunIn) -> None:
         raise InputError(f"{words}: such a question says how it is run; write that into its file.")
 
 
-def presets(
-    name: Annotated[str | None, typer.Argument()] = None,
-    json: o.Json = False,
-) -> None:
+def presets(name: Annotated[str | None, typer.Argument()] = None, json: o.Json = False) -> None:
     """List questions to try first; `forerun predict NAME` answers one.
 
     Args:
