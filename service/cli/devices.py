@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
-from forerun.service.cli.output import print_json, screen
+from forerun.service.cli.output import print_json, screen, table
 
 
 class _ShowByDefault(TyperGroup):
@@ -75,17 +75,13 @@ def list_devices(kind: str | None = None, json: o.Json = False) -> None:
     if json:
         print_json({"devices": [device.model_dump(mode="json") for device in chosen]})
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "GiB", "GB/s", "fp32", "fp16", "TDP W", "year"):
-        table.add_column(heading, justify="left" if heading == "name" else "right")
+    rows = table("name", "GiB", "GB/s", "fp32", "fp16", "TDP W", "year")
     for device in chosen:
         peaks = device.peak_tflops
         cells = (device.memory_gib, device.memory_bandwidth_gbs, peaks.get("fp32"))
         more = (peaks.get("fp16"), device.tdp_w, device.year)
-        table.add_row(device.name, *("" if c is None else f"{c:g}" for c in (*cells, *more)))
-    screen().print(table)
+        rows.add_row(device.name, *("" if c is None else f"{c:g}" for c in (*cells, *more)))
+    screen().print(rows)
 
 
 @app.command("add")

@@ -10,7 +10,7 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
-from forerun.service.cli.output import print_json, progress, screen, working
+from forerun.service.cli.output import print_json, progress, screen, table, working
 
 if TYPE_CHECKING:
     from forerun.data.bundle import Bundle
@@ -134,19 +134,16 @@ def _print(result: dict[str, Any]) -> None:
 
 def _show_breakdown(result: dict[str, Any]) -> None:
     """Print scores by group, and the scores of the worst tenth of the groups."""
-    from rich.table import Table
-
     for task in result["breakdown"]:
         by, worst = task["by"], task["worst_decile"]
         title = f"{task['task']} {task['device'] or ''} {task['metric']}"
-        table = Table(box=None, pad_edge=False, title=title)
-        for heading in (*by, "n", "mean", "median", "coverage 90", "ratio", "in domain"):
-            table.add_column(heading, justify="left" if heading in by else "right")
+        figures_of = ("n", "mean", "median", "coverage 90", "ratio", "in domain")
+        rows = table(*by, *figures_of, left=by, title=title)
         for group in task["groups"]:
             fields = ("mape", "median_ape", "coverage_90", "mean_interval_ratio", "in_domain")
             figures = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
-            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *figures)
-        screen().print(table)
+            rows.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *figures)
+        screen().print(rows)
         if worst["groups"]:
             typer.echo(
                 f"worst tenth of {worst['groups']} groups: "
@@ -155,16 +152,12 @@ def _show_breakdown(result: dict[str, Any]) -> None:
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, errors in %")
-    columns = _columns(result["tasks"])
-    for heading in columns:
-        left = heading in ("task", "metric", "device")
-        table.add_column(heading, justify="left" if left else "right")
+    columns, title = _columns(result["tasks"]), f"{result['dataset']}, errors in %"
+    rows = table(*columns, left=("task", "metric", "device"), title=title)
     for task in result["tasks"]:
-        table.add_row(*(text(task) for text in columns.values()))
-    screen().print(table)
+        rows.add_row(*(text(task) for text in columns.values()))
+    screen().print(rows)
     if any(task.get("mape_standard_error") is not None for task in result["tasks"]):
         typer.echo("after ±: the standard error of the mean over fits or draws of support rows")
 
@@ -216,22 +209,20 @@ def _with_error(task: dict[str, Any], field: str, decimals: int = 1) -> str:
 
 def _show_p(result: dict[str, Any]) -> None:
     """Print absolute errors of P, which is itself a ratio, so not in percent."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, mean error of P")
     fields = {
         "mae": "error",
         "mae_of_repeats": "repeats",
         "mae_program_mean": "program mean",
         "auc_below_0.9": "AUC P < 0.9",
     }
-    for heading in ("task", "predictor", "n", *fields.values(), "coverage 90"):
-        table.add_column(heading, justify="left" if heading in ("task", "predictor") else "right")
+    heads = ("task", "predictor", "n", *fields.values(), "coverage 90")
+    title = f"{result['dataset']}, mean error of P"
+    rows = table(*heads, left=("task", "predictor"), title=title)
     for task in result["tasks"]:
         errors = [_figure(task.get(field), 3) for field in fields]
         coverage = _figure(task["coverage_90"])
-        table.add_row(task["task"], task["predictor"], f"{task['n']:,}", *errors, coverage)
-    screen().print(table)
+        rows.add_row(task["task"], task["predictor"], f"{task['n']:,}", *errors, coverage)
+    screen().print(rows)
 
 
 def _figure(value: float | None, decimals: int = 1) -> str:

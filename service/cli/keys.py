@@ -6,7 +6,7 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
-from forerun.service.cli.output import print_json, screen
+from forerun.service.cli.output import print_json, screen, table
 
 if TYPE_CHECKING:
     from forerun.service.stores.keys import Key, KeyStore
@@ -60,14 +60,12 @@ def list_keys(json: o.Json = False) -> None:
         print_json({"keys": [_shown(key) for key in keys]})
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("id", "name", "scope", "created", "tenant"):
-        table.add_column(heading)
+    heads = ("id", "name", "scope", "created", "tenant")
+    rows = table(*heads, left=heads)
     for key in keys:
-        table.add_row(*(escape(str(value or "")) for value in _shown(key).values()))
-    screen().print(table)
+        rows.add_row(*(escape(str(value or "")) for value in _shown(key).values()))
+    screen().print(rows)
 
 
 @app.command("revoke")

@@ -11,7 +11,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
-from forerun.service.cli.output import print_json, progress, screen
+from forerun.service.cli.output import print_json, progress, screen, table
 
 if TYPE_CHECKING:
     from forerun.training.leaderboard.entries import Entry, Leaderboard, Ranked, Section
@@ -195,19 +195,17 @@ def _show(board: "Leaderboard") -> None:
 
 def _table(section: "Section") -> object:
     from rich.markup import escape
-    from rich.table import Table
 
     from forerun.training.leaderboard.entries import score_text, value_text
 
     index = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
-    table = Table(box=None, pad_edge=False, title=escape(index), title_justify="left")
-    for heading in ("", "predictor", section.score, "shots", "seeds", "n", "median", "Spearman"):
-        table.add_column(heading, justify="left" if heading == "predictor" else "right")
-    table.add_column("coverage 90", justify="right")
-    table.add_column("printed by, or cited from")
+    figures = (section.score, "shots", "seeds", "n", "median", "Spearman", "coverage 90")
+    rows = table("", "predictor", *figures, left=("predictor",), title=escape(index))
+    rows.title_justify = "left"
+    rows.add_column("printed by, or cited from")
     for row in section.rows:
         entry = row.entry
-        table.add_row(
+        rows.add_row(
             "" if row.rank is None else str(row.rank),
             escape(_name(row)),
             value_text(entry),
@@ -219,7 +217,7 @@ def _table(section: "Section") -> object:
             score_text("coverage_90", entry.coverage_90),
             escape(" · ".join(text for text in (*_origin(entry), entry.citation) if text)),
         )
-    return table
+    return rows
 
 
 def _origin(entry: "Entry") -> tuple[str | None, ...]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import isfinite
 from threading import Timer
@@ -52,13 +52,20 @@ def progress(line: str) -> None:
     Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
 
 
-def table(*headings: str) -> "Table":
-    """An empty table; the first column is left-aligned, the others are right-aligned."""
+def table(*headings: str, left: "Collection[str] | None" = None, **settings: Any) -> "Table":
+    """An empty table.
+
+    Args:
+        headings: its columns.
+        left: columns that are left-aligned; the first when None. The others are right-aligned.
+        settings: further settings of rich, such as `title`.
+    """
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False)
-    for index, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if index else "left", no_wrap=True)
+    made = Table(box=None, pad_edge=False, **settings)
+    for heading in headings:
+        side: Any = "left" if heading in (headings[:1] if left is None else left) else "right"
+        made.add_column(heading, justify=side, no_wrap=True)
     return made
 
 

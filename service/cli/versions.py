@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.service.cli import options as o
-from forerun.service.cli.output import print_json, screen, working
+from forerun.service.cli.output import print_json, screen, table, working
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.retraining import Candidate
@@ -94,23 +94,20 @@ def _say_who_follows(uri: str | None) -> None:
 
 def show_differences(differences: Sequence["Difference"]) -> None:
     """Print the differences that a promotion makes as a table; nothing where there are none."""
-    from rich.table import Table
-
     from forerun.training.release.promotion import EVALUATED
 
     if not differences:
         return
-    table = Table(box=None, pad_edge=False, title="against what is in use")
-    for heading in ("what", "score", "in use", "this version", "noise", ""):
-        table.add_column(heading, justify="left" if heading in ("what", "score", "") else "right")
+    heads = ("what", "score", "in use", "this version", "noise", "")
+    rows = table(*heads, left=("what", "score", ""), title="against what is in use")
     for each in differences:
         unknown = each.field == EVALUATED
         ends = (None, None) if unknown else (each.before, each.after)
         figures = ("" if v is None else f"{v:.4g}" for v in ends)
         noise = f"{each.noise:.2g}" if each.noise else ""
         verdict = "NOT EVALUATED" if unknown else "LOST" if each.lost else ""
-        table.add_row(each.what, each.field, *figures, noise, verdict)
-    screen().print(table)
+        rows.add_row(each.what, each.field, *figures, noise, verdict)
+    screen().print(rows)
 
 
 def retrain(
@@ -156,8 +153,6 @@ def _object(made: "Candidate", version: int | None) -> dict[str, Any]:
 
 def _show(made: "Candidate") -> None:
     """Print the comparison as a table."""
-    from rich.table import Table
-
     own = made.comparison
     title = f"adapted to {own.training_rows} measurements, evaluated on {own.held_out_rows}"
     if not own.slices:
@@ -167,11 +162,9 @@ def _show(made: "Candidate") -> None:
             "`forerun promote` refuses this version without --force"
         )
         return
-    table = Table(box=None, pad_edge=False, title=title)
-    for heading in ("slice", "workloads", "in use", "candidate", "change, points"):
-        table.add_column(heading, justify="left" if heading == "slice" else "right")
+    rows = table("slice", "workloads", "in use", "candidate", "change, points", title=title)
     for each in own.slices:
         change = f"{each.low:+.1f} to {each.high:+.1f}"
         figures = (f"{each.before:.1f} %", f"{each.after:.1f} %", change)
-        table.add_row(each.name, str(each.groups), *figures)
-    screen().print(table)
+        rows.add_row(each.name, str(each.groups), *figures)
+    screen().print(rows)
