@@ -9,6 +9,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.python.view import (
     Estimate,
+    Fit,
     Predicted,
     View,
     Viewed,
@@ -20,7 +21,6 @@ from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,
     AttributionOut,
-    FitsOut,
     PredictionOut,
 )
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 MAIN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
-
-
-Fit = FitsOut
 
 
 @dataclass(frozen=True)

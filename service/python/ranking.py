@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forerun.service.python.answer import MAIN, Fit
-from forerun.service.python.view import Estimate, View, Viewed, record_of
+from forerun.service.python.answer import MAIN
+from forerun.service.python.view import Estimate, Fit, View, Viewed, record_of
 from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 from pydantic import BaseModel, ConfigDict
 
 from forerun.data.metrics import metric
-from forerun.service.schemas.answers import DeviceOut, IntervalOut, LimitOut
+from forerun.service.schemas.answers import DeviceOut, FitsOut, IntervalOut, LimitOut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,8 @@ def record_of(kind: type[Record], answered: BaseModel, **own: Any) -> Record:
     for name, value in found.items():
         if isinstance(value, IntervalOut):
             found[name] = Estimate.of(value)
+        elif isinstance(value, FitsOut):
+            found[name] = Fit.model_construct(**vars(value))
         elif isinstance(value, DeviceOut):
             found[name] = value.name
         elif name == "metrics":
@@ -73,6 +75,24 @@ class Estimate(IntervalOut):
         """Columns of a data frame: value, ends, coverage and grade; names begin with `name`."""
         columns = ("low", "high", "coverage", "grade")
         return {name: self.value, **{f"{name}_{own}": getattr(self, own) for own in columns}}
+
+
+class Fit(FitsOut):
+    """Whether a workload fits a device's memory; true where the safe answer is yes.
+
+    Attributes:
+        fits: whether the upper end of the interval fits, which is the safe answer.
+        fits_at_value: whether the best estimate fits.
+        usable_mib: part of the memory on the spec sheet that runs can use.
+        needed_mib: upper end of the interval of the peak memory.
+        headroom_mib: usable minus needed memory; negative where memory is short.
+        risk: how often a run takes more than the upper end, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    def __bool__(self) -> bool:
+        return self.fits
 
 
 class HasMetrics(Protocol):

@@ -155,9 +155,6 @@ class FitsOut(Described):
     risk: str
     """how often a run takes more than the upper end, in words"""
 
-    def __bool__(self) -> bool:
-        return self.fits
-
     def __str__(self) -> str:
         needed, usable = f"{self.needed_mib:,.0f}", f"{self.usable_mib:,.0f}"
         return f"{self.word()}, up to {needed} of {usable} usable MiB ({self.risk})"
