@@ -27,9 +27,7 @@ def graph(tmp_path):
 
 
 def predicted(forerun, graph, device="l4"):
-    code, out, err = forerun("predict", graph, "--device", device, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return json.loads(forerun.ok("predict", graph, "--device", device, "--json"))
 
 
 def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_path):
@@ -42,9 +40,7 @@ def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_
     ]
     rows.append({"workload": GRAPH.digest, "device": "l4", "status": "oom"})
     write_measurements(pd.DataFrame(rows), tmp_path / "m.csv")
-    code, out, err = forerun("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4", "--json")
-    assert code == 0, err
-    learnt = json.loads(out)
+    learnt = json.loads(forerun.ok("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4", "--json"))
     assert (learnt["rows"], learnt["left_out"], learnt["rows_in_use"]) == (3, 1, 3)
     assert learnt["one_by_one"] is True
     assert (
@@ -63,16 +59,13 @@ def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_
 
 
 def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
-    code, out, err = forerun("adapt", "--suggest", "4", "--device", "l4", "--json")
-    assert code == 0, err
-    todo = json.loads(out)
+    todo = json.loads(forerun.ok("adapt", "--suggest", "4", "--device", "l4", "--json"))
     assert len(todo["candidates"]) == len(todo["measurements"]) == 4
     for row in todo["measurements"][:3]:
         row["metrics"]["latency_ms"] = 0.5
     file = tmp_path / "done.json"
     file.write_text(json.dumps(todo))
-    code, out, err = forerun("adapt", file, "--device", "l4")
-    assert code == 0, err
+    out = forerun.ok("adapt", file, "--device", "l4")
     assert "latency_ms" in out
     assert "kept 3 measurements of l4" in out
     code, out, _ = forerun("adapt", "--suggest", "30", "--device", "l4", "--json")
@@ -84,9 +77,7 @@ def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
 
 def test_models_can_be_candidates_and_their_graphs_are_then_known(forerun, graph, tmp_path):
     words = ("adapt", graph.parent, "--suggest", "2", "--device", "l4", "--json")
-    code, out, err = forerun(*words, "--batch-size", "8", "--precision", "amp")
-    assert code == 0, err
-    todo = json.loads(out)
+    todo = json.loads(forerun.ok(*words, "--batch-size", "8", "--precision", "amp"))
     workload = todo["measurements"][0]["workload"]
     assert workload["graph"] == GRAPH.digest
     assert (workload["batch_size"], workload["precision"]) == (8, "amp")
@@ -103,8 +94,7 @@ def test_it_says_when_it_is_enough(forerun, tmp_path, trained):
     file = tmp_path / "m.json"
     file.write_text(json.dumps([linear_row(128 * n, latencies[n - 2]) for n in range(2, 10)]))
     assert "enough" in forerun("adapt", file, "--device", "l4")[1]
-    code, out, _ = forerun("adapt", "--suggest", "2", "--device", "l4")
-    assert code == 0
+    out = forerun.ok("adapt", "--suggest", "2", "--device", "l4")
     assert "to measure on l4" in out
     assert "enough: further rows would gain less than 1 %" in out
 
@@ -175,8 +165,7 @@ def test_sets_are_listed(forerun, tmp_path):
 def test_wrong_input_is_one_line_and_exit_2(forerun, tmp_path, words, said):
     file = tmp_path / "m.json"
     file.write_text(json.dumps([linear_row(64, 0.05), linear_row(65, -1.0)]))
-    code, out, err = forerun("adapt", *(file if word == "M" else word for word in words))
-    assert (code, out) == (2, "")
+    err = forerun.refused("adapt", *(file if word == "M" else word for word in words))
     lines = [line for line in err.strip().splitlines() if line.startswith("forerun: ")]
     assert len(lines) == 1
     assert said in lines[0]
@@ -206,9 +195,7 @@ def test_a_table_is_observed_with_its_graphs_and_stored_once(forerun, tmp_path):
     table = pd.DataFrame([row | {"status": "ok"}, row | {"status": "oom", "latency_ms": None}])
     write_measurements(table, tmp_path / "m.csv")
     words = ("observe", tmp_path / "m.csv", "--device", "NVIDIA L4")
-    code, out, err = forerun(*words, "--json")
-    assert code == 0, err
-    first = json.loads(out)
+    first = json.loads(forerun.ok(*words, "--json"))
     assert (first["rows"], first["judged"], first["left_out"], first["new"]) == (1, 1, 1, True)
     assert first["errors"]["latency_ms"]["rows"] == 1
     code, out, err = forerun(*words)
@@ -218,8 +205,7 @@ def test_a_table_is_observed_with_its_graphs_and_stored_once(forerun, tmp_path):
     (folder / "mine.json").unlink()
     faster = pd.DataFrame([row | {"status": "ok", "latency_ms": 0.4}])
     write_measurements(faster, tmp_path / "m.csv")
-    code, _, err = forerun(*words)
-    assert code == 0, err + ": the graph was kept with the first observations"
+    forerun.ok(*words)
 
 
 def test_a_missing_graph_is_named_with_its_folder(forerun, tmp_path):
@@ -237,9 +223,7 @@ def test_drift_prints_slices_and_alarms(forerun, tmp_path):
     code, out, err = forerun("drift")
     assert (code, "no lasting change of 5 % or more" in out) == (0, True), err
     assert forerun("observe", files[3], "--device", "l4")[0] == 0
-    code, out, err = forerun("drift", "--device", "l4", "--json")
-    assert code == 0, err
-    report = json.loads(out)
+    report = json.loads(forerun.ok("drift", "--device", "l4", "--json"))
     assert report["observations"] == {"l4": 240}
     (alarm,) = report["alarms"]
     code, out, err = forerun("drift")
@@ -255,8 +239,7 @@ def test_a_report_is_logged_as_a_run(forerun, tmp_path, request):
     prepared = request.getfixturevalue("prepared_database")
     uri = f"sqlite:///{shutil.copy(prepared, tmp_path / 'tracked.db')}"
     assert forerun("observe", rows_file(tmp_path, "1.json"), "--device", "l4")[0] == 0
-    code, _, err = forerun("drift", "--track", "--uri", uri)
-    assert code == 0, err
+    forerun.ok("drift", "--track", "--uri", uri)
     client = connect(uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "forerun"]
     (run,) = client.search_runs([experiment.experiment_id])

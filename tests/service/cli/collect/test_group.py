@@ -69,9 +69,10 @@ def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
     assert set(rows["kind"]) == {"kernel", "network"}
     assert (rows["runtime"] == "onnxruntime").all()
     assert (rows["threads"] == 1).all()
-    code, out, err = forerun("adapt", table, "--device", "my-cpu", "--json")
-    assert code == 0, err
-    assert json.loads(out)["rows"] == len(SMALL) + 1
+    assert (
+        json.loads(forerun.ok("adapt", table, "--device", "my-cpu", "--json"))["rows"]
+        == len(SMALL) + 1
+    )
     again = forerun("collect", "cpu", "--quick", "-o", table, "--threads", 1, "--json")
     assert json.loads(again[1])["resumed"] == len(SMALL) + 1
 
@@ -110,8 +111,7 @@ def test_without_torch_onnxruntime_measures_and_says_so(forerun, crowded, monkey
 )
 def test_what_cannot_be_is_refused_in_one_line(forerun, tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(tmp_path)
-    code, out, err = forerun("collect", *words)
-    assert (code, out) == (2, "")
+    err = forerun.refused("collect", *words)
     assert says in err
 
 
@@ -146,9 +146,7 @@ def test_graphs_of_a_table_measured_elsewhere_are_added(forerun, tmp_path):
     )
     assert forerun("collect", "graphs", table)[0] == 0
     assert (tmp_path / "h200-graphs" / "squeezenet.json").is_file()
-    code, out, err = forerun("adapt", table, "--device", "l4", "--json")
-    assert code == 0, err
-    assert json.loads(out)["rows"] == 2
+    assert json.loads(forerun.ok("adapt", table, "--device", "l4", "--json"))["rows"] == 2
 
 
 @pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
@@ -170,8 +168,7 @@ def test_a_program_profiled_here_is_one_that_colocation_takes(forerun, monkeypat
         (("-o", tmp_path / "none" / "p.json", "--", "true"), "No folder"),
         (("--name", "chase4", "--", "true"), "give it a --name"),
     ):
-        code, out, err = forerun("collect", "program", *words)
-        assert (code, out) == (2, "")
+        err = forerun.refused("collect", "program", *words)
         assert said in err
 
 
@@ -206,8 +203,7 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     fast = replace(own_program.SETTINGS, clock_s=0.1, margin_s=0.1, probe_ms=10)
     monkeypatch.setattr(own_program, "SETTINGS", fast)
     monkeypatch.setattr(live_window, "SETTINGS", fast)
-    code, out, err = forerun("collect", "window", "--seconds", 3, "--process", os.getpid())
-    assert code == 0, err
+    out = forerun.ok("collect", "window", "--seconds", 3, "--process", os.getpid())
     parsed = WindowIn.model_validate_json(out)
     assert 1 <= len(parsed.seconds) <= 3, "a busy machine may miss whole seconds"
     assert {"cpu.user_share", "task.cpu_share"} <= set(parsed.metrics)
@@ -249,14 +245,11 @@ def test_a_model_is_verified_kept_and_adapted_to(forerun, model, tmp_path, monke
     monkeypatch.setattr(QuietWait, "wait", lambda self: None)
     rows = tmp_path / "rows.json"
     options = ("--seconds", 0.02, "--threads", 1)
-    code, out, err = forerun("verify", model, "--batch-size", "2,64", "--keep", rows, *options)
-    assert code == 0, err
+    out = forerun.ok("verify", model, "--batch-size", "2,64", "--keep", rows, *options)
     assert "tiny.onnx on my-cpu" in out
     assert f"forerun adapt {rows} --device my-cpu" in out
     assert [row["workload"]["batch_size"] for row in json.loads(rows.read_text())] == [2, 64]
-    code, out, err = forerun("verify", model, "--json", *options)
-    assert code == 0, err
-    answer = json.loads(out)
+    answer = json.loads(forerun.ok("verify", model, "--json", *options))
     assert {row["batch_size"] for row in answer["results"]} == {1}
     assert answer["results"][0]["measured"] > 0
 

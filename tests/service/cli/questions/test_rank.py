@@ -11,11 +11,10 @@ from forerun.service.schemas.colocation import PerformanceOut, SlowedOut
 
 def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):
     words = ("--device", "l4,t4,epyc-7742", "--batch-size", 1)
-    code, out, err = forerun("rank", graph, *words)
-    assert code == 0, err
+    out = forerun.ok("rank", graph, *words)
     assert out.index("  1 ") < out.index("  2 ")
     assert "left out: epyc-7742: whether it fits is not known" in out
-    code, out, err = forerun("rank", graph, *words, "--no-fits", "--json")
+    out = forerun.ok("rank", graph, *words, "--no-fits", "--json")
     assert len(json.loads(out)["ranked"]) == 3
 
 
@@ -48,8 +47,7 @@ def test_limits_and_prices_count(forerun, graph):
 )
 def test_wrong_words_are_one_line(forerun, graph, verb, option, word, said):
     device = () if verb == "rank" or option == "--device" else ("--device", "l4")
-    code, out, err = forerun(verb, graph, *device, option, word)
-    assert (code, out) == (2, "")
+    err = forerun.refused(verb, graph, *device, option, word)
     assert said in err
 
 
@@ -57,9 +55,11 @@ def test_options_of_memory_reach_the_ranking(forerun, graph):
     words = ("rank", graph, "--device", "l4", "--batch-size", 4096, "--phase", "training", "--json")
     peaks = []
     for options in ((), ("--optimizer-kernel", "fused"), ("--optimizer", "none")):
-        code, out, err = forerun(*words, *options)
-        assert code == 0, err
-        peaks.append(json.loads(out)["ranked"][0]["metrics"]["peak_memory_mib"]["value"])
+        peaks.append(
+            json.loads(forerun.ok(*words, *options))["ranked"][0]["metrics"]["peak_memory_mib"][
+                "value"
+            ]
+        )
     assert peaks[0] >= peaks[1] > peaks[2]
     code, _, err = forerun(*words, "--checkpoint-blocks", "--checkpoint-segments", 2)
     assert code == 2
@@ -79,8 +79,7 @@ def test_the_objective_has_one_column_with_its_grade(forerun, graph):
 def test_limits_are_printed_with_advice_and_drawn(forerun, graph, tmp_path):
     picture = tmp_path / "sweep.svg"
     words = ("--device", "a100-pcie-80gb", "--batch-size", 65536, "--picture", picture)
-    code, out, err = forerun("sweep", graph, *words)
-    assert code == 0, err
+    out = forerun.ok("sweep", graph, *words)
     assert "least energy: " in out
     assert "at most 10 % slower: " in out
     assert "mine.json on a100-pcie-80gb" in picture.read_text()
@@ -110,13 +109,10 @@ def profiles(tmp_path):
 
 def test_every_program_on_the_host_is_answered(forerun, profiles):
     mine, other = profiles
-    code, out, err = forerun("colocate", mine, "--resident", other, "--cpus", 1)
-    assert code == 0, err
+    out = forerun.ok("colocate", mine, "--resident", other, "--cpus", 1)
     assert "mine" in out
     assert "other" in out
-    code, out, err = forerun("colocate", mine, "--resident", other, "--cpus", 1, "--json")
-    assert code == 0, err
-    found = json.loads(out)
+    found = json.loads(forerun.ok("colocate", mine, "--resident", other, "--cpus", 1, "--json"))
     assert found["candidate"]["p_wall"]["value"] < 0.7, "two programs share one CPU"
     assert [one["program"] for one in found["residents"]] == ["other"]
 
@@ -141,6 +137,5 @@ def test_a_file_that_is_no_profile_is_one_line(forerun, tmp_path, content, said)
     path = tmp_path / "wrong.json"
     if content is not None:
         path.write_text(content)
-    code, out, err = forerun("colocate", path)
-    assert (code, out) == (2, "")
+    err = forerun.refused("colocate", path)
     assert said in err

@@ -26,8 +26,7 @@ def written(tmp_path):
 
 
 def test_a_workload_in_a_file_is_answered_on_the_named_devices(forerun, written):
-    code, out, err = forerun("predict", written(NB201), "--device", "pixel3,raspi4")
-    assert code == 0, err
+    out = forerun.ok("predict", written(NB201), "--device", "pixel3,raspi4")
     assert [line.split()[0] for line in out.splitlines()[2:5]] == ["device", "pixel3", "raspi4"]
     assert " ms A" in out
 
@@ -43,16 +42,13 @@ def test_a_field_given_twice_with_different_values_is_refused(forerun, written):
 
 def test_a_whole_request_names_its_own_device(forerun, written):
     job = preset_named("training-job-150w").request
-    code, out, err = forerun("predict", written(job), "--json")
-    assert code == 0, err
-    answer = json.loads(out)
+    answer = json.loads(forerun.ok("predict", written(job), "--json"))
     assert answer["device"]["name"] == "v100-pcie-32gb"
     assert answer["power"]["power_limit_w"] == 150
 
 
 def test_a_preset_is_asked_by_its_name(forerun):
-    code, out, err = forerun("predict", "hls-gesummv")
-    assert code == 0, err
+    out = forerun.ok("predict", "hls-gesummv")
     assert "A sum of matrix-vector products on an FPGA on xilinx-vcu1525" in out
     assert "util_dsp" in out
 
@@ -60,34 +56,27 @@ def test_a_preset_is_asked_by_its_name(forerun):
 def test_a_deployment_is_answered_by_its_name_as_by_llm_estimate(forerun):
     workload = preset_named("deploy-8b").request["workload"]
     assert workload["kind"] == "llm_deployment"
-    code, out, err = forerun("predict", "deploy-8b", "--json")
-    assert code == 0, err
-    by_name = json.loads(out)["metrics"]
+    by_name = json.loads(forerun.ok("predict", "deploy-8b", "--json"))["metrics"]
     load = {n.replace("_", "-"): v for n, v in workload.items() if n not in ("kind", "model")}
     options = [text for name, value in load.items() for text in (f"--{name}", str(value))]
     device = preset_named("deploy-8b").request["device"]
     model = workload["model"]["name"]
     command = ("llm", "estimate", model, "--device", device, *options, "--json")
-    code, out, err = forerun(*command)
-    assert code == 0, err
-    estimate = json.loads(out)["metrics"]
+    estimate = json.loads(forerun.ok(*command))["metrics"]
     known = {name: own["value"] for name, own in by_name.items() if own is not None}
     assert known == {name: own["value"] for name, own in estimate.items()}
     assert known["power_w"] > 0
 
 
 def test_programs_on_one_host_are_answered_as_by_colocate(forerun, written):
-    code, out, err = forerun("predict", written(preset_named("neighbours").request))
-    assert code == 0, err
+    out = forerun.ok("predict", written(preset_named("neighbours").request))
     assert out.splitlines()[2].split("  ")[0] == "program"
     assert "triad" in out
 
 
 def test_a_network_by_name_takes_all_options(forerun):
     words = ("resnet18", "--device", "l4", "--batch-size", 8, "--json")
-    code, out, err = forerun("predict", *words)
-    assert code == 0, err
-    assert json.loads(out)["metrics"]["latency_ms"]["value"] > 0
+    assert json.loads(forerun.ok("predict", *words))["metrics"]["latency_ms"]["value"] > 0
 
 
 @pytest.mark.parametrize(
@@ -101,8 +90,7 @@ def test_a_network_by_name_takes_all_options(forerun):
     ],
 )
 def test_what_names_cannot_do_is_said(forerun, words, said):
-    code, out, err = forerun("predict", *words)
-    assert (code, out) == (2, "")
+    err = forerun.refused("predict", *words)
     assert said in err
     assert err.count("\n") == 1
 
@@ -126,8 +114,7 @@ def test_a_file_that_is_no_valid_question_names_the_field(forerun, written, cont
 
 
 def test_presets_are_listed_and_printed(forerun):
-    code, out, err = forerun("presets")
-    assert code == 0, err
+    out = forerun.ok("presets")
     assert "nb201-phone" in out
     assert "networks by name: alexnet, " in out
     listed = json.loads(forerun("presets", "--json")[1])["presets"]
@@ -147,8 +134,7 @@ def netlist(tmp_path):
 
 
 def test_the_frequency_and_the_critical_path_are_printed(forerun, netlist):
-    code, out, err = forerun("predict", netlist, "--explain")
-    assert code == 0, err
+    out = forerun.ok("predict", netlist, "--explain")
     assert " MHz" in out
     assert "of 7,680 logic cells" in out
     assert "critical path of clk" in out
@@ -161,9 +147,7 @@ def test_the_frequency_and_the_critical_path_are_printed(forerun, netlist):
 
 
 def test_json_is_the_answer_of_the_service(forerun, netlist):
-    code, out, err = forerun("predict", netlist, "--json")
-    assert code == 0, err
-    found = json.loads(out)
+    found = json.loads(forerun.ok("predict", netlist, "--json"))
     assert found["clocks"][0]["fmax_mhz"]["unit"] == "MHz"
     assert found["device"]["name"] == "lattice-ice40-hx8k"
 
@@ -187,8 +171,7 @@ def test_a_picture_of_a_circuit_is_refused(forerun, netlist, tmp_path):
 def test_verilog_is_mapped_by_yosys(forerun, tmp_path):
     path = tmp_path / "comparisons.v"
     path.write_text(COMPARISONS)
-    code, out, err = forerun("predict", path)
-    assert code == 0, err
+    out = forerun.ok("predict", path)
     assert "comparisons.v on lattice-ice40-hx8k" in out
     path.write_text("module comparisons(")
     code, _, err = forerun("predict", path)
