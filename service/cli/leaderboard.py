@@ -200,8 +200,9 @@ def _table(section: "Section") -> object:
 
     index = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
     figures = (section.score, "shots", "seeds", "n", "median", "Spearman", "coverage 90")
-    rows = table("", "predictor", *figures, left=("predictor",), title=escape(index))
-    rows.title_justify = "left"
+    rows = table(
+        "", "predictor", *figures, left=("predictor",), title=escape(index), title_justify="left"
+    )
     rows.add_column("printed by, or cited from")
     for row in section.rows:
         entry = row.entry
