@@ -29,8 +29,13 @@ class Metric:
         """The value with its unit for display, or `not known` when it is None."""
         if value is None:
             return "not known"
-        figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
-        return f"{figures} {self.unit}".rstrip()
+        return with_unit(value, self.unit)
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A value with its unit for display."""
+    figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
+    return f"{figures} {unit}".rstrip()
 
 
 METRICS: tuple[Metric, ...] = (

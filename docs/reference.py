@@ -477,13 +477,14 @@ def _options(texts: Sequence[str]) -> str:
 
 def settings() -> str:
     """Table of environment variables."""
+    from forerun.service.schemas.fields import field_texts
     from forerun.service.settings import Settings
 
-    rows = []
+    rows, texts = [], field_texts(Settings)
     for name, field in Settings.model_fields.items():
         default = "~/.cache/forerun" if name == "home" else field.default
         shown = "" if default is None else f"`{default}`"
-        rows.append([f"`FORERUN_{name.upper()}`", SHORT.split(field.description or "")[0], shown])
+        rows.append([f"`FORERUN_{name.upper()}`", SHORT.split(texts[name])[0], shown])
     rows += [[f"`{name}`", text, ""] for name, text in ENVIRONMENT.items()]
     return _table(["variable", "meaning", "default"], rows)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from forerun.data.errors import BadArtifact
 from forerun.data.file_store import write_whole
@@ -29,21 +29,19 @@ class Champion(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    uri: str = Field(description="address of the registry")
-    version: str | None = Field(
-        description="version of the champion that was fetched last; null for none, when the "
-        "bundled predictors answer"
-    )
-    candidate: str | None = Field(
-        default=None, description="version of the candidate on trial; null for none"
-    )
-    asked: AwareDatetime = Field(description="when the registry was asked last")
-    problem: str | None = Field(
-        default=None, description="why it did not give a champion; null where it answered"
-    )
-    stamp: str | None = Field(
-        default=None, description="what changes with the registry; null where that is not known"
-    )
+    uri: str
+    """address of the registry"""
+    version: str | None
+    """version of the champion that was fetched last; null for none, when the bundled predictors
+    answer"""
+    candidate: str | None = None
+    """version of the candidate on trial; null for none"""
+    asked: AwareDatetime
+    """when the registry was asked last"""
+    problem: str | None = None
+    """why it did not give a champion; null where it answered"""
+    stamp: str | None = None
+    """what changes with the registry; null where that is not known"""
 
     def folder(self, settings: Settings) -> Path | None:
         """The champion's sealed folder; None without a champion."""

@@ -37,149 +37,95 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field(default="127.0.0.1", description="address to listen on")
-    port: int = Field(default=8080, ge=0, le=65535, description="port to listen on")
-    unix_socket: Path | None = Field(
-        default=None,
-        description="path of a Unix socket to listen on besides, which its owner and group may use",
-    )
-    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        default=None,
-        description="port on which the Open Inference Protocol is answered over gRPC too, on the "
-        "address of HTTP; 0 chooses a free port",
-    )
-    allowed_hosts: str = Field(
-        default="",
-        description="names, separated by commas, that a request may have in its header Host "
-        "besides loopback names, `host` and the address that it reached; `*` allows all, which is "
-        "the default where `host` is not a loopback address",
-    )
-    auth: Literal["auto", "required", "off"] = Field(
-        default="auto",
-        description="`required`: every request but `/healthz` and `/readyz` needs a key, which "
-        "`forerun keys` creates; `off`: none does; `auto`: they do from the first key on, and "
-        "always on an address that is not a loopback address, where the service does not start "
-        "without keys",
-    )
-    requests_per_s_per_key: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="requests per second that a key may send to one worker process, each of which "
-        "counts its own; further ones are refused with 429. Without it there is no limit",
-    )
-    home: Path = Field(
-        default_factory=home, description="folder for graphs, devices, bundles and registries"
-    )
-    database_url: SecretStr | None = Field(
-        default=None,
-        description="address of a PostgreSQL database that replicas share, "
-        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs "
-        "and keys in place of `home`",
-    )
-    tenant: Annotated[str, Field(pattern=TENANT_FORM)] | None = Field(
-        default=None,
-        description="tenant whose measurements, devices, graphs and keys this process uses, and no "
-        "other one's: 1 to 64 lower-case letters, digits and hyphens, a letter or digit first. "
-        "Without it the process uses those that belong to no tenant",
-    )
-    max_upload_mib: int = Field(
-        default=512, ge=1, le=2047, description="largest ONNX file accepted, MiB"
-    )
-    max_request_mib: int = Field(
-        default=16, ge=1, le=2047, description="largest JSON body accepted, MiB"
-    )
-    graphs_kept: Annotated[int, Field(ge=1)] = Field(
-        default=10_000,
-        description="largest number of stored graphs; further uploads are refused until some are "
-        "deleted",
-    )
-    answers_kept: Annotated[int, Field(ge=0)] = Field(
-        default=20_000, description="answers cached in memory; the least recently used leave first"
-    )
-    graceful_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
-        default=10, description="time that open requests have to end after SIGTERM, seconds"
-    )
-    max_operators: int = Field(
-        default=30_000, ge=1, le=100_000, description="operators that a graph may have"
-    )
-    answer_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
-        default=60.0,
-        description="seconds that an answer may take, with the time that it waits for its turn; "
-        "then it is refused with 503",
-    )
-    questions_waiting: Annotated[int, Field(ge=0)] = Field(
-        default=256,
-        description="questions that may wait for their turn; further ones are refused with 503",
-    )
-    uploads_waiting: Annotated[int, Field(ge=0)] = Field(
-        default=16,
-        description="uploads and other bodies over 64 KiB that may wait for their turn; further "
-        "ones are refused with 503",
-    )
-    requests_in_flight: Annotated[int, Field(ge=1)] = Field(
-        default=512,
-        description="requests that are answered at one time; further ones are refused "
-        "with 503. `/healthz`, `/readyz` and `/metrics` always answer",
-    )
-    mib_in_flight: Annotated[int, Field(ge=1)] = Field(
-        default=1_024,
-        description="bodies of all requests that are received or answered at one time, MiB; "
-        "further ones are refused with 503",
-    )
-    client_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
-        default=20.0,
-        description="seconds in which a client has to send the whole header of a request, and "
-        "each further 64 KiB of its body, and to read some of an answer; then the connection ends",
-    )
-    keep_alive_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
-        default=75,
-        description="seconds after which a connection without a request is closed; should exceed "
-        "the time for which a load balancer or a client keeps one, lest both use and close it",
-    )
-    max_header_kib: int = Field(
-        default=64, ge=1, le=1_024, description="largest header of a request accepted, KiB"
-    )
-    registry_uri: str | None = Field(
-        default=None,
-        description="MLflow registry whose champion answers; without it the bundled one does",
-    )
-    registry_poll_seconds: Annotated[float, Field(ge=1)] = Field(
-        default=300,
-        description="time between two questions to the registry, seconds; a new champion takes "
-        "over without a restart",
-    )
-    registry_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=60,
-        description="time that the registry has to answer and to send its champion, seconds; "
-        "meanwhile the champion that was fetched last answers",
-    )
-    canary_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0,
-        description="share of the questions of `/v1/predict` that the registry's candidate answers "
-        "in place of its champion; equal questions get the same version",
-    )
-    shadow_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0,
-        description="share of these questions that the candidate answers as well, off the path of "
-        "the request, to be compared with the champion in `/metrics` and `/v1/models`",
-    )
-    access_log: bool = Field(
-        default=True,
-        description="whether each request is a line of the log: its route, status, duration, bytes "
-        "and identifiers, without its path, query and headers",
-    )
-    workload_classes: Path | None = Field(
-        default=None,
-        description="YAML file with the workload classes and devices of `GET /v1/kubernetes/table`",
-    )
-    kubernetes_api: str | None = Field(
-        default=None,
-        description="address of the API of a Kubernetes cluster, such as "
-        "https://kubernetes.default.svc, whose nodes and pods the scheduler extender follows; "
-        "without it the extender knows what a request holds",
-    )
-    predictor_folder: Path | None = Field(
-        default=None, description="folder of a saved predictor that replaces the bundled one"
-    )
+    host: str = "127.0.0.1"
+    """address to listen on"""
+    port: int = Field(default=8080, ge=0, le=65535)
+    """port to listen on"""
+    unix_socket: Path | None = None
+    """path of a Unix socket to listen on besides, which its owner and group may use"""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """port on which the Open Inference Protocol is answered over gRPC too, on the address of HTTP;
+    0 chooses a free port"""
+    allowed_hosts: str = ""
+    """names, separated by commas, that a request may have in its header Host besides loopback
+    names, `host` and the address that it reached; `*` allows all, which is the default where `host`
+    is not a loopback address"""
+    auth: Literal["auto", "required", "off"] = "auto"
+    """`required`: every request but `/healthz` and `/readyz` needs a key, which `forerun keys`
+    creates; `off`: none does; `auto`: they do from the first key on, and always on an address that
+    is not a loopback address, where the service does not start without keys"""
+    requests_per_s_per_key: Annotated[float, Field(gt=0)] | None = None
+    """requests per second that a key may send to one worker process, each of which counts its own;
+    further ones are refused with 429. Without it there is no limit"""
+    home: Path = Field(default_factory=home)
+    """folder for graphs, devices, bundles and registries"""
+    database_url: SecretStr | None = None
+    """address of a PostgreSQL database that replicas share,
+    postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs and
+    keys in place of `home`"""
+    tenant: Annotated[str, Field(pattern=TENANT_FORM)] | None = None
+    """tenant whose measurements, devices, graphs and keys this process uses, and no other one's: 1
+    to 64 lower-case letters, digits and hyphens, a letter or digit first. Without it the process
+    uses those that belong to no tenant"""
+    max_upload_mib: int = Field(default=512, ge=1, le=2047)
+    """largest ONNX file accepted, MiB"""
+    max_request_mib: int = Field(default=16, ge=1, le=2047)
+    """largest JSON body accepted, MiB"""
+    graphs_kept: Annotated[int, Field(ge=1)] = 10_000
+    """largest number of stored graphs; further uploads are refused until some are deleted"""
+    answers_kept: Annotated[int, Field(ge=0)] = 20_000
+    """answers cached in memory; the least recently used leave first"""
+    graceful_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    """time that open requests have to end after SIGTERM, seconds"""
+    max_operators: int = Field(default=30_000, ge=1, le=100_000)
+    """operators that a graph may have"""
+    answer_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """seconds that an answer may take, with the time that it waits for its turn; then it is refused
+    with 503"""
+    questions_waiting: Annotated[int, Field(ge=0)] = 256
+    """questions that may wait for their turn; further ones are refused with 503"""
+    uploads_waiting: Annotated[int, Field(ge=0)] = 16
+    """uploads and other bodies over 64 KiB that may wait for their turn; further ones are refused
+    with 503"""
+    requests_in_flight: Annotated[int, Field(ge=1)] = 512
+    """requests that are answered at one time; further ones are refused with 503. `/healthz`,
+    `/readyz` and `/metrics` always answer"""
+    mib_in_flight: Annotated[int, Field(ge=1)] = 1_024
+    """bodies of all requests that are received or answered at one time, MiB; further ones are
+    refused with 503"""
+    client_seconds: Annotated[float, Field(gt=0, le=86_400)] = 20.0
+    """seconds in which a client has to send the whole header of a request, and each further 64 KiB
+    of its body, and to read some of an answer; then the connection ends"""
+    keep_alive_seconds: Annotated[int, Field(ge=1, le=86_400)] = 75
+    """seconds after which a connection without a request is closed; should exceed the time for
+    which a load balancer or a client keeps one, lest both use and close it"""
+    max_header_kib: int = Field(default=64, ge=1, le=1_024)
+    """largest header of a request accepted, KiB"""
+    registry_uri: str | None = None
+    """MLflow registry whose champion answers; without it the bundled one does"""
+    registry_poll_seconds: Annotated[float, Field(ge=1)] = 300
+    """time between two questions to the registry, seconds; a new champion takes over without a
+    restart"""
+    registry_timeout_seconds: Annotated[float, Field(gt=0)] = 60
+    """time that the registry has to answer and to send its champion, seconds; meanwhile the
+    champion that was fetched last answers"""
+    canary_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """share of the questions of `/v1/predict` that the registry's candidate answers in place of its
+    champion; equal questions get the same version"""
+    shadow_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """share of these questions that the candidate answers as well, off the path of the request, to
+    be compared with the champion in `/metrics` and `/v1/models`"""
+    access_log: bool = True
+    """whether each request is a line of the log: its route, status, duration, bytes and
+    identifiers, without its path, query and headers"""
+    workload_classes: Path | None = None
+    """YAML file with the workload classes and devices of `GET /v1/kubernetes/table`"""
+    kubernetes_api: str | None = None
+    """address of the API of a Kubernetes cluster, such as https://kubernetes.default.svc, whose
+    nodes and pods the scheduler extender follows; without it the extender knows what a request
+    holds"""
+    predictor_folder: Path | None = None
+    """folder of a saved predictor that replaces the bundled one"""
 
     @classmethod
     def load(cls) -> "Settings":

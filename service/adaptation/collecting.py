@@ -161,10 +161,10 @@ class _Part(BaseModel):
 class SweepPlan(_Part):
     """A grid of single operators."""
 
-    step: int = Field(default=4, ge=2, le=64, description="factor from one size to the next")
-    largest_mib: float = Field(
-        default=512, gt=0, description="largest size of the operands in fp32, MiB"
-    )
+    step: int = Field(default=4, ge=2, le=64)
+    """factor from one size to the next"""
+    largest_mib: float = Field(default=512, gt=0)
+    """largest size of the operands in fp32, MiB"""
     runtimes: tuple[Literal["onnxruntime", "eager"], ...] = ("onnxruntime",)
     precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32",)
 
@@ -188,7 +188,8 @@ class SweepPlan(_Part):
 class NetworksPlan(_Part):
     """Networks of the zoo, run with torch."""
 
-    names: tuple[str, ...] = Field(min_length=1, description="names of networks in the zoo")
+    names: tuple[str, ...] = Field(min_length=1)
+    """names of networks in the zoo"""
     batch_sizes: tuple[int, ...] = (1,)
     runtimes: tuple[Literal["eager", "compiled"], ...] = ("eager",)
     precisions: tuple[Literal["fp32", "bf16", "amp_bf16"], ...] = ("fp32",)
@@ -221,25 +222,20 @@ class NetworksPlan(_Part):
 class CollectionPlan(_Part):
     """What to measure, and for how long."""
 
-    budget_minutes: float = Field(default=20, gt=0, description="total time, minutes")
-    window_s: float = Field(
-        default=2.0, gt=0, le=600, description="measured time of one row, seconds"
-    )
+    budget_minutes: float = Field(default=20, gt=0)
+    """total time, minutes"""
+    window_s: float = Field(default=2.0, gt=0, le=600)
+    """measured time of one row, seconds"""
     operators: SweepPlan | None = None
     networks: tuple[NetworksPlan, ...] = ()
-    reference_networks: bool = Field(
-        default=True,
-        description="whether to measure the networks built for processors, with onnxruntime",
-    )
-    reference_batch_sizes: tuple[int, ...] = Field(
-        default=(1,), description="batch sizes of the reference networks"
-    )
-    processor_operators: bool = Field(
-        default=False, description="whether to measure operators at batch size 1, with onnxruntime"
-    )
-    onnx_files: tuple[Path, ...] = Field(
-        default=(), description="ONNX files to measure; paths are relative to the plan's folder"
-    )
+    reference_networks: bool = True
+    """whether to measure the networks built for processors, with onnxruntime"""
+    reference_batch_sizes: tuple[int, ...] = (1,)
+    """batch sizes of the reference networks"""
+    processor_operators: bool = False
+    """whether to measure operators at batch size 1, with onnxruntime"""
+    onnx_files: tuple[Path, ...] = ()
+    """ONNX files to measure; paths are relative to the plan's folder"""
 
     def trials(self, table: Path, folder: Path) -> tuple[Trial, ...]:
         """Every trial of the plan; graphs of ONNX files are written next to the table.

@@ -104,7 +104,7 @@ def _workload(form: _Form, predictor: Predictor) -> WorkloadOut:
         fields=[
             FieldOut(
                 name=name,
-                description=field.description or "",
+                description=properties[name].get("description", ""),
                 required=field.is_required(),
                 default=None if field.is_required() or field.default_factory else field.default,
                 values=list(dict.fromkeys(_choices(properties[name], definitions))),

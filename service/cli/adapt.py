@@ -5,50 +5,52 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.service.cli.output import print_json, progress, screen
+from forerun.service.cli import options as o
+from forerun.service.cli.output import print_json, progress, screen, show, table
 
 if TYPE_CHECKING:
     from forerun.data.query import Query
     from forerun.service.adaptation.held_out import HeldOut
     from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
-    from forerun.service.schemas.measurements import DriftOut, ObservedOut, SliceOut
+    from forerun.service.schemas.measurements import DriftOut
     from forerun.service.settings import Settings
     from forerun.service.stores.measurement_sets import MeasurementSet
 
-MOST_GROUPS = 5
-"""Most held-out groups whose errors are printed."""
-
 
 def adapt(
-    sources: Annotated[
-        list[Path] | None,
-        typer.Argument(help="measurements, .parquet, .csv or .json; candidates with --suggest"),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="name of the device")] = None,
-    graphs: Annotated[
-        Path | None,
-        typer.Option(help="folder of the networks' graphs [<table>-graphs next to the table]"),
-    ] = None,
-    sheet: Annotated[
-        str | None,
-        typer.Option(help="spec sheet .yaml or .json to register; auto detects this processor"),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="language model of a served run: name or config.json")
-    ] = None,
-    tensor: Annotated[int, typer.Option("--tp", help="devices that shared a layer", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
-    suggest: Annotated[
-        int | None, typer.Option(help="suggest N workloads to measure next", min=1, max=1000)
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="batch size of candidates", min=1, max=65536)] = 1,
-    precision: Annotated[str, typer.Option(help="of candidates: fp32, fp16, amp, ...")] = "fp32",
-    runtime: Annotated[str, typer.Option(help="of candidates: eager, compiled, ...")] = "eager",
-    listed: Annotated[bool, typer.Option("--list", help="list the stored sets")] = False,
-    rollback: Annotated[bool, typer.Option(help="roll back the device's last set")] = False,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    sources: Annotated[list[Path] | None, typer.Argument()] = None,
+    device: str | None = None,
+    graphs: Path | None = None,
+    sheet: str | None = None,
+    model: str | None = None,
+    tensor: Annotated[int, typer.Option("--tp", min=1)] = 1,
+    engine: str = "vllm",
+    suggest: Annotated[int | None, typer.Option(min=1, max=1000)] = None,
+    batch_size: Annotated[int, typer.Option(min=1, max=65536)] = 1,
+    precision: str = "fp32",
+    runtime: str = "eager",
+    listed: Annotated[bool, typer.Option("--list")] = False,
+    rollback: bool = False,
+    json: o.Json = False,
 ) -> None:
-    """Adapt to measurements of a device, and print the errors on held-out rows."""
+    """Adapt to measurements of a device, and print the errors on held-out rows.
+
+    Args:
+        sources: measurements, .parquet, .csv or .json; candidates with --suggest
+        device: name of the device
+        graphs: folder of the networks' graphs [<table>-graphs next to the table]
+        sheet: spec sheet .yaml or .json to register; auto detects this processor
+        model: language model of a served run: name or config.json
+        tensor: devices that shared a layer
+        engine: engine that served it
+        suggest: suggest N workloads to measure next
+        batch_size: batch size of candidates
+        precision: of candidates: fp32, fp16, amp, ...
+        runtime: of candidates: eager, compiled, ...
+        listed: list the stored sets
+        rollback: roll back the device's last set
+        json: print one JSON object
+    """
     from forerun.data.errors import InputError
     from forerun.service.cli.options import checked
     from forerun.service.schemas.run_options import PlainRunIn
@@ -171,37 +173,13 @@ def error_facts(errors: "HeldOut") -> dict[str, Any]:
 
 def show_errors(errors: "HeldOut") -> None:
     """Print errors before and after adaptation as a table."""
-    from rich.table import Table
-
-    from forerun.service.adaptation.held_out import without_help
+    from forerun.service.python.own_measurements.adapting import errors_view
 
     how = "one by one" if errors.one_by_one else f"in {errors.folds} parts"
-    table = Table(box=None, pad_edge=False, title=f"errors on measurements held out {how}")
-    heads = ("metric", "rows", "error before", "after", "interval before", "after", "further rows")
-    for index, heading in enumerate(heads):
-        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
-    for name, e in errors.metrics.items():
-        gain = "too few to say" if e.gain is None else f"gain at most {100 * e.gain:.1f} %"
-        table.add_row(name, *e.cells(), f"{gain}: enough" if e.enough else gain)
-    screen().print(table)
-    screen().print("[dim]interval: its high over its low, and the share of rows inside[/dim]")
-    _show_groups(errors)
-    for line in without_help(errors.metrics):
-        screen().print(f"[yellow]{line}[/yellow]")
-
-
-def _show_groups(errors: "HeldOut") -> None:
-    """Print the models or operators with the largest errors when held out."""
-    for name, error in errors.metrics.items():
-        worst = sorted(error.by_group.items(), key=lambda pair: -pair[1])[:MOST_GROUPS]
-        if len(error.by_group) > 1:
-            listed = ", ".join(f"{group} {value:.1f} %" for group, value in worst)
-            screen().print(f"{name}, largest errors of groups held out: {listed}", markup=False)
+    show(errors_view(f"errors on measurements held out {how}", errors.metrics))
 
 
 def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
-    from rich.table import Table
-
     from forerun.service.stores.devices import devices_of
 
     wanted = None if name is None else devices_of(settings).get(name).name
@@ -212,13 +190,11 @@ def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> Non
     if not sets:
         typer.echo("no measurements are kept" + (f" of {wanted}" if wanted else ""))
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("set", "device", "rows", "in use"):
-        table.add_column(heading)
+    rows = table("set", "device", "rows", "in use")
     for kept in sets:
         in_use = "undone" if kept.undone else "yes"
-        table.add_row(kept.id, kept.device, str(len(kept.rows)), in_use)
-    screen().print(table)
+        rows.add_row(kept.id, kept.device, str(len(kept.rows)), in_use)
+    screen().print(rows)
 
 
 def _set(kept: "MeasurementSet") -> dict[str, Any]:
@@ -243,71 +219,71 @@ def _rollback(settings: "Settings", name: str, json: bool) -> None:
 
 
 def observe(
-    file: Annotated[Path, typer.Argument(help="measurements, .parquet, .csv or .json")],
-    device: Annotated[str, typer.Option(help="name of the device")],
-    graphs: Annotated[
-        Path | None,
-        typer.Option(help="folder of the networks' graphs [<table>-graphs next to the table]"),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="language model of a served run: name or config.json")
-    ] = None,
-    tensor: Annotated[int, typer.Option("--tp", help="devices that shared a layer", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    file: Path,
+    device: Annotated[str, typer.Option()],
+    graphs: Path | None = None,
+    model: str | None = None,
+    tensor: Annotated[int, typer.Option("--tp", min=1)] = 1,
+    engine: str = "vllm",
+    json: o.Json = False,
 ) -> None:
     """Store measurements as observations, and print how good the answers about them were.
 
     A file of the same measurements is stored once. `forerun drift` reports all of them.
+
+    Args:
+        file: measurements, .parquet, .csv or .json
+        device: name of the device
+        graphs: folder of the networks' graphs [<table>-graphs next to the table]
+        model: language model of a served run: name or config.json
+        tensor: devices that shared a layer
+        engine: engine that served it
+        json: print one JSON object
     """
+    from dataclasses import replace
     from functools import partial
 
     from forerun.service.answers.adapting import observe_file
     from forerun.service.answers.observing import summary_of
     from forerun.service.loading import adaptation_here
+    from forerun.service.python.own_measurements.adapting import Observations
     from forerun.service.settings import Settings
 
     opens = partial(adaptation_here, Settings.load())
     done = observe_file(opens, device, file, graphs, served(model, tensor, engine))
-    out = summary_of(done.observed.kept)
+    observed = Observations.of(done)
     if json:
-        new = done.observed.is_new
-        print_json({**out.model_dump(), "left_out": done.left_out, "new": new})
+        content = summary_of(done.observed.kept).model_dump()
+        print_json({**content, "left_out": done.left_out, "new": observed.is_new})
         return
-    _show_observed(out)
-    kept = "kept" if done.observed.is_new else "kept before, as they are now:"
-    screen().print(
-        f"{kept} {out.rows} observations of {out.device} as set {out.set}, {done.left_out} left "
-        f"out; {out.judged} have an answer. All of them: forerun drift --device {out.device}"
+    kept = "kept" if observed.is_new else "kept before, as they are now:"
+    said = (
+        f"{kept} {observed.rows} observations of {observed.device} as set {observed.set_id}, "
+        f"{done.left_out} left out; {observed.judged} have an answer. All of them: "
+        f"forerun drift --device {observed.device}"
     )
-
-
-def _show_observed(out: "ObservedOut") -> None:
-    """Print the errors of the answers as a table."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, title="answers against what was observed")
-    for index, heading in enumerate(("metric", "rows", "error", "bias", "inside interval")):
-        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
-    for name, error in out.errors.items():
-        held = "" if error.coverage_90 is None else f"{error.coverage_90:.0f} %"
-        table.add_row(name, str(error.rows), f"{error.mape:.1f} %", f"{error.bias:+.3f}", held)
-    screen().print(table)
+    show(replace(observed.view(), lines=(said,)))
 
 
 def drift(
-    device: Annotated[str | None, typer.Option(help="name of a device [all]")] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(help="version of the predictors whose answers are scored, or all [in use]"),
-    ] = None,
-    track: Annotated[bool, typer.Option(help="log the report as a run in MLflow")] = False,
-    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI, with --track")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    device: str | None = None,
+    version: str | None = None,
+    track: bool = False,
+    uri: str | None = None,
+    json: o.Json = False,
 ) -> None:
-    """Print how good the answers about observations were, and which slices have changed since."""
+    """Print how good the answers about observations were, and which slices have changed since.
+
+    Args:
+        device: name of a device [all]
+        version: version of the predictors whose answers are scored, or all [in use]
+        track: log the report as a run in MLflow
+        uri: MLflow tracking URI, with --track
+        json: print one JSON object
+    """
     from forerun.service.answers.drift import drift_here
     from forerun.service.loading import versions_at_hand
+    from forerun.service.python.own_measurements.adapting import Drift
     from forerun.service.settings import Settings
 
     settings = Settings.load()
@@ -320,34 +296,11 @@ def drift(
     if not report.observations:
         typer.echo("no observations are kept" + (f" of {device}" if device else ""))
         return
-    _show_drift(report)
+    show(Drift.of(report).view())
     scored = {own.version for own in report.slices}
     if others := [name for name in report.versions if name not in scored]:
         how = "too few to score" if version == "all" else "--version all adds them"
         typer.echo(f"not scored here: answers of {', '.join(others)}; {how}")
-    for alarm in report.alarms:
-        screen().print(alarm.message, style="yellow", markup=False)
-    if not report.alarms:
-        typer.echo("no lasting change of 5 % or more was found")
-
-
-def _show_drift(report: "DriftOut") -> None:
-    """Print each slice as a line of a table."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, title="answers against what was observed")
-    figures = ("rows", "error", "bias", "inside interval", "changed")
-    heads = ("metric", "device", "version", "slice", *figures)
-    for index, heading in enumerate(heads):
-        table.add_column(heading, justify="right" if index > 3 else "left", no_wrap=True)
-    for own in report.slices:
-        names = (own.metric, own.device, own.version or "", own.name())
-        table.add_row(*names, str(own.rows), *own.live.figures(), _changed(own))
-    screen().print(table)
-
-
-def _changed(own: "SliceOut") -> str:
-    return f"{own.changes[-1].percent:+.0f} %" if own.alarm else ""
 
 
 def _track(report: "DriftOut", uri: str | None) -> None:

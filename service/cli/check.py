@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,21 +16,17 @@ if TYPE_CHECKING:
     from forerun.service.http.kubernetes.findings import Finding
 
 
-def check(
-    file: Annotated[
-        Path, typer.Argument(help="manifest of Kubernetes (.yaml, .json) or job script of Slurm")
-    ],
-    device: Annotated[
-        list[str] | None,
-        typer.Option(help="device that it will run on; may be repeated [as the file says]"),
-    ] = None,
-    json: Json = False,
-) -> None:
+def check(file: Path, device: list[str] | None = None, json: Json = False) -> None:
     """Find mistakes in annotations of pods and comments of jobs, and what cannot fit.
 
     One line for each: the line of the file, what is wrong, and how to mend it. The exit code is 1
     where there is an error, 0 where there are at most warnings, and 2 for a file that is neither a
     manifest nor a job script.
+
+    Args:
+        file: manifest of Kubernetes (.yaml, .json) or job script of Slurm
+        device: device that it will run on; may be repeated [as the file says]
+        json: print one JSON object
     """
     from forerun.service.cli.job_scripts import job_in
     from forerun.service.cli.manifests import UnreadableFile, pods_in

@@ -1,16 +1,18 @@
 """The commands by name; the module of one is imported when it is named, or listed by `--help`."""
 
+import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from forerun.data.errors import InputError
 
+Verb = TypeVar("Verb", bound=Callable[..., None])
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve:serve",
     "predict": "questions.predict:predict",
@@ -57,7 +59,47 @@ def in_options(text: str, context: Any) -> str:
     return FIELD.sub(lambda found: named.get(found[0], found[0]), text)
 
 
-class NamingCommand(TyperCommand):
+ARGUMENT: Final = re.compile(r"^ +(\w+): (.+(?:\n {8,}.+)*)", re.MULTILINE)
+"""An argument and its description in a docstring."""
+
+
+class _Described:
+    """Options and arguments have the help that the docstring of their function gives."""
+
+    help: str | None
+    params: list[Any]
+    callback: Callable[..., Any] | None
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.help = (self.help or "").partition("\n\nArgs:\n")[0]
+        described = inspect.cleandoc(getattr(self.callback, "__doc__", None) or "")
+        texts = dict(ARGUMENT.findall(described.partition("\n\nArgs:\n")[2].partition("\n\n")[0]))
+        for own in self.params:
+            if getattr(own, "help", "") is None and own.name in texts:
+                own.help = " ".join(texts[own.name].split())
+
+
+class DescribedCommand(_Described, TyperCommand):
+    """A command whose options are described by its docstring."""
+
+
+class DescribedGroup(_Described, TyperGroup):
+    """A group of commands whose own options are described by its docstring."""
+
+
+class DescribedCommands(typer.Typer):
+    """A group of commands, each of which is a `DescribedCommand`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": DescribedGroup, **settings}, rich_markup_mode=None)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Verb], Verb]:
+        """Add a command; arguments are those of typer."""
+        return super().command(name, **{"cls": DescribedCommand, **settings})
+
+
+class NamingCommand(DescribedCommand):
     """A command that keeps the words that it was called with, and whose messages name its options.
 
     They do where an option that they name was typed; what a file says keeps its name.

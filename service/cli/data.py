@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forerun.service.cli import options as o
+from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, progress, progress_bar, screen, working
 
 if TYPE_CHECKING:
@@ -13,18 +15,17 @@ if TYPE_CHECKING:
 
     from forerun.data.bundle import Bundle
 
-app = typer.Typer(
-    rich_markup_mode=None, help="Datasets: list, pull, import, describe.", no_args_is_help=True
-)
+app = DescribedCommands(help="Datasets: list, pull, import, describe.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_datasets(
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
+def list_datasets(json: o.Json = False) -> None:
     """List the datasets that can be pulled, and say which are on this machine.
 
     Imported tables are listed with them.
+
+    Args:
+        json: print one JSON object
     """
     from forerun.data.bundle import bundle_folder
     from forerun.data.datasets import known_datasets
@@ -47,16 +48,15 @@ def list_datasets(
 
 
 @app.command("pull")
-def pull(
-    name: Annotated[str, typer.Argument(help="name of the dataset")],
-    workers: Annotated[
-        int, typer.Option(help="processes that trace networks, for a dataset that needs it", min=1)
-    ] = 1,
-) -> None:
+def pull(name: str, workers: Annotated[int, typer.Option(min=1)] = 1) -> None:
     """Fetch upstream files at the pinned commit, check them, and write a tidy bundle.
 
     If the `zoo` extra is installed, the networks of timm_bench are then traced into its table of
     graphs. A network takes about 0.3 s and is stored at once, so an interrupted pull can resume.
+
+    Args:
+        name: name of the dataset
+        workers: processes that trace networks, for a dataset that needs it
     """
     from forerun.data.datasets import dataset
     from forerun.data.datasets.networks.timm_bench import TimmBench
@@ -108,23 +108,24 @@ def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
 
 @app.command("import")
 def import_rows(
-    table: Annotated[Path, typer.Argument(help="your measurements, .csv or .parquet")],
-    name: Annotated[str, typer.Option(help="name of the dataset")],
-    meanings: Annotated[
-        list[str] | None,
-        typer.Option("--map", help="THEIRS=OURS: what a column holds; may be repeated"),
-    ] = None,
-    rest: Annotated[
-        str | None,
-        typer.Option(help="what all other columns are: setting (a feature) or ignored"),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    table: Path,
+    name: Annotated[str, typer.Option()],
+    meanings: Annotated[list[str] | None, typer.Option("--map")] = None,
+    rest: str | None = None,
+    json: o.Json = False,
 ) -> None:
     """Import your own measurements as a dataset to train on and to evaluate.
 
     Columns are recognised by their names and units (device, batch, latency_us, memory_gib, ...);
     --map says what the others hold, or a terminal asks. Rows name graphs in a column of model files
     (paths relative to the table), or plain columns describe them. Doubtful rows are counted.
+
+    Args:
+        table: your measurements, .csv or .parquet
+        name: name of the dataset
+        meanings: THEIRS=OURS: what a column holds; may be repeated
+        rest: what all other columns are: setting (a feature) or ignored
+        json: print one JSON object
     """
     import sys
 
@@ -163,12 +164,14 @@ def _ask(column: str, examples: "Sequence[str]") -> str:
 
 
 @app.command("describe")
-def describe(
-    name: Annotated[str, typer.Argument(help="name of the dataset")],
-    data: Annotated[Path | None, typer.Option(help="folder of a bundle [the pulled one]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Print the datasheet, the tables, and the rows that ingestion checks flag."""
+def describe(name: str, data: Path | None = None, json: o.Json = False) -> None:
+    """Print the datasheet, the tables, and the rows that ingestion checks flag.
+
+    Args:
+        name: name of the dataset
+        data: folder of a bundle [the pulled one]
+        json: print one JSON object
+    """
     from forerun.data.bundle import find
     from forerun.data.datasets import dataset
 

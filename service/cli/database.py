@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from forerun.service.cli.commands import DescribedCommands
+
 if TYPE_CHECKING:
     from forerun.service.stores.database.connections import Database
 
-app = typer.Typer(
-    rich_markup_mode=None,
+app = DescribedCommands(
     no_args_is_help=True,
     help="Create the tables of the database that several replicas share, and fill them.",
 )

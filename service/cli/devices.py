@@ -6,7 +6,9 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperGroup
 
-from forerun.service.cli.output import print_json, screen
+from forerun.service.cli import options as o
+from forerun.service.cli.commands import DescribedCommands
+from forerun.service.cli.output import print_json, screen, table
 
 
 class _ShowByDefault(TyperGroup):
@@ -19,20 +21,24 @@ class _ShowByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    cls=_ShowByDefault,
-    help="List devices, show a spec sheet (`forerun devices NAME`), or add one.",
+app = DescribedCommands(
+    cls=_ShowByDefault, help="List devices, show a spec sheet (`forerun devices NAME`), or add one."
 )
 
 
 @app.command("show")
 def show(
-    name: Annotated[str | None, typer.Argument(help="name of a device [all devices]")] = None,
-    kind: Annotated[str | None, typer.Option(help="kind of device: gpu, cpu, npu, ...")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    name: Annotated[str | None, typer.Argument()] = None,
+    kind: str | None = None,
+    json: o.Json = False,
 ) -> None:
-    """List devices, or show one spec sheet with the source of every figure."""
+    """List devices, or show one spec sheet with the source of every figure.
+
+    Args:
+        name: name of a device [all devices]
+        kind: kind of device: gpu, cpu, npu, ...
+        json: print one JSON object
+    """
     if name is None:
         list_devices(kind, json)
         return
@@ -47,11 +53,13 @@ def show(
 
 
 @app.command("list")
-def list_devices(
-    kind: Annotated[str | None, typer.Option(help="kind of device: gpu, cpu, npu, ...")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """List devices, as `forerun devices` does."""
+def list_devices(kind: str | None = None, json: o.Json = False) -> None:
+    """List devices, as `forerun devices` does.
+
+    Args:
+        kind: kind of device: gpu, cpu, npu, ...
+        json: print one JSON object
+    """
     from forerun.data.device import DeviceKind
     from forerun.data.errors import InputError
     from forerun.service.settings import Settings
@@ -67,40 +75,32 @@ def list_devices(
     if json:
         print_json({"devices": [device.model_dump(mode="json") for device in chosen]})
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "GiB", "GB/s", "fp32", "fp16", "TDP W", "year"):
-        table.add_column(heading, justify="left" if heading == "name" else "right")
+    rows = table("name", "GiB", "GB/s", "fp32", "fp16", "TDP W", "year")
     for device in chosen:
         peaks = device.peak_tflops
         cells = (device.memory_gib, device.memory_bandwidth_gbs, peaks.get("fp32"))
         more = (peaks.get("fp16"), device.tdp_w, device.year)
-        table.add_row(device.name, *("" if c is None else f"{c:g}" for c in (*cells, *more)))
-    screen().print(table)
+        rows.add_row(device.name, *("" if c is None else f"{c:g}" for c in (*cells, *more)))
+    screen().print(rows)
 
 
 @app.command("add")
 def add(
-    sheet: Annotated[
-        Path | None,
-        typer.Argument(help="spec sheet, .yaml or .json [detect this machine's processor]"),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="name of the device [that of the sheet, or my-cpu]")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option(help="kind of a device without a sheet: cpu, gpu, ...")
-    ] = "cpu",
-    black_box: Annotated[
-        bool,
-        typer.Option(
-            "--black-box", help="register a name alone; predictions then come from measurements"
-        ),
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    sheet: Annotated[Path | None, typer.Argument()] = None,
+    name: str | None = None,
+    kind: str = "cpu",
+    black_box: Annotated[bool, typer.Option("--black-box")] = False,
+    json: o.Json = False,
 ) -> None:
-    """Register a device: from a sheet, as a black box, or this machine's processor."""
+    """Register a device: from a sheet, as a black box, or this machine's processor.
+
+    Args:
+        sheet: spec sheet, .yaml or .json [detect this machine's processor]
+        name: name of the device [that of the sheet, or my-cpu]
+        kind: kind of a device without a sheet: cpu, gpu, ...
+        black_box: register a name alone; predictions then come from measurements
+        json: print one JSON object
+    """
     from forerun.data.errors import InputError
     from forerun.service.settings import Settings
     from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.service.cli import options as o
 from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
-from forerun.service.cli.output import print_json, progress, screen, working
+from forerun.service.cli.output import print_json, progress, screen, table, working
 
 if TYPE_CHECKING:
     from forerun.data.bundle import Bundle
@@ -18,26 +19,17 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    dataset: Annotated[str, typer.Argument(help="name of the dataset, as in `forerun data list`")],
-    data: Annotated[
-        Path | None, typer.Option(help="folder of a bundle; it may hold test rows only")
-    ] = None,
-    shots: Annotated[int, typer.Option(help="support rows of the test device", min=0)] = 0,
-    seeds: Annotated[int, typer.Option(help="fits, or draws of support rows", min=1)] = 1,
+    dataset: str,
+    data: Path | None = None,
+    shots: Annotated[int, typer.Option(min=0)] = 0,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
     protocol: ProtocolOption = None,
     predictor: PredictorOption = None,
-    by: Annotated[
-        str | None,
-        typer.Option(help="break scores down, such as family,batch,device,precision,interval"),
-    ] = None,
-    rows: Annotated[
-        Path | None, typer.Option(help="write every prediction to this .parquet or .csv file")
-    ] = None,
-    entry: Annotated[
-        Path | None, typer.Option(help="write a leaderboard entry into this folder")
-    ] = None,
+    by: str | None = None,
+    rows: Path | None = None,
+    entry: Path | None = None,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    json: o.Json = False,
 ) -> None:
     """Print errors of whole answers, their intervals and grades, and the errors of baselines.
 
@@ -48,6 +40,19 @@ def evaluate(
     (torch_gpu), the answers in use are scored, without the rows that trained them. Graphs and other
     tables that describe workloads come from the pulled bundle if the folder has none. Rows that
     cannot be scored are counted by reason; if no row can be scored, the exit code is 2.
+
+    Args:
+        dataset: name of the dataset, as in `forerun data list`
+        data: folder of a bundle; it may hold test rows only
+        shots: support rows of the test device
+        seeds: fits, or draws of support rows
+        protocol: only this one; repeatable
+        predictor: this one by itself, no whole answers; repeatable
+        by: break scores down, such as family,batch,device,precision,interval
+        rows: write every prediction to this .parquet or .csv file
+        entry: write a leaderboard entry into this folder
+        engine: where work runs: local, or ray for tasks of a Ray cluster
+        json: print one JSON object
     """
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings
@@ -129,19 +134,16 @@ def _print(result: dict[str, Any]) -> None:
 
 def _show_breakdown(result: dict[str, Any]) -> None:
     """Print scores by group, and the scores of the worst tenth of the groups."""
-    from rich.table import Table
-
     for task in result["breakdown"]:
         by, worst = task["by"], task["worst_decile"]
         title = f"{task['task']} {task['device'] or ''} {task['metric']}"
-        table = Table(box=None, pad_edge=False, title=title)
-        for heading in (*by, "n", "mean", "median", "coverage 90", "ratio", "in domain"):
-            table.add_column(heading, justify="left" if heading in by else "right")
+        figures_of = ("n", "mean", "median", "coverage 90", "ratio", "in domain")
+        rows = table(*by, *figures_of, left=by, title=title)
         for group in task["groups"]:
             fields = ("mape", "median_ape", "coverage_90", "mean_interval_ratio", "in_domain")
             figures = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
-            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *figures)
-        screen().print(table)
+            rows.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *figures)
+        screen().print(rows)
         if worst["groups"]:
             typer.echo(
                 f"worst tenth of {worst['groups']} groups: "
@@ -150,16 +152,12 @@ def _show_breakdown(result: dict[str, Any]) -> None:
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, errors in %")
-    columns = _columns(result["tasks"])
-    for heading in columns:
-        left = heading in ("task", "metric", "device")
-        table.add_column(heading, justify="left" if left else "right")
+    columns, title = _columns(result["tasks"]), f"{result['dataset']}, errors in %"
+    rows = table(*columns, left=("task", "metric", "device"), title=title)
     for task in result["tasks"]:
-        table.add_row(*(text(task) for text in columns.values()))
-    screen().print(table)
+        rows.add_row(*(text(task) for text in columns.values()))
+    screen().print(rows)
     if any(task.get("mape_standard_error") is not None for task in result["tasks"]):
         typer.echo("after ±: the standard error of the mean over fits or draws of support rows")
 
@@ -211,22 +209,20 @@ def _with_error(task: dict[str, Any], field: str, decimals: int = 1) -> str:
 
 def _show_p(result: dict[str, Any]) -> None:
     """Print absolute errors of P, which is itself a ratio, so not in percent."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, mean error of P")
     fields = {
         "mae": "error",
         "mae_of_repeats": "repeats",
         "mae_program_mean": "program mean",
         "auc_below_0.9": "AUC P < 0.9",
     }
-    for heading in ("task", "predictor", "n", *fields.values(), "coverage 90"):
-        table.add_column(heading, justify="left" if heading in ("task", "predictor") else "right")
+    heads = ("task", "predictor", "n", *fields.values(), "coverage 90")
+    title = f"{result['dataset']}, mean error of P"
+    rows = table(*heads, left=("task", "predictor"), title=title)
     for task in result["tasks"]:
         errors = [_figure(task.get(field), 3) for field in fields]
         coverage = _figure(task["coverage_90"])
-        table.add_row(task["task"], task["predictor"], f"{task['n']:,}", *errors, coverage)
-    screen().print(table)
+        rows.add_row(task["task"], task["predictor"], f"{task['n']:,}", *errors, coverage)
+    screen().print(rows)
 
 
 def _figure(value: float | None, decimals: int = 1) -> str:

@@ -1,34 +1,32 @@
 """`forerun keys`: create, list and revoke the keys by which clients of the service identify."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from forerun.service.cli.output import print_json, screen
+from forerun.service.cli import options as o
+from forerun.service.cli.commands import DescribedCommands
+from forerun.service.cli.output import print_json, screen, table
 
 if TYPE_CHECKING:
     from forerun.service.stores.keys import Key, KeyStore
 
-app = typer.Typer(
-    rich_markup_mode=None,
+app = DescribedCommands(
     no_args_is_help=True,
     help="Create, list and revoke keys of the HTTP service, which asks for one from the first on.",
 )
 
 
 @app.command("create")
-def create(
-    name: Annotated[str, typer.Argument(help="what the key is for, such as a client's name")],
-    scope: Annotated[
-        str, typer.Option(help="what it may do: read (ask), write (store and delete too) or admin")
-    ] = "read",
-    tenant: Annotated[
-        str | None,
-        typer.Option(help="tenant whose measurements, devices and graphs its holder uses"),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Create a key and print it; it is shown this once, since only a hash of it is stored."""
+def create(name: str, scope: str = "read", tenant: str | None = None, json: o.Json = False) -> None:
+    """Create a key and print it; it is shown this once, since only a hash of it is stored.
+
+    Args:
+        name: what the key is for, such as a client's name
+        scope: what it may do: read (ask), write (store and delete too) or admin
+        tenant: tenant whose measurements, devices and graphs its holder uses
+        json: print one JSON object
+    """
     from forerun.service.settings import Settings
     from forerun.service.stores.keys import BadKeyName
 
@@ -51,28 +49,32 @@ def create(
 
 
 @app.command("list")
-def list_keys(
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """List keys without their secrets."""
+def list_keys(json: o.Json = False) -> None:
+    """List keys without their secrets.
+
+    Args:
+        json: print one JSON object
+    """
     keys = _store().keys()
     if json:
         print_json({"keys": [_shown(key) for key in keys]})
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("id", "name", "scope", "created", "tenant"):
-        table.add_column(heading)
+    heads = ("id", "name", "scope", "created", "tenant")
+    rows = table(*heads, left=heads)
     for key in keys:
-        table.add_row(*(escape(str(value or "")) for value in _shown(key).values()))
-    screen().print(table)
+        rows.add_row(*(escape(str(value or "")) for value in _shown(key).values()))
+    screen().print(rows)
 
 
 @app.command("revoke")
-def revoke(identifier: Annotated[str, typer.Argument(help="identifier of the key")]) -> None:
-    """Revoke a key; a running service refuses it from the next request on."""
+def revoke(identifier: str) -> None:
+    """Revoke a key; a running service refuses it from the next request on.
+
+    Args:
+        identifier: identifier of the key
+    """
     _store().revoke(identifier)
     typer.echo(f"{identifier} is revoked")
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forerun.data.errors import InputError
+from forerun.service.cli import options as o
+from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
-from forerun.service.cli.output import print_json, progress, screen
+from forerun.service.cli.output import print_json, progress, screen, table
 
 if TYPE_CHECKING:
     from forerun.training.leaderboard.entries import Entry, Leaderboard, Ranked, Section
@@ -18,40 +20,44 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Most datasets that the name of a run in MLflow lists."""
-app = typer.Typer(rich_markup_mode=None)
+app = DescribedCommands()
 
 
 @app.callback(invoke_without_command=True)
 def leaderboard(
     ctx: typer.Context,
-    dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    dataset: list[str] | None = None,
     protocol: ProtocolOption = None,
     predictor: PredictorOption = None,
-    shots: Annotated[
-        str | None,
-        typer.Option(help="numbers of support rows of the test device, such as 0,5,10,20"),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="with --fresh: number of fits to average", min=1)] = 1,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="run evaluations that are not stored")
-    ] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="with --fresh: folder of bundles by name")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="write a self-contained HTML page to this file")
-    ] = None,
-    curves: Annotated[
-        Path | None, typer.Option(help="draw error over support rows into this folder")
-    ] = None,
-    track: Annotated[bool, typer.Option(help="with --fresh: log the run in MLflow")] = True,
+    shots: str | None = None,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
+    fresh: Annotated[bool, typer.Option("--fresh")] = False,
+    data: Path | None = None,
+    html: Path | None = None,
+    curves: Path | None = None,
+    track: bool = True,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    json: o.Json = False,
 ) -> None:
     """Print scores of predictors, baselines and published figures, each with its command.
 
     Without --fresh no evaluation is run: the printed results are stored or came with the bundled
     predictors. With --fresh, missing results are evaluated; an interrupted run can resume.
+
+    Args:
+        ctx: the context of the command
+        dataset: only this one; repeatable
+        protocol: only this one; repeatable
+        predictor: this one by itself, no whole answers; repeatable
+        shots: numbers of support rows of the test device, such as 0,5,10,20
+        seeds: with --fresh: number of fits to average
+        fresh: run evaluations that are not stored
+        data: with --fresh: folder of bundles by name
+        html: write a self-contained HTML page to this file
+        curves: draw error over support rows into this folder
+        track: with --fresh: log the run in MLflow
+        engine: where work runs: local, or ray for tasks of a Ray cluster
+        json: print one JSON object
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -75,28 +81,28 @@ def leaderboard(
 
 
 @app.command("verify")
-def verify_entry(
-    folder: Annotated[Path, typer.Argument(help="entry.yaml and predictions.csv or .parquet")],
-    data: Annotated[
-        Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Check an entry: it has the held-out rows, and its scores follow from its predictions."""
+def verify_entry(folder: Path, data: Path | None = None, json: o.Json = False) -> None:
+    """Check an entry: it has the held-out rows, and its scores follow from its predictions.
+
+    Args:
+        folder: entry.yaml and predictions.csv or .parquet
+        data: folder of the dataset's bundle [the pulled one]
+        json: print one JSON object
+    """
     from forerun.training.leaderboard.entry_folder import verify
 
     _entry(verify(folder, data), "verified", json)
 
 
 @app.command("add")
-def add_entry(
-    folder: Annotated[Path, typer.Argument(help="entry.yaml and predictions.csv or .parquet")],
-    data: Annotated[
-        Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Verify an entry and store its scores, so that the leaderboard lists them."""
+def add_entry(folder: Path, data: Path | None = None, json: o.Json = False) -> None:
+    """Verify an entry and store its scores, so that the leaderboard lists them.
+
+    Args:
+        folder: entry.yaml and predictions.csv or .parquet
+        data: folder of the dataset's bundle [the pulled one]
+        json: print one JSON object
+    """
     from forerun.training.leaderboard.entry_folder import add
     from forerun.training.leaderboard.store import ResultStore
 
@@ -189,19 +195,18 @@ def _show(board: "Leaderboard") -> None:
 
 def _table(section: "Section") -> object:
     from rich.markup import escape
-    from rich.table import Table
 
     from forerun.training.leaderboard.entries import score_text, value_text
 
     index = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
-    table = Table(box=None, pad_edge=False, title=escape(index), title_justify="left")
-    for heading in ("", "predictor", section.score, "shots", "seeds", "n", "median", "Spearman"):
-        table.add_column(heading, justify="left" if heading == "predictor" else "right")
-    table.add_column("coverage 90", justify="right")
-    table.add_column("printed by, or cited from")
+    figures = (section.score, "shots", "seeds", "n", "median", "Spearman", "coverage 90")
+    rows = table(
+        "", "predictor", *figures, left=("predictor",), title=escape(index), title_justify="left"
+    )
+    rows.add_column("printed by, or cited from")
     for row in section.rows:
         entry = row.entry
-        table.add_row(
+        rows.add_row(
             "" if row.rank is None else str(row.rank),
             escape(_name(row)),
             value_text(entry),
@@ -213,7 +218,7 @@ def _table(section: "Section") -> object:
             score_text("coverage_90", entry.coverage_90),
             escape(" · ".join(text for text in (*_origin(entry), entry.citation) if text)),
         )
-    return table
+    return rows
 
 
 def _origin(entry: "Entry") -> tuple[str | None, ...]:

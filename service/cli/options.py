@@ -72,9 +72,7 @@ def devices_known() -> "DeviceStore":
 
 
 def in_use(
-    devices: "DeviceStore",
-    workload: str | Collection[str],
-    asked: "Iterable[Device] | None" = None,
+    devices: "DeviceStore", workload: str | Collection[str], asked: "Iterable[Device] | None" = None
 ) -> "InUse":
     """The predictor in use, with the parts that a question needs.
 

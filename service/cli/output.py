@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import isfinite
 from threading import Timer
@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from forerun.service.python.view import View
     from forerun.service.schemas.answers import LimitOut
 
@@ -48,6 +50,23 @@ def screen() -> Console:
 def progress(line: str) -> None:
     """Print one line on standard error."""
     Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def table(*headings: str, left: "Collection[str] | None" = None, **settings: Any) -> "Table":
+    """An empty table.
+
+    Args:
+        headings: its columns.
+        left: columns that are left-aligned; the first when None. The others are right-aligned.
+        settings: further settings of rich, such as `title`.
+    """
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, **settings)
+    for heading in headings:
+        side: Any = "left" if heading in (headings[:1] if left is None else left) else "right"
+        made.add_column(heading, justify=side, no_wrap=True)
+    return made
 
 
 def show(view: "View", limits: "Iterable[LimitOut]" = ()) -> None:

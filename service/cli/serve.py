@@ -128,20 +128,21 @@ UVICORN: dict[str, Any] = {
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="address to listen on [127.0.0.1]")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="port to listen on [8080]; 0 chooses a free port")
-    ] = None,
-    workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
-    unix_socket: Annotated[
-        Path | None, typer.Option(help="path of a Unix socket to listen on too, mode 0660")
-    ] = None,
-    grpc_port: Annotated[
-        int | None,
-        typer.Option(help="port for the Open Inference Protocol over gRPC; 0 chooses one"),
-    ] = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: Annotated[int, typer.Option(min=1)] = 1,
+    unix_socket: Path | None = None,
+    grpc_port: int | None = None,
 ) -> None:
-    """Start the HTTP service; FORERUN_* variables hold further settings."""
+    """Start the HTTP service; FORERUN_* variables hold further settings.
+
+    Args:
+        host: address to listen on [127.0.0.1]
+        port: port to listen on [8080]; 0 chooses a free port
+        workers: number of worker processes
+        unix_socket: path of a Unix socket to listen on too, mode 0660
+        grpc_port: port for the Open Inference Protocol over gRPC; 0 chooses one
+    """
     # Until all is loaded, nothing of it is garbage.
     gc.disable()
     # Answers need no threads of BLAS, which numpy would start, and which do not survive a fork.

@@ -11,19 +11,23 @@ from forerun.service.cli.output import progress
 
 
 def trace(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="timm:NAME, MODULE:FUNCTION that returns (module, inputs), or a model file"
-        ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="graph file to write, .json")],
-    batch_size: Annotated[int, typer.Option(help="size of free batch dimensions", min=1)] = 1,
+    source: str,
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    batch_size: Annotated[int, typer.Option(min=1)] = 1,
     sequence_length: o.SequenceLength = None,
     image_size: o.ImageSize = None,
     shape: o.Shapes = None,
 ) -> None:
-    """Trace a torch module without weights, or read a model file, and write the operator graph."""
+    """Trace a torch module without weights, or read a model file, and write the operator graph.
+
+    Args:
+        source: timm:NAME, MODULE:FUNCTION that returns (module, inputs), or a model file
+        output: graph file to write, .json
+        batch_size: size of free batch dimensions
+        sequence_length: size of free sequence dimensions; 128 when absent
+        image_size: size of free heights and widths, pixels [224]
+        shape: shape of an input, name=1x3x640x640; ? leaves a dimension open; may be repeated
+    """
     from forerun.features.readers import read_graph
     from forerun.features.readers.input_sizes import DEFAULT_IMAGE_SIZE, parse_shapes
     from forerun.features.readers.model_zoo import PREFIX, zoo_graph

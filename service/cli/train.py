@@ -7,43 +7,43 @@ from typing import Annotated, Any
 
 import typer
 
+from forerun.service.cli import options as o
 from forerun.service.cli.options import EngineOption, ProtocolOption, engine_of
 from forerun.service.cli.output import print_json, progress, working
 
 
 def train(
-    predictors: Annotated[
-        list[str] | None, typer.Argument(help="predictors, or imported tables [all predictors]")
-    ] = None,
-    table: Annotated[
-        list[str] | None, typer.Option(help="imported table to fit a predictor on; repeatable")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="folder of the artifact to write")] = Path(
-        "predictor"
-    ),
-    data: Annotated[
-        Path | None, typer.Option(help="folder of bundles by name [the pulled ones]")
-    ] = None,
-    base: Annotated[
-        Path | None,
-        typer.Option(help="artifact from which other predictors are copied [the one in use]"),
-    ] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="copy no other predictors")] = False,
-    evaluate: Annotated[
-        bool, typer.Option(help="run the evaluation protocols for the model card")
-    ] = True,
+    predictors: Annotated[list[str] | None, typer.Argument()] = None,
+    table: list[str] | None = None,
+    output: Path = Path("predictor"),
+    data: Path | None = None,
+    base: Path | None = None,
+    alone: Annotated[bool, typer.Option("--alone")] = False,
+    evaluate: bool = True,
     protocol: ProtocolOption = None,
-    accept: Annotated[
-        str, typer.Option(help="why slices of tables may get worse; without it they may not")
-    ] = "",
-    track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
+    accept: str = "",
+    track: bool = True,
     engine: EngineOption = "local",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    json: o.Json = False,
 ) -> None:
     """Fit predictors on all training rows; the model card has errors on held-out rows.
 
     Where some are named, the artifact keeps all others of the one in use, so that it answers no
     less. A predictor of an imported table answers for the devices of that table, before the others.
+
+    Args:
+        predictors: predictors, or imported tables [all predictors]
+        table: imported table to fit a predictor on; repeatable
+        output: folder of the artifact to write
+        data: folder of bundles by name [the pulled ones]
+        base: artifact from which other predictors are copied [the one in use]
+        alone: copy no other predictors
+        evaluate: run the evaluation protocols for the model card
+        protocol: only this one; repeatable
+        accept: why slices of tables may get worse; without it they may not
+        track: log the run in MLflow and register it
+        engine: where work runs: local, or ray for tasks of a Ray cluster
+        json: print one JSON object
     """
     from forerun.training.release.pipeline import release
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.service.cli.output import print_json, screen, working
+from forerun.service.cli import options as o
+from forerun.service.cli.output import print_json, screen, table, working
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.retraining import Candidate
@@ -14,32 +15,29 @@ if TYPE_CHECKING:
 
 
 def promote(
-    version: Annotated[int | None, typer.Argument(help="registered version")] = None,
-    rollback: Annotated[
-        bool, typer.Option(help="go back to the previous champion, or to the bundled predictors")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(help="promote although it is worse or was not evaluated; needs --reason"),
-    ] = False,
-    reason: Annotated[
-        str | None, typer.Option(help="reason for --force, which is recorded")
-    ] = None,
-    candidate: Annotated[
-        bool,
-        typer.Option(
-            help="try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of "
-            "a service's questions; the champion stays"
-        ),
-    ] = False,
-    withdraw: Annotated[bool, typer.Option(help="end the trial of the candidate")] = False,
-    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
+    version: Annotated[int | None, typer.Argument()] = None,
+    rollback: bool = False,
+    force: bool = False,
+    reason: str | None = None,
+    candidate: bool = False,
+    withdraw: bool = False,
+    uri: str | None = None,
 ) -> None:
     """Make a registered version the champion, or go back to the previous one.
 
     A version is refused if it answers less than the champion (the bundled predictors where there
     is none), if its stored scores are worse by more than the variation over seeds, or if it was
     retrained and evaluated on no held-out measurement; the differences are printed as a table.
+
+    Args:
+        version: registered version
+        rollback: go back to the previous champion, or to the bundled predictors
+        force: promote although it is worse or was not evaluated; needs --reason
+        reason: reason for --force, which is recorded
+        candidate: try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of a
+            service's questions; the champion stays
+        withdraw: end the trial of the candidate
+        uri: MLflow tracking URI
     """
     from forerun.data.errors import InputError
     from forerun.training.release import registry
@@ -96,41 +94,41 @@ def _say_who_follows(uri: str | None) -> None:
 
 def show_differences(differences: Sequence["Difference"]) -> None:
     """Print the differences that a promotion makes as a table; nothing where there are none."""
-    from rich.table import Table
-
     from forerun.training.release.promotion import EVALUATED
 
     if not differences:
         return
-    table = Table(box=None, pad_edge=False, title="against what is in use")
-    for heading in ("what", "score", "in use", "this version", "noise", ""):
-        table.add_column(heading, justify="left" if heading in ("what", "score", "") else "right")
+    heads = ("what", "score", "in use", "this version", "noise", "")
+    rows = table(*heads, left=("what", "score", ""), title="against what is in use")
     for each in differences:
         unknown = each.field == EVALUATED
         ends = (None, None) if unknown else (each.before, each.after)
         figures = ("" if v is None else f"{v:.4g}" for v in ends)
         noise = f"{each.noise:.2g}" if each.noise else ""
         verdict = "NOT EVALUATED" if unknown else "LOST" if each.lost else ""
-        table.add_row(each.what, each.field, *figures, noise, verdict)
-    screen().print(table)
+        rows.add_row(each.what, each.field, *figures, noise, verdict)
+    screen().print(rows)
 
 
 def retrain(
-    device: Annotated[
-        list[str] | None, typer.Option(help="only measurements of this device; repeatable [all]")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="folder of the candidate [in FORERUN_HOME/retrained]")
-    ] = None,
-    track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
-    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    device: list[str] | None = None,
+    output: Path | None = None,
+    track: bool = True,
+    uri: str | None = None,
+    json: o.Json = False,
 ) -> None:
     """Adapt the predictors in use to all stored measurements, and compare both on held-out ones.
 
     A quarter of the workloads is held out, always the same ones. Observations of a device from
     before its newest lasting change are left out. `forerun promote` puts the candidate into use.
     Repeated with the same measurements, nothing is computed or registered again.
+
+    Args:
+        device: only measurements of this device; repeatable [all]
+        output: folder of the candidate [in FORERUN_HOME/retrained]
+        track: log the run in MLflow and register it
+        uri: MLflow tracking URI
+        json: print one JSON object
     """
     from forerun.service.cli.retraining import retrained
 
@@ -155,8 +153,6 @@ def _object(made: "Candidate", version: int | None) -> dict[str, Any]:
 
 def _show(made: "Candidate") -> None:
     """Print the comparison as a table."""
-    from rich.table import Table
-
     own = made.comparison
     title = f"adapted to {own.training_rows} measurements, evaluated on {own.held_out_rows}"
     if not own.slices:
@@ -166,11 +162,9 @@ def _show(made: "Candidate") -> None:
             "`forerun promote` refuses this version without --force"
         )
         return
-    table = Table(box=None, pad_edge=False, title=title)
-    for heading in ("slice", "workloads", "in use", "candidate", "change, points"):
-        table.add_column(heading, justify="left" if heading == "slice" else "right")
+    rows = table("slice", "workloads", "in use", "candidate", "change, points", title=title)
     for each in own.slices:
         change = f"{each.low:+.1f} to {each.high:+.1f}"
         figures = (f"{each.before:.1f} %", f"{each.after:.1f} %", change)
-        table.add_row(each.name, str(each.groups), *figures)
-    screen().print(table)
+        rows.add_row(each.name, str(each.groups), *figures)
+    screen().print(rows)

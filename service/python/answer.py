@@ -1,6 +1,6 @@
 """Answers: the metrics of a workload on one device, on several, or at several settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from typing import TYPE_CHECKING, Any, overload
@@ -9,6 +9,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.python.view import (
     Estimate,
+    Fit,
     Predicted,
     View,
     Viewed,
@@ -20,7 +21,6 @@ from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,
     AttributionOut,
-    FitsOut,
     PredictionOut,
 )
 
@@ -29,46 +29,6 @@ if TYPE_CHECKING:
 
 MAIN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Whether a workload fits a device's memory; true where the safe answer is yes.
-
-    Attributes:
-        fits: whether the upper end of the interval fits, which is the safe answer.
-        fits_at_value: whether the best estimate fits.
-        usable_mib: part of the memory on the spec sheet that runs can use.
-        needed_mib: upper end of the interval of the peak memory.
-        headroom_mib: usable minus needed memory; negative where memory is short.
-        risk: how often a run takes more than the upper end, in words.
-    """
-
-    fits: bool
-    fits_at_value: bool
-    usable_mib: float
-    needed_mib: float
-    headroom_mib: float
-    risk: str
-
-    @classmethod
-    def of(cls, answered: FitsOut) -> "Fit":
-        """The fit of an answer."""
-        return cls(**answered.model_dump())
-
-    def __bool__(self) -> bool:
-        return self.fits
-
-    def __str__(self) -> str:
-        word = self.word()
-        return (
-            f"{word}: up to {self.needed_mib:,.0f} of {self.usable_mib:,.0f} usable MiB "
-            f"({self.risk})"
-        )
-
-    def word(self) -> str:
-        """`yes` where the upper end fits, `perhaps` where only the best estimate fits, or `no`."""
-        return "yes" if self.fits else "perhaps" if self.fits_at_value else "no"
 
 
 @dataclass(frozen=True)
@@ -128,7 +88,6 @@ class Answer(Viewed):
             precision=getattr(workload, "precision", None),
             phase=getattr(workload, "phase", None),
             runtime=query.software.runtime,
-            fits=Fit.of(out.fits) if out.fits else None,
             roofline_ms=(out.roofline or {}).get("latency_ms"),
             energy_per_sample_j=_sample(out),
             version=out.predictor.version,
@@ -176,17 +135,20 @@ class Answer(Viewed):
         for name in (*known, *further):
             row |= self.metrics[name].record(name)
         row |= {"roofline_ms": self.roofline_ms, "in_domain": self.in_domain}
-        yield row | {"fits": self.fits.fits if self.fits else None}
+        yield row | {"fits": None if self.fits is None else self.fits.fits}
 
     def view(self) -> View:
         """Every metric with its interval and grade, the breakdowns, and the limits."""
         names = [name for name in MAIN if name in self.metrics or name in self.missing]
         names += [name for name in self.metrics if name not in MAIN]
-        rows = [self._row(name) for name in names]
+        rows = metric_rows(self.content, names, bounds=True)
         headings = ("", "estimate", self.content.interval_heading, "bound", "trust", "why")
-        lines = [*refusals(self.content.limit_details), *self._details()]
+        lines = [*refusals(self.content.limit_details), *parts_lines(self.content)]
+        lines += fit_lines(self.content)
+        if any(e.low is not None and e.coverage is None for e in self.metrics.values()):
+            lines.append(NOT_CALIBRATED)
         title = f"{self.model} on {self.device} ({self.setting()})"
-        return View(title, headings, rows, lines, self.limits)
+        return View(title, headings, rows, (*lines, GRADES), self.limits)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw where the time goes, by operator where asked with `explain`, else by class.
@@ -201,31 +163,37 @@ class Answer(Viewed):
             return attribution(self.attribution, f"{self.model} on {self.device}", ax)
         return parts(self.breakdown_ms, f"{self.model} on {self.device}", ax)
 
-    def _row(self, name: str) -> list[str]:
-        estimate = self.metrics.get(name)
-        bound = self.roofline_ms if name == "latency_ms" else None
-        least = "" if bound is None else text_of(name, bound)
-        if estimate is None:
-            return [name, "not known", "", least, "", self.missing.get(name, "")]
-        trust = (estimate.grade or "", estimate.grade_reason or "")
-        return [name, estimate.text(), estimate.interval_text(), least, *trust]
 
-    def _details(self) -> Iterator[str]:
-        """Sentences about time, memory, fit and trust."""
-        total = sum(self.breakdown_ms.values())
-        if total:
-            by_size = sorted(self.breakdown_ms.items(), key=lambda item: -item[1])
-            shares = (f"{op} {100 * ms / total:.0f} %" for op, ms in by_size
-                      if ms > LEAST_SHARE * total)  # fmt: skip
-            yield f"where the time goes: {', '.join(shares)}"
-        if self.breakdown_mib:
-            held = ", ".join(f"{part} {mib:,.0f}" for part, mib in self.breakdown_mib.items())
-            yield f"what takes memory, MiB: {held}"
-        if self.fits is not None:
-            yield f"fits: {self.fits}"
-        if any(e.low is not None and e.coverage is None for e in self.metrics.values()):
-            yield NOT_CALIBRATED
-        yield GRADES
+def metric_rows(out: PredictionOut, names: Iterable[str], *, bounds: bool) -> list[list[str]]:
+    """Each metric with its value, interval, bound where wanted, grade and reason."""
+    rows = []
+    for name in names:
+        own, bound = out.metrics.get(name), out.roofline.get(name)
+        least = [] if not bounds else [""] if bound is None else [text_of(name, bound)]
+        if own is None:
+            rows.append([name, "not known", "", *least, "", out.missing.get(name, "")])
+        else:
+            trust = (own.grade, own.grade_reason)
+            rows.append([name, own.text(), own.interval_text(), *least, *trust])
+    return rows
+
+
+def parts_lines(out: PredictionOut) -> Iterator[str]:
+    """Sentences about what takes the time, and what takes the memory."""
+    total = sum(out.breakdown_ms.values())
+    if total:
+        by_size = sorted(out.breakdown_ms.items(), key=lambda item: -item[1])
+        shares = (f"{op} {100 * ms / total:.0f} %" for op, ms in by_size
+                  if ms > LEAST_SHARE * total)  # fmt: skip
+        yield f"where the time goes: {', '.join(shares)}"
+    if out.breakdown_mib:
+        held = ", ".join(f"{part} {mib:,.0f}" for part, mib in out.breakdown_mib.items())
+        yield f"what takes memory, MiB: {held}"
+
+
+def fit_lines(out: PredictionOut) -> list[str]:
+    """A sentence about whether the memory suffices, where that is known."""
+    return [] if out.fits is None else [f"fits: {out.fits}"]
 
 
 @dataclass(frozen=True)
@@ -272,16 +240,15 @@ class Answers(Viewed, Sequence[Answer]):
     def view(self) -> View:
         """One row per device, with time, bound, memory, power and energy."""
         first = self.answers[0]
-        interval = first.content.interval_heading
-        headings = ("device", "latency", interval, "bound", "memory", "fits", "power")
-        rows = [_side_by_side(answer) for answer in self.answers]
+        headings, rows = side_by_side([answer.content for answer in self.answers], bounds=True)
         title = f"{first.model} ({first.setting()})"
-        return View(title, (*headings, "energy", "trust"), rows, (GRADES,), self.limits)
+        return View(title, headings, rows, (GRADES,), self.limits)
 
     @property
     def limits(self) -> tuple[str, ...]:
         """Each limit once, with the devices to which it applies where these are not all."""
-        return tuple(_limits_of(self.answers))
+        said = ((answer.device, limit) for answer in self.answers for limit in answer.limits)
+        return tuple(on_devices(said, len(self.answers)))
 
     def plot(self, ax: "Axes | None" = None, metric: str = "latency_ms") -> "Axes":
         """Draw a metric by device, as bars with intervals; the roofline bound is a line.
@@ -303,36 +270,44 @@ def _sample(out: PredictionOut) -> Estimate | None:
     return Estimate.of(energy) if energy else None
 
 
-def grades(answer: Answer) -> str:
+def grades(answer: PredictionOut) -> str:
     """Grades of the main metrics in their order, `-` for a metric without one."""
-    graded = [e.grade if (e := answer.metrics.get(name)) else None for name in MAIN]
-    return "".join(grade or "-" for grade in graded) if any(graded) else ""
+    found = [own.grade if (own := answer.metrics.get(name)) else None for name in MAIN]
+    return "".join(grade or "-" for grade in found) if any(found) else ""
 
 
-def _side_by_side(answer: Answer) -> list[str]:
-    latency, *others = (answer.metrics.get(name) for name in MAIN)
-    memory, power, energy = (estimate.text() if estimate else "not known" for estimate in others)
-    return [
-        answer.device,
-        latency.text() if latency else "not known",
-        latency.interval_text() if latency else "",
-        "" if answer.roofline_ms is None else text_of("latency_ms", answer.roofline_ms),
-        memory,
-        answer.fits.word() if answer.fits else "not known",
-        power,
-        energy,
-        grades(answer),
-    ]
-
-
-def _limits_of(answers: Sequence[Answer]) -> Iterator[str]:
-    """Each limit once, with the devices to which it applies."""
-    held: dict[str, list[str]] = {}
+def side_by_side(
+    answers: Sequence[PredictionOut], *, bounds: bool
+) -> tuple[Sequence[str], list[list[str]]]:
+    """Headings, and a row for each device: time, memory, power and energy with their grades."""
+    rows = []
     for answer in answers:
-        for limit in answer.limits:
-            held.setdefault(limit, []).append(answer.device)
-    for limit, names in held.items():
-        yield limit if len(names) == len(answers) else f"{limit} (on {', '.join(names)})"
+        latency = answer.metrics.get("latency_ms")
+        time, *others = (
+            own.text() if (own := answer.metrics.get(name)) else "not known" for name in MAIN
+        )
+        bound = answer.roofline.get("latency_ms")
+        least = "" if bound is None else text_of("latency_ms", bound)
+        fit = answer.fits.word() if answer.fits is not None else "not known"
+        row = [answer.device.name, time, latency.interval_text() if latency else ""]
+        rows.append([*row, *([least] if bounds else []), others[0], fit, *others[1:]])
+        rows[-1].append(grades(answer))
+    headings = ("device", "latency", answers[0].interval_heading, *(["bound"] if bounds else []))
+    return (*headings, "memory", "fits", "power", "energy", "trust"), rows
+
+
+def on_devices(said: Iterable[tuple[str, str]], count: int) -> Iterator[str]:
+    """Each sentence once, with the devices of which it is said where these are not all.
+
+    Args:
+        said: name of a device, and a sentence about it.
+        count: number of devices.
+    """
+    held: dict[str, list[str]] = {}
+    for device, sentence in said:
+        held.setdefault(sentence, []).append(device)
+    for sentence, names in held.items():
+        yield sentence if len(names) == count else f"{sentence} (on {', '.join(names)})"
 
 
 Unanswered = tuple[str, int, str, str]
@@ -399,9 +374,9 @@ class Comparison(Viewed):
                     latency.interval_text() if latency else "",
                     text_of("latency_ms", each),
                     memory.text() if memory else "not known",
-                    answer.fits.word() if answer.fits else "not known",
+                    answer.fits.word() if answer.fits is not None else "not known",
                     energy.text() if energy else "not known",
-                    grades(answer),
+                    grades(answer.content),
                 ]
             )
         lines = [f"{d}, batch {size}, {form}: {why}" for d, size, form, why in self.unanswered]

@@ -13,12 +13,13 @@ from forerun.service.answers.question import RUN_METRICS, question_about
 from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
 from forerun.service.answers.requested import question_of
 from forerun.service.problems import valid
-from forerun.service.python.answer import Answer, Answers, Comparison, Fit
+from forerun.service.python.answer import Answer, Answers, Comparison
 from forerun.service.python.model_source import Model
 from forerun.service.python.question import SOFTWARE, Asked, asked_about, checked_run
 from forerun.service.python.ranking import Ranking, Sweep
 from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
+from forerun.service.python.view import Fit
 from forerun.service.schemas.answers import Objective, Risk, samples_of
 from forerun.service.schemas.prediction import PredictIn
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forerun.service.python.answer import MAIN, Fit
-from forerun.service.python.view import Estimate, View, Viewed, record_of
+from forerun.service.python.answer import MAIN
+from forerun.service.python.view import Estimate, Fit, View, Viewed, record_of
 from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,
@@ -50,7 +50,7 @@ class Ranked:
     @classmethod
     def of(cls, row: RankedOut) -> "Ranked":
         """The device of an answer."""
-        return record_of(cls, row, fits=Fit.of(row.fits) if row.fits else None)
+        return record_of(cls, row)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Ranking(Viewed):
             record |= row.objective.record("objective")
             for name, estimate in row.metrics.items():
                 record |= estimate.record(name)
-            yield record | {"fits": row.fits.fits if row.fits else None}
+            yield record | {"fits": None if row.fits is None else row.fits.fits}
 
     def view(self) -> View:
         """One row per ranked device, then the others with their reasons."""
@@ -110,7 +110,7 @@ class Ranking(Viewed):
         for row in self.ranked:
             metrics = (row.metrics.get(name) for name in others)
             texts = [own.graded() if own else "not known" for own in metrics]
-            fit = row.fits.word() if row.fits else "not known"
+            fit = row.fits.word() if row.fits is not None else "not known"
             aim = row.metrics.get(self.objective)
             first = aim.graded() if aim else row.objective.text()
             range_text = row.objective.interval_text()
@@ -168,30 +168,6 @@ class Limited:
         return record_of(cls, run)
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """An advised power limit.
-
-    Attributes:
-        limit_w: power limit.
-        slow_down: time over that at the highest limit, less 1.
-        saving: share of the energy at the highest limit that is saved.
-    """
-
-    limit_w: float
-    slow_down: float
-    saving: float
-
-    @classmethod
-    def of(cls, advised: AdviceOut) -> "Advice":
-        """The advice of an answer."""
-        return record_of(cls, advised)
-
-    def __str__(self) -> str:
-        saved, slower = 100 * self.saving, 100 * self.slow_down
-        return f"{self.limit_w:,.4g} W, saves {saved:.1f} %, {slower:.1f} % slower"
-
-
 @dataclass(frozen=True)
 class Sweep(Viewed):
     """Time, power and energy by power limit.
@@ -210,9 +186,9 @@ class Sweep(Viewed):
     model: str
     device: str
     runs: tuple[Limited, ...]
-    least_energy: Advice
+    least_energy: AdviceOut
     slow_down: float
-    within_slow_down: Advice
+    within_slow_down: AdviceOut
     limits: tuple[str, ...]
     content: SweepOut = field(repr=False)
 
@@ -224,8 +200,6 @@ class Sweep(Viewed):
             out,
             model=model,
             runs=tuple(map(Limited.of, out.runs)),
-            least_energy=Advice.of(out.least_energy),
-            within_slow_down=Advice.of(out.within_slow_down),
             content=out,
         )
 

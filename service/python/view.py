@@ -7,10 +7,10 @@ from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from forerun.data.metrics import metric
-from forerun.service.schemas.answers import DeviceOut, IntervalOut, LimitOut
+from forerun.service.schemas.answers import DeviceOut, FitsOut, IntervalOut, LimitOut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,8 @@ def record_of(kind: type[Record], answered: BaseModel, **own: Any) -> Record:
     for name, value in found.items():
         if isinstance(value, IntervalOut):
             found[name] = Estimate.of(value)
+        elif isinstance(value, FitsOut):
+            found[name] = Fit.model_construct(**vars(value))
         elif isinstance(value, DeviceOut):
             found[name] = value.name
         elif name == "metrics":
@@ -38,8 +40,7 @@ def record_of(kind: type[Record], answered: BaseModel, **own: Any) -> Record:
     return kind(**{**found, **own})
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(IntervalOut):
     """A predicted value with its prediction interval.
 
     Attributes:
@@ -54,52 +55,44 @@ class Estimate:
         grade_reason: one sentence about the grade.
     """
 
-    value: float
-    low: float | None
-    high: float | None
-    coverage: float | None
-    unit: str
+    model_config = ConfigDict(frozen=True)
+
     p95: float | None = None
     in_domain: bool | None = None
     grade: str | None = None
     grade_reason: str | None = None
 
     @classmethod
-    def of(cls, answered: IntervalOut) -> Self:
+    def of(cls, answered: IntervalOut) -> "Estimate":
         """The estimate of an answer."""
-        return record_of(cls, answered)
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __str__(self) -> str:
-        interval = self.interval_text()
-        return f"{self.text()} ({interval})" if interval else self.text()
-
-    def text(self) -> str:
-        """The value with its unit."""
-        return _with_unit(self.value, self.unit)
+        return cls.model_construct(**vars(answered))
 
     def graded(self) -> str:
         """The value with its unit and grade."""
         return f"{self.text()} {self.grade or ''}".rstrip()
 
-    def interval_text(self) -> str:
-        """The interval with its unit; empty without one, with a star where not calibrated."""
-        if self.low is None or self.high is None:
-            return ""
-        ends = f"{_with_unit(self.low, self.unit)} to {_with_unit(self.high, self.unit)}"
-        return ends if self.coverage is not None else f"{ends} *"
-
     def record(self, name: str) -> Mapping[str, Any]:
-        """Columns of a data frame: value, ends and coverage under names that begin with `name`."""
-        return {
-            name: self.value,
-            f"{name}_low": self.low,
-            f"{name}_high": self.high,
-            f"{name}_coverage": self.coverage,
-            f"{name}_grade": self.grade,
-        }
+        """Columns of a data frame: value, ends, coverage and grade; names begin with `name`."""
+        columns = ("low", "high", "coverage", "grade")
+        return {name: self.value, **{f"{name}_{own}": getattr(self, own) for own in columns}}
+
+
+class Fit(FitsOut):
+    """Whether a workload fits a device's memory; true where the safe answer is yes.
+
+    Attributes:
+        fits: whether the upper end of the interval fits, which is the safe answer.
+        fits_at_value: whether the best estimate fits.
+        usable_mib: part of the memory on the spec sheet that runs can use.
+        needed_mib: upper end of the interval of the peak memory.
+        headroom_mib: usable minus needed memory; negative where memory is short.
+        risk: how often a run takes more than the upper end, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    def __bool__(self) -> bool:
+        return self.fits
 
 
 class HasMetrics(Protocol):
@@ -139,11 +132,6 @@ def estimates_of(answered: Mapping[str, IntervalOut | None]) -> dict[str, Estima
 def text_of(name: str, value: float | None) -> str:
     """A value of a metric with its unit, `not known` when it is None."""
     return metric(name).text(value)
-
-
-def _with_unit(value: float, unit: str) -> str:
-    figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
-    return f"{figures} {unit}".rstrip()
 
 
 WIDTH = 10_000

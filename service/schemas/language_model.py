@@ -3,47 +3,50 @@
 from dataclasses import asdict
 from typing import Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.workload import LlmArchitecture, WeightFormat
 from forerun.features.llm_serving.model_sizes import CONTEXT_TOKENS, FORMATS, ModelSizes
+from forerun.service.schemas.fields import Described
 
 
-class ModelSizesOut(BaseModel):
+class ModelSizesOut(Described):
     """What was read from a model's config.json."""
 
-    family: str = Field(description="model_type of the configuration")
-    total_parameters: float = Field(description="number of parameters, without images' encoders")
-    active_parameters: float = Field(description="number of parameters used per token")
-    architecture: LlmArchitecture = Field(description="kind of layers")
-    experts: int = Field(description="routed experts per layer; 0 for none")
-    experts_per_token: int = Field(description="routed experts per token")
+    family: str
+    """model_type of the configuration"""
+    total_parameters: float
+    """number of parameters, without images' encoders"""
+    active_parameters: float
+    """number of parameters used per token"""
+    architecture: LlmArchitecture
+    """kind of layers"""
+    experts: int
+    """routed experts per layer; 0 for none"""
+    experts_per_token: int
+    """routed experts per token"""
     cache_bytes_per_token: float = Field(
         description=f"keys, values and states of a sequence of {CONTEXT_TOKENS:,} tokens, divided "
         "by its tokens, bytes"
     )
-    weight_bytes: float = Field(description="size of the weights in their formats, bytes")
-    weights: str = Field(description="number format of most weights")
-    most_tokens: int | None = Field(
-        description="longest context, tokens; null where it is not said, or each half has its own"
-    )
-    draft_layers: int = Field(
-        description="layers that draft further tokens; not among the parameters"
-    )
-    image_parameters: float = Field(
-        description="number of parameters of the encoder of images, not among the others"
-    )
-    image_pixels_per_token: int | None = Field(
-        description="pixels of an image along each side for one token; null without an encoder"
-    )
-    unread_fields: list[str] = Field(
-        description="fields of the configuration whose meaning is not known"
-    )
-    misspelt_fields: list[str] = Field(
-        description="those of them that look like a field that is not there, with its name, and "
-        "fields that name an activation that is not known"
-    )
+    weight_bytes: float
+    """size of the weights in their formats, bytes"""
+    weights: str
+    """number format of most weights"""
+    most_tokens: int | None
+    """longest context, tokens; null where it is not said, or each half has its own"""
+    draft_layers: int
+    """layers that draft further tokens; not among the parameters"""
+    image_parameters: float
+    """number of parameters of the encoder of images, not among the others"""
+    image_pixels_per_token: int | None
+    """pixels of an image along each side for one token; null without an encoder"""
+    unread_fields: list[str]
+    """fields of the configuration whose meaning is not known"""
+    misspelt_fields: list[str]
+    """those of them that look like a field that is not there, with its name, and fields that name
+    an activation that is not known"""
 
     @classmethod
     def of(cls, model: LanguageModel) -> Self:

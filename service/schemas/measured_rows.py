@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from forerun.data.device import Device
 from forerun.data.errors import (
@@ -26,7 +26,7 @@ from forerun.data.software import Software
 from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
-from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.fields import LONGEST_NAME, Described
 from forerun.service.schemas.measurements import GivenEstimate
 from forerun.service.schemas.prediction import EXAMPLE_KERNEL, KernelIn, NetworkIn
 from forerun.service.schemas.workload_kinds import LlmDeploymentIn
@@ -64,46 +64,42 @@ class BadMeasurement(InputError):
     slug = "bad-measurement"
 
 
-class MeasuredRow(BaseModel):
+class MeasuredRow(Described):
     """The measured metrics of one run of a workload."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workload: MeasuredWorkloadIn = Field(description="the workload that was run")
-    software: Software = Field(default_factory=Software, description="the software that ran it")
+    workload: MeasuredWorkloadIn
+    """the workload that was run"""
+    software: Software = Field(default_factory=Software)
+    """the software that ran it"""
     metrics: dict[MetricName, float | None] = Field(
         max_length=len(NAMES),
         description="metric -> measured value in its unit, null where it was not measured: "
         f"{', '.join(RUN_NAMES)}; of a deployed language model {', '.join(SERVED)}",
     )
 
-    spread: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        default=None, description="relative spread of repeats: interquartile range over median"
-    )
-    answer: Annotated[dict[MetricName, GivenEstimate], Field(max_length=len(NAMES))] | None = Field(
-        default=None,
-        description="metric -> what was answered about this run before it was measured; where it "
-        "is missing, it is the answer at the time at which an observation is stored",
-    )
+    spread: Annotated[float, Field(ge=0, le=100)] | None = None
+    """relative spread of repeats: interquartile range over median"""
+    answer: Annotated[dict[MetricName, GivenEstimate], Field(max_length=len(NAMES))] | None = None
+    """metric -> what was answered about this run before it was measured; where it is missing, it is
+    the answer at the time at which an observation is stored"""
 
     def measured(self) -> dict[str, float]:
         """The metrics that have a value."""
         return {name: value for name, value in self.metrics.items() if value is not None}
 
 
-class MeasurementsIn(BaseModel):
+class MeasurementsIn(Described):
     """A few measurements of one device."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ROWS]})
 
-    measurements: list[MeasuredRow] = Field(
-        min_length=1, max_length=MOST_ROWS, description="the measurements, up to 1,000"
-    )
-    source: Source = Field(
-        default="adapt",
-        description="adapt: answers change with these measurements; observe: they are stored and "
-        "compared with the answers, which never change",
-    )
+    measurements: list[MeasuredRow] = Field(min_length=1, max_length=MOST_ROWS)
+    """the measurements, up to 1,000"""
+    source: Source = "adapt"
+    """adapt: answers change with these measurements; observe: they are stored and compared with the
+    answers, which never change"""
 
 
 def names_of(rows: Sequence[object]) -> tuple[str, ...]:

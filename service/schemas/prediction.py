@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from forerun.data.device import Device
 from forerun.data.level import USUAL, Level
@@ -14,6 +14,7 @@ from forerun.service.schemas.answers import BoundDimensionOut
 from forerun.service.schemas.fields import (
     BATCH_SIZE,
     Batch,
+    Described,
     Name,
     OneDevice,
     Strict,
@@ -55,10 +56,7 @@ EXAMPLES: "dict[str, Example]" = {
         "summary": "a device by its spec sheet",
         "value": {"workload": EXAMPLE_KERNEL, "device": EXAMPLE_SHEET},
     },
-    "architecture": {
-        "summary": "an architecture of a search space",
-        "value": EXAMPLE_ARCHITECTURE,
-    },
+    "architecture": {"summary": "an architecture of a search space", "value": EXAMPLE_ARCHITECTURE},
     "design": {"summary": "a hardware design by high-level synthesis", "value": EXAMPLE_DESIGN},
     "deployment": {"summary": "a language model on an engine", "value": EXAMPLE_DEPLOYED},
     "benchmark": {"summary": "a test of a benchmark suite", "value": EXAMPLE_BENCHMARK},
@@ -71,19 +69,20 @@ Attribute = int | float | str | Annotated[list[int], Field(max_length=MAX_RANK)]
 class OperatorIn(Strict):
     """One operator with its input and output shapes."""
 
-    kind: str = Field(description="canonical kind, such as linear, conv, softmax", max_length=64)
-    name: str = Field(default="", description="name of the operator", max_length=256)
-    input_shapes: list[Shape] = Field(
-        description="shapes of activation inputs, without weights", max_length=64
-    )
-    output_shapes: list[Shape] = Field(description="shapes of outputs", max_length=64)
-    parameter_elements: int = Field(
-        default=0, ge=0, le=2**50, description="number of weight elements"
-    )
+    kind: str = Field(max_length=64)
+    """canonical kind, such as linear, conv, softmax"""
+    name: str = Field(default="", max_length=256)
+    """name of the operator"""
+    input_shapes: list[Shape] = Field(max_length=64)
+    """shapes of activation inputs, without weights"""
+    output_shapes: list[Shape] = Field(max_length=64)
+    """shapes of outputs"""
+    parameter_elements: int = Field(default=0, ge=0, le=2**50)
+    """number of weight elements"""
     attributes: Annotated[dict[str, Attribute], Field(max_length=MOST_ATTRIBUTES)] = Field(
-        default_factory=dict,
-        description="attributes such as kernel, stride, groups, width or function",
+        default_factory=dict
     )
+    """attributes such as kernel, stride, groups, width or function"""
 
     def to_json(self) -> dict[str, Any]:
         """The operator in the format of `OperatorGraph.from_json`."""
@@ -93,34 +92,34 @@ class OperatorIn(Strict):
 class KernelIn(Strict):
     """One operator."""
 
-    kind: Literal["kernel"] = Field(description="kind of workload: one operator")
-    operator: OperatorIn = Field(description="the operator")
-    precision: NumberFormat = Field(default="fp32", description="number format of the operands")
+    kind: Literal["kernel"]
+    """kind of workload: one operator"""
+    operator: OperatorIn
+    """the operator"""
+    precision: NumberFormat = "fp32"
+    """number format of the operands"""
 
 
 class NetworkIn(Strict):
     """A whole network, given by the digest of an uploaded graph or by the graph itself."""
 
-    kind: Literal["network"] = Field(description="kind of workload: a whole network")
+    kind: Literal["network"]
+    """kind of workload: a whole network"""
     graph: Annotated[
         Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
         Discriminator(by_form),
-    ] = Field(
-        description="digest from POST /v1/graphs, name of a network (GET /v1/workloads lists "
-        "them), or a graph in the format forerun.graph/1"
-    )
+    ]
+    """digest from POST /v1/graphs, name of a network (GET /v1/workloads lists them), or a graph in
+    the format forerun.graph/1"""
     batch_size: Batch | None = Field(default=None, description=BATCH_SIZE)
-    precision: NumberFormat = Field(default="fp32", description="number format of the run")
-    phase: Phase = Field(
-        default="inference", description="inference, or training: forward, backward and optimizer"
-    )
-    training: TrainingIn | None = Field(
-        default=None,
-        description="how the network is trained, in the phase training; AdamW when absent",
-    )
-    inference: InferenceIn | None = Field(
-        default=None, description="how the forward pass runs, in the phase inference"
-    )
+    precision: NumberFormat = "fp32"
+    """number format of the run"""
+    phase: Phase = "inference"
+    """inference, or training: forward, backward and optimizer"""
+    training: TrainingIn | None = None
+    """how the network is trained, in the phase training; AdamW when absent"""
+    inference: InferenceIn | None = None
+    """how the forward pass runs, in the phase inference"""
 
 
 OperatorWorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
@@ -150,15 +149,11 @@ WorkloadIn = Annotated[
 class OperationIn(Strict):
     """How the device is operated."""
 
-    power_limit_w: Watts | None = Field(
-        default=None,
-        description="power limit set on each device, W; the device's own limit when absent",
-    )
-    device_count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = Field(
-        default=None,
-        description="devices that a served model or a benchmark runs on, 1 when absent; those of a "
-        "network follow from its training",
-    )
+    power_limit_w: Watts | None = None
+    """power limit set on each device, W; the device's own limit when absent"""
+    device_count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
+    """devices that a served model or a benchmark runs on, 1 when absent; those of a network follow
+    from its training"""
 
 
 class PredictIn(Strict):
@@ -168,25 +163,23 @@ class PredictIn(Strict):
         extra="forbid", json_schema_extra={"examples": [EXAMPLE, EXAMPLE_NETWORK]}
     )
 
-    workload: WorkloadIn = Field(description="the workload")
-    device: OneDevice = Field(description="name of a device, or a spec sheet")
-    software: Software = Field(
-        default_factory=Software, description="the software that runs the workload"
-    )
-    operation: OperationIn = Field(
-        default_factory=OperationIn, description="how the device is operated"
-    )
+    workload: WorkloadIn
+    """the workload"""
+    device: OneDevice
+    """name of a device, or a spec sheet"""
+    software: Software = Field(default_factory=Software)
+    """the software that runs the workload"""
+    operation: OperationIn = Field(default_factory=OperationIn)
+    """how the device is operated"""
     metrics: Annotated[list[Name], Field(max_length=len(METRICS))] | None = Field(
         default=None,
         description="names of the requested metrics; when absent, all that the kind of workload "
         "has, for networks " + ", ".join(m.name for m in METRICS),
     )
     level: Level = USUAL
-    explain: bool = Field(
-        default=False,
-        description="whether the answer has an `attribution`: the estimate divided among the "
-        "operators of a network, or among the loops of a hardware design",
-    )
+    explain: bool = False
+    """whether the answer has an `attribution`: the estimate divided among the operators of a
+    network, or among the loops of a hardware design"""
 
 
 class BatchIn(Strict):
@@ -196,100 +189,141 @@ class BatchIn(Strict):
         extra="forbid", json_schema_extra={"examples": [{"items": [EXAMPLE, EXAMPLE]}]}
     )
 
-    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)] = Field(
-        description="requests as in POST /v1/predict; each gets an answer or a problem"
-    )
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)]
+    """requests as in POST /v1/predict; each gets an answer or a problem"""
 
 
-class BatchOut(BaseModel):
+class BatchOut(Described):
     """Answers in the order of the requests."""
 
-    items: list[dict[str, Any]] = Field(description="predictions, or problems with their status")
+    items: list[dict[str, Any]]
+    """predictions, or problems with their status"""
 
 
-class GraphOut(BaseModel):
+class GraphOut(Described):
     """A summary of an uploaded graph."""
 
-    digest: str = Field(description="digest of the graph, to be given as `graph` in requests")
-    operators: int = Field(description="number of operators, without views")
-    parameters: int = Field(description="number of weight elements")
-    flops: float = Field(description="FLOPs of one forward pass at `batch_size`")
-    batch_size: int = Field(description="batch size of the stored shapes; others are scaled")
-    source: str = Field(description="format that the graph was read from")
-    unknown_operators: dict[str, int] = Field(description="unknown operator -> count")
-    bound_dimensions: list[BoundDimensionOut] = Field(
-        description="sizes that the free dimensions of the inputs were read at"
-    )
+    digest: str
+    """digest of the graph, to be given as `graph` in requests"""
+    operators: int
+    """number of operators, without views"""
+    parameters: int
+    """number of weight elements"""
+    flops: float
+    """FLOPs of one forward pass at `batch_size`"""
+    batch_size: int
+    """batch size of the stored shapes; others are scaled"""
+    source: str
+    """format that the graph was read from"""
+    unknown_operators: dict[str, int]
+    """unknown operator -> count"""
+    bound_dimensions: list[BoundDimensionOut]
+    """sizes that the free dimensions of the inputs were read at"""
 
 
-class DevicesOut(BaseModel):
+class DevicesOut(Described):
     """Spec sheets of devices."""
 
-    devices: list[Device] = Field(description="spec sheets")
+    devices: list[Device]
+    """spec sheets"""
 
 
-class ModelOut(BaseModel):
+class ModelOut(Described):
     """A loaded predictor."""
 
-    name: str = Field(description="name of the predictor")
-    version: str = Field(description="hash of its files")
-    created: str = Field(description="day on which the artifact was made, ISO 8601")
-    metrics: list[str] = Field(description="metrics that it predicts")
-    parts: list[str] = Field(description="predictors that it consists of, in order of preference")
-    card: str = Field(description="model card in Markdown")
+    name: str
+    """name of the predictor"""
+    version: str
+    """hash of its files"""
+    created: str
+    """day on which the artifact was made, ISO 8601"""
+    metrics: list[str]
+    """metrics that it predicts"""
+    parts: list[str]
+    """predictors that it consists of, in order of preference"""
+    card: str
+    """model card in Markdown"""
 
 
-class ModelsOut(BaseModel):
+class ModelsOut(Described):
     """The loaded predictors."""
 
-    models: list[ModelOut] = Field(description="predictors in use")
-    trial: TrialOut | None = Field(
-        default=None, description="the candidate on trial next to them; null without one"
-    )
+    models: list[ModelOut]
+    """predictors in use"""
+    trial: TrialOut | None = None
+    """the candidate on trial next to them; null without one"""
 
 
-class EntryOut(BaseModel):
+class EntryOut(Described):
     """One predictor's scores in one task of the leaderboard; a missing score is null."""
 
-    dataset: str = Field(description="name of the dataset")
-    task: str = Field(description="task, as protocol/part: rows that are scored together")
-    protocol: str | None = Field(description="evaluation protocol of the task")
-    device: str | None = Field(description="device of the task; null where there are several")
-    metric: str = Field(description="predicted metric")
-    predictor: str = Field(description="name of the predictor")
-    kind: Literal["ours", "baseline", "published"] = Field(description="origin of the figure")
-    score: str = Field(description="name of the score that ranks this task")
-    value: float | None = Field(description="value of that score")
-    standard_error: float | None = Field(description="of the value over seeds; null for one seed")
-    shots: int = Field(description="support rows of the device under test, for few-shot adaptation")
-    seeds: int | None = Field(description="averaged fits, or draws of support rows")
-    n: int | None = Field(description="number of scored rows")
-    mape: float | None = Field(description="mean absolute percentage error, percent")
-    median_ape: float | None = Field(description="median absolute percentage error, percent")
-    spearman: float | None = Field(description="rank correlation, -1 to 1")
-    coverage_90: float | None = Field(description="coverage of 90 % intervals, percent")
-    mean_interval_ratio: float | None = Field(description="mean of the interval's high over low")
-    further: dict[str, float | None] = Field(description="name of a further score -> its value")
-    citation: str | None = Field(description="source of a published figure")
-    over: str | None = Field(description="rows over which a cited figure is the mean")
-    command: str | None = Field(description="reproduces this row; null for a cited figure")
-    date: str | None = Field(description="date of the evaluation, ISO 8601")
-    commit: str | None = Field(description="commit of the code that evaluated it")
-    digest: str | None = Field(description="hash of the dataset's bundle; null for a cited figure")
-    environment: dict[str, str] = Field(
-        default_factory=dict, description="python, platform and packages -> version"
-    )
-    rank: int | None = Field(description="among entries scored on the same rows; null for others")
-    note: str = Field(description="reason for the missing rank; empty where there is a rank")
+    dataset: str
+    """name of the dataset"""
+    task: str
+    """task, as protocol/part: rows that are scored together"""
+    protocol: str | None
+    """evaluation protocol of the task"""
+    device: str | None
+    """device of the task; null where there are several"""
+    metric: str
+    """predicted metric"""
+    predictor: str
+    """name of the predictor"""
+    kind: Literal["ours", "baseline", "published"]
+    """origin of the figure"""
+    score: str
+    """name of the score that ranks this task"""
+    value: float | None
+    """value of that score"""
+    standard_error: float | None
+    """of the value over seeds; null for one seed"""
+    shots: int
+    """support rows of the device under test, for few-shot adaptation"""
+    seeds: int | None
+    """averaged fits, or draws of support rows"""
+    n: int | None
+    """number of scored rows"""
+    mape: float | None
+    """mean absolute percentage error, percent"""
+    median_ape: float | None
+    """median absolute percentage error, percent"""
+    spearman: float | None
+    """rank correlation, -1 to 1"""
+    coverage_90: float | None
+    """coverage of 90 % intervals, percent"""
+    mean_interval_ratio: float | None
+    """mean of the interval's high over low"""
+    further: dict[str, float | None]
+    """name of a further score -> its value"""
+    citation: str | None
+    """source of a published figure"""
+    over: str | None
+    """rows over which a cited figure is the mean"""
+    command: str | None
+    """reproduces this row; null for a cited figure"""
+    date: str | None
+    """date of the evaluation, ISO 8601"""
+    commit: str | None
+    """commit of the code that evaluated it"""
+    digest: str | None
+    """hash of the dataset's bundle; null for a cited figure"""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """python, platform and packages -> version"""
+    rank: int | None
+    """among entries scored on the same rows; null for others"""
+    note: str
+    """reason for the missing rank; empty where there is a rank"""
 
 
-class LeaderboardOut(BaseModel):
+class LeaderboardOut(Described):
     """Stored results of evaluations; no evaluation is run."""
 
-    entries: list[EntryOut] = Field(description="entries, grouped by task")
+    entries: list[EntryOut]
+    """entries, grouped by task"""
 
 
-class StatusOut(BaseModel):
+class StatusOut(Described):
     """Whether the service is alive."""
 
-    status: str = Field(description="status of the service: ok")
+    status: str
+    """status of the service: ok"""

@@ -12,13 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from forerun.data.errors import InputError
 from forerun.data.level import USUAL, Level
 from forerun.data.software import Layout, Runtime, Software
-from forerun.data.workload import (
-    InferenceSetup,
-    Network,
-    NumberFormat,
-    Phase,
-    TrainingSetup,
-)
+from forerun.data.workload import InferenceSetup, Network, NumberFormat, Phase, TrainingSetup
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
 from forerun.service.schemas.fields import BATCH_SIZE, LONGEST_NAME, Batch, Watts, options_of
 

@@ -8,11 +8,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_vali
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.level import USUAL, Level
-from forerun.data.workload import (
-    Diffusion,
-    LlmServing,
-    Parameters,
-)
+from forerun.data.workload import Diffusion, LlmServing, Parameters
 from forerun.service.requests.commands import fields_of
 from forerun.service.requests.faults import about_fields, within_command
 from forerun.service.requests.field_names import also, in_own_names, merged, names_written
@@ -61,13 +57,10 @@ INSTEAD = {
 class LlmIn(options_of(LlmServing, LanguageModelIn)):  # type: ignore[misc]
     """A language model and how it is served; absent fields count as unknown."""
 
-    total_parameters: Parameters | None = Field(
-        default=None,
-        description="number of parameters of the model; `config` or `name` may stand for it",
-    )
-    active_parameters: Parameters | None = Field(
-        default=None, description="number of parameters used per token; all when absent"
-    )
+    total_parameters: Parameters | None = None
+    """number of parameters of the model; `config` or `name` may stand for it"""
+    active_parameters: Parameters | None = None
+    """number of parameters used per token; all when absent"""
 
     @model_validator(mode="after")
     def _sizes_are_given_once(self) -> "LlmIn":
@@ -116,7 +109,8 @@ class DiffusionIn(options_of(Diffusion, Strict)):  # type: ignore[misc]
 
 
 class _ServedOn(Strict):
-    device: OneDevice = Field(description="name of a device, or a spec sheet")
+    device: OneDevice
+    """name of a device, or a spec sheet"""
     device_count: int = Field(
         default=1, ge=1, le=MOST_DEVICES, description="number of devices" + also("device_count")
     )
@@ -133,22 +127,14 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [EXAMPLE_LLM, EXAMPLE_DEPLOYMENT]}
     )
-    model: LlmIn = Field(
-        description="the model and how it is served, or the name of a public model alone"
-    )
-    num_prompts: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_AT_ONCE,
-        description="requests that all arrive at once, with no others; where `concurrency` or "
-        "`requests_per_s` is given, times are those of a run without an end",
-    )
-    command: str | None = Field(
-        default=None,
-        max_length=LONGEST_COMMAND,
-        description="commands of vLLM, SGLang or llama.cpp that start a server, a benchmark or "
-        "both, as typed; other fields replace what they say",
-    )
+    model: LlmIn
+    """the model and how it is served, or the name of a public model alone"""
+    num_prompts: int | None = Field(default=None, ge=1, le=MOST_AT_ONCE)
+    """requests that all arrive at once, with no others; where `concurrency` or `requests_per_s` is
+    given, times are those of a run without an end"""
+    command: str | None = Field(default=None, max_length=LONGEST_COMMAND)
+    """commands of vLLM, SGLang or llama.cpp that start a server, a benchmark or both, as typed;
+    other fields replace what they say"""
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _closed: "LlmEstimateIn | None" = PrivateAttr(default=None)
 
@@ -257,13 +243,13 @@ class LlmBatchIn(Strict):
         json_schema_extra={"examples": [{"items": [EXAMPLE_DEPLOYMENT, EXAMPLE_LLM]}]},
     )
 
-    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)] = Field(
-        description="requests as in POST /v1/llm/estimate; each gets an answer or a problem"
-    )
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)]
+    """requests as in POST /v1/llm/estimate; each gets an answer or a problem"""
 
 
 class DiffusionEstimateIn(_ServedOn):
     """A diffusion model on devices of one kind."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_DIFFUSION]})
-    model: DiffusionIn = Field(description="the model and its samples")
+    model: DiffusionIn
+    """the model and its samples"""

@@ -65,8 +65,10 @@ Setting = Annotated[
 class Nb201In(Strict):
     """A network of NAS-Bench-201."""
 
-    kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
-    space: Literal["nb201"] = Field(description="search space: NAS-Bench-201")
+    kind: Literal["architecture"]
+    """kind of workload: an architecture"""
+    space: Literal["nb201"]
+    """search space: NAS-Bench-201"""
     cell: Annotated[
         Annotated[Cell, Tag("name")]
         | Annotated[
@@ -84,53 +86,48 @@ class Nb201In(Strict):
 class FbnetIn(Strict):
     """A network of FBNet's search space, for images of 32 x 32 pixels."""
 
-    kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
-    space: Literal["fbnet"] = Field(description="search space: FBNet")
-    blocks: Annotated[list[FbnetBlock], Field(min_length=FBNET_LAYERS, max_length=FBNET_LAYERS)] = (
-        Field(description="block of each layer: kernel size k, expansion e, groups g")
-    )
+    kind: Literal["architecture"]
+    """kind of workload: an architecture"""
+    space: Literal["fbnet"]
+    """search space: FBNet"""
+    blocks: Annotated[list[FbnetBlock], Field(min_length=FBNET_LAYERS, max_length=FBNET_LAYERS)]
+    """block of each layer: kernel size k, expansion e, groups g"""
 
 
 class OfaIn(Strict):
     """A network of OFA-MobileNetV3: up to four blocks in each of five stages."""
 
-    kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
-    space: Literal["ofa"] = Field(description="search space: OFA-MobileNetV3")
-    kernel_sizes: list[Literal[3, 5, 7]] = Field(
-        min_length=OFA_BLOCKS,
-        max_length=OFA_BLOCKS,
-        description="kernel size of each block, four per stage; those beyond a stage's depth have "
-        "no effect",
-    )
-    expansions: list[Literal[3, 4, 6]] = Field(
-        min_length=OFA_BLOCKS, max_length=OFA_BLOCKS, description="expansion of each block"
-    )
-    depths: list[Literal[2, 3, 4]] = Field(
-        min_length=OFA_STAGES, max_length=OFA_STAGES, description="number of blocks in each stage"
-    )
-    image_size: int = Field(
-        default=224, ge=32, le=1024, description="height and width of the input, pixels"
-    )
+    kind: Literal["architecture"]
+    """kind of workload: an architecture"""
+    space: Literal["ofa"]
+    """search space: OFA-MobileNetV3"""
+    kernel_sizes: list[Literal[3, 5, 7]] = Field(min_length=OFA_BLOCKS, max_length=OFA_BLOCKS)
+    """kernel size of each block, four per stage; those beyond a stage's depth have no effect"""
+    expansions: list[Literal[3, 4, 6]] = Field(min_length=OFA_BLOCKS, max_length=OFA_BLOCKS)
+    """expansion of each block"""
+    depths: list[Literal[2, 3, 4]] = Field(min_length=OFA_STAGES, max_length=OFA_STAGES)
+    """number of blocks in each stage"""
+    image_size: int = Field(default=224, ge=32, le=1024)
+    """height and width of the input, pixels"""
 
 
 class ProgramGraphIn(Strict):
     """A program as a graph of ProGraML, with slots for directives."""
 
-    types: list[Annotated[int, Field(ge=0, le=3)]] = Field(
-        min_length=1,
-        max_length=MOST_NODES,
-        description="per node: 0 instruction, 1 variable, 2 constant, 3 slot of a directive",
-    )
-    texts: list[Text] = Field(max_length=MOST_NODES, description="short text of each node")
-    full_texts: Annotated[list[Text], Field(max_length=MOST_NODES)] = Field(
-        description="full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}"
-    )
+    types: list[Annotated[int, Field(ge=0, le=3)]] = Field(min_length=1, max_length=MOST_NODES)
+    """per node: 0 instruction, 1 variable, 2 constant, 3 slot of a directive"""
+    texts: list[Text] = Field(max_length=MOST_NODES)
+    """short text of each node"""
+    full_texts: Annotated[list[Text], Field(max_length=MOST_NODES)]
+    """full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}"""
     edges: list[tuple[Node, Node, Annotated[int, Field(ge=0, le=3)], Small]] = Field(
-        max_length=MOST_EDGES,
-        description="from, to, flow (0 control, 1 data, 2 call, 3 directive), position",
+        max_length=MOST_EDGES
     )
-    blocks: list[Small] = Field(max_length=MOST_NODES, description="basic block of each node")
-    functions: list[Small] = Field(max_length=MOST_NODES, description="function of each node")
+    """from, to, flow (0 control, 1 data, 2 call, 3 directive), position"""
+    blocks: list[Small] = Field(max_length=MOST_NODES)
+    """basic block of each node"""
+    functions: list[Small] = Field(max_length=MOST_NODES)
+    """function of each node"""
 
     @model_validator(mode="after")
     def _is_a_graph(self) -> "ProgramGraphIn":
@@ -147,39 +144,45 @@ class ProgramGraphIn(Strict):
 class DesignIn(Strict):
     """A program with directives for high-level synthesis."""
 
-    kind: Literal["design"] = Field(description="kind of workload: a hardware design")
+    kind: Literal["design"]
+    """kind of workload: a hardware design"""
     program: Annotated[
         Annotated[Name, Tag("name")] | Annotated[ProgramGraphIn, Tag("content")],
         Discriminator(by_form),
-    ] = Field(description="name of a program (GET /v1/workloads lists them), or its graph")
+    ]
+    """name of a program (GET /v1/workloads lists them), or its graph"""
     directives: Annotated[dict[Name, Directive], Field(max_length=MOST_NODES)] = Field(
-        default_factory=dict,
-        description="slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, "
-        "flatten or an empty text (the default pipeline) for __PIPE__, off when absent",
+        default_factory=dict
     )
+    """slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, flatten or an
+    empty text (the default pipeline) for __PIPE__, off when absent"""
 
 
 class BenchmarkIn(Strict):
     """One test of a benchmark suite."""
 
-    kind: Literal["benchmark"] = Field(description="kind of workload: a test of a benchmark suite")
-    suite: Name = Field(description="name of the suite; GET /v1/workloads lists them")
-    settings: dict[Name, Setting] = Field(
-        max_length=MOST_SETTINGS, description="setting -> its value, a number or one of its choices"
-    )
+    kind: Literal["benchmark"]
+    """kind of workload: a test of a benchmark suite"""
+    suite: Name
+    """name of the suite; GET /v1/workloads lists them"""
+    settings: dict[Name, Setting] = Field(max_length=MOST_SETTINGS)
+    """setting -> its value, a number or one of its choices"""
 
 
 class LlmServingIn(LlmIn):
     """A language model that serves requests, as in POST /v1/llm/estimate."""
 
-    kind: Literal["llm_serving"] = Field(description="kind of workload: serving a language model")
+    kind: Literal["llm_serving"]
+    """kind of workload: serving a language model"""
 
 
 class LlmDeploymentIn(DeploymentFields):
     """A language model on an engine, with lengths, as in POST /v1/llm/estimate."""
 
-    kind: Literal["llm_deployment"] = Field(description="kind of workload: a deployed model")
-    model: LanguageModelIn = Field(description="the model, or the name of a public model alone")
+    kind: Literal["llm_deployment"]
+    """kind of workload: a deployed model"""
+    model: LanguageModelIn
+    """the model, or the name of a public model alone"""
 
     @model_validator(mode="after")
     def _is_whole(self) -> "LlmDeploymentIn":
@@ -222,7 +225,8 @@ def _pool(given: ParallelismIn, workers: int, *path: str) -> Pool:
 class DiffusionWorkloadIn(DiffusionIn):
     """A diffusion model, as in POST /v1/diffusion/estimate."""
 
-    kind: Literal["diffusion"] = Field(description="kind of workload: a diffusion model")
+    kind: Literal["diffusion"]
+    """kind of workload: a diffusion model"""
 
 
 def form_of(given: Any) -> str | None:

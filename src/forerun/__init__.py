@@ -68,7 +68,6 @@ _MODULES = {
     "forerun.service.python.answer": (
         "Answer",
         "Answers",
-        "Fit",
         "Comparison",
     ),
     "forerun.service.python.asking": (
@@ -86,7 +85,7 @@ _MODULES = {
         "Devices",
         "devices",
     ),
-    "forerun.service.python.view": ("Estimate",),
+    "forerun.service.python.view": ("Estimate", "Fit"),
     "forerun.service.python.own_measurements.measuring": (
         "Measurement",
         "measure",

@@ -5,7 +5,6 @@ from forerun.data.errors import InputError as InputError
 from forerun.service.python.answer import Answer as Answer
 from forerun.service.python.answer import Answers as Answers
 from forerun.service.python.answer import Comparison as Comparison
-from forerun.service.python.answer import Fit as Fit
 from forerun.service.python.asking import compare as compare
 from forerun.service.python.asking import fits as fits
 from forerun.service.python.asking import predict as predict
@@ -37,6 +36,7 @@ from forerun.service.python.training import TrainingPlan as TrainingPlan
 from forerun.service.python.training import llm_training as llm_training
 from forerun.service.python.training import training_plan as training_plan
 from forerun.service.python.view import Estimate as Estimate
+from forerun.service.python.view import Fit as Fit
 
 __version__: str
 __all__: tuple[str, ...]

@@ -16,7 +16,7 @@ TIMED = ("tests/benchmarks/",)
 MAY_READ_CLOCKS = {
     *("tests/waiting.py", "tests/data/collectors/fake_gpu.py"),
     *("tests/soak/__main__.py", "tests/reload/__main__.py"),
-    "tests/service/http/test_large_bodies.py",
+    "tests/service/http/test_bounded_json.py",
 }
 """What polls until something holds, a device whose counters move with time, what asks a server for
 minutes, and a ratio of two CPU times of one process, which other processes do not change."""

@@ -1,4 +1,9 @@
-"""The OpenAPI document: its examples work, and every field and parameter is described."""
+"""The OpenAPI document: whole, described, with examples that work."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from forerun.service.http.app import create_app
 
 
 def test_every_example_in_the_document_works(adapting):
@@ -95,3 +100,20 @@ def test_every_parameter_is_described(client):
         if "description" not in parameter
     ]
     assert bare == []
+
+
+TOGETHER = 8
+
+
+def test_threads_that_ask_at_once_get_the_same_document(settings, documents):
+    documents.clear()
+    app, start = create_app(settings), Barrier(TOGETHER)
+
+    def ask(number):
+        start.wait()
+        return app.openapi()
+
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        documents = list(pool.map(ask, range(TOGETHER)))
+    assert all(each is documents[0] for each in documents)
+    assert "/v1/predict" in documents[0]["paths"]

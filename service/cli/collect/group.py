@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from forerun.service.cli import options as o
 from forerun.service.cli.collect.program import program, window
+from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, progress, progress_bar, screen
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def _command(name: str, cls: "type[Collector]") -> Any:
 
         run_collector(cls(), output, budget_minutes, _unregistered, json)
 
-    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app = DescribedCommands(add_completion=False)
     app.command(name, help=(cls.__doc__ or "").partition("\n")[0])(measure)
     return typer.main.get_command(app)
 
@@ -128,30 +130,25 @@ BUSY = 0.3
 
 
 def cpu(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
-    ],
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="measure reference operators and networks only, in two minutes"
-        ),
-    ] = False,
-    plan: Annotated[
-        Path | None,
-        typer.Option(help="measurement plan: .yaml file, or name of a packaged one [cpu-standard]"),
-    ] = None,
-    device: Annotated[str, typer.Option(help="name of this machine in the rows")] = "my-cpu",
-    threads: Annotated[
-        int | None, typer.Option(help="computing threads [all that this process may use]", min=1)
-    ] = None,
-    budget_minutes: Annotated[
-        float | None,
-        typer.Option(help="time budget; no trial is started that would end later", min=0.05),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    quick: Annotated[bool, typer.Option("--quick")] = False,
+    plan: Path | None = None,
+    device: str = "my-cpu",
+    threads: Annotated[int | None, typer.Option(min=1)] = None,
+    budget_minutes: Annotated[float | None, typer.Option(min=0.05)] = None,
+    json: o.Json = False,
 ) -> None:
-    """Measure this machine's processor: latency, memory beyond that of the runtime, energy."""
+    """Measure this machine's processor: latency, memory beyond that of the runtime, energy.
+
+    Args:
+        output: table to write, .parquet or .csv
+        quick: measure reference operators and networks only, in two minutes
+        plan: measurement plan: .yaml file, or name of a packaged one [cpu-standard]
+        device: name of this machine in the rows
+        threads: computing threads [all that this process may use]
+        budget_minutes: time budget; no trial is started that would end later
+        json: print one JSON object
+    """
     from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
     from forerun.data.collectors.system.host import library, load, usable_cpus
     from forerun.data.errors import InputError
@@ -173,36 +170,29 @@ def cpu(
 
 
 def gpu(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
-    ],
-    budget_minutes: Annotated[
-        float, typer.Option(help="time budget; no trial is started that would end later", min=0.05)
-    ] = 30.0,
-    device: Annotated[
-        str, typer.Option(help="name of the GPU in the rows [the product's name]")
-    ] = "",
-    index: Annotated[int, typer.Option("--gpu", help="index of the GPU", min=0)] = 0,
-    only: Annotated[
-        Literal["operators", "networks", "recorded", "compiled"] | None,
-        typer.Option(help="part of the plan; recorded means as a CUDA graph [all]"),
-    ] = None,
-    zoo: Annotated[
-        Literal["forerun", "timm"],
-        typer.Option(help="whose networks: forerun's own, or those of the package timm"),
-    ] = "forerun",
-    step: Annotated[
-        int, typer.Option(help="factor from one operator size to the next", min=2, max=64)
-    ] = 2,
-    power_seconds: Annotated[
-        float,
-        typer.Option(
-            help="length of windows in which power is measured; 0 measures no power", min=0, max=600
-        ),
-    ] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    budget_minutes: Annotated[float, typer.Option(min=0.05)] = 30.0,
+    device: str = "",
+    index: Annotated[int, typer.Option("--gpu", min=0)] = 0,
+    only: Literal["operators", "networks", "recorded", "compiled"] | None = None,
+    zoo: Literal["forerun", "timm"] = "forerun",
+    step: Annotated[int, typer.Option(min=2, max=64)] = 2,
+    power_seconds: Annotated[float, typer.Option(min=0, max=600)] = 2.0,
+    json: o.Json = False,
 ) -> None:
-    """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling."""
+    """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling.
+
+    Args:
+        output: table to write, .parquet or .csv
+        budget_minutes: time budget; no trial is started that would end later
+        device: name of the GPU in the rows [the product's name]
+        index: index of the GPU
+        only: part of the plan; recorded means as a CUDA graph [all]
+        zoo: whose networks: forerun's own, or those of the package timm
+        step: factor from one operator size to the next
+        power_seconds: length of windows in which power is measured; 0 measures no power
+        json: print one JSON object
+    """
     from forerun.data.collectors.latency.gpu import GpuCollector
     from forerun.data.collectors.latency.gpu_plan import Pacing
     from forerun.service.stores.device_sheets import nvidia_gpu
@@ -217,12 +207,12 @@ def gpu(
             graphs(output)
 
 
-def graphs(
-    table: Annotated[
-        Path, typer.Argument(help="table of measurements that names networks of a zoo")
-    ],
-) -> None:
-    """Trace the zoo networks that a table names, for a table measured without graphs."""
+def graphs(table: Path) -> None:
+    """Trace the zoo networks that a table names, for a table measured without graphs.
+
+    Args:
+        table: table of measurements that names networks of a zoo
+    """
     from forerun.service.adaptation.collecting import keep_graphs_of
     from forerun.service.adaptation.measurement_files import graph_folder_of
 
@@ -230,21 +220,19 @@ def graphs(
 
 
 def probe(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
-    ],
-    device: Annotated[
-        str, typer.Option(help="name of the device in the rows [the GPU's name, or my-cpu]")
-    ] = "",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            help="computing threads of a processor [all that this process may use]", min=1
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    device: str = "",
+    threads: Annotated[int | None, typer.Option(min=1)] = None,
+    json: o.Json = False,
 ) -> None:
-    """Measure reference operators and small networks for one minute, the same on every device."""
+    """Measure reference operators and small networks for one minute, the same on every device.
+
+    Args:
+        output: table to write, .parquet or .csv
+        device: name of the device in the rows [the GPU's name, or my-cpu]
+        threads: computing threads of a processor [all that this process may use]
+        json: print one JSON object
+    """
     from dataclasses import replace
 
     from forerun.data.collectors.latency.fingerprint import probe_collector, probe_trials
@@ -276,19 +264,19 @@ def _networks(on_gpu: bool, output: Path) -> "tuple[Trial, ...]":
 
 
 def circuit(
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="folder of the collection; an existing one is resumed"),
-    ],
-    plan: Annotated[
-        Path | None, typer.Option(help="plan of designs and seeds, a .yaml file [480 designs]")
-    ] = None,
-    jobs: Annotated[int, typer.Option(help="designs that are made at a time", min=1)] = 1,
-    budget_minutes: Annotated[
-        float | None, typer.Option(help="time budget; no design is begun after it", min=0)
-    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    plan: Path | None = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    budget_minutes: Annotated[float | None, typer.Option(min=0)] = None,
 ) -> None:
-    """Make circuits with yosys and nextpnr-ice40: the delay of every net, frequency, resources."""
+    """Make circuits with yosys and nextpnr-ice40: the delay of every net, frequency, resources.
+
+    Args:
+        output: folder of the collection; an existing one is resumed
+        plan: plan of designs and seeds, a .yaml file [480 designs]
+        jobs: designs that are made at a time
+        budget_minutes: time budget; no design is begun after it
+    """
     from forerun.data.collectors.circuits.collection import Collection
     from forerun.data.collectors.circuits.tools import STANDARD
 
@@ -309,9 +297,7 @@ def circuit(
         )
 
 
-app = typer.Typer(
-    rich_markup_mode=None, cls=CollectGroup, help="Measure on this machine.", no_args_is_help=True
-)
+app = DescribedCommands(cls=CollectGroup, help="Measure on this machine.", no_args_is_help=True)
 app.command("cpu")(cpu)
 app.command("probe")(probe)
 app.command("gpu")(gpu)
@@ -323,19 +309,17 @@ app.command("circuit")(circuit)
 
 @app.command("contention")
 def contention(
-    plan: Annotated[
-        Path,
-        typer.Option(help="plan of victims and neighbours: .yaml file, quick, short or standard"),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="folder of the collection; an existing one is resumed"),
-    ],
-    budget_minutes: Annotated[
-        float | None, typer.Option(help="time budget; no run is started after it", min=0)
-    ] = None,
+    plan: Annotated[Path, typer.Option()],
+    output: Annotated[Path, typer.Option("--output", "-o")],
+    budget_minutes: Annotated[float | None, typer.Option(min=0)] = None,
 ) -> None:
-    """Measure how neighbours slow down work of known size, with metrics of the host."""
+    """Measure how neighbours slow down work of known size, with metrics of the host.
+
+    Args:
+        plan: plan of victims and neighbours: .yaml file, quick, short or standard
+        output: folder of the collection; an existing one is resumed
+        budget_minutes: time budget; no run is started after it
+    """
     from forerun.data.collectors.interference.collection import Collection
 
     collection = Collection.open(plan, output)

@@ -24,23 +24,24 @@ CHILDRENS = 0.5
 
 
 def program(
-    command: Annotated[list[str], typer.Argument(help="the program and its arguments, after `--`")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="JSON file [standard output]")
-    ] = None,
-    name: Annotated[str, typer.Option(help="name of the program [its file name]")] = "",
-    repeats: Annotated[
-        int, typer.Option(help="number of isolated runs, and of runs next to the load", min=3)
-    ] = 5,
-    working_set_mib: Annotated[
-        float | None, typer.Option(help="memory that the program accesses repeatedly, MiB", min=0)
-    ] = None,
+    command: list[str],
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    name: str = "",
+    repeats: Annotated[int, typer.Option(min=3)] = 5,
+    working_set_mib: Annotated[float | None, typer.Option(min=0)] = None,
 ) -> None:
     """Profile a program in isolation and next to one load, for `POST /v1/colocation`.
 
     The program must do the same work in each run, for two seconds or more. It runs on one CPU, as
     the programs of the training set did, and the machine should be idle otherwise. Its output is
     discarded.
+
+    Args:
+        command: the program and its arguments, after `--`
+        output: JSON file [standard output]
+        name: name of the program [its file name]
+        repeats: number of isolated runs, and of runs next to the load
+        working_set_mib: memory that the program accesses repeatedly, MiB
     """
     from forerun.data.collectors.interference.collection import SETTINGS, OwnProgram
     from forerun.data.collectors.interference.tables import build
@@ -156,15 +157,15 @@ def described(profile: "ProgramProfile") -> dict[str, Any]:
 
 
 def window(
-    seconds: Annotated[
-        int, typer.Option(help="length of the window, seconds", min=1, max=3600)
-    ] = 10,
-    process: Annotated[
-        int | None,
-        typer.Option(help="id of the program's process, to add its own share of a CPU", min=1),
-    ] = None,
+    seconds: Annotated[int, typer.Option(min=1, max=3600)] = 10,
+    process: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
-    """Print metrics of this host per second, as a window for `POST /v1/colocation/now`."""
+    """Print metrics of this host per second, as a window for `POST /v1/colocation/now`.
+
+    Args:
+        seconds: length of the window, seconds
+        process: id of the program's process, to add its own share of a CPU
+    """
     from forerun.data.collectors.interference.collection import SETTINGS, watch
     from forerun.data.collectors.interference.tables import build
     from forerun.features.host_windows import PINNED

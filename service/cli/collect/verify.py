@@ -11,23 +11,28 @@ from forerun.service.cli.output import print_json, screen
 
 
 def verify(
-    source: Annotated[Path, typer.Argument(help="ONNX file")],
-    batch_size: Annotated[str, typer.Option(help="batch sizes to run at, such as 1,4,16")] = "1",
-    device: Annotated[str, typer.Option(help="name of this machine")] = "my-cpu",
+    source: Path,
+    batch_size: str = "1",
+    device: str = "my-cpu",
     threads: o.Threads = None,
-    seconds: Annotated[
-        float, typer.Option(help="measured time of each run, seconds", min=0.01, max=600)
-    ] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.01, max=600)] = 1.0,
     sequence_length: o.SequenceLength = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(help="JSON file to which the measurements are added, for `forerun adapt`"),
-    ] = None,
+    keep: Path | None = None,
     json: o.Json = False,
 ) -> None:
     """Run an ONNX file on this processor, and show predicted against measured values.
 
     The prediction is shown before and after adapting to all other measurements of this machine.
+
+    Args:
+        source: ONNX file
+        batch_size: batch sizes to run at, such as 1,4,16
+        device: name of this machine
+        threads: computing threads on a processor [as it was measured]
+        seconds: measured time of each run, seconds
+        sequence_length: size of free sequence dimensions; 128 when absent
+        keep: JSON file to which the measurements are added, for `forerun adapt`
+        json: print one JSON object
     """
     from forerun.service.python.own_measurements.verifying import verify as verified
 

@@ -9,8 +9,7 @@ from rich.table import Table
 
 from forerun.data.metrics import metric
 from forerun.models.answers.deployments.arrivals import EXTRAPOLATED, OTHER_CASE
-from forerun.service.cli.output import screen
-from forerun.service.cli.questions.answer_table import table
+from forerun.service.cli.output import screen, table
 from forerun.service.schemas.answers import GRADES, NOT_CALIBRATED, GradedOut, ServingOut
 from forerun.service.schemas.llm.answers import DeploymentOut, counted
 

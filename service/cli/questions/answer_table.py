@@ -1,24 +1,28 @@
 """Print answers as tables: one device in full with its parts, several devices side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Final
-
-from rich.markup import escape
-from rich.table import Table
 
 from forerun.data.metrics import metric
 from forerun.models.limit import OFFLOADED
 from forerun.service.cli.output import screen
+from forerun.service.cli.output import show as show_view
+from forerun.service.python.answer import (
+    MAIN,
+    fit_lines,
+    metric_rows,
+    on_devices,
+    parts_lines,
+    side_by_side,
+)
+from forerun.service.python.view import View
 from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,
     REST,
     AttributedOut,
     AttributionOut,
-    EstimateOut,
-    FitsOut,
-    PowerFactsOut,
     PredictionOut,
     sentence,
 )
@@ -26,15 +30,6 @@ from forerun.service.schemas.answers import (
 MOST_ROWS: Final = 12
 LONGEST_LABEL: Final = 72
 SUMS: Final = "sums by class of operator, over all parts: ms, share, runs, class"
-
-
-def show_attribution(answer: PredictionOut) -> None:
-    """Print the largest parts of the answer, and how they make the estimate."""
-    own = answer.attribution
-    if own is None:
-        return
-    for line in attribution_lines(own):
-        screen().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def attribution_lines(own: AttributionOut) -> list[str]:
@@ -76,13 +71,11 @@ def _line(part: AttributedOut, total: float) -> str:
     return f"{part.value:>9.3g} {part.value / total:>6.1%} x{part.count:<6g} {label}{group}"
 
 
-TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
-LEAST_SHARE = 0.01
 MORE = "--explain shows bounds, where time and memory go, and every limit of the answer"
 
 
 def show(name: str, answers: Sequence[PredictionOut], *, explain: bool = False) -> None:
-    """Print one answer in full, or several side by side.
+    """Print one answer in full, or several side by side and then in full where asked for.
 
     Args:
         name: name of the model.
@@ -90,190 +83,73 @@ def show(name: str, answers: Sequence[PredictionOut], *, explain: bool = False) 
         explain: whether bounds, breakdowns and limits are printed as well.
     """
     if len(answers) == 1:
-        show_one(name, answers[0], explain=explain)
+        show_view(_in_full(f"{name} on {answers[0].device.name}", answers[0], explain=explain))
     else:
-        show_side_by_side(name, answers, explain=explain)
-
-
-def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> None:
-    """Print every metric with interval and trust; breakdowns and limits where asked for."""
-    screen().print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
-    _in_full(answer, explain=explain)
-    _notes([answer], explain=explain)
-
-
-def _in_full(answer: PredictionOut, *, explain: bool) -> None:
-    """Print all of an answer but its limits."""
-    rows = table("", "estimate", answer.interval_heading, *(["bound"] if explain else []), "trust")
-    rows.add_column("why")
-    for name in shown_metrics(answer):
-        estimate, bound = answer.metrics.get(name), answer.roofline.get(name)
-        bounds = ["" if bound is None else metric(name).text(bound)] if explain else []
-        if estimate is None:
-            rows.add_row(name, "not known", "", *bounds, "", escape(answer.missing.get(name, "")))
-            continue
-        interval, reason = _interval(name, estimate), escape(estimate.grade_reason)
-        value = metric(name).text(estimate.value)
-        rows.add_row(name, value, interval, *bounds, estimate.grade, reason)
-    screen().print(rows)
-    _free_dimensions(answer)
-    _fit(answer)
-    if explain:
-        _parts(answer)
-        show_attribution(answer)
-        _power(answer.power)
-
-
-def _free_dimensions(answer: PredictionOut) -> None:
-    """Print what the free dimensions of the inputs were taken as."""
-    words = sentence(answer.bound_dimensions)
-    if words:
-        screen().print(f"free dimensions: {words}", markup=False)
-
-
-def shown_metrics(answer: PredictionOut) -> Sequence[str]:
-    """Metrics that tables show: four of a network, all of a workload of another kind."""
-    of_run = set(TABLE_METRICS) <= set(answer.metrics)
-    return TABLE_METRICS if of_run else tuple(answer.metrics)
-
-
-def _fit(answer: PredictionOut) -> None:
-    """Print whether the run fits the memory of the device."""
-    fits = answer.fits
-    if fits is not None:
-        needed, usable = f"{fits.needed_mib:,.0f}", f"{fits.usable_mib:,.0f}"
-        screen().print(
-            f"fits: {fit_word(fits)}, up to {needed} of {usable} usable MiB ({fits.risk})"
-        )
-
-
-def _parts(answer: PredictionOut) -> None:
-    """Print what takes the time, and what takes the memory."""
-    out, total = screen(), sum(answer.breakdown_ms.values())
-    if total:
-        parts = sorted(answer.breakdown_ms.items(), key=lambda item: -item[1])
-        shares = [f"{op} {100 * ms / total:.0f} %" for op, ms in parts if ms > LEAST_SHARE * total]
-        out.print(f"where the time goes: {', '.join(shares)}")
-    if answer.breakdown_mib:
-        mebibytes = ", ".join(f"{part} {mib:,.0f}" for part, mib in answer.breakdown_mib.items())
-        out.print(f"what takes memory, MiB: {mebibytes}")
-
-
-def _power(facts: PowerFactsOut) -> None:
-    """Print the energy per sample, and the device's idle power, design power and power limit."""
-    known = facts.model_dump(include={"idle_w", "tdp_w", "power_limit_w"})
-    parts = [f"{name} {watts:,.4g}" for name, watts in known.items() if watts is not None]
-    if facts.energy_per_sample_j is not None:
-        parts.insert(0, f"{facts.energy_per_sample_j.value:,.4g} J a sample")
-    if parts:
-        screen().print(f"power: {', '.join(parts)}")
-
-
-def fit_word(fits: FitsOut | None) -> str:
-    """`yes` where the upper end of the interval fits, `perhaps` where only the estimate fits."""
-    if fits is None:
-        return "not known"
-    return "yes" if fits.fits else "perhaps" if fits.fits_at_value else "no"
-
-
-def show_side_by_side(
-    source: str, answers: Sequence[PredictionOut], *, explain: bool = False
-) -> None:
-    """Print one row per device, then each device in full where asked for, then the limits."""
-    screen().print(f"\n[bold]{source}[/bold]")
-    if shown_metrics(answers[0]) is TABLE_METRICS:
-        _show_runs_by_device(answers, explain=explain)
-    else:
-        _show_metrics_by_device(answers)
-    _missing(answers)
-    if explain:
-        for answer in answers:
-            screen().print(f"\non [bold]{answer.device.name}[/bold]")
-            _in_full(answer, explain=True)
-        screen().print()
-    else:
-        _free_dimensions(answers[0])
-    _notes(answers, explain=explain)
-
-
-def _show_runs_by_device(answers: Sequence[PredictionOut], *, explain: bool) -> None:
-    """Print one row per device, with time, memory, power and energy, and the trust in each."""
-    bound = ["bound"] if explain else []
-    heading = answers[0].interval_heading
-    rows = table("device", "latency", heading, *bound, "memory", "fits", "power", "energy")
-    for answer in answers:
-        least = metric("latency_ms").text(answer.roofline.get("latency_ms"))
-        latency, memory, *drawn = (graded(name, answer.metrics.get(name)) for name in TABLE_METRICS)
-        rows.add_row(
-            answer.device.name,
-            latency,
-            _interval("latency_ms", answer.metrics["latency_ms"]),
-            *([least] if explain else []),
-            memory,
-            fit_word(answer.fits),
-            *drawn,
-        )
-    screen().print(rows)
-
-
-def _show_metrics_by_device(answers: Sequence[PredictionOut]) -> None:
-    """Print one row per device with the estimate of every metric and its trust."""
-    names = shown_metrics(answers[0])
-    rows = table("device", *names)
-    for answer in answers:
-        rows.add_row(answer.device.name, *(graded(n, answer.metrics.get(n)) for n in names))
-    screen().print(rows)
-
-
-def graded(name: str, estimate: EstimateOut | None) -> str:
-    """The estimate of a metric with its unit and grade."""
-    if estimate is None:
-        return metric(name).text(None)
-    return f"{metric(name).text(estimate.value)} {estimate.grade}"
-
-
-def _missing(answers: Sequence[PredictionOut]) -> None:
-    """Print each reason for a missing metric once, with the devices to which it applies."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for answer in answers:
-        for name, reason in answer.missing.items():
-            if name in shown_metrics(answer):
-                reasons.setdefault((name, reason), []).append(answer.device.name)
-    for (name, reason), names in reasons.items():
-        screen().print(f"{name} not known on {', '.join(names)}: {reason}", markup=False)
-
-
-def table(*headings: str) -> Table:
-    """An empty table; the first column is left-aligned, the others are right-aligned."""
-    made = Table(box=None, pad_edge=False)
-    for index, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if index else "left", no_wrap=True)
-    return made
-
-
-def _interval(name: str, estimate: EstimateOut | None) -> str:
-    if estimate is None or estimate.low is None:
-        return ""
-    low, high = metric(name).text(estimate.low), metric(name).text(estimate.high)
-    return f"{low} to {high}" + ("" if estimate.coverage is not None else " *")
-
-
-def _notes(answers: Sequence[PredictionOut], *, explain: bool) -> None:
-    """Print each limit once, with the devices to which it applies.
-
-    In brief, these are refusals, and what is said of parts that wait in the host's memory.
-    """
-    out = screen()
+        show_view(_together(name, answers, explain=explain))
+        for answer in answers if explain else ():
+            show_view(_in_full(f"on {answer.device.name}", answer, explain=True))
     ranges = [e for a in answers for e in a.metrics.values() if e and e.low is not None]
     if any(e.coverage is None for e in ranges):
-        out.print(NOT_CALIBRATED)
+        screen().print(NOT_CALIBRATED)
     if ranges:
-        out.print(f"{GRADES}{'' if explain else f'; {MORE}'}", style="dim", markup=False)
-    held: dict[tuple[str, str], list[str]] = {}
+        screen().print(f"{GRADES}{'' if explain else f'; {MORE}'}", style="dim", markup=False)
+    for line in on_devices(_limits(answers, explain=explain), len(answers)):
+        screen().print(line, style="yellow", markup=False)
+
+
+def _in_full(title: str, answer: PredictionOut, *, explain: bool) -> View:
+    """All of an answer but its limits."""
+    bound = ["bound"] if explain else []
+    headings = ("", "estimate", answer.interval_heading, *bound, "trust", "why")
+    lines = [*_free_dimensions(answer), *fit_lines(answer)]
+    if explain:
+        lines += parts_lines(answer)
+        lines += [] if answer.attribution is None else attribution_lines(answer.attribution)
+        lines += _power(answer)
+    return View(title, headings, metric_rows(answer, _shown(answer), bounds=explain), lines)
+
+
+def _together(title: str, answers: Sequence[PredictionOut], *, explain: bool) -> View:
+    """One row per device: four metrics of a network, all of a workload of another kind."""
+    names = _shown(answers[0])
+    headings, rows = side_by_side(answers, bounds=explain)
+    if names is not MAIN:
+        headings = ("device", *names)
+        found = [[answer.metrics.get(name) for name in names] for answer in answers]
+        texts = [[own.graded() if own else "not known" for own in row] for row in found]
+        rows = [[a.device.name, *row] for a, row in zip(answers, texts, strict=True)]
+    missing = (
+        (answer.device.name, f"{name} not known: {reason}")
+        for answer in answers
+        for name, reason in answer.missing.items()
+        if name in names
+    )
+    lines = [*on_devices(missing, len(answers)), *([] if explain else _free_dimensions(answers[0]))]
+    return View(title, headings, rows, lines)
+
+
+def _shown(answer: PredictionOut) -> Sequence[str]:
+    return MAIN if set(MAIN) <= set(answer.metrics) else tuple(answer.metrics)
+
+
+def _free_dimensions(answer: PredictionOut) -> list[str]:
+    """What the free dimensions of the inputs were taken as."""
+    words = sentence(answer.bound_dimensions)
+    return [f"free dimensions: {words}"] if words else []
+
+
+def _power(answer: PredictionOut) -> list[str]:
+    """The energy per sample, and the device's idle power, design power and power limit."""
+    known = answer.power.model_dump(include={"idle_w", "tdp_w", "power_limit_w"})
+    parts = [f"{name} {watts:,.4g}" for name, watts in known.items() if watts is not None]
+    if answer.power.energy_per_sample_j is not None:
+        parts.insert(0, f"{answer.power.energy_per_sample_j.text()} a sample")
+    return [f"power: {', '.join(parts)}"] if parts else []
+
+
+def _limits(answers: Iterable[PredictionOut], *, explain: bool) -> Iterator[tuple[str, str]]:
+    """Device and limit; in brief, refusals and what waits in the host's memory."""
     for answer in answers:
         for limit in answer.limit_details:
             if explain or limit.severity == "refusal" or limit.message.endswith(OFFLOADED):
-                held.setdefault((limit.heading, limit.message), []).append(answer.device.name)
-    for (heading, message), names in held.items():
-        on = "" if len(names) == len(answers) else f" (on {', '.join(names)})"
-        out.print(f"[yellow]{heading}:[/yellow] {escape(message)}{on}")
+                yield answer.device.name, f"{limit.heading}: {limit.message}"

@@ -15,19 +15,19 @@ from forerun.service.cli.output import progress
 
 
 def batch(
-    questions: Annotated[
-        Path,
-        typer.Argument(help="file with a request of POST /v1/predict on each line, as JSON"),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="file of the answers [standard output]")
-    ] = None,
+    questions: Path,
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     engine: EngineOption = "local",
 ) -> None:
     """Answer all questions of a file, one JSON object a line, in their order.
 
     A question that cannot be answered has a problem in its place; the exit code is 2 then. The
     file of the answers appears when all are there.
+
+    Args:
+        questions: file with a request of POST /v1/predict on each line, as JSON
+        output: file of the answers [standard output]
+        engine: where work runs: local, or ray for tasks of a Ray cluster
     """
     from forerun.service.cli.questions import shards
     from forerun.training.engines.jobs import Job

@@ -13,24 +13,21 @@ if TYPE_CHECKING:
 
 
 def colocate(
-    candidate: Annotated[
-        Path,
-        typer.Argument(
-            help="profile of the program to be placed, as `forerun collect program` writes it"
-        ),
-    ],
-    resident: Annotated[
-        list[Path] | None, typer.Option(help="profile of a program on the host; may be repeated")
-    ] = None,
-    cpus: Annotated[
-        int | None, typer.Option(help="CPUs that the programs share [2]", min=1)
-    ] = None,
+    candidate: Path,
+    resident: list[Path] | None = None,
+    cpus: Annotated[int | None, typer.Option(min=1)] = None,
     json: o.Json = False,
 ) -> None:
     """Predict the relative speed of every program on a host: isolated over co-located time.
 
     Where an interval is too wide to decide by, a class replaces it: slowed or not slowed, with the
     error rates of that class on held-out programs.
+
+    Args:
+        candidate: profile of the program to be placed, as `forerun collect program` writes it
+        resident: profile of a program on the host; may be repeated
+        cpus: CPUs that the programs share [2]
+        json: print one JSON object
     """
     from forerun.service.answers.colocation import colocate as answered
     from forerun.service.answers.colocation import read_profile

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
-
-import typer
+from typing import TYPE_CHECKING, Final, cast
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
@@ -32,7 +30,7 @@ SHOWN_CLOCKS: Final = 10
 
 def show_circuit(title: str, answer: "CircuitOut", *, explain: bool = False) -> None:
     """Print the frequency of each clock and the resources; the critical path where asked for."""
-    from forerun.service.cli.questions.answer_table import table
+    from forerun.service.cli.output import table
 
     out = screen()
     out.print(f"\n{title} on {answer.device.name}", markup=False)
@@ -120,25 +118,26 @@ def draw(title: str, answers: "Sequence[PredictionOut]", file: Path) -> None:
 
 @takes_run
 def predict(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="model file (.onnx, .pt2, config.json, graph .json), name of a network or preset "
-            "(`forerun presets`), a question about any workload in a .json file, or a circuit "
-            "(.v, or the .json of yosys)"
-        ),
-    ],
-    device: Annotated[
-        list[str] | None,
-        typer.Option(help="name of a device; may be repeated [that of the question]"),
-    ] = None,
+    source: Path,
+    device: list[str] | None = None,
     *,
     run: RunIn,
     explain: o.Explain = False,
     picture: o.Picture = None,
     json: o.Json = False,
 ) -> None:
-    """Predict latency, memory, power and energy, with intervals, trust and a memory check."""
+    """Predict latency, memory, power and energy, with intervals, trust and a memory check.
+
+    Args:
+        source: model file (.onnx, .pt2, config.json, graph .json), name of a network or preset
+            (`forerun presets`), a question about any workload in a .json file, or a circuit (.v, or
+            the .json of yosys)
+        device: name of a device; may be repeated [that of the question]
+        run: how it is run
+        explain: also print bounds, breakdowns and all limits
+        picture: file (.svg, .png, .pdf) to draw the parts of the answer into
+        json: print one JSON object
+    """
     names = [name for listed in device or () for name in listed.split(",")]
     request = request_in(source)
     if request is not None and request.endpoint in (COLOCATION, CIRCUIT):

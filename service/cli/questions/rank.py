@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import inf, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
-
-import typer
+from typing import TYPE_CHECKING, get_args
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -23,35 +21,35 @@ if TYPE_CHECKING:
 @takes_run
 def rank(
     source: o.Source,
-    device: Annotated[
-        list[str] | None, typer.Option(help="name of a device; may be repeated [all devices]")
-    ] = None,
-    objective: Annotated[
-        str, typer.Option(help="objective: latency_ms, energy_j, power_w, peak_memory_mib, ...")
-    ] = "latency_ms",
-    max_latency_ms: Annotated[
-        float | None, typer.Option(help="largest latency of a run, ms")
-    ] = None,
-    max_power_w: Annotated[float | None, typer.Option(help="largest average power, W")] = None,
-    max_memory_mib: Annotated[float | None, typer.Option(help="largest peak memory, MiB")] = None,
-    fits: Annotated[bool, typer.Option(help="only devices with sufficient memory")] = True,
-    in_domain_only: Annotated[
-        bool, typer.Option(help="only devices whose predictions are in domain")
-    ] = False,
-    risk: Annotated[
-        str, typer.Option(help="what must meet the limits: high (of the interval) or value")
-    ] = "high",
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="price of an hour, such as l4=0.71; may be repeated [list prices, USD on demand]"
-        ),
-    ] = None,
+    device: list[str] | None = None,
+    objective: str = "latency_ms",
+    max_latency_ms: float | None = None,
+    max_power_w: float | None = None,
+    max_memory_mib: float | None = None,
+    fits: bool = True,
+    in_domain_only: bool = False,
+    risk: str = "high",
+    price: list[str] | None = None,
     *,
     run: RunIn,
     json: o.Json = False,
 ) -> None:
-    """Rank devices that meet the limits by an objective, and say why the others do not."""
+    """Rank devices that meet the limits by an objective, and say why the others do not.
+
+    Args:
+        source: model file: .onnx, .pt2, config.json, or graph .json
+        device: name of a device; may be repeated [all devices]
+        objective: objective: latency_ms, energy_j, power_w, peak_memory_mib, ...
+        max_latency_ms: largest latency of a run, ms
+        max_power_w: largest average power, W
+        max_memory_mib: largest peak memory, MiB
+        fits: only devices with sufficient memory
+        in_domain_only: only devices whose predictions are in domain
+        risk: what must meet the limits: high (of the interval) or value
+        price: price of an hour, such as l4=0.71; may be repeated [list prices, USD on demand]
+        run: how it is run
+        json: print one JSON object
+    """
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
     from forerun.service.schemas.answers import RankOut
     from forerun.service.stores.model_file_cache import cached_answer

@@ -195,13 +195,15 @@ def _refuse_options(run: RunIn) -> None:
         raise InputError(f"{words}: such a question says how it is run; write that into its file.")
 
 
-def presets(
-    name: Annotated[str | None, typer.Argument(help="preset whose request is printed")] = None,
-    json: o.Json = False,
-) -> None:
-    """List questions to try first; `forerun predict NAME` answers one."""
+def presets(name: Annotated[str | None, typer.Argument()] = None, json: o.Json = False) -> None:
+    """List questions to try first; `forerun predict NAME` answers one.
+
+    Args:
+        name: preset whose request is printed
+        json: print one JSON object
+    """
     from forerun.data.named.networks import network_names
-    from forerun.service.cli.questions.answer_table import table
+    from forerun.service.cli.output import table
     from forerun.service.presets import preset_named
     from forerun.service.presets import presets as known
 

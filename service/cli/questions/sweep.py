@@ -18,23 +18,25 @@ if TYPE_CHECKING:
 @takes_run
 def sweep(
     source: o.Source,
-    device: Annotated[str, typer.Option(help="name of the device")],
-    limits: Annotated[
-        str | None,
-        typer.Option(help="power limits, W, such as 150,200,250 [40 to 100 % of the TDP]"),
-    ] = None,
-    slow_down: Annotated[
-        str,
-        typer.Option(
-            "--slow-down", "--slowdown", help="slowdown that the advised limit may cost: 10% or 0.1"
-        ),
-    ] = "10%",
-    picture: Annotated[Path | None, typer.Option(help="SVG file to write")] = None,
+    device: Annotated[str, typer.Option()],
+    limits: str | None = None,
+    slow_down: Annotated[str, typer.Option("--slow-down", "--slowdown")] = "10%",
+    picture: Path | None = None,
     *,
     run: PlainRunIn,
     json: o.Json = False,
 ) -> None:
-    """Predict time, power and energy at several power limits, and advise which to set."""
+    """Predict time, power and energy at several power limits, and advise which to set.
+
+    Args:
+        source: model file: .onnx, .pt2, config.json, or graph .json
+        device: name of the device
+        limits: power limits, W, such as 150,200,250 [40 to 100 % of the TDP]
+        slow_down: slowdown that the advised limit may cost: 10% or 0.1
+        picture: SVG file to write
+        run: how it is run
+        json: print one JSON object
+    """
     from forerun.service.schemas.answers import SweepOut
     from forerun.service.stores.model_file_cache import cached_answer
 

@@ -111,8 +111,10 @@ class RunForm(options_of(TrainingSetup, EmptyIsAbsent)):  # type: ignore[misc]
     The network is named by its digest, so that an address shows the same answer again.
     """
 
-    graph: Name | None = Field(default=None, description="digest or name of the network")
-    title: Name | None = Field(default=None, description="what the page calls the network")
+    graph: Name | None = None
+    """digest or name of the network"""
+    title: Name | None = None
+    """what the page calls the network"""
     devices: list[Name] = Field(default=list(USUAL_DEVICES), max_length=MOST_DEVICES)
     batch_size: int = Field(default=32, ge=1, le=LARGEST_BATCH)
     precision: NumberFormat = "amp"

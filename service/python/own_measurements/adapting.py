@@ -13,7 +13,13 @@ from pydantic import BaseModel
 
 from forerun.data.errors import InputError
 from forerun.service.adaptation.held_out import MetricError, without_help
-from forerun.service.answers.adapting import Adapted, adapt_to_file, observe_file, register_for
+from forerun.service.answers.adapting import (
+    Adapted,
+    ObservedFile,
+    adapt_to_file,
+    observe_file,
+    register_for,
+)
 from forerun.service.answers.drift import drift_here
 from forerun.service.answers.observing import summary_of
 from forerun.service.loading import adaptation_here, versions_at_hand
@@ -24,6 +30,8 @@ from forerun.service.schemas.measurements import DriftOut, LiveErrorOut
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_GROUPS: Final = 5
+"""Most held-out groups whose errors are shown."""
 Rows: TypeAlias = "str | PathLike[str] | Sequence[Mapping[str, Any] | BaseModel] | pd.DataFrame"
 """Measurements: a file, a table, or a list as POST /v1/devices/NAME/measurements takes it."""
 
@@ -104,12 +112,24 @@ class Adaptation(Viewed):
 
     def view(self) -> View:
         """One row per metric, with the errors before and after."""
-        headings = ("metric", "rows", "error before", "after", "interval before", "after")
-        rows = [[name, *error.cells()] for name, error in self.errors.items()]
-        lines = ["interval: its high over its low, and the share of rows inside"] if rows else []
-        lines += without_help(self.errors)
-        lines.append(f"{self.rows_in_use} measurements of {self.device} are in use")
-        return View(f"adapted to {self.rows} measurements of {self.device}", headings, rows, lines)
+        title = f"adapted to {self.rows} measurements of {self.device}"
+        used = f"{self.rows_in_use} measurements of {self.device} are in use"
+        return errors_view(title, self.errors, (used,))
+
+
+def errors_view(title: str, errors: Mapping[str, MetricError], lines: Sequence[str] = ()) -> View:
+    """One row per metric with the errors before and after, and the largest errors of groups."""
+    headings = ("metric", "rows", "error before", "after", "interval before", "after")
+    rows, below = [], ["interval: its high over its low, and the share of rows inside"]
+    for name, e in errors.items():
+        gain = "too few to say" if e.gain is None else f"gain at most {100 * e.gain:.1f} %"
+        rows.append([name, *e.cells(), f"{gain}: enough" if e.enough else gain])
+        worst = sorted(e.by_group.items(), key=lambda pair: -pair[1])[:MOST_GROUPS]
+        if len(e.by_group) > 1:
+            listed = ", ".join(f"{group} {value:.1f} %" for group, value in worst)
+            below.append(f"{name}, largest errors of groups held out: {listed}")
+    said = [*(below if rows else ()), *without_help(errors), *lines]
+    return View(title, (*headings, "further rows"), rows, said)
 
 
 @dataclass(frozen=True)
@@ -289,6 +309,13 @@ class Observations(Viewed):
     set_id: str
     is_new: bool
 
+    @classmethod
+    def of(cls, done: ObservedFile) -> "Observations":
+        """The result in this form."""
+        out, is_new = summary_of(done.observed.kept), done.observed.is_new
+        counts = (out.rows, out.judged, done.left_out)
+        return cls(out.device, *counts, out.errors, out.set, is_new)
+
     def undo(self) -> None:
         """Take this set out of all reports; repeating it has no effect.
 
@@ -323,6 +350,11 @@ class Drift(Viewed):
     alarms: tuple[str, ...]
     report: DriftOut = field(repr=False)
 
+    @classmethod
+    def of(cls, report: DriftOut) -> "Drift":
+        """The report in this form."""
+        return cls(tuple(alarm.message for alarm in report.alarms), report)
+
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per slice; errors and coverage in percent."""
         for own in self.report.slices:
@@ -332,12 +364,16 @@ class Drift(Viewed):
     def view(self) -> View:
         """One row per slice, and the alarms."""
         rows = [
-            [own.metric, own.device, own.name(), str(own.live.rows), *own.live.figures()]
+            [
+                *(own.metric, own.device, own.version or "", own.name(), str(own.live.rows)),
+                *own.live.figures(),
+                f"{own.changes[-1].percent:+.0f} %" if own.alarm else "",
+            ]
             for own in self.report.slices
         ]
         lines = list(self.alarms) or ["no lasting change of 5 % or more was found"]
         kept = sum(self.report.observations.values())
-        headings = ("metric", "device", "slice", *HEADINGS)
+        headings = ("metric", "device", "version", "slice", *HEADINGS, "changed")
         return View(f"{kept} observations", headings, rows, lines)
 
 
@@ -362,10 +398,7 @@ def observe(
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
         done = observe_file(opens, device, file_of(measurements, Path(scratch)), folder)
-    out = summary_of(done.observed.kept)
-    return Observations(
-        out.device, out.rows, out.judged, done.left_out, out.errors, out.set, done.observed.is_new
-    )
+    return Observations.of(done)
 
 
 def drift(device: str | None = None, version: str | None = None) -> Drift:
@@ -380,5 +413,4 @@ def drift(device: str | None = None, version: str | None = None) -> Drift:
         UnknownDevice: no device has that name.
     """
     settings = session().settings
-    report = drift_here(settings, device, version, versions_at_hand(settings))
-    return Drift(tuple(alarm.message for alarm in report.alarms), report)
+    return Drift.of(drift_here(settings, device, version, versions_at_hand(settings)))

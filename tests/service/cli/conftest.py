@@ -7,18 +7,35 @@ import pytest
 from forerun.service import cli
 
 
-@pytest.fixture
-def forerun(tmp_path, monkeypatch, capsys):
+class Command:
     """`forerun` in this process: exit code, standard output, standard error."""
+
+    def __init__(self, monkeypatch, capsys):
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        captured = self._capsys.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
+
+    def ok(self, *words: object) -> str:
+        """Standard output of a command that succeeds."""
+        code, out, err = self(*words)
+        assert code == 0, err
+        return out
+
+    def refused(self, *words: object) -> str:
+        """Standard error of a command whose input is wrong; it prints nothing else."""
+        code, out, err = self(*words)
+        assert (code, out) == (2, "")
+        return err
+
+
+@pytest.fixture
+def forerun(tmp_path, monkeypatch, capsys) -> Command:
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FORERUN_PREDICTOR_FOLDER", raising=False)
     monkeypatch.delenv("FORERUN_REGISTRY_URI", raising=False)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(left.value.code or 0), captured.out, captured.err
-
-    return call
+    return Command(monkeypatch, capsys)

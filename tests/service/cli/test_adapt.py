@@ -1,7 +1,9 @@
-"""`forerun adapt`: learn from a file, say what to measure next, list, and go back."""
+"""`forerun adapt`, `observe` and `drift`: learn from a file, list, go back, and report."""
 
 import json
+import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -25,9 +27,7 @@ def graph(tmp_path):
 
 
 def predicted(forerun, graph, device="l4"):
-    code, out, err = forerun("predict", graph, "--device", device, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return json.loads(forerun.ok("predict", graph, "--device", device, "--json"))
 
 
 def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_path):
@@ -40,9 +40,7 @@ def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_
     ]
     rows.append({"workload": GRAPH.digest, "device": "l4", "status": "oom"})
     write_measurements(pd.DataFrame(rows), tmp_path / "m.csv")
-    code, out, err = forerun("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4", "--json")
-    assert code == 0, err
-    learnt = json.loads(out)
+    learnt = json.loads(forerun.ok("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4", "--json"))
     assert (learnt["rows"], learnt["left_out"], learnt["rows_in_use"]) == (3, 1, 3)
     assert learnt["one_by_one"] is True
     assert (
@@ -61,16 +59,13 @@ def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_
 
 
 def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
-    code, out, err = forerun("adapt", "--suggest", "4", "--device", "l4", "--json")
-    assert code == 0, err
-    todo = json.loads(out)
+    todo = json.loads(forerun.ok("adapt", "--suggest", "4", "--device", "l4", "--json"))
     assert len(todo["candidates"]) == len(todo["measurements"]) == 4
     for row in todo["measurements"][:3]:
         row["metrics"]["latency_ms"] = 0.5
     file = tmp_path / "done.json"
     file.write_text(json.dumps(todo))
-    code, out, err = forerun("adapt", file, "--device", "l4")
-    assert code == 0, err
+    out = forerun.ok("adapt", file, "--device", "l4")
     assert "latency_ms" in out
     assert "kept 3 measurements of l4" in out
     code, out, _ = forerun("adapt", "--suggest", "30", "--device", "l4", "--json")
@@ -82,9 +77,7 @@ def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
 
 def test_models_can_be_candidates_and_their_graphs_are_then_known(forerun, graph, tmp_path):
     words = ("adapt", graph.parent, "--suggest", "2", "--device", "l4", "--json")
-    code, out, err = forerun(*words, "--batch-size", "8", "--precision", "amp")
-    assert code == 0, err
-    todo = json.loads(out)
+    todo = json.loads(forerun.ok(*words, "--batch-size", "8", "--precision", "amp"))
     workload = todo["measurements"][0]["workload"]
     assert workload["graph"] == GRAPH.digest
     assert (workload["batch_size"], workload["precision"]) == (8, "amp")
@@ -101,8 +94,7 @@ def test_it_says_when_it_is_enough(forerun, tmp_path, trained):
     file = tmp_path / "m.json"
     file.write_text(json.dumps([linear_row(128 * n, latencies[n - 2]) for n in range(2, 10)]))
     assert "enough" in forerun("adapt", file, "--device", "l4")[1]
-    code, out, _ = forerun("adapt", "--suggest", "2", "--device", "l4")
-    assert code == 0
+    out = forerun.ok("adapt", "--suggest", "2", "--device", "l4")
     assert "to measure on l4" in out
     assert "enough: further rows would gain less than 1 %" in out
 
@@ -173,8 +165,94 @@ def test_sets_are_listed(forerun, tmp_path):
 def test_wrong_input_is_one_line_and_exit_2(forerun, tmp_path, words, said):
     file = tmp_path / "m.json"
     file.write_text(json.dumps([linear_row(64, 0.05), linear_row(65, -1.0)]))
-    code, out, err = forerun("adapt", *(file if word == "M" else word for word in words))
-    assert (code, out) == (2, "")
+    err = forerun.refused("adapt", *(file if word == "M" else word for word in words))
     lines = [line for line in err.strip().splitlines() if line.startswith("forerun: ")]
     assert len(lines) == 1
     assert said in lines[0]
+
+
+SIZES = (64, 300, 2_000)
+
+
+def rows_file(folder, name, factor=1.0, count=60, seed=0):
+    """A JSON list of linear layers with the answers that were given about them."""
+    chance = np.random.default_rng(seed)
+    rows = []
+    for size in chance.choice(SIZES, count).tolist():
+        measured = 0.05 * factor * chance.lognormal(0.0, 0.03)
+        answer = {"value": 0.05, "low": 0.04, "high": 0.06, "version": "v1"}
+        rows.append(linear_row(size, measured) | {"answer": {"latency_ms": answer}})
+    file = folder / name
+    file.write_text(json.dumps(rows))
+    return file
+
+
+def test_a_table_is_observed_with_its_graphs_and_stored_once(forerun, tmp_path):
+    folder = tmp_path / "m-graphs"
+    folder.mkdir()
+    (folder / "mine.json").write_text(json.dumps(GRAPH.to_json()))
+    row = {"workload": GRAPH.digest, "kind": "network", "device": "l4", "latency_ms": 0.5}
+    table = pd.DataFrame([row | {"status": "ok"}, row | {"status": "oom", "latency_ms": None}])
+    write_measurements(table, tmp_path / "m.csv")
+    words = ("observe", tmp_path / "m.csv", "--device", "NVIDIA L4")
+    first = json.loads(forerun.ok(*words, "--json"))
+    assert (first["rows"], first["judged"], first["left_out"], first["new"]) == (1, 1, 1, True)
+    assert first["errors"]["latency_ms"]["rows"] == 1
+    code, out, err = forerun(*words)
+    assert (code, "kept before" in out, first["set"] in out) == (0, True, True), err
+    code, out, err = forerun("adapt", "--list", "--json")
+    assert json.loads(out) == {"sets": []}
+    (folder / "mine.json").unlink()
+    faster = pd.DataFrame([row | {"status": "ok", "latency_ms": 0.4}])
+    write_measurements(faster, tmp_path / "m.csv")
+    forerun.ok(*words)
+
+
+def test_a_missing_graph_is_named_with_its_folder(forerun, tmp_path):
+    row = {"workload": "0" * 32, "kind": "network", "device": "l4", "latency_ms": 0.5}
+    write_measurements(pd.DataFrame([row | {"status": "ok"}]), tmp_path / "m.csv")
+    code, _, err = forerun("observe", tmp_path / "m.csv", "--device", "l4")
+    assert (code, "m-graphs" in err, "row 1" in err) == (2, True, True)
+
+
+def test_drift_prints_slices_and_alarms(forerun, tmp_path):
+    assert "no observations are kept of l4" in forerun("drift", "--device", "l4")[1]
+    files = [rows_file(tmp_path, f"{n}.json", 1.0 if n < 3 else 1.2, seed=n) for n in range(4)]
+    for file in files[:3]:
+        assert forerun("observe", file, "--device", "l4")[0] == 0
+    code, out, err = forerun("drift")
+    assert (code, "no lasting change of 5 % or more" in out) == (0, True), err
+    assert forerun("observe", files[3], "--device", "l4")[0] == 0
+    report = json.loads(forerun.ok("drift", "--device", "l4", "--json"))
+    assert report["observations"] == {"l4": 240}
+    (alarm,) = report["alarms"]
+    code, out, err = forerun("drift")
+    assert alarm["message"] in out
+    assert "+20 %" in out or "+19 %" in out or "+21 %" in out
+    assert forerun("drift", "--device", "l5")[0] == 2
+
+
+def test_a_report_is_logged_as_a_run(forerun, tmp_path, request):
+    pytest.importorskip("mlflow")
+    from forerun.training.tracking.runs import connect
+
+    prepared = request.getfixturevalue("prepared_database")
+    uri = f"sqlite:///{shutil.copy(prepared, tmp_path / 'tracked.db')}"
+    assert forerun("observe", rows_file(tmp_path, "1.json"), "--device", "l4")[0] == 0
+    forerun.ok("drift", "--track", "--uri", uri)
+    client = connect(uri)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "forerun"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.tags["forerun.kind"] == "drift"
+    assert run.data.metrics["l4/latency_ms/n"] == 60
+    assert run.data.metrics["l4/latency_ms/alarm"] == 0
+    assert 0 < run.data.metrics["l4/latency_ms/mape"] < 10
+    names = {entry.path for entry in client.list_artifacts(run.info.run_id)}
+    assert names == {"drift.json", "alarms.txt"}
+
+    of_candidate = rows_file(tmp_path, "2.json", seed=2)
+    of_candidate.write_text(of_candidate.read_text().replace('"v1"', '"v2"'))
+    assert forerun("observe", of_candidate, "--device", "l4")[0] == 0
+    assert forerun("drift", "--track", "--uri", uri, "--version", "all")[0] == 0
+    latest = client.search_runs([experiment.experiment_id])[0].data.metrics
+    assert {latest[f"{version}/l4/latency_ms/n"] for version in ("v1", "v2")} == {60}

@@ -28,15 +28,12 @@ def folder(tmp_path):
 def test_a_folder_is_scored_broken_down_and_written(forerun, folder, tmp_path):
     rows = tmp_path / "rows.csv"
     words = ("torch_op_energy", "--data", folder, "--by", "device,precision", "--rows", rows)
-    code, out, err = forerun("evaluate", *words, "--json")
-    assert code == 0, err
-    result = json.loads(out)
+    result = json.loads(forerun.ok("evaluate", *words, "--json"))
     assert sum(task["n"] for task in result["tasks"]) >= 1
     assert result["left_out"] == {"the layer and its input_shape name no operator that is known": 1}
     assert result["breakdown"][0]["groups"][0]["group"] == {"device": "a40", "precision": "fp32"}
     assert set(pd.read_csv(rows)["device"]) == {"a40"}
-    code, out, _ = forerun("evaluate", *words)
-    assert code == 0
+    out = forerun.ok("evaluate", *words)
     assert "not evaluated, 1 rows: the layer" in out
 
 

@@ -18,8 +18,7 @@ HELD_OUT = ("--protocol", "unseen_device")
 def mine(forerun, tmp_path):
     """The imported table `mine`, of plain columns."""
     file = settings_table(tmp_path)
-    code, _, err = forerun("data", "import", file, "--name", "mine", "--rest", "setting")
-    assert code == 0, err
+    forerun.ok("data", "import", file, "--name", "mine", "--rest", "setting")
     return Bundle.open(tmp_path / "home" / "bundles" / "mine")
 
 
@@ -33,8 +32,7 @@ def test_four_commands_lead_from_a_csv_to_the_leaderboard(forerun, tmp_path):
         ("leaderboard", "--dataset", "mine", "--json"),
     )
     for words in commands:
-        code, out, err = forerun(*words)
-        assert code == 0, err
+        out = forerun.ok(*words)
     entries = json.loads(out)["entries"]
     ours = {e["task"]: e for e in entries if e["kind"] == "ours"}
     protocols = ("random_groups", "unseen_device", "unseen_model")
@@ -62,8 +60,7 @@ def test_a_terminal_is_asked_for_them(forerun, tmp_path, monkeypatch):
     answers = {"channels": "setting", "kernel": ""}
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("forerun.service.cli.data._ask", lambda name, examples: answers[name])
-    code, out, err = forerun("data", "import", settings_table(tmp_path), "--name", "mine")
-    assert code == 0, err
+    out = forerun.ok("data", "import", settings_table(tmp_path), "--name", "mine")
     assert "channels: setting" in out
     assert "kernel: ignored" in out
 
@@ -81,16 +78,14 @@ def entry(forerun, mine, tmp_path):
     """An entry of `table_boost` under `unseen_device`, of two metrics."""
     folder = tmp_path / "entry"
     words = ("evaluate", "mine", "--protocol", "unseen_device", "--entry", folder)
-    code, _, err = forerun(*words)
-    assert code == 0, err
+    forerun.ok(*words)
     return folder
 
 
 @pytest.mark.slow
 def test_an_entry_of_another_system_is_verified_added_and_ranked(forerun, entry):
     claim(entry, system="theirs", citation="A paper", error=0.5)
-    code, out, err = forerun("leaderboard", "verify", entry)
-    assert code == 0, err
+    out = forerun.ok("leaderboard", "verify", entry)
     assert "unseen_device/latency_ms latency_ms: mape 0.5 % of 54 rows" in out
     assert "theirs" not in forerun("leaderboard", "--dataset", "mine")[1], "verifying adds nothing"
     assert forerun("leaderboard", "add", entry)[0] == 0

@@ -1,14 +1,29 @@
-"""JSON within bounds: the values and the mistakes of the standard library, and further refusals."""
+"""Bodies and parameters: values of the standard library, within bounds, misspelt names refused."""
 
+import asyncio
 import json
+import time
+from threading import Event
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from forerun.service.http.limits import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
+from forerun.service.http.app import create_app
+from forerun.service.http.limits import (
+    MOST_DEPTH,
+    MOST_KEYS,
+    MOST_VALUES,
+    ON_THE_LOOP_BYTES,
+    parsed,
+)
 from forerun.service.problems import WrongField
+from forerun.service.schemas.colocation import MOST_METRICS, MOST_SECONDS
+from forerun.service.schemas.prediction import EXAMPLE
+from forerun.service.settings import Settings
+from tests.coroutines import run
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -83,3 +98,146 @@ def test_an_object_that_a_second_value_hides_is_refused_by_the_field_that_hides_
     with pytest.raises(WrongField) as raised:
         parsed(content)
     assert raised.value.field[0] == "load"
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("/v1/predict/model", "device=l4&batchsize=8", "Did you mean batch_size?"),
+        ("/v1/predict/model", "devcie=l4", "Did you mean device?"),
+        ("/v1/predict/model", "device=l4&precison=amp", "Did you mean precision?"),
+        ("/v1/predict", "device=l4", "takes none"),
+    ],
+)
+def test_a_parameter_that_nobody_reads_is_refused(client, path, query, said):
+    answer = client.post(f"{path}?{query}", json={})
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "/problems/unknown-parameter"
+    assert said in answer.json()["detail"]
+
+
+def test_a_parameter_of_a_list_is_refused_too(client):
+    assert client.get("/v1/devices?kind=gpu").status_code == 200
+    assert client.get("/v1/devices?king=gpu").json()["did_you_mean"] == ["kind"]
+    assert client.get("/?from=elsewhere").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("device=l4&device=t4", "device takes one value and has 2: 'l4', 't4'"),
+        ("device=l4&batch_size=8&batch_size=16", "batch_size takes one value and has 2: '8', '16'"),
+    ],
+)
+def test_a_parameter_that_is_given_twice_is_refused_with_both_values(client, query, said):
+    answer = client.post(f"/v1/predict/model?{query}", content=b"")
+    assert answer.status_code == 422
+    assert said in answer.json()["detail"]
+
+
+def test_a_parameter_that_takes_several_values_may_be_repeated(client):
+    assert client.get("/v1/leaderboard?dataset=hlsyn&dataset=neusight").status_code == 200
+
+
+def test_several_devices_in_one_parameter_are_refused_with_what_a_file_allows(client):
+    answer = client.post("/v1/predict/model?device=l4,t4", content=b"")
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (404, "/problems/unknown-device")
+    assert problem["did_you_mean"] == ["l4", "t4"]
+    assert "send this request once for each device" in problem["detail"]
+    assert "as an item to POST /v1/predict:batch" in problem["detail"]
+    assert "a request to :batch" not in problem["detail"]
+
+
+JSON = {"Content-Type": "application/json", "X-Request-ID": "one"}
+
+
+def padded(content: dict) -> bytes:
+    return json.dumps(content).encode() + b" " * ON_THE_LOOP_BYTES
+
+
+def test_a_large_body_gets_the_answer_and_the_problems_of_a_small_one(client):
+    wrong = EXAMPLE | {"device": "no such device"}
+    for content in (EXAMPLE, wrong, {}, EXAMPLE | {"workload": 3}):
+        small = client.post("/v1/predict", json=content, headers=JSON)
+        large = client.post("/v1/predict", content=padded(content), headers=JSON)
+        assert (large.status_code, large.json()) == (small.status_code, small.json())
+
+
+def test_large_measurements_wait_for_the_lane_of_adaptations_only(client):
+    answer = client.post(
+        "/v1/devices/l4/measurements", content=padded({"measurements": [{}]}), headers=JSON
+    )
+    assert answer.status_code == 422
+
+
+def test_a_large_body_is_answered_while_another_is_held(tmp_path, loaded):
+    """One upload that takes long keeps no other from its answer."""
+    app, begun, release = create_app(Settings(home=tmp_path), loaded), Event(), Event()
+
+    def held():
+        begun.set()
+        return release.wait(60)
+
+    async def main():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
+        ):
+            first = asyncio.ensure_future(app.state.forerun.upload(held))
+            await asyncio.to_thread(begun.wait, 60)
+            second = client.post("/v1/predict", content=padded(EXAMPLE), headers=JSON)
+            answer = await asyncio.wait_for(second, 60)
+            waited = not first.done()
+            release.set()
+            return answer.status_code, waited, await first
+
+    assert run(main()) == (200, True, True)
+
+
+def window_of(number: str) -> bytes:
+    """A co-location request with the longest host window, about 14 MiB."""
+    metrics = [f"metric {number}" for number in range(MOST_METRICS)]
+    second = "[" + ",".join([number] * MOST_METRICS) + "]"
+    window = (
+        f'{{"metrics": {json.dumps(metrics)}, "seconds": [{",".join([second] * MOST_SECONDS)}]}}'
+    )
+    return f'{{"candidate": {{"name": "p"}}, "host": {{"window": {window}}}}}'.encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ["1.2345678", '"letters"'])
+def test_other_requests_wait_for_a_small_part_of_the_work_on_a_large_body(tmp_path, loaded, number):
+    """The longest time for which the event loop runs nothing else, as a share of the work.
+
+    Both are CPU time of this process, so that other processes do not matter.
+    """
+    content = window_of(number)
+    assert len(content) > 13 * 2**20
+    whole_s, longest_s = run(_times(create_app(Settings(home=tmp_path), loaded), content))
+    assert longest_s < 0.7 * whole_s  # in one piece, it is all of it
+
+
+async def _times(app, content):
+    longest_s = 0.0
+
+    async def tick():
+        nonlocal longest_s
+        while True:
+            start = time.process_time()
+            await asyncio.sleep(0.001)
+            longest_s = max(longest_s, time.process_time() - start)
+
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
+    ):
+        ticking = asyncio.ensure_future(tick())
+        start = time.process_time()
+        answer = await client.post("/v1/colocation", content=content, headers=JSON)
+        whole_s = time.process_time() - start
+        ticking.cancel()
+    assert answer.status_code == 422
+    return whole_s, longest_s

@@ -1,8 +1,9 @@
-"""Numbers as pages write them, ticks, and the data and tables of charts."""
+"""Numbers, figures of sheets, counts, ticks, and the data and tables of charts of pages."""
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
+from forerun.data.device import Device, DeviceCatalog
+from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.service.http.pages.chart import (
     Chart,
     label,
@@ -18,6 +19,19 @@ from forerun.service.http.pages.charts import (
     SMALLER,
     attribution_chart,
     parts_chart,
+)
+from forerun.service.http.pages.coverage import Choice, gaps, step
+from forerun.service.http.pages.devices import (
+    UNITS,
+    Measured,
+    figures,
+    half_rate,
+    measured,
+    pivot,
+    roofline,
+    similar,
+    unknown,
+    values_by_device,
 )
 from forerun.service.http.pages.rendering import STATIC, environment
 from forerun.service.schemas.answers import AttributedOut, AttributionOut, IntervalOut
@@ -158,3 +172,126 @@ def test_bars_of_loops_are_factors_from_one():
     chart = attribution_chart(own, "Loops")
     assert [(row["one"], row["amount"]) for row in chart.rows] == [(1.0, 0.5), (1.0, 1.5)]
     assert "from 100 cycles without directives" in chart.summary
+
+
+CATALOG = DeviceCatalog.load()
+A100 = CATALOG.get("a100-pcie-80gb")
+BLACK_BOX = Device(name="mine", vendor="me", kind="cpu")
+
+
+def test_every_figure_of_every_sheet_has_words_a_unit_and_a_source():
+    for device in CATALOG:
+        found = figures(device)
+        assert len(found) == len(device.figures())
+        assert all(figure.source and figure.value for figure in found)
+
+
+def test_peaks_are_named_by_precision_and_integers_are_no_floating_point_operations():
+    found = {figure.name: figure for figure in figures(A100)}
+    assert found["Peak in fp16"].unit == "TFLOP/s"
+    assert found["Peak in int8"].unit == "TOP/s"
+    assert found["Year of release"].value == "2021"
+    assert found["Memory"].value == "80"
+
+
+def test_what_a_sheet_does_not_give_is_listed():
+    assert "idle power" in unknown(A100)
+    assert "memory" not in unknown(A100)
+    assert len(unknown(BLACK_BOX)) == len(UNITS) - 1
+
+
+def test_a_roofline_bends_where_bandwidth_meets_the_peak():
+    rows = [row for row in roofline(A100).rows if "fp16" in row["precision"]]
+    low, ridge, high = rows
+    slope = A100.bandwidth_gbs / 1e3
+    assert low["rate"] == pytest.approx(low["intensity"] * slope)
+    assert ridge["rate"] == pytest.approx(ridge["intensity"] * slope)
+    assert ridge["rate"] == high["rate"] == A100.peak("fp16")
+
+
+def test_equal_peaks_share_a_line():
+    names = {row["precision"] for row in roofline(A100).rows}
+    assert "fp16, bf16" in names
+    assert sum(name.count("fp16") for name in names) == 1
+
+
+def test_a_device_without_a_sheet_has_no_roofline():
+    assert roofline(BLACK_BOX) is None
+    assert similar(BLACK_BOX, CATALOG) == []
+
+
+def test_similar_devices_are_of_the_same_kind_and_never_the_device_itself():
+    found = similar(A100, CATALOG)
+    assert len(found) == 4
+    assert A100 not in found
+    assert {device.kind for device in found} == {"gpu"}
+    assert any(device.name.startswith("a100") for device in found)
+
+
+def test_the_half_rate_is_the_higher_one_and_none_where_neither_is_given():
+    assert half_rate(A100) == A100.peak("fp16")
+    assert half_rate(CATALOG.get("mi100")) == CATALOG.get("mi100").peak("fp16")
+    assert half_rate(BLACK_BOX) is None
+
+
+RECORD = TrainingRecord(
+    keys={"counted": {"device": ["l4"]}, "older": {"device": ["t4", "l4"]}, "suites": {}},
+    counts={
+        "counted": {
+            Setting("l4", "network", "latency_ms", "inference", "amp", "eager"): 7,
+            Setting("l4", "network", "power_w", "inference", "amp", "eager"): 2,
+            Setting("t4", "network", "latency_ms", "training", "fp32", "compiled"): 5,
+            Setting("t4", "benchmark", "score"): 1,
+        }
+    },
+)
+ROWS = measured(RECORD)
+
+
+def test_a_dataset_that_was_not_counted_is_present_without_a_number():
+    assert Measured("t4", "older") in ROWS
+    assert not [row for row in ROWS if row.dataset == "counted" and row.values is None]
+    assert values_by_device(ROWS) == {"l4": 9, "t4": 6}
+
+
+def test_a_map_adds_up_and_begins_with_the_most():
+    found = pivot(ROWS, "metric")
+    assert found.columns == ["latency_ms", "power_w", "score"]
+    assert found.devices == ["l4", "t4"]
+    assert found.cells == {
+        ("l4", "latency_ms"): 7,
+        ("l4", "power_w"): 2,
+        ("t4", "latency_ms"): 5,
+        ("t4", "score"): 1,
+    }
+
+
+def test_presence_alone_is_no_number_and_does_not_hide_one():
+    alone = pivot(ROWS, "dataset").cells
+    assert alone["l4", "older"] is None
+    assert alone["l4", "counted"] == 9
+    both = [Measured("l4", "a"), Measured("l4", "a", values=3), Measured("l4", "a")]
+    assert pivot(both, "dataset").cells == {("l4", "a"): 3}
+
+
+def test_rows_without_the_field_are_left_out():
+    assert ("t4", "") not in pivot(ROWS, "phase").cells
+    assert pivot(ROWS, "phase").columns == ["inference", "training"]
+
+
+def test_a_choice_holds_for_every_field_that_is_chosen():
+    chosen = [row for row in ROWS if Choice(kind="network", precision="amp").fits(row)]
+    assert [row.metric for row in chosen] == ["latency_ms", "power_w"]
+    assert all(map(Choice().fits, ROWS))
+
+
+def test_each_power_of_ten_is_a_step():
+    assert [step(n) for n in (None, 1, 9, 10, 99_999, 100_000, 10**9)] == [1, 1, 1, 2, 5, 6, 6]
+
+
+def test_gaps_name_what_no_network_was_measured_in():
+    found = gaps(ROWS)
+    assert "phase" not in found
+    assert "latency_ms" not in found["metric"] and "utilisation" in found["metric"]
+    assert "amp" not in found["precision"] and "int8" in found["precision"]
+    assert "eager" not in found["runtime"] and "tensorrt" in found["runtime"]

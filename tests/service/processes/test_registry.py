@@ -1,5 +1,6 @@
-"""A registry decides what answers, but never whether something answers."""
+"""A registry decides what answers, never whether; a candidate answers its share in all workers."""
 
+import re
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +11,15 @@ from threading import Event
 import httpx
 import pytest
 
-from forerun.models.artifact.sealed_folder import seal
+from forerun.models.artifact.sealed_folder import bundled, seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.champion import FOLDER, Champion, keep
 from forerun.service.settings import Settings
-from forerun.training.release.registry import promote, register
+from forerun.training.release.registry import promote, register, try_out, withdraw
 from forerun.training.tracking.runs import tracked
 from tests.service.conftest import linear_row
-from tests.service.processes.conftest import from_all
+from tests.service.processes.conftest import fetch_here, from_all
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
@@ -43,7 +44,7 @@ def sealed(folder, created="2026-01-01") -> str:
 
 
 def registered(folder) -> int:
-    with tracked("roofline") as run:
+    with tracked(folder.name) as run:
         return register(run, folder)
 
 
@@ -116,3 +117,110 @@ def test_new_champions_take_over_in_all_workers_and_no_request_fails_meanwhile(t
         eventually(lambda: set(seen.values()) == {versions[1]})
         eventually(lambda: {x["version"] for x in from_all(server, readiness)} == {versions[1]})
         assert server.workers() == before, "no process was replaced"
+
+
+SIZES = range(64, 124)
+ROUNDS = 2
+
+
+def question(size: int) -> dict:
+    return {"workload": linear_row(size, None)["workload"], "device": "t4"}
+
+
+def answers(server, sizes=SIZES) -> dict[int, dict]:
+    """Size -> the answer to a question, asked over several connections."""
+    with httpx.Client(base_url=server.url, timeout=120) as client, ThreadPoolExecutor(4) as pool:
+        asked = pool.map(lambda size: client.post("/v1/predict", json=question(size)), sizes)
+        return {
+            size: each.raise_for_status().json() for size, each in zip(sizes, asked, strict=True)
+        }
+
+
+def trial(client: httpx.Client) -> dict | None:
+    return client.get("/v1/models").json()["trial"]
+
+
+def tried(client: httpx.Client) -> str | None:
+    return (trial(client) or {}).get("version")
+
+
+def version_of(answer: dict) -> str:
+    return answer["predictor"]["version"]
+
+
+def test_equal_questions_get_equal_versions_from_all_workers_until_it_is_withdrawn(store, tmp_path):
+    """First with a candidate that answers otherwise than sealed, which gets no question."""
+    damaged, made = tmp_path / "damaged", tmp_path / "roofline"
+    for folder in (damaged, made):
+        folder.mkdir()
+        Router((Roofline(),)).save(folder)
+    (damaged / "examples.json").write_text('{"kernel on l4": {"latency_ms": 1.0}}')
+    seal(damaged, "2026-01-01")
+    version = seal(made, "2026-01-01").version
+    try_out(registered(damaged))
+    number = registered(made)
+    environment = {
+        "FORERUN_REGISTRY_URI": store,
+        "FORERUN_REGISTRY_POLL_SECONDS": "1",
+        "FORERUN_CANARY_SHARE": "0.3",
+        "FORERUN_SHADOW_SHARE": "0.4",
+    }
+    with real_server(
+        tmp_path / "served", workers=2, environment=environment, prepare=fetch_here
+    ) as server:
+        eventually(lambda: "the candidate cannot be used" in server.log.read_text())
+        assert not any(from_all(server, trial))
+        before = answers(server)
+        assert {version_of(each) for each in before.values()} == {bundled().version}
+        try_out(number)
+        eventually(
+            lambda: all((each or {}).get("version") == version for each in from_all(server, trial))
+        )
+        rounds = [answers(server) for _ in range(ROUNDS)]
+        canary = {size for size, each in rounds[0].items() if version_of(each) == version}
+        assert 0.1 < len(canary) / len(SIZES) < 0.5
+        for each in rounds:
+            assert {size for size, own in each.items() if version_of(own) == version} == canary
+            assert all(own == before[size] for size, own in each.items() if size not in canary)
+        batch = {"items": [question(size) for size in SIZES]}
+        listed = httpx.post(f"{server.url}/v1/predict:batch", json=batch, timeout=120).json()
+        assert {
+            size
+            for size, own in zip(SIZES, listed["items"], strict=True)
+            if version_of(own) == version
+        } == canary
+
+        fresh = range(1064, 1144)
+        unseen = answers(server, fresh)
+        with httpx.Client(base_url=server.url, timeout=120) as client:
+            eventually(lambda: trial(client)["compared"] > 20)
+            report = trial(client)
+            assert (report["failed"], report["left_out"]) == (0, 0)
+            assert report["differences"]["latency_ms"]["mean_percent"] > 1
+            text = client.get("/metrics").text
+            found = re.findall(
+                r'forerun_shadow_answers_total{outcome="compared",version="(\w+)"}', text
+            )
+            assert found == [version]
+            _observe(client, unseen)
+            drift = client.get("/v1/drift").json()
+            assert {own["version"] for own in drift["slices"]} == {bundled().version, version}
+            labels = set(
+                re.findall(
+                    r'forerun_live_error_ratio{.*version="(\w+)"}', client.get("/metrics").text
+                )
+            )
+            assert labels == {bundled().version, version}
+        withdraw()
+        eventually(lambda: not any(from_all(server, trial)))
+        assert answers(server) == before
+
+
+def _observe(client, given) -> None:
+    """Send a measurement of each question without its answer, which is that of its version."""
+    rows = [
+        linear_row(size, 1.1 * own["metrics"]["latency_ms"]["value"]) for size, own in given.items()
+    ]
+    body = {"measurements": rows, "source": "observe"}
+    sent = client.post("/v1/devices/t4/measurements", json=body)
+    assert sent.status_code == 201, sent.text

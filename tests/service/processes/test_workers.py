@@ -1,14 +1,18 @@
-"""Several workers are one service: one copy of the predictors, one version, one store."""
+"""Several workers are one service: versions, stores, keys, tenants, and an end within its time."""
 
+import json
 import os
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
 
 from forerun.service.schemas.prediction import EXAMPLE
-from tests.service.conftest import linear_row
+from forerun.service.stores.keys import KeyStore
+from tests.service.conftest import GRAPH, linear_row
 from tests.service.processes.conftest import (
     WORKERS,
     answering,
@@ -17,6 +21,7 @@ from tests.service.processes.conftest import (
     shared_mib,
 )
 from tests.service.real_server import real_server
+from tests.service.test_devices import SHEET
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -131,3 +136,101 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+CLIENTS = 200
+UNFINISHED = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_slow_clients_do_not_keep_it(tmp_path, roofline_folder, number):
+    environment = answering(roofline_folder) | {"FORERUN_GRACEFUL_SECONDS": "1"}
+    with (
+        real_server(tmp_path, workers=number, environment=environment) as server,
+        ExitStack() as open_sockets,
+    ):
+        for _ in range(CLIENTS):
+            client = socket.create_connection(("127.0.0.1", server.port))
+            open_sockets.enter_context(closing(client))
+            client.sendall(UNFINISHED)
+        running = {server.pid, *server.workers()}
+        server.stop()
+        assert not running & set(server.pids())
+
+
+def test_workers_end_by_themselves_when_the_parent_is_interrupted(tmp_path, roofline_folder):
+    with real_server(tmp_path, workers=2, environment=answering(roofline_folder)) as server:
+        os.kill(server.pid, signal.SIGINT)
+        server.wait()
+        assert "SIGKILL" not in server.log.read_text()
+
+
+CONNECTIONS = 20
+ROWS = [linear_row(size, size / 100) for size in range(64, 640, 64)]
+
+
+def test_all_workers_answer_each_tenant_with_what_it_stored(tmp_path):
+    keys = KeyStore(tmp_path / "keys")
+    headers = {
+        tenant: {"Authorization": f"Bearer {keys.create(tenant, 'write', tenant)[1]}"}
+        for tenant in ("vision", "speech")
+    }
+    with real_server(tmp_path, workers=2) as server:
+
+        def ask(tenant, method, path, **given):
+            """A request over a connection of its own, which any worker may take."""
+            return httpx.request(
+                method, server.url + path, headers=headers[tenant], timeout=60, **given
+            )
+
+        assert ask("vision", "PUT", "/v1/devices/my-card", json=SHEET).is_success
+        body = {"measurements": ROWS}
+        assert ask("vision", "POST", "/v1/devices/l4/measurements", json=body).is_success
+        question = {"workload": linear_row(777, None)["workload"], "device": "l4"}
+        versions = {"vision": set(), "speech": set()}
+        for _ in range(CONNECTIONS):
+            for tenant, status in (("vision", 200), ("speech", 404)):
+                assert ask(tenant, "GET", "/v1/devices/my-card").status_code == status
+                answer = ask(tenant, "POST", "/v1/predict", json=question).json()
+                versions[tenant].add(answer["predictor"]["version"])
+        (adapted,), (plain,) = versions["vision"], versions["speech"]
+        assert adapted.startswith(f"{plain}+")
+
+
+def test_a_server_on_all_addresses_asks_for_keys(tmp_path, roofline_folder):
+    home = tmp_path / "home"
+    keys = KeyStore(home / "keys")
+    (reader, read), (writer, write) = keys.create("one", "read"), keys.create("two", "write")
+    busy, often = keys.create("three", "read")
+    settings = {
+        "FORERUN_HOST": "0.0.0.0",
+        "FORERUN_PREDICTOR_FOLDER": str(roofline_folder),
+        "FORERUN_REQUESTS_PER_S_PER_KEY": "0.001",
+    }
+    with (
+        real_server(home, workers=WORKERS, environment=settings) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+
+        def ask(text: str) -> httpx.Response:
+            return client.get("/v1/workloads", headers={"authorization": f"Bearer {text}"})
+
+        def store(text: str) -> int:
+            headers = {"authorization": f"Bearer {text}"}
+            return client.post("/v1/graphs", json=GRAPH.to_json(), headers=headers).status_code
+
+        assert client.get("/v1/workloads").status_code == 401
+        assert (store(write), store(read)) == (201, 403)
+        answers = [ask(often) for _ in range(10)]
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert 1 <= len(answers) - len(refused) <= WORKERS
+        assert {answer.status_code for answer in refused} == {429}
+        assert all(900 < int(answer.headers["retry-after"]) <= 1000 for answer in refused)
+        keys.revoke(busy.id)
+        assert {ask(often).status_code for _ in range(10)} == {401}
+        server.stop()
+        log = server.log.read_text()
+    lines = [json.loads(line) for line in log.splitlines() if '"write"' in line]
+    assert {(line["key"], line["status"]) for line in lines} == {(writer.id, 201), (reader.id, 403)}
+    for text in (read, write, often):
+        assert text.split("_", 2)[2] not in log

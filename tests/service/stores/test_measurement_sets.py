@@ -1,12 +1,20 @@
-"""Sets of measurements: in their order, none changes, and a file of another name is left out."""
+"""Sets of measurements: in their order, none changes, repeatable requests are stored once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.stores import measurement_sets
 from forerun.service.stores import measurement_sets as adaptation_store
-from forerun.service.stores.measurement_sets import AdaptationStore, UnknownSet
+from forerun.service.stores.measurement_sets import (
+    AdaptationStore,
+    AlreadyStored,
+    RepeatableRequest,
+    ReusedKey,
+    UnknownSet,
+)
 from forerun.service.stores.places import StoreFull
 from tests.service.conftest import linear_row
 
@@ -17,7 +25,7 @@ def rows(*latencies: float) -> list[MeasuredRow]:
 
 @pytest.fixture
 def store(tmp_path) -> AdaptationStore:
-    return AdaptationStore(tmp_path / "measurements")
+    return AdaptationStore(tmp_path)
 
 
 def keep(store, device="l4", *latencies):
@@ -29,7 +37,7 @@ def keep(store, device="l4", *latencies):
 def test_undone_sets_stay_and_are_out_of_use(store, tmp_path):
     first, second = keep(store), keep(store)
     store.undo(store.get("l4"))
-    for one in (store, AdaptationStore(tmp_path / "measurements")):
+    for one in (store, AdaptationStore(tmp_path)):
         assert [s.undone for s in one.sets()] == [False, True]
         assert one.live() == (first,)
         assert one.get("l4", second.id).rows == second.rows
@@ -69,7 +77,7 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path):
 
 def test_a_set_under_another_name_is_left_out(store, tmp_path, capsys):
     made = keep(store)
-    path = tmp_path / "measurements" / f"l4.{made.id}.json"
+    path = tmp_path / f"l4.{made.id}.json"
     path.rename(path.with_name(f"t4.{made.id}.json"))
     assert AdaptationStore(path.parent).sets() == ()
     assert "not what its name says" in capsys.readouterr().err
@@ -86,3 +94,161 @@ def test_there_is_a_most_of_rows_and_of_sets(store, monkeypatch):
     monkeypatch.setattr(adaptation_store, "MOST_SETS", 3)
     with pytest.raises(StoreFull, match="3 sets"):
         keep(store, "a30")
+
+
+REQUEST = RepeatableRequest.of("key-1", {"rows": 1})
+
+
+def observe(store, *latencies, device="l4", request=None):
+    given = rows(*(latencies or (1.0,)))
+    made = store.new_observations(device, given, ["linear"] * len(given), request)
+    store.put(made)
+    return made
+
+
+def kept(store, device="l4"):
+    return [row.metrics["latency_ms"] for s in store.live(device, "observe") for row in s.rows]
+
+
+def test_the_content_of_a_request_counts_and_not_the_order_of_its_fields():
+    assert RepeatableRequest.of("k", {"a": 1, "b": 2}) == RepeatableRequest.of(
+        "k", {"b": 2, "a": 1}
+    )
+    assert RepeatableRequest.of("k", {"a": 1}) != RepeatableRequest.of("k", {"a": 2})
+    assert RepeatableRequest.of("k", {}).token != RepeatableRequest.of("j", {}).token
+
+
+@pytest.mark.parametrize("source", ["adapt", "observe"])
+def test_a_request_is_found_again_by_its_key_also_by_another_process(store, tmp_path, source):
+    made = store.new("l4", rows(1.0), REQUEST)
+    if source == "observe":
+        made = store.new_observations("l4", rows(1.0), ["linear"], REQUEST)
+    store.put(made.model_copy(update={"answer": '{"mape_after": null}'}))
+    for one in (store, AdaptationStore(tmp_path)):
+        found = one.before("l4", REQUEST)
+        assert (found.id, found.source) == (made.id, source)
+        assert found.answer == '{"mape_after": null}'
+        assert one.before("t4", REQUEST) is None, "keys are those of a device"
+        assert one.before("l4", RepeatableRequest.of("key-2", {"rows": 1})) is None
+        assert one.before("l4", None) is None
+
+
+def test_a_key_with_other_content_is_refused(store):
+    observe(store, request=REQUEST)
+    other = RepeatableRequest.of("key-1", {"rows": 2})
+    with pytest.raises(ReusedKey, match="Idempotency-Key") as refused:
+        store.before("l4", other)
+    assert refused.value.status == 422
+    with pytest.raises(ReusedKey):
+        observe(store, 2.0, request=other)
+    with pytest.raises(ReusedKey):
+        store.put(store.new("l4", rows(2.0), other))
+    assert kept(store) == [1.0]
+    assert store.live("l4") == ()
+
+
+def test_of_the_same_requests_at_once_one_is_stored(tmp_path):
+    stores = [AdaptationStore(tmp_path) for _ in range(4)]
+
+    def attempt(number):
+        store = stores[number % 4]
+        try:
+            return observe(store, request=REQUEST).id
+        except AlreadyStored as stored:
+            return stored.before.id
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = set(pool.map(attempt, range(24)))
+    assert len(ids) == 1
+    assert len(AdaptationStore(tmp_path).sets("l4", "observe")) == 1
+
+
+def test_a_damaged_file_does_not_stand_for_its_request(store, tmp_path):
+    made = observe(store, request=REQUEST)
+    (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{")
+    again = AdaptationStore(tmp_path)
+    assert again.before("l4", REQUEST) is None
+    assert observe(again, request=REQUEST).id != made.id
+
+
+def test_files_of_others_are_no_observations_and_spoil_nothing(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(measurement_sets, "WINDOW_SETS", 1)
+    made = observe(store, 1.0)
+    content = (tmp_path / "observed" / f"l4.{made.id}.json").read_text()
+    others = [
+        "l4.json",
+        "l4.notes.json",
+        "l4.20990101T000000000000-a.json",
+        "readme",
+        "l4.x-y-z.json",
+    ]
+    for name in others:
+        (tmp_path / "observed" / name).write_text(content)
+    second = observe(store, 2.0, request=REQUEST)
+    assert store.observed() == {"l4": [f"l4.{second.id}.json"]}
+    assert kept(store) == [2.0]
+    assert {path.name for path in (tmp_path / "observed").iterdir()} >= set(others)
+
+
+def test_a_file_with_too_few_families_is_damaged(store, tmp_path):
+    made = observe(store, 1.0, 2.0)
+    file = tmp_path / "observed" / f"l4.{made.id}.json"
+    file.write_text(file.read_text().replace('["linear","linear"]', '["linear"]'))
+    assert kept(AdaptationStore(tmp_path)) == []
+
+
+def test_observations_are_apart_from_what_is_adapted_to(store):
+    stamp = store.stamp()
+    made = observe(store, 1.0, 2.0)
+    assert store.sets() == store.live("l4") == ()
+    assert store.stamp() in (stamp, -1)
+    assert store.sets("l4", "observe") == (made,)
+    assert store.sets("t4", "observe") == ()
+    assert store.get("l4", made.id) == made
+    with pytest.raises(UnknownSet):
+        store.get("l4")
+    store.check_device_unused("l4")
+    assert made.families == ("linear", "linear")
+
+
+def test_a_set_of_observations_is_rolled_back_like_any_other(store):
+    first, second = observe(store, 1.0), observe(store, 2.0)
+    store.undo(store.get("l4", first.id))
+    store.undo(store.get("l4", first.id))
+    assert kept(store) == [2.0]
+    assert [each.undone for each in store.sets("l4", "observe")] == [True, False]
+    assert store.observed() == {"l4": [f"l4.{second.id}.json"]}
+
+
+def test_the_oldest_sets_leave_a_full_window_of_rows(store, monkeypatch, tmp_path):
+    monkeypatch.setattr(measurement_sets, "WINDOW_ROWS", 5)
+    first = observe(store, 1.0, 2.0)
+    store.undo(first)
+    observe(store, 3.0, 4.0, device="t4")
+    for number in range(3):
+        observe(store, 10.0 + number, 20.0 + number)
+    assert kept(store) == [11.0, 21.0, 12.0, 22.0]
+    assert kept(store, "t4") == [3.0, 4.0], "each device has a window of its own"
+    assert not list((tmp_path / "observed").glob(f"*{first.id}*")), "its mark left too"
+    observe(store, *range(1, 9))
+    assert kept(store) == list(range(1, 9)), "the newest set stays however large it is"
+
+
+def test_the_oldest_sets_leave_a_full_window_of_sets(store, monkeypatch):
+    monkeypatch.setattr(measurement_sets, "WINDOW_SETS", 2)
+    for number in range(4):
+        observe(store, float(number + 1))
+    assert kept(store) == [3.0, 4.0]
+
+
+def test_observations_sort_by_time_also_when_the_clock_is_set_back(store, monkeypatch):
+    class Earlier(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2020, 1, 1, tzinfo=UTC)
+
+    observe(store, 1.0)
+    monkeypatch.setattr(measurement_sets, "datetime", Earlier)
+    observe(store, 2.0)
+    observe(store, 3.0)
+    assert kept(store) == [1.0, 2.0, 3.0]

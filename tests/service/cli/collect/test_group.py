@@ -1,4 +1,4 @@
-"""`forerun collect`: from this machine to a table that `forerun adapt` learns from."""
+"""`forerun collect` and `forerun verify`: from this machine to a table for `adapt`."""
 
 import json
 import os
@@ -8,21 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from forerun.data.collectors.interference import collection as live_window
 from forerun.data.collectors.interference import collection as own_program
 from forerun.data.collectors.interference import neighbours
 from forerun.data.collectors.interference import victims as native
+from forerun.data.collectors.interference.collection import Collection
 from forerun.data.collectors.latency import fingerprint
-from forerun.data.collectors.system.host import OtherLoad
+from forerun.data.collectors.system.host import OtherLoad, QuietWait
 from forerun.data.collectors.workloads import operators as processor_operators
 from forerun.data.collectors.workloads.operators import operator_sweep
+from forerun.data.errors import BadTable, MissingData, MissingTool
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
 from forerun.service.adaptation import collecting, measurement_files
 from forerun.service.adaptation.collecting import read_plan
+from forerun.service.cli import app
 from forerun.service.cli.collect.program import busy_with_others, called
 from forerun.service.schemas.colocation import ProgramIn, WindowIn
+from tests.contracts.tiny_contention import write_journal
 
 KINDS = ("linear", "softmax", "layer_norm", "elementwise")
 SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)[:6]
@@ -64,9 +69,10 @@ def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
     assert set(rows["kind"]) == {"kernel", "network"}
     assert (rows["runtime"] == "onnxruntime").all()
     assert (rows["threads"] == 1).all()
-    code, out, err = forerun("adapt", table, "--device", "my-cpu", "--json")
-    assert code == 0, err
-    assert json.loads(out)["rows"] == len(SMALL) + 1
+    assert (
+        json.loads(forerun.ok("adapt", table, "--device", "my-cpu", "--json"))["rows"]
+        == len(SMALL) + 1
+    )
     again = forerun("collect", "cpu", "--quick", "-o", table, "--threads", 1, "--json")
     assert json.loads(again[1])["resumed"] == len(SMALL) + 1
 
@@ -105,8 +111,7 @@ def test_without_torch_onnxruntime_measures_and_says_so(forerun, crowded, monkey
 )
 def test_what_cannot_be_is_refused_in_one_line(forerun, tmp_path, monkeypatch, words, says):
     monkeypatch.chdir(tmp_path)
-    code, out, err = forerun("collect", *words)
-    assert (code, out) == (2, "")
+    err = forerun.refused("collect", *words)
     assert says in err
 
 
@@ -141,9 +146,7 @@ def test_graphs_of_a_table_measured_elsewhere_are_added(forerun, tmp_path):
     )
     assert forerun("collect", "graphs", table)[0] == 0
     assert (tmp_path / "h200-graphs" / "squeezenet.json").is_file()
-    code, out, err = forerun("adapt", table, "--device", "l4", "--json")
-    assert code == 0, err
-    assert json.loads(out)["rows"] == 2
+    assert json.loads(forerun.ok("adapt", table, "--device", "l4", "--json"))["rows"] == 2
 
 
 @pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
@@ -165,8 +168,7 @@ def test_a_program_profiled_here_is_one_that_colocation_takes(forerun, monkeypat
         (("-o", tmp_path / "none" / "p.json", "--", "true"), "No folder"),
         (("--name", "chase4", "--", "true"), "give it a --name"),
     ):
-        code, out, err = forerun("collect", "program", *words)
-        assert (code, out) == (2, "")
+        err = forerun.refused("collect", "program", *words)
         assert said in err
 
 
@@ -201,8 +203,7 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     fast = replace(own_program.SETTINGS, clock_s=0.1, margin_s=0.1, probe_ms=10)
     monkeypatch.setattr(own_program, "SETTINGS", fast)
     monkeypatch.setattr(live_window, "SETTINGS", fast)
-    code, out, err = forerun("collect", "window", "--seconds", 3, "--process", os.getpid())
-    assert code == 0, err
+    out = forerun.ok("collect", "window", "--seconds", 3, "--process", os.getpid())
     parsed = WindowIn.model_validate_json(out)
     assert 1 <= len(parsed.seconds) <= 3, "a busy machine may miss whole seconds"
     assert {"cpu.user_share", "task.cpu_share"} <= set(parsed.metrics)
@@ -221,3 +222,108 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     code, _, err = forerun("collect", "window", "--process", 2**22 + 1)
     assert code == 2
     assert "No process 4194305" in err
+
+
+@pytest.fixture
+def model(tmp_path):
+    from onnx import TensorProto, helper, save
+
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 64])],
+    )
+    file = tmp_path / "tiny.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, ir_version=8, opset_imports=opsets), file)
+    return file
+
+
+@pytest.mark.slow
+def test_a_model_is_verified_kept_and_adapted_to(forerun, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(QuietWait, "wait", lambda self: None)
+    rows = tmp_path / "rows.json"
+    options = ("--seconds", 0.02, "--threads", 1)
+    out = forerun.ok("verify", model, "--batch-size", "2,64", "--keep", rows, *options)
+    assert "tiny.onnx on my-cpu" in out
+    assert f"forerun adapt {rows} --device my-cpu" in out
+    assert [row["workload"]["batch_size"] for row in json.loads(rows.read_text())] == [2, 64]
+    answer = json.loads(forerun.ok("verify", model, "--json", *options))
+    assert {row["batch_size"] for row in answer["results"]} == {1}
+    assert answer["results"][0]["measured"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gone.onnx",), "there is no such file"),
+        (("MODEL", "--batch-size", "two"), "--batch-size 'two'"),
+        (("MODEL", "--batch-size", "0"), "give numbers from 1"),
+        (("MODEL", "--device", "l4"), "l4 is a gpu"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused_in_one_line(forerun, model, words, said):
+    code, out, err = forerun("verify", *(model if word == "MODEL" else word for word in words))
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
+
+
+def collect(plan, output, *more):
+    words = ["collect", "contention", "--plan", str(plan), "-o", str(output), *more]
+    return CliRunner().invoke(app, words)
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    path = tmp_path / "plan.yaml"
+    path.write_text("victims: [alu]\nrepeats: 1\nprobe_ms: 0\nmargin_s: 0\n")
+    return path
+
+
+@needs_compiler
+def test_a_plan_that_is_none_is_refused(plan):
+    plan.write_text("neighbors: 3\n")
+    found = collect(plan, plan.parent / "out")
+    assert isinstance(found.exception, BadTable)
+    assert not (plan.parent / "out").exists()
+    assert isinstance(collect(plan.parent / "no.yaml", plan.parent).exception, MissingData)
+
+
+def test_without_a_compiler_it_says_what_to_install(plan, monkeypatch):
+    monkeypatch.setattr(native, "compiler", lambda: None)
+    found = collect(plan, plan.parent / "out")
+    assert isinstance(found.exception, MissingTool)
+    assert "install one" in str(found.exception)
+
+
+@needs_compiler
+def test_ctrl_c_leaves_tables_of_what_was_collected(plan, monkeypatch):
+    out = plan.parent / "out"
+    write_journal(out / "journal")
+
+    def interrupted(self, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Collection, "run", interrupted)
+    found = collect(plan, out)
+    assert found.exit_code == 130
+    assert (out / "runs.parquet").is_file()
+
+
+@needs_compiler
+def test_no_budget_makes_tables_of_an_earlier_session_and_runs_nothing(plan):
+    out = plan.parent / "out"
+    write_journal(out / "journal")
+    found = collect(plan, out, "--budget-minutes", "0")
+    assert found.exit_code == 0, found.output
+    assert "runs 50" in found.stderr
+    assert [path.name for path in sorted((out / "journal").iterdir())] == [
+        *("000", "cumulative.parquet")
+    ]

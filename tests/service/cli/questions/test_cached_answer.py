@@ -38,8 +38,7 @@ def ask(forerun, monkeypatch, model):
 
     def call(*words, command="predict"):
         calls.clear()
-        code, out, err = forerun(command, model, *words)
-        assert code == 0, err
+        out = forerun.ok(command, model, *words)
         return out, bool(calls)
 
     return call
@@ -81,8 +80,7 @@ def test_a_registered_device_that_changed_is_predicted_anew(ask, forerun, tmp_pa
             "tdp_w": 200,
         }
         (tmp_path / "mine.json").write_text(json.dumps(sheet))
-        code, _, err = forerun("devices", "add", tmp_path / "mine.json")
-        assert code == 0, err
+        forerun.ok("devices", "add", tmp_path / "mine.json")
 
     register(400)
     slow, _ = ask("--device", "mine", "--json")
@@ -106,8 +104,7 @@ def test_measurements_are_taken_into_account_at_once(ask, forerun, tmp_path):
     ]
     path = tmp_path / "rows.json"
     path.write_text(json.dumps({"measurements": rows}))
-    code, _, err = forerun("adapt", "--device", "l4", path)
-    assert code == 0, err
+    forerun.ok("adapt", "--device", "l4", path)
     after, predicted = ask("--device", "l4", "--json")
     assert predicted
     versions = [json.loads(text)["predictor"]["version"] for text in (before, after)]

@@ -12,18 +12,16 @@ from tests.service.free_models import free_onnx, trees_onnx
 
 def test_training_memory_is_printed_with_its_parts_and_whether_it_fits(forerun, graph):
     words = ("--phase", "training", "--optimizer", "sgd", "--device", "l4")
-    code, out, err = forerun("predict", graph, *words, "--explain")
-    assert code == 0, err
+    out = forerun.ok("predict", graph, *words, "--explain")
     assert "what takes memory, MiB: weights 16" in out
     assert "fits: yes, up to " in out
-    code, out, err = forerun("predict", graph, *words, "--device", "t4")
+    out = forerun.ok("predict", graph, *words, "--device", "t4")
     assert "fits" in out
     assert out.count(" yes ") == 2
 
 
 def test_every_metric_has_a_grade_and_a_reason_and_explain_adds_the_rest(forerun, graph):
-    code, brief, err = forerun("predict", graph, "--device", "l4")
-    assert code == 0, err
+    brief = forerun.ok("predict", graph, "--device", "l4")
     answer = json.loads(forerun("predict", graph, "--device", "l4", "--json")[1])
     for name in ("latency_ms", "power_w", "peak_memory_mib"):
         estimate = answer["metrics"][name]
@@ -37,11 +35,9 @@ def test_every_metric_has_a_grade_and_a_reason_and_explain_adds_the_rest(forerun
 
 def test_options_of_training_change_the_json_answer(forerun, graph):
     def peak(*words):
-        code, out, err = forerun(
-            "predict", graph, "--device", "l4", "--phase", "training", *words, "--json"
-        )
-        assert code == 0, err
-        return json.loads(out)["metrics"]["allocated_memory_mib"]["value"]
+        return json.loads(
+            forerun.ok("predict", graph, "--device", "l4", "--phase", "training", *words, "--json")
+        )["metrics"]["allocated_memory_mib"]["value"]
 
     whole = peak("--optimizer", "adamw")
     assert peak("--optimizer", "sgd") < whole
@@ -58,8 +54,7 @@ def free(tmp_path):
 
 
 def test_what_free_dimensions_were_taken_as_is_printed(forerun, free):
-    code, out, err = forerun("predict", free, "--device", "l4")
-    assert code == 0, err
+    out = forerun.ok("predict", free, "--device", "l4")
     said = (
         "free dimensions: images height and width taken as 224 pixels (--image-size changes this)"
     )
@@ -76,8 +71,7 @@ def test_a_given_shape_is_in_the_answer(forerun, free):
 
 
 def test_a_shape_that_does_not_fit_is_one_line(forerun, free):
-    code, out, err = forerun("predict", free, "--device", "l4", "--shape", "image=1x3x8x8")
-    assert (code, out) == (2, "")
+    err = forerun.refused("predict", free, "--device", "l4", "--shape", "image=1x3x8x8")
     assert "there is no input 'image'; its inputs are images [N, 3, H, W]" in err
     assert len(err.strip().splitlines()) == 1
 
@@ -85,9 +79,7 @@ def test_a_shape_that_does_not_fit_is_one_line(forerun, free):
 def test_a_tree_ensemble_gets_no_time(forerun, tmp_path):
     path = tmp_path / "trees.onnx"
     path.write_bytes(trees_onnx())
-    code, out, err = forerun("predict", path, "--device", "rtx-4090", "--json")
-    assert code == 0, err
-    answer = json.loads(out)
+    answer = json.loads(forerun.ok("predict", path, "--device", "rtx-4090", "--json"))
     assert answer["metrics"]["latency_ms"] is answer["metrics"]["energy_j"] is None
     assert "TreeEnsembleRegressor" in answer["missing"]["power_w"]
     assert answer["metrics"]["peak_memory_mib"]["value"] > 0
@@ -112,8 +104,7 @@ def test_a_power_limit_slows_and_saves(forerun, graph):
     ],
 )
 def test_options_that_contradict_each_other_are_one_line(forerun, graph, words, said):
-    code, out, err = forerun("predict", graph, "--device", "l4", *words)
-    assert (code, out) == (2, "")
+    err = forerun.refused("predict", graph, "--device", "l4", *words)
     assert said in err
     assert len(err.strip().splitlines()) == 1
 
@@ -133,8 +124,7 @@ def test_limits_of_parts_that_wait_in_the_hosts_memory_are_printed_in_brief(fore
     path = tmp_path / "pipeline.json"
     path.write_text(json.dumps(joined(parts, 4, 2).to_json()))
     for words, is_said in (((), False), (("--offload",), True)):
-        code, brief, err = forerun("predict", path, "--device", "l4", *words)
-        assert code == 0, err
+        brief = forerun.ok("predict", path, "--device", "l4", *words)
         assert ("weights come from the host's memory is not in it" in brief) == is_said
         assert ("MiB: text encoder" in brief) == is_said
         assert ("those of the largest at a time" in brief) == is_said
@@ -152,8 +142,7 @@ def test_explain_prints_the_sum_of_every_class_of_operators(forerun, graph):
 
 def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):
     words = ("predict", graph, "--device", "l4", "--device", "t4")
-    code, out, err = forerun(*words, "--explain")
-    assert code == 0, err
+    out = forerun.ok(*words, "--explain")
     answers = json.loads(forerun(*words, "--explain", "--json")[1])["answers"]
     for device, answer in zip(("l4", "t4"), answers, strict=True):
         own = out.partition(f"\non {device}\n")[2].partition("\non ")[0]
@@ -166,8 +155,7 @@ def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):
 
 
 def test_the_parts_that_explain_prints_add_up_to_the_latency(forerun, graph):
-    code, out, err = forerun("predict", graph, "--device", "l4", "--explain")
-    assert code == 0, err
+    out = forerun.ok("predict", graph, "--device", "l4", "--explain")
     lines = out.splitlines()
     shares, _ = shares_of(lines)
     assert len(shares) == 3
@@ -184,8 +172,7 @@ def test_the_parts_that_explain_prints_add_up_to_the_latency(forerun, graph):
 
 def test_factors_of_loops_are_printed_and_multiply_to_the_cycles(forerun):
     preset = "hls-two-matrix-products"
-    code, out, err = forerun("predict", preset, "--explain")
-    assert code == 0, err
+    out = forerun.ok("predict", preset, "--explain")
     own = json.loads(forerun("predict", preset, "--explain", "--json")[1])["attribution"]
     assert f"{own['base']:,.0f} cycles without directives" in out
     assert "loop L2: pipeline flatten" in out
@@ -196,8 +183,7 @@ def test_factors_of_loops_are_printed_and_multiply_to_the_cycles(forerun):
 def test_a_picture_has_the_parts_of_the_answer(forerun, graph, tmp_path):
     pytest.importorskip("matplotlib")
     file = tmp_path / "parts.svg"
-    code, _, err = forerun("predict", graph, "--device", "l4", "--picture", file)
-    assert code == 0, err
+    forerun.ok("predict", graph, "--device", "l4", "--picture", file)
     drawn = file.read_text(encoding="utf-8")
     assert drawn.count("<!-- fc 1x1024 -&gt; 1x4096 -->") + drawn.count("fc 1x1024") >= 1
 
@@ -223,18 +209,14 @@ def test_a_picture_of_two_answers_of_another_format_or_without_a_folder_is_refus
 @pytest.mark.parametrize("names", [["l4,l4"], ["l4", "L4,nvidia l4"]])
 def test_a_device_that_is_named_twice_is_answered_once(forerun, graph, names):
     words = [word for name in names for word in ("--device", name)]
-    code, out, err = forerun("predict", graph, *words, "--json")
-    assert code == 0, err
-    assert json.loads(out)["device"]["name"] == "l4"
+    assert json.loads(forerun.ok("predict", graph, *words, "--json"))["device"]["name"] == "l4"
     out = forerun("predict", graph, "--device", "t4", *words, "--device", "t4", "--json")[1]
     assert [each["device"]["name"] for each in json.loads(out)["answers"]] == ["t4", "l4"]
 
 
 def test_a_question_of_a_file_is_answered_once_on_a_device(forerun):
     words = ("predict", "hls-two-matrix-products", "--device", "xilinx-vcu1525,xilinx-vcu1525")
-    code, out, err = forerun(*words, "--json")
-    assert code == 0, err
-    assert json.loads(out)["device"]["name"] == "xilinx-vcu1525"
+    assert json.loads(forerun.ok(*words, "--json"))["device"]["name"] == "xilinx-vcu1525"
 
 
 def test_explain_says_of_which_batch_size_the_shapes_are(forerun, graph):

@@ -1,10 +1,13 @@
-"""`forerun predict` on questions in files and presets, and networks by name."""
+"""`forerun predict` on questions in files, presets, networks by name, and circuits."""
 
 import json
+import re
 
 import pytest
 
 from forerun.service.presets import preset_named
+from tests.circuit_tools import needs_circuit_tools
+from tests.data.circuits.reference import COMPARISONS, stored
 
 CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 NB201 = {"kind": "architecture", "space": "nb201", "cell": CELL}
@@ -23,8 +26,7 @@ def written(tmp_path):
 
 
 def test_a_workload_in_a_file_is_answered_on_the_named_devices(forerun, written):
-    code, out, err = forerun("predict", written(NB201), "--device", "pixel3,raspi4")
-    assert code == 0, err
+    out = forerun.ok("predict", written(NB201), "--device", "pixel3,raspi4")
     assert [line.split()[0] for line in out.splitlines()[2:5]] == ["device", "pixel3", "raspi4"]
     assert " ms A" in out
 
@@ -40,16 +42,13 @@ def test_a_field_given_twice_with_different_values_is_refused(forerun, written):
 
 def test_a_whole_request_names_its_own_device(forerun, written):
     job = preset_named("training-job-150w").request
-    code, out, err = forerun("predict", written(job), "--json")
-    assert code == 0, err
-    answer = json.loads(out)
+    answer = json.loads(forerun.ok("predict", written(job), "--json"))
     assert answer["device"]["name"] == "v100-pcie-32gb"
     assert answer["power"]["power_limit_w"] == 150
 
 
 def test_a_preset_is_asked_by_its_name(forerun):
-    code, out, err = forerun("predict", "hls-gesummv")
-    assert code == 0, err
+    out = forerun.ok("predict", "hls-gesummv")
     assert "A sum of matrix-vector products on an FPGA on xilinx-vcu1525" in out
     assert "util_dsp" in out
 
@@ -57,34 +56,27 @@ def test_a_preset_is_asked_by_its_name(forerun):
 def test_a_deployment_is_answered_by_its_name_as_by_llm_estimate(forerun):
     workload = preset_named("deploy-8b").request["workload"]
     assert workload["kind"] == "llm_deployment"
-    code, out, err = forerun("predict", "deploy-8b", "--json")
-    assert code == 0, err
-    by_name = json.loads(out)["metrics"]
+    by_name = json.loads(forerun.ok("predict", "deploy-8b", "--json"))["metrics"]
     load = {n.replace("_", "-"): v for n, v in workload.items() if n not in ("kind", "model")}
     options = [text for name, value in load.items() for text in (f"--{name}", str(value))]
     device = preset_named("deploy-8b").request["device"]
     model = workload["model"]["name"]
     command = ("llm", "estimate", model, "--device", device, *options, "--json")
-    code, out, err = forerun(*command)
-    assert code == 0, err
-    estimate = json.loads(out)["metrics"]
+    estimate = json.loads(forerun.ok(*command))["metrics"]
     known = {name: own["value"] for name, own in by_name.items() if own is not None}
     assert known == {name: own["value"] for name, own in estimate.items()}
     assert known["power_w"] > 0
 
 
 def test_programs_on_one_host_are_answered_as_by_colocate(forerun, written):
-    code, out, err = forerun("predict", written(preset_named("neighbours").request))
-    assert code == 0, err
+    out = forerun.ok("predict", written(preset_named("neighbours").request))
     assert out.splitlines()[2].split("  ")[0] == "program"
     assert "triad" in out
 
 
 def test_a_network_by_name_takes_all_options(forerun):
     words = ("resnet18", "--device", "l4", "--batch-size", 8, "--json")
-    code, out, err = forerun("predict", *words)
-    assert code == 0, err
-    assert json.loads(out)["metrics"]["latency_ms"]["value"] > 0
+    assert json.loads(forerun.ok("predict", *words))["metrics"]["latency_ms"]["value"] > 0
 
 
 @pytest.mark.parametrize(
@@ -98,8 +90,7 @@ def test_a_network_by_name_takes_all_options(forerun):
     ],
 )
 def test_what_names_cannot_do_is_said(forerun, words, said):
-    code, out, err = forerun("predict", *words)
-    assert (code, out) == (2, "")
+    err = forerun.refused("predict", *words)
     assert said in err
     assert err.count("\n") == 1
 
@@ -123,8 +114,7 @@ def test_a_file_that_is_no_valid_question_names_the_field(forerun, written, cont
 
 
 def test_presets_are_listed_and_printed(forerun):
-    code, out, err = forerun("presets")
-    assert code == 0, err
+    out = forerun.ok("presets")
     assert "nb201-phone" in out
     assert "networks by name: alexnet, " in out
     listed = json.loads(forerun("presets", "--json")[1])["presets"]
@@ -134,3 +124,65 @@ def test_presets_are_listed_and_printed(forerun):
     code, _, err = forerun("presets", "nb201-fone")
     assert code == 2
     assert "Did you mean nb201-phone" in err
+
+
+@pytest.fixture
+def netlist(tmp_path):
+    path = tmp_path / "divider.json"
+    path.write_text(json.dumps(stored("divider_serial")))
+    return path
+
+
+def test_the_frequency_and_the_critical_path_are_printed(forerun, netlist):
+    out = forerun.ok("predict", netlist, "--explain")
+    assert " MHz" in out
+    assert "of 7,680 logic cells" in out
+    assert "critical path of clk" in out
+    assert " -> " in out
+    (line,) = (line for line in out.splitlines() if line.startswith("period of "))
+    whole, parts = re.match(r"period of (\d+) ps at [\d.]+ MHz = (.*)", line).groups()
+    signed = [float(sign + ps) for sign, ps in re.findall(r"(-?) ?[a-z]+ (\d+)", parts)]
+    assert len(signed) == 4
+    assert sum(signed) == pytest.approx(float(whole), abs=2.5)
+
+
+def test_json_is_the_answer_of_the_service(forerun, netlist):
+    found = json.loads(forerun.ok("predict", netlist, "--json"))
+    assert found["clocks"][0]["fmax_mhz"]["unit"] == "MHz"
+    assert found["device"]["name"] == "lattice-ice40-hx8k"
+
+
+def test_another_device_or_an_option_of_networks_is_refused(forerun, netlist):
+    code, _, err = forerun("predict", netlist, "--device", "l4")
+    assert code != 0
+    assert "lattice-ice40-hx8k" in err
+    code, _, err = forerun("predict", netlist, "--batch-size", 8)
+    assert code != 0
+    assert "--batch-size" in err
+
+
+def test_a_picture_of_a_circuit_is_refused(forerun, netlist, tmp_path):
+    code, _, err = forerun("predict", netlist, "--picture", tmp_path / "x.svg")
+    assert code != 0
+    assert "networks and hardware designs" in " ".join(err.split())
+
+
+@needs_circuit_tools
+def test_verilog_is_mapped_by_yosys(forerun, tmp_path):
+    path = tmp_path / "comparisons.v"
+    path.write_text(COMPARISONS)
+    out = forerun.ok("predict", path)
+    assert "comparisons.v on lattice-ice40-hx8k" in out
+    path.write_text("module comparisons(")
+    code, _, err = forerun("predict", path)
+    assert code != 0
+    assert "syntax error" in err
+
+
+def test_verilog_without_yosys_says_what_to_install(forerun, tmp_path, monkeypatch):
+    path = tmp_path / "comparisons.v"
+    path.write_text(COMPARISONS)
+    monkeypatch.setattr("forerun.data.collectors.circuits.tools.shutil.which", lambda _: None)
+    code, _, err = forerun("predict", path)
+    assert code != 0
+    assert "apt-get install yosys" in err

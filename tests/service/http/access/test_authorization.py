@@ -1,6 +1,11 @@
-"""Requests with keys: 401 without one, 403 beyond its scope, 429 beyond its rate."""
+"""Requests with keys: 401, 403, 429 in their place; writes are logged with names."""
 
 import base64
+import json
+import shutil
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 from fastapi.testclient import TestClient
@@ -9,12 +14,19 @@ from forerun.service.http.access import (
     INFERENCES,
     OF_ROUTERS,
     QUESTIONS,
+    NoKeys,
+    Quotas,
+    asks_for_keys,
+    audited,
+    check_address,
+    key_store,
     needed_scope,
     presented_key,
 )
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
+from tests.coroutines import run
 from tests.service.conftest import GRAPH
 
 LEARNING = "/v1/llm-d/{name}/add_training_data_bulk"
@@ -164,3 +176,163 @@ def test_bytes_that_are_no_text_are_no_key():
     for value in (b"Basic \xff\xfe", b"Basic ====", b"Bearer \xff", b"\xff"):
         given = presented_key({"headers": [(b"authorization", value)]})
         assert given in (None, "\xff")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.7", "::", "plan.example"])
+def test_a_public_address_needs_keys_or_a_setting_that_says_it_does_not(settings, host):
+    public = settings.model_copy(update={"host": host})
+    with pytest.raises(NoKeys, match=r"forerun keys create .* FORERUN_AUTH=off"):
+        check_address(public)
+    for auth in ("off", "required"):
+        check_address(public.model_copy(update={"auth": auth}))
+    key_store(settings).create("one", "read")
+    check_address(public)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
+def test_a_loopback_address_needs_no_keys(settings, host):
+    check_address(settings.model_copy(update={"host": host}))
+
+
+def test_counters_are_not_imported_before_they_are_set_up():
+    module = "forerun.service.http.access"
+    code = f"import sys, {module}; print('prometheus_client' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("host, asks", [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_a_public_service_stays_closed_when_its_folder_of_keys_disappears(settings, host, asks):
+    named = settings.model_copy(update={"host": host})
+    key_store(named).create("one", "read")
+    assert asks_for_keys(named, key_store(named))
+    shutil.rmtree(settings.home / "keys")
+    assert asks_for_keys(named, key_store(named)) == asks
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def accepted(quotas, key, count):
+    return sum(quotas.take(key) is None for _ in range(count))
+
+
+def test_a_second_of_requests_may_come_at_once_and_then_the_rate():
+    clock = Clock()
+    quotas = Quotas(10, clock)
+    assert accepted(quotas, "a", 20) == 10
+    clock.now += 0.5
+    assert accepted(quotas, "a", 20) == 5
+    clock.now += 3600
+    assert accepted(quotas, "a", 20) == 10
+
+
+@pytest.mark.parametrize("per_s", [0.01, 0.5, 3, 1000])
+def test_the_request_after_the_time_that_the_refusal_names_is_let_in(per_s):
+    clock = Clock()
+    quotas = Quotas(per_s, clock)
+    accepted(quotas, "a", 1000)
+    refused = quotas.take("a")
+    assert refused is not None and refused.status == 429
+    assert refused.retry_after_s >= 1
+    clock.now += refused.retry_after_s
+    assert quotas.take("a") is None
+
+
+def test_refused_requests_do_not_lengthen_the_wait():
+    clock = Clock()
+    quotas = Quotas(1, clock)
+    for _ in range(11):
+        quotas.take("a")
+        clock.now += 0.125
+    clock.now += 1
+    assert quotas.take("a") is None
+
+
+def test_without_a_rate_nothing_is_refused():
+    quotas = Quotas(None)
+    assert accepted(quotas, "a", 1000) == 1000
+
+
+BODY = json.dumps(GRAPH.to_json()).encode()
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def logged(logged_as):
+    """Runs work with a client; returns the lines about writes, and the whole log."""
+    return partial(logged_as, "write")
+
+
+def test_a_write_is_one_line_with_its_key_and_the_identifier_that_the_answer_has(settings, logged):
+    key, text = KeyStore(settings.home / "keys").create("builder", "write")
+    answers = []
+
+    def work(client):
+        headers = {"authorization": f"Bearer {text}"}
+        answers.append(client.post("/v1/graphs", content=BODY, headers=headers | JSON))
+        answers.append(client.post("/v1/predict", json=EXAMPLE, headers=headers))
+
+    (line,), whole = logged(work)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "write",
+        "level": "info",
+        "key": key.id,
+        "key_name": "builder",
+        "tenant": None,
+        "method": "POST",
+        "path": "/v1/graphs",
+        "status": 201,
+        "bytes": len(BODY),
+        "request_id": answers[0].headers["x-request-id"],
+    }
+    assert answers[1].status_code == 200
+    assert text not in whole and text.split("_", 2)[2] not in whole
+
+
+def test_a_refused_write_of_a_key_is_logged_and_one_without_a_key_is_not(settings, logged):
+    key, text = KeyStore(settings.home / "keys").create("reader", "read")
+
+    def work(client):
+        client.delete("/v1/devices/mine", headers={"authorization": f"Bearer {text}"})
+        client.delete("/v1/devices/mine", headers={"authorization": f"Bearer {text}x"})
+        client.delete("/v1/devices/mine")
+
+    (line,), whole = logged(work, host="0.0.0.0")
+    assert (line["key"], line["status"], line["bytes"]) == (key.id, 403, 0)
+    assert text not in whole
+
+
+@pytest.mark.parametrize("host, lines", [("127.0.0.1", 0), ("0.0.0.0", 1)])
+def test_without_keys_writes_are_logged_on_a_public_address(logged, host, lines):
+    def work(client):
+        client.post("/v1/graphs", content=BODY, headers=JSON)
+
+    found, _ = logged(work, host=host, auth="off")
+    assert [line["key"] for line in found] == [None] * lines
+
+
+def test_a_write_that_fails_is_logged(capsys):
+    async def failing(scope, receive, send):
+        await receive()
+        raise RuntimeError("a fault")
+
+    async def receive():
+        return {"type": "http.request", "body": b"123"}
+
+    async def send(message):
+        raise AssertionError
+
+    scope = {"method": "PUT", "path": "/v1/devices/" + "x" * 1000}
+    with pytest.raises(RuntimeError, match="a fault"):
+        run(audited(failing, scope, receive, send, None))
+    line = json.loads(capsys.readouterr().err)
+    assert (line["status"], line["bytes"], len(line["path"])) == (500, 3, 200)

@@ -1,8 +1,23 @@
-"""Advice on nodes over HTTP, as a kube-scheduler asks for it."""
+"""Advice on nodes of a cluster that is followed, with their neighbours."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from fastapi.testclient import TestClient
+from msgspec import Raw
 
-from tests.service.http.kubernetes.requests import args, node, pod
+from forerun.service.answers import colocation
+from forerun.service.http.app import create_app
+from forerun.service.http.kubernetes import pods as neighbours
+from forerun.service.http.kubernetes.cluster import Cluster
+from forerun.service.http.kubernetes.extender import ClusterNode
+from forerun.service.http.kubernetes.pods import Neighbours
+from forerun.service.schemas.colocation import MOST_HOSTS, HostIn, HostsIn, ProgramIn
+from tests.service.http.kubernetes.fake_api import FakeApi, fake_api
+from tests.service.http.kubernetes.requests import args, names, node, pod
+from tests.waiting import eventually
 
 RESNET = {"graph": "resnet50", "batch-size": "64", "precision": "amp"}
 NODES = [
@@ -121,3 +136,205 @@ def test_requests_are_counted_by_the_routes_that_alerts_name(adapting):
     asked(adapting, "filter", args(pod({}), NODES))
     text = adapting.get("/metrics").text
     assert 'forerun_request_seconds_bucket{le="0.5",route="/v1/kubernetes/filter"}' in text
+
+
+def running(name: str, on: str, program: str | None, phase: str = "Running") -> dict:
+    """A pod on a node."""
+    annotations = {} if program is None else {"program": program}
+    content = pod(annotations)
+    content["metadata"]["name"] = name
+    content["spec"]["nodeName"] = on
+    content["status"] = {"phase": phase}
+    return content
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    with fake_api() as api:
+        yield api
+
+
+@pytest.fixture
+def cluster(api, tmp_path) -> Iterator[Cluster]:
+    (tmp_path / "token").write_text("secret\n")
+    cluster = Cluster(api.url, tmp_path)
+    cluster.start()
+    eventually(api.watched)
+    yield cluster
+    cluster.stop()
+
+
+def residents(cluster: Cluster) -> dict[str, list[str]]:
+    programs = cluster.programs()
+    return {name: sorted(one.name for one in own) for name, own in programs.items()}
+
+
+def test_nodes_and_programs_are_listed_over_pages_and_then_followed(api, tmp_path):
+    for number in range(5):
+        api.put("nodes", node(f"n{number}", "NVIDIA-L4"))
+        api.put("pods", running(f"p{number}", "n0", f"program-{number}"))
+    cluster = Cluster(api.url, tmp_path)
+    cluster.start()
+    eventually(lambda: len(residents(cluster).get("n0", ())) == 5)
+    eventually(lambda: cluster.node("n4") is not None)
+    assert cluster.node("n4").labels["nvidia.com/gpu.product"] == "NVIDIA-L4"
+    eventually(api.watched)
+    api.put("nodes", node("n9", "Tesla-T4"))
+    api.delete("nodes", "n4")
+    eventually(lambda: cluster.node("n9") is not None)
+    eventually(lambda: cluster.node("n4") is None)
+    cluster.stop()
+
+
+def test_pods_without_a_node_or_program_and_finished_ones_do_not_count(api, cluster):
+    api.put("pods", running("a", "n0", "kept"))
+    api.put("pods", running("b", "", "waits"))
+    api.put("pods", running("c", "n0", None))
+    api.put("pods", running("d", "n0", "done", "Succeeded"))
+    api.put("pods", running("e", "n0", "failed", "Failed"))
+    api.put("pods", running("f", "n0", '{"threads": 1}'))
+    api.put("pods", running("z", "n1", "last"))
+    eventually(lambda: "n1" in residents(cluster))
+    assert residents(cluster) == {"n0": ["kept"], "n1": ["last"]}
+    api.put("pods", running("a", "n0", "kept", "Succeeded"))
+    api.delete("pods", "z")
+    eventually(lambda: residents(cluster) == {})
+
+
+def test_a_watch_that_ends_goes_on(api, cluster):
+    api.end_watches()
+    eventually(api.watched)
+    api.put("pods", running("a", "n0", "new"))
+    eventually(lambda: residents(cluster) == {"n0": ["new"]})
+
+
+def test_what_was_missed_while_the_version_was_too_old_is_listed_again(api, cluster):
+    api.put("pods", running("a", "n0", "old"))
+    eventually(lambda: residents(cluster) == {"n0": ["old"]})
+    api.expired.set()
+    api.end_watches()
+    eventually(lambda: not any(api._watches.values()))
+    api.delete("pods", "a")
+    api.put("pods", running("b", "n0", "new"))
+    api.expired.clear()
+    eventually(lambda: residents(cluster) == {"n0": ["new"]})
+
+
+def test_the_token_of_the_account_is_sent(api, cluster):
+    assert set(api.tokens) == {"Bearer secret"}
+
+
+def test_nodes_that_are_only_named_are_known_from_the_cluster(api, settings, trained):
+    api.put("nodes", node("big", "NVIDIA-H100-80GB-HBM3"))
+    api.put("nodes", node("small", "Tesla-T4"))
+    followed = settings.model_copy(update={"kubernetes_api": api.url})
+    request = names(pod({"graph": "resnet50", "batch-size": "64"}), ["big", "small", "new"])
+    with TestClient(create_app(followed, trained)) as client:
+
+        def scores() -> list[int]:
+            answer = client.post("/v1/kubernetes/prioritize", json=request)
+            return [row["Score"] for row in answer.json()]
+
+        eventually(lambda: scores()[0] == 10)
+        eventually(lambda: 0 < scores()[1] < 10)
+        assert scores()[2] == 0
+
+
+def test_programs_of_pods_slow_a_program_down(api, settings, trained):
+    for name in ("idle", "busy"):
+        api.put("nodes", node(name))
+    api.put("pods", running("a", "busy", '{"name": "a", "threads": 64}'))
+    followed = settings.model_copy(update={"kubernetes_api": api.url})
+    request = names(pod({"program": "b", "min-relative-speed": "0.6"}), ["idle", "busy"])
+    with TestClient(create_app(followed, trained)) as client:
+
+        def passing() -> list[str]:
+            return client.post("/v1/kubernetes/filter", json=request).json()["NodeNames"]
+
+        eventually(lambda: passing() == ["idle"])
+
+
+NEW = ProgramIn(name="new", threads=2)
+
+
+def on(name: str, *programs: dict, text: str | None = None) -> ClusterNode:
+    residents = json.dumps(programs) if text is None else text
+    return ClusterNode(name, {}, {"forerun.dev/residents": residents}, Raw())
+
+
+@pytest.fixture
+def predicted(monkeypatch) -> list[int]:
+    """Number of hosts of each call of the predictor."""
+    calls: list[int] = []
+
+    def counted(candidate, hosts, loaded):
+        calls.append(len(hosts))
+        return colocation.slowest_programs(candidate, hosts, loaded)
+
+    monkeypatch.setattr(neighbours, "slowest_programs", counted)
+    return calls
+
+
+def test_speeds_are_those_of_the_ranking_of_hosts(trained):
+    residents = {"idle": [], "one": [{"name": "a", "threads": 3}], "own": [{"name": "b"}] * 2}
+    hosts = [HostIn(name=name, residents=own) for name, own in residents.items()]
+    ranked = colocation.rank(HostsIn(candidate=NEW, hosts=hosts), trained).hosts
+    nodes = [on(name, *own) for name, own in residents.items()]
+    found = Neighbours().slowest(NEW, nodes, None, trained)
+    assert found == {
+        host.name: (pytest.approx(host.score, rel=1e-12), host.worst_program) for host in ranked
+    }
+    assert found["idle"] == (1.0, "new")
+
+
+def test_nodes_with_equal_programs_are_predicted_once_and_kept(trained, predicted):
+    own = Neighbours()
+    nodes = [on("a", {"name": "x"}), on("b", {"name": "x"}), on("c", {"name": "y"})]
+    first = own.slowest(NEW, nodes, None, trained)
+    assert (first["a"], predicted) == (first["b"], [2])
+    assert own.slowest(NEW, nodes[:2], None, trained) == {"a": first["a"], "b": first["b"]}
+    assert predicted == [2]
+
+
+def test_another_predictor_or_program_is_predicted_anew(trained, predicted):
+    own, nodes = Neighbours(), [on("a", {"name": "x"})]
+    own.slowest(NEW, nodes, None, trained)
+    own.slowest(NEW, nodes, None, replace(trained, version="next"))
+    own.slowest(ProgramIn(name="new", threads=3), nodes, None, trained)
+    own.slowest(NEW, nodes, {"a": [ProgramIn(name="y")]}, trained)
+    own.slowest(NEW, nodes, {"a": [ProgramIn(name="y", threads=2)]}, trained)
+    assert predicted == [1] * 5
+
+
+def test_a_node_whose_annotation_does_not_fit_is_left_out_alone(trained):
+    crowded = json.dumps([{"name": "x"}] * 65)
+    nodes = [on("a"), on("bad", text="{"), on("many", text=crowded)]
+    assert set(Neighbours().slowest(NEW, nodes, None, trained)) == {"a"}
+
+
+def test_nodes_of_which_nothing_tells_the_programs_are_left_out(trained):
+    silent = ClusterNode("silent", {}, {}, Raw())
+    assert Neighbours().slowest(NEW, [silent], None, trained) == {}
+    assert set(Neighbours().slowest(NEW, [silent], {}, trained)) == {"silent"}
+
+
+def test_more_nodes_than_a_request_may_rank_are_estimated(trained, predicted):
+    nodes = [on(str(each), {"name": f"p{each}"}) for each in range(MOST_HOSTS + 1)]
+    assert len(Neighbours().slowest(NEW, nodes, None, trained)) == MOST_HOSTS + 1
+    assert predicted == [MOST_HOSTS, 1]
+
+
+def test_scores_after_a_filter_ask_no_predictor(adapting, monkeypatch):
+    nodes = [node("a", "NVIDIA-L4", residents='[{"name": "x"}]'), node("b", "Tesla-T4")]
+    request = args(pod({**RESNET, "program": "new"}), nodes)
+    asked(adapting, "filter", request)
+
+    def unexpected(*_):
+        raise AssertionError("a predictor is asked again")
+
+    monkeypatch.setattr(neighbours, "slowest_programs", unexpected)
+    monkeypatch.setattr("forerun.service.http.answers.answers_to", unexpected)
+    request["Nodes"]["items"] = nodes[::-1]
+    scores = {row["Host"]: row["Score"] for row in asked(adapting, "prioritize", request)}
+    assert scores["a"] > 0
+    assert scores["b"] > 0

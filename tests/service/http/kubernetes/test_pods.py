@@ -1,12 +1,21 @@
-"""What pods ask for in their annotations."""
+"""What pods ask for in their annotations, and devices of nodes by their labels."""
 
+import difflib
 import json
 
 import pytest
-from msgspec import convert
+from msgspec import Raw, convert
 
+from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
-from forerun.service.http.kubernetes.extender import Pod
+from forerun.service.http.kubernetes.extender import ClusterNode, Pod
+from forerun.service.http.kubernetes.nodes import (
+    device_of,
+    devices_of,
+    devices_on,
+    requested_devices,
+    requested_slice,
+)
 from forerun.service.http.kubernetes.pods import placed_by, residents_of
 from forerun.service.http.schemas import RankIn
 from tests.service.http.kubernetes.requests import pod
@@ -99,3 +108,125 @@ def test_what_does_not_fit_is_named(annotations, named):
 def test_residents_that_are_no_programs_are_refused(text):
     with pytest.raises(BadRequest):
         residents_of({"forerun.dev/residents": text})
+
+
+CATALOG = DeviceCatalog.load()
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def device(labels: dict[str, str], profile: str | None = None):
+    return device_of(ClusterNode("a", labels, {}, Raw()), profile, CATALOG.get)
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "name"),
+    [
+        ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3", "h100-sxm-80gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-H100-PCIe", "h100-pcie-80gb"),
+        ("nvidia.com/gpu.product", "Tesla-T4-SHARED", "t4"),
+        ("nvidia.com/gpu.product", "Tesla-V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", "mi300x"),
+        ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100", "a100-sxm-40gb"),
+        ("cloud.google.com/gke-accelerator", "nvidia-l4", "l4"),
+        ("karpenter.k8s.aws/instance-gpu-name", "a10g", "a10g"),
+        ("forerun.dev/device", "l40s", "l40s"),
+    ],
+)
+def test_labels_of_node_labellers_name_the_device(label, text, name):
+    assert device({label: text}).name == name
+
+
+def test_the_own_label_comes_before_all_others():
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "forerun.dev/device": "l4"}
+    assert device(labels).name == "l4"
+
+
+@pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.product": "NVIDIA-Z9000"}])
+def test_a_node_without_a_known_product_has_no_device(labels):
+    assert device(labels) is None
+
+
+def test_each_label_is_looked_up_once_and_no_similar_names_are_sought(monkeypatch):
+    labels = ["NVIDIA-Z9000", "NVIDIA-Z9001", "Tesla-T4", "NVIDIA-L4"]
+    nodes = [
+        ClusterNode(str(number), {PRODUCT: labels[number % len(labels)]}, {}, Raw())
+        for number in range(100)
+    ]
+    asked, sought = [], []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *given, **more: sought.append(given))
+
+    def named(name):
+        asked.append(name)
+        return CATALOG.get(name)
+
+    found = devices_of(nodes, None, named)
+    assert sorted(asked) == sorted(labels)
+    assert sought == []
+    assert {name: device.name for name, device in found.items()} == {
+        node.name: {"Tesla-T4": "t4", "NVIDIA-L4": "l4"}[node.labels[PRODUCT]]
+        for node in nodes
+        if "Z900" not in node.labels[PRODUCT]
+    }
+
+
+def test_the_memory_that_a_node_states_counts_where_it_is_another_than_the_sheets():
+    product = {"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}
+    usual, larger = (device({**product, "nvidia.com/gpu.memory": m}) for m in ("97871", "147456"))
+    assert usual == CATALOG.get("gh200-96gb")
+    assert larger.memory_gib == 144.0
+    assert larger.name != usual.name
+    assert larger.memory_bandwidth_gbs == usual.memory_bandwidth_gbs
+
+
+def test_a_slice_has_its_part_of_each_figure_and_no_power():
+    whole = CATALOG.get("a100-sxm-80gb")
+    own = device({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"})
+    assert own.memory_gib == whole.memory_gib / 2
+    assert own.memory_bandwidth_gbs == whole.memory_bandwidth_gbs / 2
+    assert own.peak("fp16") == pytest.approx(whole.peak("fp16") * 3 / 8)
+    assert own.compute_units == round(whole.compute_units * 3 / 8)
+    assert own.tdp_w is None
+    assert "mig" in own.name
+
+
+def test_a_pods_container_says_which_slice_it_uses():
+    asked = convert(pod({}, {"cpu": "4", "nvidia.com/mig-1g.10gb": "1"}), Pod)
+    profile = requested_slice(asked)
+    assert profile == "1g.10gb"
+    assert requested_slice(convert(pod({}, {"nvidia.com/gpu": "1"}), Pod)) is None
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert device(labels, profile).memory_gib == CATALOG.get("h100-sxm-80gb").memory_gib / 8
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        ([{"nvidia.com/gpu": "2"}, {"cpu": "4"}, {"nvidia.com/gpu": 1}], 3),
+        ([{"amd.com/gpu": "1"}], 1),
+        ([{"nvidia.com/mig-1g.10gb": "2"}], 2),
+        ([{"nvidia.com/gpu": "0"}], None),
+        ([{"nvidia.com/gpu": "1k"}, None], None),
+        ([], None),
+    ],
+)
+def test_devices_of_all_containers_of_a_pod_are_counted(limits, count):
+    containers = [{"resources": {"limits": own}} for own in limits]
+    given = convert({"metadata": {}, "spec": {"containers": containers}}, Pod)
+    assert requested_devices(given) == count
+    assert requested_devices(convert({"metadata": {}}, Pod)) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [
+        ({"nvidia.com/gpu.count": "8", "karpenter.k8s.aws/instance-gpu-count": "4"}, 8),
+        ({"cloud.google.com/gke-accelerator-count": "2"}, 2),
+        ({"karpenter.k8s.aws/instance-gpu-count": "4"}, 4),
+        ({"nvidia.com/gpu.count": "some"}, None),
+        ({}, None),
+    ],
+)
+def test_labels_count_the_devices_of_a_node(labels, count):
+    assert devices_on(ClusterNode("a", labels, {}, Raw())) == count

@@ -1,10 +1,12 @@
-"""Spans of requests: their parent, their stages, and that a collector gets them."""
+"""Spans and lines of the log of requests: identifiers, stages, routes, and no secret."""
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -12,9 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.data.errors import MissingExtra
+from forerun.service.http.answers import Answers
 from forerun.service.http.app import create_app
 from forerun.service.http.monitoring import tracing
+from forerun.service.requests.record import RequestRecord, continued, current, stage, trace_parent
 from forerun.service.schemas.prediction import EXAMPLE
+from forerun.service.stores.keys import KeyStore
 from tests.service.real_server import real_server
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace.export", reason="needs the telemetry extra")
@@ -47,9 +52,9 @@ def test_a_request_has_a_span_below_that_of_its_client_with_its_stages_below(spa
     assert f"{request.parent.span_id:016x}" == SPAN
     assert request.attributes["http.response.status_code"] == 200
     assert request.attributes["http.route"] == "/v1/predict"
-    for stage in found.values():
-        assert stage.parent.span_id == request.context.span_id
-        assert request.start_time <= stage.start_time <= stage.end_time <= request.end_time
+    for part in found.values():
+        assert part.parent.span_id == request.context.span_id
+        assert request.start_time <= part.start_time <= part.end_time <= request.end_time
 
 
 def test_without_a_parent_or_with_an_invalid_one_a_request_begins_a_trace(spans):
@@ -152,3 +157,165 @@ def test_a_collector_that_is_away_delays_no_answer_and_not_the_end(tmp_path, roo
     with real_server(tmp_path / "home", environment=environment) as server:
         assert httpx.post(f"{server.url}/v1/predict", json=EXAMPLE).status_code == 200
         assert server.stop() in (0, -15)
+
+
+def identified(text: str) -> RequestRecord:
+    return RequestRecord.of([(b"x-request-id", text.encode("latin-1"))], staged=False)
+
+
+@pytest.mark.parametrize("text", ["abc", "7f3c-11/a.b:c+d=@x_1", "a" * 128])
+def test_a_sane_identifier_is_kept(text):
+    assert identified(text).request_id == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a" * 129, "a b", "a\nb", '"a"', "-a", "é", f"fr_0123456789ab_{'x' * 43}"]
+)
+def test_any_other_identifier_and_a_key_are_replaced(text):
+    made = identified(text).request_id
+    assert len(made) == 16 and made != identified(text).request_id
+
+
+def test_a_traceparent_names_the_trace_and_the_span():
+    assert trace_parent(f"00-{TRACE}-{SPAN}-01") == (TRACE, SPAN, 1)
+    assert trace_parent(f"cc-{TRACE}-{SPAN}-00-more") == (TRACE, SPAN, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{TRACE}-{SPAN}-01\n",
+    ],
+)
+def test_an_invalid_traceparent_is_ignored(text):
+    assert trace_parent(text) is None
+
+
+def test_stages_are_recorded_only_where_they_are_wanted():
+    without, record = RequestRecord("a"), RequestRecord("b", stages=[])
+    for own in (without, record):
+        with continued(own), stage("predict"):
+            assert current() is own
+    assert without.stages is None
+    assert record.stages is not None
+    ((name, start_ns, end_ns),) = record.stages
+    assert name == "predict" and start_ns <= end_ns
+
+
+def test_a_stage_ends_also_where_the_work_fails():
+    record = RequestRecord("a", stages=[])
+    with pytest.raises(ZeroDivisionError), continued(record), stage("predict"):
+        raise ZeroDivisionError
+    assert [own.name for own in record.stages or ()] == ["predict"]
+
+
+@pytest.fixture
+def logged(logged_as):
+    """Runs work with a client; returns the lines of the access log, and the whole log."""
+    return partial(logged_as, "request")
+
+
+def test_a_line_has_the_route_the_identifiers_and_what_was_sent(logged):
+    answers = []
+
+    def work(client):
+        headers = {"x-request-id": "job-7", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+        answers.append(client.get("/v1/devices/l4?x=1", headers=headers))
+        answers.append(client.post("/v1/predict", json=EXAMPLE))
+
+    (refused, answered), _ = logged(work)
+    assert answers[0].headers["x-request-id"] == "job-7"
+    assert answers[0].json()["request_id"] == "job-7"
+    assert refused.pop("duration_ms") > 0 and refused.pop("timestamp").endswith("Z")
+    assert refused == {
+        "event": "request",
+        "level": "info",
+        "method": "GET",
+        "route": "/v1/devices/{name}",
+        "status": 422,
+        "bytes": len(answers[0].content),
+        "request_id": "job-7",
+        "trace_id": TRACE,
+        "key_name": None,
+        "tenant": None,
+        "version": "test",
+        "client": "testclient",
+    }
+    assert answered["status"] == 200 and answered["trace_id"] is None
+    assert answered["request_id"] == answers[1].headers["x-request-id"]
+    assert answered["bytes"] == len(answers[1].content)
+
+
+def test_a_key_appears_nowhere_and_its_name_does(settings, logged):
+    _, text = KeyStore(settings.home / "keys").create("builder", "read")
+    secret = text.split("_", 2)[2]
+
+    def work(client):
+        client.get("/v1/devices", headers={"authorization": f"Bearer {text}"})
+        client.get(f"/v1/devices?key={text}")
+        client.get("/v1/devices", headers={"x-request-id": text})
+        client.get("/v1/devices", headers={"x-api-key": text, "cookie": f"key={text}"})
+        client.get(f"/v1/devices/{text}", headers={"authorization": f"Bearer {text}"})
+
+    lines, whole = logged(work)
+    assert [(line["status"], line["key_name"]) for line in lines] == [
+        (200, "builder"), (401, None), (401, None), (401, None), (404, "builder")
+    ]  # fmt: skip
+    assert secret not in whole
+
+
+def test_a_fault_has_one_identifier_in_its_line_its_report_and_its_answer(logged, monkeypatch):
+    answers = []
+
+    def fails(*_):
+        raise RuntimeError("broken")
+
+    def work(client):
+        monkeypatch.setattr(Answers, "question", fails)
+        answers.append(client.post("/v1/predict", json=EXAMPLE))
+
+    _, whole = logged(work)
+    lines = [json.loads(line) for line in whole.splitlines()]
+    identifiers = {line["request_id"] for line in lines}
+    assert {line["event"] for line in lines} == {"request", "fault"}
+    assert identifiers == {answers[0].json()["request_id"], answers[0].headers["x-request-id"]}
+    assert len(identifiers) == 1
+    assert [line["status"] for line in lines if line["event"] == "request"] == [500]
+
+
+def test_the_log_can_be_turned_off(logged):
+    answers = []
+    lines, _ = logged(lambda client: answers.append(client.get("/healthz")), access_log=False)
+    assert lines == [] and answers[0].headers["x-request-id"]
+
+
+def test_a_log_that_cannot_be_written_stops_no_answer(settings, loaded, monkeypatch):
+    class Broken:
+        def write(self, text):
+            raise BrokenPipeError
+
+    with TestClient(create_app(settings, loaded)) as client:
+        monkeypatch.setattr("sys.stderr", Broken())
+        assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path, route",
+    [
+        ("/v1/predict", "/v1/predict"),
+        ("/v1/devices/l4/measurements", "/v1/devices/{name}/measurements"),
+        ("/v1/nothing", "unmatched"),
+    ],
+)
+def test_a_request_that_is_refused_early_counts_under_its_route(settings, client, path, route):
+    body = b"x" * (settings.max_request_mib * 2**20 + 1)
+    assert client.post(path, content=body).status_code == 413
+    counted = f'forerun_requests_total{{route="{route}",status="413"}} 1.0'
+    assert counted in client.get("/metrics").text
