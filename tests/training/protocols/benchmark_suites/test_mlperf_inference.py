@@ -1,4 +1,7 @@
-"""Protocols of mlperf_inference: training rows, held-out rows and simple baselines."""
+"""Protocols of mlperf_inference: training rows, held-out rows and simple baselines.
+
+Protocols of wa_hls4ml and ncpp: training rows, held-out rows, and tasks on a new folder.
+"""
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     CLOSED,
     MlperfInference,
 )
+from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.device import DeviceCatalog
 from forerun.training.protocols.benchmark_suites.mlperf_inference import (
     MlperfInferenceProtocols,
@@ -16,6 +20,7 @@ from forerun.training.protocols.benchmark_suites.mlperf_inference import (
     run_measurements,
     tokens_per_unit,
 )
+from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -74,3 +79,22 @@ def test_tokens_become_samples_by_what_the_reference_writes(reference):
     mine &= rows["platform"].str.contains("H100") & (rows["accelerators_per_node"] == 8)
     rate = (rows["result"] / unit)[mine].groupby(rows["round"]).median()
     assert 1.0 < rate["v4.1"] / rate["v4.0"] < 2.0
+
+
+def tiny(dataset, folder) -> Bundle:
+    tables = dataset.tidy(tiny_upstream(dataset.name, folder / "upstream"))
+    return Bundle.write(folder / "bundle", dataset.name, tables)
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory):
+    return tiny(WaHls4ml(), tmp_path_factory.mktemp("wa_hls4ml"))
+
+
+def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(layers):
+    train = WaHls4mlProtocols().training_rows(layers, CATALOG)
+    assert len(train) == 15
+    names = {name for q in train.queries for name, _ in q.workload.settings}
+    assert names == {
+        *("d_in", "d_out", "precision_bits", "reuse_factor", "strategy", "multipliers")
+    }
