@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, ConfigDict, Field, ValidationError
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.described import Described
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadEntry, InputError
 from forerun.models.catalog import catalog
@@ -36,7 +37,7 @@ KEY: Final = ("task", "device", "metric", "seed")
 COLUMNS: Final = (*KEY, "row", "measured", "predicted", "low", "high")
 
 
-class ClaimedScore(BaseModel):
+class ClaimedScore(Described):
     """The score of one task as the entry claims it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -44,24 +45,32 @@ class ClaimedScore(BaseModel):
     task: str
     device: str | None = None
     metric: str
-    score: str = Field(description="name of the score, such as mape")
+    score: str
+    """name of the score, such as mape"""
     value: float
-    n: int = Field(ge=1, description="number of held-out rows")
+    n: int = Field(ge=1)
+    """number of held-out rows"""
 
 
-class EntryFacts(BaseModel):
+class EntryFacts(Described):
     """Content of `entry.yaml`."""
 
     model_config = ConfigDict(extra="forbid")
 
     format: Literal["forerun.entry/1"] = "forerun.entry/1"
-    system: str = Field(min_length=1, max_length=80, description="name of the predictor")
-    command: str = Field(min_length=1, description="what makes the predictions again")
-    commit: str = Field(min_length=1, description="version of the code")
-    environment: dict[str, str] = Field(description="package -> version")
+    system: str = Field(min_length=1, max_length=80)
+    """name of the predictor"""
+    command: str = Field(min_length=1)
+    """what makes the predictions again"""
+    commit: str = Field(min_length=1)
+    """version of the code"""
+    environment: dict[str, str]
+    """package -> version"""
     dataset: str
-    digest: str = Field(description="hash of the bundle, as `forerun data describe` says")
-    protocols: tuple[str, ...] = Field(min_length=1, description="such as unseen_device")
+    digest: str
+    """hash of the bundle, as `forerun data describe` says"""
+    protocols: tuple[str, ...] = Field(min_length=1)
+    """such as unseen_device"""
     date: AwareDatetime
     citation: str | None = None
     scores: tuple[ClaimedScore, ...] = Field(min_length=1)

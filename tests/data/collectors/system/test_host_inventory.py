@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.data.collectors.system import host_inventory as guest
-from forerun.data.collectors.system import host_inventory as libvirt
-from forerun.data.collectors.system import host_inventory as perf
+from forerun.data.collectors.system import host_inventory
 from forerun.data.collectors.system.host_inventory import (
     SOCKET,
     SOFTWARE,
@@ -53,7 +51,7 @@ def test_a_machine_without_hardware_counters_says_why(monkeypatch):
     def refused(cpus):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(guest, "perf_counters", refused)
+    monkeypatch.setattr(host_inventory, "perf_counters", refused)
     with hardware_counters([0]) as counters:
         (row,) = availability([counters]).items()
     assert row == ("perf hardware counters", {"available": False, "reason": "permission denied"})
@@ -142,7 +140,7 @@ def the_tool(tmp_path, monkeypatch, script):
     tool = tmp_path / "virsh"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(libvirt.shutil, "which", lambda name: str(tool))
+    monkeypatch.setattr(host_inventory.shutil, "which", lambda name: str(tool))
     return tmp_path
 
 
@@ -153,7 +151,7 @@ def test_the_tool_is_asked_where_libvirt_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("script", ["exit 1", "exec sleep 60"])
 def test_a_tool_that_refuses_or_hangs_does_not_stop_the_clock(tmp_path, monkeypatch, script):
-    monkeypatch.setattr(libvirt, "LONGEST_S", 0.1)
+    monkeypatch.setattr(host_inventory, "LONGEST_S", 0.1)
     with pytest.raises(OSError, match="virsh: "):
         Libvirt().read(the_tool(tmp_path, monkeypatch, script))
 
@@ -163,7 +161,7 @@ def test_a_machine_without_libvirt_is_recognised(tmp_path, monkeypatch):
         Libvirt().read(tmp_path)
     (tmp_path / SOCKET).parent.mkdir(parents=True)
     (tmp_path / SOCKET).touch()
-    monkeypatch.setattr(libvirt.shutil, "which", lambda name: None)
+    monkeypatch.setattr(host_inventory.shutil, "which", lambda name: None)
     with pytest.raises(FileNotFoundError, match="no virsh"):
         Libvirt().read(tmp_path)
 
@@ -220,7 +218,7 @@ def test_a_refusal_closes_what_was_opened(monkeypatch, tmp_path):
         opened.append(os.open(path, os.O_RDONLY))
         return opened[0]
 
-    monkeypatch.setattr(perf, "_opened", some)
+    monkeypatch.setattr(host_inventory, "_opened", some)
     with pytest.raises(PermissionError), perf_counters([0, 1]):
         raise AssertionError("not all could be opened")
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -228,6 +226,6 @@ def test_a_refusal_closes_what_was_opened(monkeypatch, tmp_path):
 
 
 def test_an_unknown_machine_is_refused(monkeypatch):
-    monkeypatch.setattr(perf.platform, "machine", lambda: "vax")
+    monkeypatch.setattr(host_inventory.platform, "machine", lambda: "vax")
     with pytest.raises(OSError, match="vax"), perf_counters([0]):
         pass

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.collectors.system import procfs
-from forerun.data.collectors.system import procfs as cgroup
 from forerun.data.collectors.system.host_inventory import all_sources, read_all
 from forerun.data.collectors.system.procfs import (
     SOURCES,
@@ -142,18 +141,18 @@ def group(root):
 
 @pytest.mark.parametrize(("files", "version"), [(V1, "v1"), (V2, "v2"), (HYBRID, "hybrid")])
 def test_the_version_follows_from_mounts_and_membership(files, version):
-    found = cgroup.layout(files["proc/self/mounts"], files["proc/self/cgroup"])
+    found = procfs.layout(files["proc/self/mounts"], files["proc/self/cgroup"])
     assert found.version == version
 
 
 def test_without_groups_there_is_nothing_to_read():
-    assert cgroup.layout("tmpfs /tmp tmpfs rw 0 0\n", "").version == "none"
-    assert cgroup.sources(cgroup.layout("", "")) == ()
+    assert procfs.layout("tmpfs /tmp tmpfs rw 0 0\n", "").version == "none"
+    assert procfs.sources(procfs.layout("", "")) == ()
 
 
 def test_one_of_named_hierarchies_alone_is_none():
     mounts = "cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\n"
-    assert cgroup.layout(mounts, "1:name=systemd:/\n").version == "none"
+    assert procfs.layout(mounts, "1:name=systemd:/\n").version == "none"
 
 
 @pytest.mark.parametrize("files", [V1, V2, HYBRID])
@@ -177,7 +176,7 @@ def test_a_hybrid_takes_pressure_from_version_2_and_the_rest_from_version_1(tmp_
 
 
 def test_a_limit_is_reported():
-    assert cgroup.memory_limit("1048576\n").gauges == {"cgroup.memory.limit_mib": 1.0}
+    assert procfs.memory_limit("1048576\n").gauges == {"cgroup.memory.limit_mib": 1.0}
 
 
 def test_a_tree_without_mounts_has_the_sources_of_proc_alone(tmp_path):
