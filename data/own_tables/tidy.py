@@ -8,7 +8,6 @@ checks find impossible or contradictory values, duplicates and wrong units.
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from forerun.data.columns import Column
 from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.data.facts import facts_of
 from forerun.data.measurement import COLUMNS, METRIC_COLUMNS, QUERY_COLUMNS, tidy_measurements
 from forerun.data.metrics import DESIGN_METRICS, SERVING_METRICS
 from forerun.data.quality import FASTER, Quantities, check, with_findings
@@ -36,9 +36,7 @@ KEYS: Final = (*QUERY_COLUMNS, "threads", "model", "family", "status", "repeats"
 """Columns other than metrics that have a meaning of their own."""
 
 
-_COLUMN_NAMES: Final = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_COLUMN_NAMES: Final = facts_of(__file__)
 
 
 @dataclass(frozen=True, slots=True)

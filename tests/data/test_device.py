@@ -31,6 +31,7 @@ from forerun.data.device import (
 )
 from forerun.data.device_slices import slice_of
 from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
+from forerun.data.facts import facts_of
 from forerun.data.list_prices import list_price
 from forerun.data.metrics import METRICS, metric
 from forerun.data.named.synthesis import HX8K, VCU1525, VU13P
@@ -52,59 +53,8 @@ REQUIRED = """
     core-i7-12700h xeon-platinum-8480-plus xeon-platinum-8380 epyc-7763 epyc-9654
 """
 
-DATASET_NAMES = {
-    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
-    "NVIDIA_A100-SXM4-40GB": "a100-sxm-40gb",
-    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
-    "NVIDIA_A100_80GB_PCIe": "a100-pcie-80gb",
-    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
-    "NVIDIA H100 80GB HBM3": "h100-sxm-80gb",
-    "NVIDIA_H100_80GB_HBM3": "h100-sxm-80gb",
-    "NVIDIA H100 PCIe": "h100-pcie-80gb",
-    "NVIDIA L4": "l4",
-    "NVIDIA_L4": "l4",
-    "Tesla P100-PCIE-16GB": "p100-pcie-16gb",
-    "Tesla_P100-PCIE-16GB": "p100-pcie-16gb",
-    "Tesla P4": "p4",
-    "Tesla_P4": "p4",
-    "Tesla T4": "t4",
-    "Tesla_T4": "t4",
-    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
-    "Tesla_V100-PCIE-32GB": "v100-pcie-32gb",
-    "AMD Instinct MI100": "mi100",
-    "AMD_Instinct_MI210": "mi210",
-    "AMD Instinct MI250": "mi250",
-    "AMD MI300X GPU": "mi300x",
-    "Nvidia A100 GPU": "a100-sxm-80gb",
-    "rtx3090": "rtx-3090",
-    "rtx4090": "rtx-4090",
-    "4090": "rtx-4090",
-    "pro6000maxq": "rtx-pro-6000-max-q",
-    "cpu-i9_10940x": "core-i9-10940x",
-    "cpu-i7_12700h": "core-i7-12700h",
-    "A30_tf32": "a30",
-    "A30_fp32": "a30",
-    "RTX2080Ti_fp32": "rtx-2080-ti",
-    "nvidia_geforce_rtx_3060_ti": "rtx-3060-ti",
-    "nvidia_geforce_gtx_1650": "gtx-1650",
-    "Quadro RTX 8000": "quadro-rtx-8000",
-    "Quadro RTX 6000": "quadro-rtx-6000",
-    "H200_140GB_SXM": "h200-sxm-141gb",
-    "rtx_pro_6000_server": "rtx-pro-6000-server",
-    "b200_sxm": "b200-sxm-180gb",
-    "a100": "a100-sxm-80gb",
-    "h100": "h100-sxm-80gb",
-    "v100": "v100-sxm2-16gb",
-    "mi300x": "mi300x",
-    "rtx5090": "rtx-5090",
-    "NVIDIA GeForce RTX 3090": "rtx-3090",
-    "NVIDIA A100 Tensor Core GPU": "a100-sxm-80gb",
-    "Intel(R) Core(TM) i9-10940X CPU @ 3.30GHz": "core-i9-10940x",
-    "12th Gen Intel(R) Core(TM) i7-12700H": "core-i7-12700h",
-    "AMD EPYC 7763 64-Core Processor": "epyc-7763",
-}
+FACTS = facts_of(__file__)
+DATASET_NAMES = FACTS["dataset_names"]
 
 # Peaks that fall where they should rise with a narrower precision, and why.
 MATRIX_FP64 = "matrix cores do fp64 twice as fast as the vector units do fp32"
@@ -119,27 +69,7 @@ HALVES_DIFFER = {
 }
 
 # Rows of accelerators_checked.csv by our name.
-CHECKED = {
-    "Tesla T4": "t4",
-    "V100 SXM2 32GB": "v100-sxm2-32gb",
-    "A100 PCIe 40GB": "a100-pcie-40gb",
-    "A100 SXM4 80GB": "a100-sxm-80gb",
-    "A10": "a10",
-    "A30": "a30",
-    "L4": "l4",
-    "L40S": "l40s",
-    "RTX 4090": "rtx-4090",
-    "RTX 3090": "rtx-3090",
-    "H100 SXM5 80GB": "h100-sxm-80gb",
-    "H100 PCIe 80GB": "h100-pcie-80gb",
-    "H200 SXM": "h200-sxm-141gb",
-    "B200 SXM": "b200-sxm-180gb",
-    "MI250X": "mi250x",
-    "MI300X": "mi300x",
-    "MI325X": "mi325x",
-    "MI355X": "mi355x",
-    "Jetson AGX Orin 64GB": "jetson-agx-orin-64gb",
-}
+CHECKED = FACTS["checked"]
 WHOLE_MODULE = "the row is the module, our device one of its two dies"
 CHECKED_EXCEPTIONS = {
     ("MI250X", column): WHOLE_MODULE

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 from forerun.data.bundle import home
 from forerun.data.collectors.runner.worker import Worker
 from forerun.data.errors import MissingData, MissingTool
+from forerun.data.facts import facts_of
 from forerun.data.file_store import draft_of
 
 FLAGS = ("-O2", "-pthread")
@@ -75,9 +75,7 @@ class Victim:
     working_set_mib: float
 
 
-_TABLE: Final[Mapping[str, Mapping[str, float]]] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_TABLE: Final[Mapping[str, Mapping[str, float]]] = facts_of(__file__)
 FAMILIES: Final = tuple(_TABLE)
 VICTIMS: tuple[Victim, ...] = tuple(
     Victim(name, family, family != "inference", mib)

@@ -7,13 +7,13 @@ device's times carry from one family to another (architectures as timm builds th
 Apache-2.0).
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import ceil, floor, log2
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from forerun.data.facts import facts_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -530,7 +530,7 @@ class Definition:
         return torch.randn(shape, device=device, dtype=dtype)
 
 
-_TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE: Final = facts_of(__file__)
 _MAKERS: Final[Mapping[str, Callable[..., "nn.Module"]]] = {
     make.__name__: make
     for make in (

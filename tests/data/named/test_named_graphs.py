@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from forerun.data.errors import BadArchitecture
+from forerun.data.facts import facts_of
 from forerun.data.named.networks import (
     network_named,
     network_names,
@@ -25,28 +26,8 @@ from forerun.data.named.search_spaces import (
 )
 from forerun.features.nas_cells import CONV1, CONV3, NONE, POOL, SKIP, codes_of
 
-WEIGHTS = {
-    "alexnet": 61.1e6,
-    "vgg16": 138.4e6,
-    "densenet201": 20.0e6,
-    "googlenet": 6.6e6,
-    "resnext50-32x4d": 25.0e6,
-    "wide-resnet50-2": 68.9e6,
-    "mobilenet-v2": 3.5e6,
-    "swin-base": 87.8e6,
-    "vit-large": 304.3e6,
-    "roberta-base": 124.6e6,
-    "gpt2-xl": 1557.6e6,
-    "resnet50": 25.6e6,
-    "vit-base": 86.6e6,
-    "bert-base": 109.5e6,
-    "gpt2": 124.4e6,
-    "yolo11n": 2.62e6,
-    "yolov8m": 25.9e6,
-    "yolo11x": 57.0e6,
-    "llama-3-8b": 8.03e9,
-    "llama-3.2-1b": 1.24e9,
-}
+FACTS = facts_of(__file__)
+WEIGHTS = FACTS["weights"]
 
 
 @pytest.mark.parametrize("name", network_names())
