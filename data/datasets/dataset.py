@@ -21,7 +21,7 @@ from forerun.data.columns import Mask, Names
 from forerun.data.errors import BadTable
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import check_table, declared_schema
-from forerun.data.split import Split, leave_values_out
+from forerun.data.split import HeldOut, Split
 from forerun.data.upstream.downloads import RawFiles, Upstream, together
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Dataset(ABC):
             `rate` (a second), and `power`; `same`: columns of the result in which repeats of one
             query agree.
         held_out: table -> protocol -> key whose values are held out in turn, a column or one of
-            `groups`.
+            `groups`; or the fields of `forerun.data.split.HeldOut`.
         facts: what else is declared, such as names of columns in upstream's files.
     """
 
@@ -65,7 +65,7 @@ class Dataset(ABC):
     columns_of: ClassVar[Mapping[str, Mapping[str, Sequence[str]]]] = {}
     query: ClassVar[tuple[str, ...]] = ()
     checked: ClassVar[Mapping[str, Any]] = {}
-    held_out: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    held_out: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     facts: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, declared: str = "") -> None:
@@ -105,23 +105,22 @@ class Dataset(ABC):
         for table, protocols in self.held_out.items():
             if bundle.has(table):
                 rows = bundle.table(table)
-                splits += leave_values_out(
-                    table,
-                    rows,
-                    protocols,
-                    train=self.kept(rows),
-                    query_columns=self.query,
-                    derived=self.groups(rows),
-                )
-        return splits
+                parts, groups = self.parts(rows), self.groups(rows)
+                for protocol, given in protocols.items():
+                    rule = HeldOut(given) if isinstance(given, str) else HeldOut(**given)
+                    splits += rule.splits(protocol, table, rows, parts, groups, self.query)
+        return [split for split in splits if split.held_out.any()]
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """Values by name of n rows of a table of `held_out`, for keys that are no columns."""
         return {}
 
-    def kept(self, rows: "pd.DataFrame") -> Mask | None:
-        """Flag of each of n rows of a table of `held_out` that takes part; None for all."""
-        return None
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Flags by name of n rows of a table of `held_out`, which protocols train on or hold out.
+
+        Those with an empty name are of the rows that take part at all.
+        """
+        return {}
 
     def checked_splits(self, bundle: Bundle) -> list[Split]:
         """The splits, after a check that no held-out row of theirs leaks into training.

@@ -8,18 +8,19 @@ Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommo
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Split, folds_of, leave_folds_out
+from forerun.data.split import Split
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -87,7 +88,6 @@ TRAINING: Final = "mlperf_training_v1.0_v3.0"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 """Rounds used for training only; every later one is predicted from those before it."""
 
-FOLDS: Final = 5
 TOKENS: Final = ("Tokens/s", "tokens/s")
 """Units of language models in newer rounds, which name them; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"
@@ -142,15 +142,11 @@ class MlperfInference(Dataset, declared="mlperf_inference"):
             if name not in FIRST_ROUNDS:
                 train = order < order[held_out][0]
                 splits.append(Split(f"later_rounds/{name}", CLOSED, train, held_out, ("round",)))
-        device = device_keys(rows)
-        keys = {"device": device}
+        return [*splits, *super().splits(bundle)]
 
-        def split(name: str, train: NDArray[np.bool_], held_out: NDArray[np.bool_]) -> Split:
-            return Split(name, CLOSED, train, held_out, ("device",), derived=keys)
-
-        folds = folds_of(device, FOLDS, "unseen_accelerator")
-        every = np.ones(len(rows), dtype=np.bool_)
-        return [*splits, *leave_folds_out("unseen_accelerator", folds, every, split)]
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`device`: the accelerator of each row."""
+        return {"device": device_keys(rows)}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: the same system listed twice with the same result."""

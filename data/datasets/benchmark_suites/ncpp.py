@@ -6,13 +6,13 @@ Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 """
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -48,20 +48,9 @@ class Ncpp(Dataset, declared="ncpp"):
             part: _runs(raw.read(path), part) for part, path in _FILES.items() if path in raw.paths
         }
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.
-
-        Within `train` each CPU part in turn is held out; `test` is the published test set.
-        """
-        splits = []
-        for table in PARTS:
-            if not bundle.has(table):
-                continue
-            rows = bundle.table(table)
-            protocols, every = {f"unseen_part_of_{table}": PART}, np.ones(len(rows), dtype=np.bool_)
-            train = every & (table == "train")
-            splits += leave_values_out(table, rows, protocols, train=train, held_out=every)
-        return splits
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """No rows: those of the table `test` never train."""
+        return {"none": np.zeros(len(rows), dtype=np.bool_)}
 
 
 def _runs(content: bytes, part: str) -> "pd.DataFrame":

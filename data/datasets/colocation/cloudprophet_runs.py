@@ -5,6 +5,7 @@ during a run. Source: esl-epfl/CloudProphet-Dataset, CC BY-SA 4.0 (CloudProphet,
 on Sustainable Computing 2024, arXiv 2309.16333). It lacks the paper's hardware metrics.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,9 +41,9 @@ median over all experiments (at least three), and its operations differ by a ten
 class CloudProphetRuns(PackagedDataset, declared="cloudprophet_runs"):
     """Leave one experiment out, and leave one application out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Runs with a result."""
-        return np.asarray(np.isfinite(speeds(rows)), dtype=np.bool_)
+        return {"": np.asarray(np.isfinite(speeds(rows)), dtype=np.bool_)}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those without a result."""

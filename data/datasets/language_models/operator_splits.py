@@ -11,7 +11,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
+from forerun.data.split import HeldOut, Mask, Split
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,18 +63,14 @@ class OperatorTable:
             named = np.array([self.generations.get(str(one), str(one)) for one in codes])
             derived["generation"] = named[places]
             protocols[f"unseen_generation/{self.name}"] = "generation"
-        splits = leave_values_out(
-            self.name, frame, protocols, query_columns=self.query, derived=derived
-        )
+        splits = []
+        for protocol, key in protocols.items():
+            out = HeldOut(key)
+            splits += out.splits(protocol, self.name, frame, groups=derived, query=self.query)
         splits += few_rows(self.name, frame, devices, self.query, self.few)
-        splits += leave_folds_out(
-            f"unseen_site/{self.name}",
-            folds_of(derived["site"], SITE_FOLDS, self.name),
-            np.ones(len(frame), dtype=np.bool_),
-            lambda name, train, held_out: Split(
-                name, self.name, train, held_out, ("site",), self.query, {"site": derived["site"]}
-            ),
-        )
+        sites = HeldOut("site", folds=SITE_FOLDS, salt=self.name, keys=("site",))
+        protocol = f"unseen_site/{self.name}"
+        splits += sites.splits(protocol, self.name, frame, groups=derived, query=self.query)
         return splits
 
     def flags(self, frame: "pd.DataFrame") -> "pd.DataFrame":

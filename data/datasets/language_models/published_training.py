@@ -41,9 +41,9 @@ SCHEDULED_GROUPS: Final[Mapping[str, float]] = {"interleaved 1F1B": 2.0}
 class PublishedTraining(PackagedDataset, declared="published_training"):
     """Training steps; leave configurations, one family of models or one GPU out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Those for which `reasons` has none."""
-        return np.asarray(reasons(rows) == "", dtype=np.bool_)
+        return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`fold` of ten, in which equal runs are together; `family`, `device` and `chip`."""

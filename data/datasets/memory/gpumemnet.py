@@ -9,6 +9,7 @@ Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: n
 import io
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.split import Mask
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
 
@@ -30,8 +31,6 @@ LEAST_OWN_MIB: Final = 200.0
 """Least that a finished run takes on top of its activations: the context alone is more."""
 NOISE: Final = 0.995
 """Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
-FAMILY_FOLDS: Final = 10
-MLP_FOLDS: Final = (3, 5)
 
 _MLP = "Datasets/MLP/mlp_data_{}.csv"
 _FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
@@ -77,30 +76,13 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
             tables["published_kfold"] = pd.DataFrame(published)
         return tables
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`mlp_3fold/FOLD`, `mlp_5fold/FOLD` and `unseen_family/FOLD`, on rows not suspect.
-
-        Out-of-memory rows of other families are training rows as lower bounds.
-        """
-        splits: list[Split] = []
-        if bundle.has("mlp_step2"):
-            names = bundle.table("mlp_step2")["Filename"]
-            everything = np.ones(len(names), dtype=np.bool_)
-            for folds in MLP_FOLDS:
-                fold = folds_of(names, folds, "mlp")
-                splits += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
-        if bundle.has("timm_training_peak"):
-            timm = bundle.table("timm_training_peak")
-            clean = np.asarray(timm["suspect"] == "", dtype=np.bool_)
-            bound = np.asarray(timm["suspect"] == "near_40gb_cap", dtype=np.bool_)
-            keys, query = ("family", "model"), ("model", "batch_size")
-            fold = folds_of(timm["family"], FAMILY_FOLDS, "family")
-            for number_ in np.unique(fold[clean]):
-                out = fold == number_
-                train, held_out = (clean | bound) & ~out, clean & out
-                protocol = f"unseen_family/{number_}"
-                splits.append(Split(protocol, "timm_training_peak", train, held_out, keys, query))
-        return [split for split in splits if split.held_out.any()]
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Runs that are not suspect, and with them those that ran out of memory: lower bounds."""
+        if "suspect" not in rows:
+            return {}
+        clean = np.asarray(rows["suspect"] == "", dtype=np.bool_)
+        bound = np.asarray(rows["suspect"] == "near_40gb_cap", dtype=np.bool_)
+        return {"": clean, "bounded": clean | bound}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
@@ -118,10 +100,6 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 def _first_sheet(raw: RawFiles, path: str) -> list[list[Cell]]:
     """Rows of the first sheet that holds any: sheets of charts hold none."""
     return next(rows for rows in all_sheets(raw.read(path), path).values() if rows)
-
-
-def _mlp_split(protocol: str, train: Mask, held_out: Mask) -> Split:
-    return Split(protocol, "mlp_step2", train, held_out, (), ("Filename",))
 
 
 def family(model: str) -> str:

@@ -37,9 +37,9 @@ under "MB", and no device has 10 TB."""
 class PublishedMemory(PackagedDataset, declared="published_memory"):
     """Peak memory of networks in training and inference; leave one model or one source out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Those for which `reasons` has none."""
-        return np.asarray(reasons(rows) == "", dtype=np.bool_)
+        return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`family`: all sizes of an architecture, wherever they were measured; `source`."""

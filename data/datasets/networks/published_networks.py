@@ -49,9 +49,9 @@ _CHIP = re.compile(r"(?:v100|a100)")
 class PublishedNetworks(PackagedDataset, declared="published_networks"):
     """Whole networks; leave one architecture family or one GPU out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Those for which `reasons` has none."""
-        return np.asarray(reasons(rows) == "", dtype=np.bool_)
+        return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`family`: all variants of an architecture; `chip`: all boards with it."""

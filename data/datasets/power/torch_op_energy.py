@@ -6,23 +6,22 @@ Source: ConstantinNicolai/ml-operator-profiling at bd3aacea. It states no licenc
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TDP_W: Final = {"A30": 165.0, "RTX2080Ti": 250.0}
-FOLDS: Final = 5
 OPERATOR_FILES: Final = (
     "finalbench_all_operations_A30",
     "finalbench_all_operations_A30_no_tc",
@@ -66,32 +65,9 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
             "full_models": pd.DataFrame(networks),
         }
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.
-
-        The A30 with tensor cores on and off is one device: neither of the two trains while the
-        other is held out as unseen.
-        """
-        if not bundle.has("ops"):
-            return []
-        ops = bundle.table("ops")
-        physical = physical_devices(ops["device"])
-        questions = [
-            f"{op} {shape}" for op, shape in zip(ops["op"], ops["input_shape"], strict=True)
-        ]
-        derived = {"physical_device": physical}
-
-        def unseen_operator(protocol: str, train: Mask, held_out: Mask) -> Split:
-            return Split(protocol, "ops", train, held_out, (), ("op", "input_shape"), derived)
-
-        everything = np.ones(len(ops), dtype=np.bool_)
-        fold = folds_of(questions, FOLDS, "operator")
-        splits = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
-        query = ("device", "layer", "input_shape")
-        splits += leave_values_out(
-            "ops", ops, {"unseen_device": "physical_device"}, query_columns=query, derived=derived
-        )
-        return [split for split in splits if split.held_out.any()]
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`physical_device`: a device with and without tensor cores is one."""
+        return {"physical_device": physical_devices(rows["device"])}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `ops`: duplicates, power over the limit, energy not power x time."""
