@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from forerun.data.errors import BadTable, MissingData
 from forerun.data.file_store import draft_of
+from forerun.data.lazy import pd
 from forerun.data.metrics import METRICS
 from forerun.data.schema import check_table, number, text
 from forerun.data.software import Layout, Runtime
 from forerun.data.workload import NumberFormat, Phase
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandera.pandas import DataFrameSchema
 
 Status = Literal["ok", "oom", "throttled", "failed"]
@@ -72,8 +72,6 @@ def read_measurements(path: Path) -> "pd.DataFrame":
         MissingData: no such file.
         BadTable: names row (the first is row 1) and column that are wrong.
     """
-    import pandas as pd
-
     if not path.is_file():
         raise MissingData(f"No file {path}.")
     try:
@@ -148,7 +146,6 @@ def _text(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]":
     import numpy as np
-    import pandas as pd
 
     made = pd.Series([_number(value) for value in column], dtype="float64", index=column.index)
     bad = np.flatnonzero(made.isna() & column.notna() & (column.astype(str) != "nan"))
@@ -211,8 +208,6 @@ def crowded(frame: "pd.DataFrame") -> "pd.Series[bool]":
     Args:
         frame: rows as a collector wrote them; rows without the load are not crowded.
     """
-    import pandas as pd
-
     needed = ("others_share", "threads", "cpus")
     if not set(needed) <= set(frame.columns):
         return pd.Series(False, index=frame.index)

@@ -6,13 +6,12 @@ Nothing is dropped here. `row_weights` turns findings into weights: doubtful row
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 Column = NDArray[np.float64]
 Group = tuple[str, str, str]
@@ -90,7 +89,6 @@ class _Findings:
         self.why += [why] * len(found) if isinstance(why, str) else list(why)
 
     def frame(self) -> "pd.DataFrame":
-        import pandas as pd
 
         columns = {
             "row": pd.Series(self.rows, dtype="int64"),
@@ -140,8 +138,6 @@ def with_findings(
     findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str | Sequence[str]
 ) -> "pd.DataFrame":
     """Findings of `check` and one more flag, for one reason or one of each row that carries it."""
-    import pandas as pd
-
     found = _Findings()
     found.add(where, flag, why)
     both = pd.concat([findings, found.frame()], ignore_index=True)

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.data.errors import BadTable
+from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandera.pandas import Column, DataFrameSchema
 
 

@@ -5,13 +5,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 Mask = NDArray[np.bool_]
 _SEPARATORS = re.compile(r"[ _]+")
@@ -202,8 +201,6 @@ def same_values(column: "pd.Series[Any]") -> NDArray[np.str_]:
 
     It is empty where there is no value.
     """
-    import pandas as pd
-
     codes, different = pd.factorize(column, use_na_sentinel=True)
     return np.array([*map(_plain, different), ""], dtype=np.str_)[codes]
 
@@ -216,8 +213,6 @@ def _plain(value: object) -> str:
 
 def _row_hashes(frame: "pd.DataFrame", columns: Collection[str]) -> NDArray[np.uint64]:
     """A hash of each of n rows, equal where all values are the `same_values`."""
-    import pandas as pd
-
     parts = pd.DataFrame({name: same_values(frame[name]) for name in columns})
     hashes = pd.util.hash_pandas_object(parts, index=False)
     return np.asarray(hashes, dtype=np.uint64)

@@ -1,7 +1,7 @@
 """Workloads: operators, networks, architectures, serving, designs, suites, co-location."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -399,13 +399,7 @@ Workload = (
 
 def operator_graph(run: OperatorWorkload) -> OperatorGraph:
     """The graph of a network, or a graph of one operator."""
-    match run:
-        case Kernel():
-            return OperatorGraph((run.operator,))
-        case Network():
-            return run.graph
-        case _:
-            assert_never(run)
+    return run.graph if isinstance(run, Network) else OperatorGraph((run.operator,))
 
 
 def has_optimizer(network: Network) -> bool:
@@ -415,23 +409,9 @@ def has_optimizer(network: Network) -> bool:
 
 def phase_of(run: OperatorWorkload) -> Phase:
     """The phase of a network; an operator alone runs forward."""
-    match run:
-        case Kernel():
-            return "inference"
-        case Network():
-            return run.phase
-        case _:
-            assert_never(run)
+    return run.phase if isinstance(run, Network) else "inference"
 
 
 def batch_size_of(workload: Workload) -> int | None:
     """Samples in one run; None for workloads without a batch."""
-    match workload:
-        case Network() | Diffusion():
-            return workload.batch_size
-        case Kernel() | Architecture() | Design() | Benchmark() | Colocation():
-            return None
-        case LlmServing() | LlmDeployment() | LlmTraining() | LlmKernel() | Circuit():
-            return None
-        case _:
-            assert_never(workload)
+    return workload.batch_size if isinstance(workload, Network | Diffusion) else None

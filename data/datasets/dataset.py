@@ -19,13 +19,13 @@ from numpy.typing import ArrayLike, NDArray
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.columns import Mask, Names
 from forerun.data.errors import BadTable
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import check_table, declared_schema
 from forerun.data.split import HeldOut, Split
 from forerun.data.upstream.downloads import RawFiles, Upstream, together
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandera.pandas import DataFrameSchema
 
 _READ = ("time", "rate", "power")

@@ -12,6 +12,7 @@ from forerun.data.columns import Names, Positions
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device
 from forerun.data.errors import BadTable, MissingData
+from forerun.data.lazy import pd
 from forerun.data.own_tables.tidy import GROUPS, Description, text_keys
 from forerun.data.quality import counts
 from forerun.data.schema import number, text
@@ -19,7 +20,6 @@ from forerun.data.split import Split, fold_of, same_values
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandera.pandas import DataFrameSchema
 
 FACT: Final = "own_table"
@@ -166,8 +166,6 @@ def write_bundle(
     Raises:
         BadTable: the rows do not match the schema.
     """
-    import pandas as pd
-
     tables = {RUNS: runs, FINDINGS: findings}
     if graphs:
         texts = [json.dumps(graph, sort_keys=True) for graph in graphs.values()]

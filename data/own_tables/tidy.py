@@ -11,19 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from forerun.data.columns import Column
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.data.facts import facts_of
+from forerun.data.lazy import pd
 from forerun.data.measurement import COLUMNS, METRIC_COLUMNS, QUERY_COLUMNS, tidy_measurements
 from forerun.data.metrics import DESIGN_METRICS, SERVING_METRICS
 from forerun.data.quality import FASTER, Quantities, check, with_findings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SETTING: Final = "setting"
 IGNORED: Final = "ignored"
@@ -192,8 +190,6 @@ def read_table(path: Path) -> "pd.DataFrame":
         MissingData: there is no such file.
         BadTable: the file cannot be read, has no row, or two columns of one name.
     """
-    import pandas as pd
-
     if not path.is_file():
         raise MissingData(f"No file {path}.")
     try:
@@ -243,8 +239,6 @@ def tidy_runs(
         BadTable: no metric or no feature is among the columns, or a cell cannot be read; names row
             (the first is row 1) and column.
     """
-    import pandas as pd
-
     roles = {meaning.role: column for column, meaning in columns.items() if meaning.role in KEYS}
     metrics = {
         meaning.role: _numbers(frame[column], column, where) * meaning.factor
@@ -304,7 +298,6 @@ def _check_positive(runs: "pd.DataFrame", columns: Mapping[str, Meaning], where:
 
 
 def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[float]":
-    import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
     bad = np.flatnonzero(numbers.isna() & column.notna())
@@ -331,8 +324,6 @@ def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
 
 def _setting(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Numbers where every given cell is one, else texts; a missing cell stays missing."""
-    import pandas as pd
-
     numbers = pd.to_numeric(column, errors="coerce")
     if column.notna().any() and not (numbers.isna() & column.notna()).any():
         return numbers.astype("float64")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import yaml
@@ -20,16 +20,13 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.described import Described
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadEntry, InputError
+from forerun.data.lazy import pd
 from forerun.models.catalog import catalog
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry
 from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run, entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import DatasetProtocols, Task, protocols_of_dataset
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FACTS: Final = "entry.yaml"
 PREDICTIONS: Final = ("predictions.csv", "predictions.parquet")
@@ -101,8 +98,6 @@ def read_predictions(folder: Path) -> "pd.DataFrame":
     Raises:
         BadEntry: it is missing, is there twice, lacks a column, or has a cell that is no number.
     """
-    import pandas as pd
-
     files = [folder / name for name in PREDICTIONS if (folder / name).is_file()]
     if len(files) != 1:
         raise BadEntry(f"{folder} needs one of {' and '.join(PREDICTIONS)}; it has {len(files)}.")
@@ -242,8 +237,6 @@ def _place(task: Task) -> Place:
 
 def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     """One row for each prediction, with the columns `COLUMNS`."""
-    import pandas as pd
-
     counted: dict[tuple[object, ...], int] = {}
     parts = []
     for each in predictions:

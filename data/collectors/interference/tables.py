@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.collectors.interference.cache_probe import effective_mib, ticks
 from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.system.procfs import is_gap, rates
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 COLUMNS = """\
 - `runs`: `repeat` of the pair, `order` in the session, `started_at` (UTC); `ambient_share` of all
@@ -58,8 +56,6 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
         Rows `victim`, `isolated` (runs), `cpu_s`, `wall_s` (medians), `cv_cpu`, `cv_wall` of the
         times, `cv_p_cpu`, `cv_p_wall` of P, which is what is left after the nearest-runs reference.
     """
-    import pandas as pd
-
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
     rows = []
     for name, of_victim in alone.groupby("victim", sort=False):
@@ -231,8 +227,6 @@ def build(journal: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
         journal: folder with one folder per session.
         interval_s: interval of the sampler's clock, seconds.
     """
-    import pandas as pd
-
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in ("runs", *_SAMPLED)}
     begun = 0
     for session in _sessions(journal):
@@ -301,7 +295,6 @@ def _session_rows(session: Path) -> list[dict[str, Any]]:
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], zero: float, begun: int) -> "pd.DataFrame":
-    import pandas as pd
 
     runs = pd.DataFrame({"run": np.arange(begun, begun + len(rows), dtype=np.int64)})
     for name in TEXTS:
@@ -322,8 +315,6 @@ def _samples(
     readings: Sequence[Mapping[str, Any]], zero: float, runs: "pd.DataFrame", interval_s: float
 ) -> tuple["pd.DataFrame", "pd.DataFrame"]:
     """Rates per second between consecutive readings, and the readings themselves."""
-    import pandas as pd
-
     times = np.array([float(row["t"]) for row in readings]) - zero
     grown = []
     for before, after in pairwise(readings):
@@ -383,7 +374,6 @@ def placed(
 
 
 def _probe(path: Path, zero: float, runs: "pd.DataFrame") -> "pd.DataFrame":
-    import pandas as pd
 
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     rows = list(ticks(text))

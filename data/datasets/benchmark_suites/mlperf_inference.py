@@ -9,7 +9,7 @@ Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommo
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,10 @@ from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Split
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SLICE: Final = re.compile(r"\((\d+)x(\d)g\.\d+gb mig\)")
 _SLICES: Final = {"a30": 4.0}
@@ -176,8 +174,6 @@ def _records(
     raw: RawFiles, pattern: str, table: str, further: Iterable[str] = ()
 ) -> "pd.DataFrame":
     """Records of the files, with the fields that the columns of a table and others need."""
-    import pandas as pd
-
     records = [
         row for path in raw.matching(f"{pattern}.json") for row in json.loads(raw.read(path))
     ]
@@ -187,8 +183,6 @@ def _records(
 
 def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
     """Each result once; in the last rounds power is in separate rows, which are joined."""
-    import pandas as pd
-
     power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
     power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
     rows = found[~power_only].drop_duplicates(list(_SAME))
@@ -199,8 +193,6 @@ def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
 
 def _frame(rows: "pd.DataFrame", table: str) -> "pd.DataFrame":
     """Upstream's columns under the names of a table, with typed numbers."""
-    import pandas as pd
-
     found = {}
     for name, upstream_name in MlperfInference.facts["columns"][table].items():
         known = [None if value in _MISSING else value for value in rows[upstream_name]]

@@ -7,16 +7,14 @@ Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Mask
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PART: Final = "META.metadata.cscope.qdf0"
 SCORE: Final = "RESULT.Value"
@@ -55,8 +53,6 @@ class Ncpp(Dataset, declared="ncpp"):
 
 def _runs(content: bytes, part: str) -> "pd.DataFrame":
     """Rows of one file; sessions on a machine are numbered in order of appearance."""
-    import pandas as pd
-
     frame = pd.read_csv(io.BytesIO(content))
     sessions, _ = pd.factorize(frame[_POD])
     numbers = frame[_ITERATION].astype("int64")

@@ -7,16 +7,14 @@ and nextpnr for an iCE40 HX8K. One row of `runs` is one design with one seed.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Netlist, Placement
 from forerun.data.columns import Column, Mask, Positions
 from forerun.data.datasets.packaged import PackagedDataset
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 RUNS, NODES, ARCS, PATHS, WORDS = "runs", "nodes", "arcs", "paths", "words"
 LARGE_CELLS: Final = 1000

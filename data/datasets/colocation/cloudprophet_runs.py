@@ -6,18 +6,16 @@ on Sustainable Computing 2024, arXiv 2309.16333). It lacks the paper's hardware 
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RUNS: Final = "runs"
 APPLICATIONS: Final = ("web_serving", "media_streaming", "inmem_analytics", "data_serving", "redis")

@@ -6,16 +6,14 @@ are ticks of the cache probe. Protocols follow Alioth (IPDPS 2023), which holds 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Mask
 from forerun.data.datasets.packaged import MeasuredDataset
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 TARGETS: Final = ("p_cpu", "p_wall")
 ISOLATED: Final = "none"

@@ -9,7 +9,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, folds_of
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "v18": ("fdtd-2d", "jacobi-2d", "trmm-opt", "stencil-3d", "doitgen-red", "gemm-ncubed"),
@@ -48,8 +46,6 @@ class HLSyn(Dataset, declared="hlsyn"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`designs`, `graph_nodes` and `graph_edges`; empty where the archive is missing."""
-        import pandas as pd
-
         if _ARCHIVE not in raw.paths:
             return {}
         designs: list[dict[str, Any]] = []

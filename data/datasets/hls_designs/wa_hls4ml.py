@@ -7,16 +7,14 @@ Source: Dendendelen/wa-hls4ml-search at 8e705421, Apache-2.0.
 
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.split import Mask
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TABLE: Final = "dense_grid_v0"
 CLOCKS: Final = ("TargetClockPeriod", "EstimatedClockPeriod")
@@ -32,8 +30,6 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`dense_grid_v0`; empty where the file is missing."""
-        import pandas as pd
-
         if _FILE not in raw.paths:
             return {}
         frame = pd.read_csv(io.BytesIO(raw.read(_FILE)), dtype={"hls_synth_success": str})

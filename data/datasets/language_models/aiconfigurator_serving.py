@@ -19,11 +19,11 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, Names
 from forerun.data.datasets.packaged import PackedTables
+from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
 from forerun.data.split import Split
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -58,7 +58,6 @@ def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
     Returns:
         n rows of `devices`, `data_parallel` and `expert_parallel`; 1 where a size is missing.
     """
-    import pandas as pd
 
     def size(name: str) -> Column:
         values = runs[f"{pool}{name}"].to_numpy(dtype=np.float64)
@@ -84,7 +83,6 @@ def deployments(runs: "pd.DataFrame") -> Names:
     Rows are one deployment when engine, network, system, formats, lengths and `layout` agree, or
     when two of their runs have the same results, which happens by copying only.
     """
-    import pandas as pd
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -119,8 +117,6 @@ def repeats(runs: "pd.DataFrame") -> Mask:
 
     It is of the same deployment and concurrency, and both times agree within 0.2 %.
     """
-    import pandas as pd
-
     keys = pd.DataFrame({"deployment": deployments(runs)})
     keys["concurrency"] = runs["concurrency"].fillna(0.0).to_numpy()
     times = np.log(runs[list(_RESULT)].to_numpy(dtype=np.float64))

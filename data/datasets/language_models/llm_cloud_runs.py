@@ -8,16 +8,14 @@ processors together read 512 MB each.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.packaged import PackedTables
+from forerun.data.lazy import pd
 from forerun.data.processor_cores import CORES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BENCH: Final = "llama_bench"
 SERVED: Final = "vllm_cpu"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import HeldOut, Mask, Split
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SITE_FOLDS: Final = 5
 FEW_ROWS: Final = 50

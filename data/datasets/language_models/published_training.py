@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 from forerun.data.split import folds_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Table = pd.DataFrame
 
 FOLDS: Final = 10
@@ -112,8 +111,6 @@ def runs(table: "Table") -> "pd.DataFrame":
         `hidden`, `heads` and `vocabulary` describe a plain GPT model. `global_batch` is NaN where
         no table says it, `framework` empty where there is none. `metric` is that of the memory.
     """
-    import pandas as pd
-
     facts = PublishedTraining.facts
     models = table["model"].astype(str)
     named = _named(models, facts["named"], "")

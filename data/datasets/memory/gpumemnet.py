@@ -10,19 +10,17 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.split import Mask
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
@@ -52,8 +50,6 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """One table per file; the CNN and transformer tables are too large to be included."""
-        import pandas as pd
-
         tables: dict[str, pd.DataFrame] = {}
         for step in ("step1", "step2"):
             if _MLP.format(step) in raw.paths:
@@ -86,8 +82,6 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
-        import pandas as pd
-
         if not bundle.has("timm_training_peak"):
             return check(pd.DataFrame(index=[]), Quantities())
         timm = bundle.table("timm_training_peak")
@@ -137,8 +131,6 @@ def suspects(rows: "pd.DataFrame") -> list[str]:
 
 def _timm(rows: list[Any]) -> "pd.DataFrame":
     """The sheet of FakeTensor estimates; its headings say GB and hold MiB."""
-    import pandas as pd
-
     kept = [row for row in rows[1:] if len(row) > 5 and isinstance(row[0], str)]
     frame = pd.DataFrame(
         {

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Table = pd.DataFrame
 
 ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"

@@ -8,15 +8,13 @@ facts only, sizes and times.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Names
 from forerun.data.datasets.packaged import PackagedDataset
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 SITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"conv": ("shape_id",), "gemm": ("N", "K"), "moe": ("model_dim", "expert", "topk")}

@@ -7,20 +7,18 @@ Source: baidu-research/DeepBench at da81ba78, `results/*.xlsx`, Apache-2.0.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
 from forerun.data.split import is_one_of
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TABLES: Final = ("gemm", "conv", "rnn")
 ROUNDED_ABOVE: Final = 0.02
@@ -42,8 +40,6 @@ class DeepBench(Dataset, declared="deepbench"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`gemm`, `conv` and `rnn`; sparse products and inference convolutions are left out."""
-        import pandas as pd
-
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         for path in raw.matching(_RESULTS):
             for sheet in all_sheets(raw.read(path), path).values():

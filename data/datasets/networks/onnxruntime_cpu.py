@@ -5,13 +5,11 @@ of threads. Published networks are not among them: those are kept for evaluation
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from forerun.data.datasets.packaged import MeasuredDataset
+from forerun.data.lazy import pd
 from forerun.data.split import Mask
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class OnnxruntimeCpu(MeasuredDataset, declared="onnxruntime_cpu"):

@@ -16,12 +16,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Table = pd.DataFrame
 
 

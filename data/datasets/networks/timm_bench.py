@@ -7,17 +7,15 @@ Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, A
 import io
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.split import Mask, is_one_of
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
 _FILE = re.compile(
@@ -34,8 +32,6 @@ class TimmBench(Dataset, declared="timm_bench"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`bench`; the graphs of the models are traced, not downloaded."""
-        import pandas as pd
-
         parts = [_bench_rows(raw, path) for path in raw.matching("results/benchmark-*.csv")]
         return {"bench": pd.concat(parts, ignore_index=True)}
 
@@ -63,8 +59,6 @@ def family(model: str) -> str:
 
 def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one file; columns that it does not have are missing."""
-    import pandas as pd
-
     name = path.rsplit("/", 1)[-1]
     found = _FILE.fullmatch(name)
     if found is None:

@@ -8,16 +8,14 @@ Recorded networks and the power of eager ones train released predictors; the oth
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.packaged import MeasuredDataset
+from forerun.data.lazy import pd
 from forerun.data.split import Mask
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 EXECUTION_MODES: Final = ("operators", "eager", "recorded")
 """Operators by themselves; networks launched operator by operator; networks as one CUDA graph."""

@@ -7,7 +7,7 @@ Source: ConstantinNicolai/ml-operator-profiling at bd3aacea. It states no licenc
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TDP_W: Final = {"A30": 165.0, "RTX2080Ti": 250.0}
 OPERATOR_FILES: Final = (
@@ -54,8 +52,6 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops` and `full_models`; log lines that are not measurements are skipped."""
-        import pandas as pd
-
         ops = [row for name in OPERATOR_FILES for row in _operators(_lines(raw, name), name)]
         networks = [row for name in MODEL_FILES for row in _networks(_lines(raw, name), name)]
         frame = pd.DataFrame(ops)
