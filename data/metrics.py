@@ -57,8 +57,6 @@ DESIGN_METRICS: Final = _of("design")
 """Metrics of a hardware design or a benchmark; estimated shares of a chip may exceed 1."""
 SERVING_METRICS: Final = _of("serving")
 """Metrics of a model that serves requests in steady state."""
-TRAINING_METRICS: Final = _of("training")
-"""Metrics of training a language model; those of `run_` are of all its tokens."""
 CONTENTION_METRICS: Final = _of("contention")
 """Relative speeds of a co-located program; values above 1 are possible."""
 _ALL: Final = {name: own for group in _TABLE.values() for name, own in group.items()}
