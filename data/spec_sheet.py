@@ -201,18 +201,10 @@ class Device(Described):
         return self.peak_tflops[used]
 
 
-_FIGURES: Final = (
-    "memory_gib",
-    "memory_bandwidth_gbs",
-    "fp32_matrix_tflops",
-    "compute_units",
-    "l2_mib",
-    "boost_clock_mhz",
-    "tdp_w",
-    "idle_w",
-    "interconnect_gbs",
-    "process_nm",
-    "year",
+_FIGURES: Final = tuple(
+    name
+    for name, own in Device.model_fields.items()
+    if own.default is None and name not in ("architecture", "node_devices")
 )
 _TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,45 +167,8 @@ def test_a_plan_that_cannot_be_used_is_refused(tmp_path, content, why):
     assert str(path) in str(refused.value)
 
 
-TEXT = r"""(DELAYFILE
-  (SDFVERSION "3.0")
-  (TIMESCALE 1ps)
-  (CELL
-    (CELLTYPE "top")
-    (INSTANCE )
-    (DELAY
-      (ABSOLUTE
-        (INTERCONNECT x\[3\]_LC/O q\$sb_io/D_OUT_0 (2208:2209:2210) (2208:2208:2208))
-        (INTERCONNECT x\[3\]_LC/COUT y_LC/CIN (0:0:0) (0:0:0))
-      )
-    )
-  )
-  (CELL
-    (CELLTYPE "ICESTORM_LC")
-    (INSTANCE x\[3\]_LC)
-    (DELAY
-      (ABSOLUTE
-        (IOPATH I2 COUT (231:231:231) (240:240:240))
-        (IOPATH (posedge CLK) O (540:540:540) (540:540:540))
-      )
-    )
-    (TIMINGCHECK
-      (SETUPHOLD (posedge I2) (posedge CLK) (398:398:398) (0:0:0))
-      (SETUPHOLD (negedge I2) (posedge CLK) (397:397:397) (0:0:0))
-    )
-    )
-  (CELL
-    (CELLTYPE "SB_IO")
-    (INSTANCE q\$sb_io)
-    )
-)
-"""
-
-
-def test_delays_have_plain_names_and_the_longer_edge(tmp_path):
-    path = tmp_path / "one.sdf"
-    path.write_text(TEXT)
-    found = Delays.read(path)
+def test_delays_have_plain_names_and_the_longer_edge():
+    found = Delays.read(Path(__file__).with_name("one.sdf"))
     assert found.kinds == {"x[3]_LC": "ICESTORM_LC", "q$sb_io": "SB_IO"}
     assert found.nets == {
         (("x[3]_LC", "O"), ("q$sb_io", "D_OUT_0")): 2208,

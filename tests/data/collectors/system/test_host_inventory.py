@@ -82,28 +82,7 @@ def test_the_machine_is_described_without_its_name(tmp_path):
     assert not named
 
 
-OUTPUT = """\
-Domain: 'web'
-  state.state=1
-  cpu.time=5000000000
-  cpu.user=1000000000
-  balloon.current=2097152
-  vcpu.current=2
-  vcpu.0.time=3000000000
-  vcpu.0.delay=250000000
-  vcpu.1.delay=750000000
-  net.count=2
-  net.0.name=vnet0
-  net.0.rx.bytes=100
-  net.1.rx.bytes=11
-  block.0.name=vda
-  block.0.path=/images/secret-customer.qcow2
-  block.0.rd.times=2000000000
-
-Domain: 'batch'
-  cpu.time=1
-  balloon.current=none
-"""
+OUTPUT = Path(__file__).with_name("domstats.txt").read_text()
 
 
 def test_what_a_machine_has_several_of_is_added_up_and_no_name_is_kept():
