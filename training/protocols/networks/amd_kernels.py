@@ -30,7 +30,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.models.kernel_experts.amd import amd_groups
-from forerun.training.protocols import protocol as base
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernels import KernelProtocols, KernelRows
 
 MOST_ROWS: Final = 10_000
@@ -70,34 +70,30 @@ class AmdKernelProtocols(KernelProtocols):
         for table in filter(bundle.has, _READ):
             yield _READ[table](bundle.table(table), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[base.Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each chip held out, then a tenth of the shapes, of one table after another."""
         for rows in self.tables(bundle, catalog):
             if rows.prefix != "moe_":
                 yield from map(with_few, rows.unseen_devices("chip"))
             yield rows.held_out_sites()
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: base.Seen
-    ) -> base.Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Kernels of GPUs that are not in the training set."""
         for own in self.tables(bundle, catalog):
-            new = own.measured.take(~base.is_seen(own.measured, "device", seen))
+            new = own.measured.take(~dp.is_seen(own.measured, "device", seen))
             name = f"unseen_device/{own.prefix.strip('_')}"
-            yield from base.tasks_by(new, ("device",), name, "latency_ms")
+            yield from dp.tasks_by(new, ("device",), name, "latency_ms")
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: base.Seen
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows that no question can be about."""
         kept = {
             table: _KEPT[table](bundle.table(table), catalog) for table in filter(bundle.has, SITES)
         }
         reason = "no question can be about such a kernel"
-        return base.counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
+        return dp.counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
 
 
-def with_few(fold: base.Fold) -> base.Fold:
+def with_few(fold: dp.Fold) -> dp.Fold:
     """A fold whose tasks are also asked after `SHOTS` rows of the device under test.
 
     Parts that were measured on no other GPU have no task.
@@ -107,7 +103,7 @@ def with_few(fold: base.Fold) -> base.Fold:
         protocol, _, part = task.name.partition("/")
         if part not in known:
             continue
-        tasks += [task, replace(task, name=f"{protocol}_50/{part}", support=base.Support(SHOTS))]
+        tasks += [task, replace(task, name=f"{protocol}_50/{part}", support=dp.Support(SHOTS))]
     return replace(fold, tasks=tasks)
 
 

@@ -29,7 +29,7 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.predictor import Predictor
-from forerun.training.protocols import protocol as base
+from forerun.training.protocols import protocol as dp
 
 MODELLED: Final = ("eager", "compiled", "reduce-overhead")
 """Runtimes that the protocols use, each scored separately."""
@@ -242,15 +242,15 @@ LONG: Final = 3.0
 `NetworkLatency` adds 0.3 % there."""
 
 
-class PublishedNetworksProtocols(base.DatasetProtocols):
+class PublishedNetworksProtocols(dp.DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
     held_out_by: ClassVar = {"unseen_device": ("chip",), "unseen_model": ("family",)}
     unseen: ClassVar = {
-        "unseen_device": {"chip": base.NEW, "family": base.KNOWN},
-        "unseen_device_and_model": {"chip": base.NEW, "family": base.NEW},
-        "unseen_model": {"chip": base.KNOWN, "family": base.NEW},
+        "unseen_device": {"chip": dp.NEW, "family": dp.KNOWN},
+        "unseen_device_and_model": {"chip": dp.NEW, "family": dp.NEW},
+        "unseen_model": {"chip": dp.KNOWN, "family": dp.NEW},
     }
 
     def predictor(self, seed: int = 0) -> Predictor:
@@ -261,13 +261,13 @@ class PublishedNetworksProtocols(base.DatasetProtocols):
         """
         return bundled_latency()
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, base.Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All usable rows with an operator graph."""
         return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: base.Trained) -> base.Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each part."""
-        return base.tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
+        return dp.tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
 
 
 class LongRuns(PublishedNetworksProtocols):
@@ -289,4 +289,4 @@ def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
 
 def bundled_latency() -> NetworkLatency:
     """The bundled `NetworkLatency` without what was fitted on published tables."""
-    return base.bundled_part(NetworkLatency).without_published()
+    return dp.bundled_part(NetworkLatency).without_published()
