@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pandera.pandas as pa
     import torch
 else:
 
@@ -15,6 +16,6 @@ else:
         def __getattr__(self, attribute: str) -> Any:
             return getattr(import_module(self._name), attribute)
 
-    pd, torch = _Lazy("pandas"), _Lazy("torch")
+    pa, pd, torch = _Lazy("pandera.pandas"), _Lazy("pandas"), _Lazy("torch")
 
-__all__ = ["pd", "torch"]
+__all__ = ["pa", "pd", "torch"]

@@ -11,7 +11,7 @@ import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,14 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.columns import Mask, Names
 from forerun.data.errors import BadTable
-from forerun.data.lazy import pd
+from forerun.data.lazy import pa, pd
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import check_table, declared_schema
 from forerun.data.split import HeldOut, Split
 from forerun.data.upstream.downloads import RawFiles, Upstream, together
-
-if TYPE_CHECKING:
-    from pandera.pandas import DataFrameSchema
 
 _READ = ("time", "rate", "power")
 """Entries of `Dataset.checked` that name columns."""
@@ -95,7 +92,7 @@ class Dataset(ABC):
         """JSON documents that belong to the tables, by name."""
         return {}
 
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+    def tables(self) -> Mapping[str, "pa.DataFrameSchema"]:
         """Schema of each table that a bundle may hold, by name; further columns are allowed."""
         return {name: declared_schema(rules) for name, rules in self.columns_of.items()}
 

@@ -16,12 +16,13 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from forerun.data.columns import Column
-from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.data.errors import BadTable, InputError
 from forerun.data.facts import facts_of
 from forerun.data.lazy import pd
 from forerun.data.measurement import COLUMNS, METRIC_COLUMNS, QUERY_COLUMNS, tidy_measurements
 from forerun.data.metrics import DESIGN_METRICS, SERVING_METRICS
 from forerun.data.quality import FASTER, Quantities, check, with_findings
+from forerun.data.schema import read_table_file
 
 SETTING: Final = "setting"
 IGNORED: Final = "ignored"
@@ -190,23 +191,7 @@ def read_table(path: Path) -> "pd.DataFrame":
         MissingData: there is no such file.
         BadTable: the file cannot be read, has no row, or two columns of one name.
     """
-    if not path.is_file():
-        raise MissingData(f"No file {path}.")
-    try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        elif path.suffix == ".csv":
-            frame = pd.read_csv(
-                path,
-                dtype=str,
-                keep_default_na=False,
-                na_values=list(_MISSING),
-                encoding="utf-8-sig",
-            )
-        else:
-            raise BadTable(f"{path}: a table ends in .csv or .parquet.")
-    except (OSError, ValueError) as error:
-        raise BadTable(f"Cannot read {path}: {error}") from error
+    frame = read_table_file(path, "a table", _MISSING)
     if not len(frame):
         raise BadTable(f"{path} has no row.")
     frame.columns = frame.columns.map(str)

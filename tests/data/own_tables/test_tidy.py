@@ -89,7 +89,7 @@ def test_files_are_read_and_bad_ones_refused(tmp_path, suffix):
     with pytest.raises(MissingData, match="No file"):
         read_table(tmp_path / "none.csv")
     (tmp_path / "t.txt").write_text("a")
-    with pytest.raises(BadTable, match=r"ends in \.csv or \.parquet"):
+    with pytest.raises(BadTable, match=r"ends in \.parquet or \.csv"):
         read_table(tmp_path / "t.txt")
     (tmp_path / "empty.csv").write_text("a,b\n")
     with pytest.raises(BadTable, match="has no row"):
