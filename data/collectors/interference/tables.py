@@ -20,25 +20,7 @@ from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.system.procfs import is_gap, rates
 from forerun.data.lazy import pd
 
-COLUMNS = """\
-- `runs`: `repeat` of the pair, `order` in the session, `started_at` (UTC); `ambient_share` of all
-  CPUs busy just before; `others_share` used by neither victim nor neighbour during the work;
-  `units` of work, the same in every run of a victim; `cpu_s`, `wall_s`, `run_delay_s`, switches and
-  faults of the victim while it worked; `neighbour_cpu_s`, and `on_share`, the share of the work in
-  which a neighbour was not stopped; `reference_*_s`, the median of the five nearest isolated runs
-  of the victim in the session; `p_cpu`, `p_wall`: reference over actual, which may exceed 1.
-- `samples`: readings on a fixed clock. `phase` is `inside` where the whole interval lies in the
-  work; `second` since the work began; `gap` where readings are missing. Counters are growth a
-  second (`_per_s`; `_share` where they count seconds), gauges the value at the interval's end,
-  `task.*` the victim's own, `probe.*` medians of the probe's ticks.
-- `probe`: each tick of the cache probe.
-
-The raw counters of each reading stay in the collection's folder (`journal/cumulative.parquet`).
-
-Outcomes, never features: every column of `runs` but those of the plan. The number of `inside` rows
-of a run, and rates of counts that are fixed for a run, give away its duration: cut runs to equal
-length.
-"""
+COLUMNS = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def document(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

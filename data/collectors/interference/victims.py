@@ -6,7 +6,6 @@ Programs in C, those of victims, neighbours and the cache probe, are compiled wh
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from forerun.data.bundle import home
-from forerun.data.collectors.runner.worker import Worker
+from forerun.data.collectors.runner.worker import Worker, finished
 from forerun.data.errors import MissingData, MissingTool
 from forerun.data.facts import facts_of
 from forerun.data.file_store import draft_of
@@ -46,7 +45,7 @@ def program(name: str) -> Path:
     built.parent.mkdir(parents=True, exist_ok=True)
     with draft_of(built) as draft:
         command = [cc, *FLAGS, "-o", str(draft), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = finished(command)
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no message"])[0]
             raise MissingTool(f"{cc} cannot build {source.name}: {why}")

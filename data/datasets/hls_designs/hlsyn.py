@@ -75,7 +75,8 @@ class HLSyn(Dataset, declared="hlsyn"):
         """
         labelled = np.asarray(rows["latency_cycles"] > 0, dtype=np.bool_)
         out = np.asarray(rows["published_split"] != "train_pool", dtype=np.bool_)
-        part, found = design_parts(rows), {}
+        part = design_parts(rows)
+        found: dict[str, Mask] = {}
         for tool in INDUCTIVE:
             of_tool = labelled & np.asarray(rows["tool"] == tool, dtype=np.bool_)
             seen, test = of_tool & ~out, np.isin(part, TEST)
