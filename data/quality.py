@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.facts import facts_of
 from forerun.data.lazy import pd
 
 Column = NDArray[np.float64]
@@ -19,19 +20,7 @@ Group = tuple[str, str, str]
 NOISY_SPREAD = 0.1
 """Interquartile range of repeats over their median at which a row counts half."""
 
-FLAGS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "duplicate": 0.5,
-        "unmeasured": 0.05,
-        "impossible": 0.05,
-        "over_power": 0.2,
-        "energy_gap": 0.5,
-        "shifted": 0.2,
-        "folded": 0.2,
-        "rounded": 1.0,
-        "conflict": 0.5,
-    }
-)
+FLAGS: Final[Mapping[str, float]] = MappingProxyType(facts_of(__file__)["flags"])
 """Flag -> weight of a row that carries it.
 
 `duplicate`: an earlier row has the same query and result; `unmeasured`: it has no time;

@@ -138,17 +138,6 @@ def check_roles(columns: Mapping[str, Meaning | None]) -> None:
 Layout = Literal["networks", "settings"]
 GROUPS: Final = ("device", "model", "family")
 """Columns that rows are grouped by; they are never features."""
-_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
-    "precision": {
-        **{"float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16"},
-        **{"bfloat16": "bf16"},
-    },
-    "phase": {
-        **{"train": "training", "infer": "inference", "eval": "inference"},
-        **{"forward": "inference"},
-    },
-    "runtime": {"compile": "compiled", "ort": "onnxruntime", "trt": "tensorrt"},
-}
 """Role -> usual words for its values -> the values of this package."""
 _MISSING: Final = ("", "NaN", "nan", "NA", "N/A", "null", "None")
 
@@ -299,7 +288,7 @@ def _texts(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
     """The column with the values of this package for usual words of the role."""
-    words = _VALUES.get(role)
+    words = _COLUMN_NAMES["values"].get(role)
     if words is None:
         return column
     plain = column.where(column.notna(), None).astype("object")

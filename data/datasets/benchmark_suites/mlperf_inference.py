@@ -94,15 +94,6 @@ POWER_ONLY: Final = ("Watts", ENERGY)
 
 
 _MISSING: Final = ("", "N/A", "n/a", "NA", "None", None)
-_SAME: Final = (
-    "version",
-    "Location",
-    "Scenario",
-    "Model",
-    "Result",
-    "Result_Power",
-    "Result_Units",
-)
 _RUN: Final = ("version", "Organization", "Platform", "Model", "Scenario")
 _NUMBERS: Final = (
     *("accelerators_per_node", "result", "power_result", "inference_per_joule", "accuracy"),
@@ -121,7 +112,9 @@ class MlperfInference(Dataset, declared="mlperf_inference"):
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`closed_division` and the times to train; open and network divisions are left out."""
         tables = {
-            CLOSED: _closed(_records(raw, "experiment/mlperf-inference--*", CLOSED, _SAME)),
+            CLOSED: _closed(
+                _records(raw, "experiment/mlperf-inference--*", CLOSED, self.facts["same"])
+            ),
             TRAINING: _frame(_records(raw, "experiment/mlperf-training--*", TRAINING), TRAINING),
         }
         return {name: frame for name, frame in tables.items() if len(frame)}
@@ -185,7 +178,7 @@ def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
     """Each result once; in the last rounds power is in separate rows, which are joined."""
     power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
     power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
-    rows = found[~power_only].drop_duplicates(list(_SAME))
+    rows = found[~power_only].drop_duplicates(MlperfInference.facts["same"])
     own = rows["Result_Power"].astype("float64").to_numpy()
     joined = power.reindex(pd.MultiIndex.from_frame(rows[list(_RUN)])).astype("float64").to_numpy()
     return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), CLOSED)

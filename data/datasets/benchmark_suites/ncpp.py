@@ -23,17 +23,6 @@ TEST: Final = (SUITE, "RESULT.WorkloadPreset", "RESULT.TestName")
 PARTS: Final = ("train", "test")
 
 _POD, _ITERATION = "kubernetes.pod_id", "RESULT.IterationIndex"
-_DROPPED = (
-    _POD,
-    _ITERATION,
-    "IterationID",
-    "RESULT.@timestamp",
-    "RESULT.kubernetes.namespace_name",
-    "RESULT.kubernetes.host",
-    "META.@timestamp",
-    "SVR.Drive(s)",
-    "BIOS.kubernetes.pod_id",
-)
 _FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
 
 
@@ -56,5 +45,5 @@ def _runs(content: bytes, part: str) -> "pd.DataFrame":
     frame = pd.read_csv(io.BytesIO(content))
     sessions, _ = pd.factorize(frame[_POD])
     numbers = frame[_ITERATION].astype("int64")
-    rows = frame.drop(columns=[name for name in _DROPPED if name in frame])
+    rows = frame.drop(columns=[name for name in Ncpp.facts["dropped"] if name in frame])
     return rows.assign(run_id=[f"{part[:2]}{n}" for n in sessions], iteration=numbers)

@@ -35,14 +35,6 @@ _FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
 _HORUS = "Related_works/Horus/horus_formula_not_working.xlsx"
 _FOLDS = "Ensemble/k_fold_results/{}_model/{}.json"
 _FAKE_COLUMNS = ("faketensor_after_forward_mib", "faketensor_after_backward_mib")
-_HORUS_COLUMNS = {
-    "gpu_memory_max_mib": 0,
-    "neurons": 1,
-    "layers": 2,
-    "model": 3,
-    "horus_mb": 5,
-    "horus_plus_1000mib": 8,
-}
 
 
 class GpuMemNet(Dataset, declared="gpumemnet"):
@@ -60,7 +52,7 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
             rows = _first_sheet(raw, _HORUS)[1:]
             kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
             tables["horus_mlp"] = pd.DataFrame(
-                {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
+                {name: [row[place] for row in kept] for name, place in self.facts["horus"].items()}
             )
         published = [
             row

@@ -30,12 +30,6 @@ _MODEL = (
     *("activated_params_billions", "model_id", "task"),
     *("total_params_billions", "weight_precision"),
 )
-_CHAT = {
-    "throughput": "throughput_tokens_per_s",
-    "response_length": "response_length_tokens",
-    "latency": "latency_s",
-    "energy": "energy_j_per_response",
-}
 _CHAT_FILE = "data/legacy/{}_chat_benchmark.csv"
 _CHAT_GPUS = ("V100", "A40", "A100")
 
@@ -98,5 +92,7 @@ def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _chats(raw: RawFiles, gpu: str) -> Iterator[dict[str, Any]]:
     for path in raw.matching("*" + _CHAT_FILE.format(gpu)):
         for row in csv.DictReader(io.StringIO(raw.text(path))):
-            measured = {name: round(float(row[old]), 4) for old, name in _CHAT.items()}
+            measured = {
+                name: round(float(row[old]), 4) for old, name in MlEnergy.facts["chat"].items()
+            }
             yield {"model": row["model"], **measured, "gpu": gpu}

@@ -20,22 +20,6 @@ from forerun.data.quality import Quantities, check
 from forerun.data.upstream.downloads import RawFiles
 
 TDP_W: Final = {"A30": 165.0, "RTX2080Ti": 250.0}
-OPERATOR_FILES: Final = (
-    "finalbench_all_operations_A30",
-    "finalbench_all_operations_A30_no_tc",
-    "finalbench_all_operations_RTX2080TI",
-    "operations_A30",
-    "operations_A30_no_tc",
-    "operations_RTX2080TI",
-    "operations_A30_no_tc_train",
-    "operations_RTX2080TI_train_2_8",
-)
-MODEL_FILES: Final = (
-    "fullmodel_A30",
-    "fullmodel_A30_no_tc",
-    "A30_fullmodel_train",
-    "A30_no_tc_fullmodel_train",
-)
 
 _ROOT = "functional_general_benchmark"
 _STAMP = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
@@ -52,8 +36,14 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops` and `full_models`; log lines that are not measurements are skipped."""
-        ops = [row for name in OPERATOR_FILES for row in _operators(_lines(raw, name), name)]
-        networks = [row for name in MODEL_FILES for row in _networks(_lines(raw, name), name)]
+        ops = [
+            row
+            for name in self.facts["operator_files"]
+            for row in _operators(_lines(raw, name), name)
+        ]
+        networks = [
+            row for name in self.facts["model_files"] for row in _networks(_lines(raw, name), name)
+        ]
         frame = pd.DataFrame(ops)
         texts = ["device", "source_file", "layer", "input_shape", "measured_at", "op"]
         return {
