@@ -17,11 +17,10 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pkgutil import walk_packages
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from forerun.data.errors import BrokenPlugin
 
-T = TypeVar("T")
 GROUPS: Final = (
     "forerun.datasets",
     "forerun.readers",
@@ -89,7 +88,7 @@ def _loaded(point: EntryPoint, kinds: tuple[type, ...]) -> Any:
     return loaded
 
 
-def classes_below(package: str, kind: type[T], attribute: str) -> tuple[type[T], ...]:
+def classes_below(package: str, kind: type[Any], attribute: str) -> tuple[type[Any], ...]:
     """The classes of modules below a package that have an attribute of their own, by name.
 
     Scripts, whose names begin with `pack`, are not imported.

@@ -104,13 +104,14 @@ def read_table_file(path: Path, what: str, missing: Sequence[str] = ("",)) -> "p
         raise MissingData(f"No file {path}.")
     if path.suffix not in (".parquet", ".csv"):
         raise BadTable(f"{path}: {what} ends in .parquet or .csv.")
-    cells = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+    cells: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path, na_values=list(missing), **cells)
+        frame: pd.DataFrame = pd.read_csv(path, na_values=list(missing), **cells)
     except (OSError, ValueError) as error:
         raise BadTable(f"Cannot read {path}: {error}") from error
+    return frame
 
 
 def check_table(frame: "pd.DataFrame", schema: "pa.DataFrameSchema", where: str) -> "pd.DataFrame":

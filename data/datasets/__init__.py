@@ -8,7 +8,7 @@ from forerun.data.datasets.imported import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import classes_below, plugins
 
-DATASETS: Final = classes_below(__name__, Dataset, "name")
+DATASETS: Final[tuple[type[Dataset], ...]] = classes_below(__name__, Dataset, "name")
 """The datasets that are declared in the modules below."""
 
 

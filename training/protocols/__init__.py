@@ -43,11 +43,11 @@ def training_source(name: str) -> DatasetProtocols:
     return parts.get(name) or protocols_of_dataset(name)
 
 
-TRAINING_PARTS: Final = tuple(
+TRAINING_PARTS: Final[tuple[type[DatasetProtocols], ...]] = tuple(
     own for own in classes_below(__name__, DatasetProtocols, "part") if own.part
 )
 """Parts of datasets that train a predictor of another dataset."""
-DATASET_PROTOCOLS: Final = tuple(
+DATASET_PROTOCOLS: Final[tuple[type[DatasetProtocols], ...]] = tuple(
     own for own in classes_below(__name__, DatasetProtocols, "dataset") if not own.part
 )
 """The protocols of each dataset, which are declared in the modules below."""
