@@ -111,3 +111,16 @@ def test_each_value_is_held_out_once_while_the_others_alone_train():
     }
     assert [list(s.derived) for s in splits] == [[], [], ["size"], ["size"]]
     assert {(s.table, s.query_columns) for s in splits} == {("t", ("gpu",))}
+
+
+def test_one_fold_of_joined_values_is_held_out_and_some_rows_always_train():
+    frame = pd.DataFrame({"m": [1, 1, 2, 3, 2], "n": [7, 7, 7, 7, 7]})
+    always = np.array([False, True, False, False, True])
+    flags = {"always": always, "own": ~always}
+    rule = HeldOut(("m", "n"), "site", 2, "s", 0, held_out="own", always="always", keys=("site",))
+    (split,) = rule.splits("held_out_sites", "t", frame, flags)
+    assert split.protocol == "held_out_sites"
+    assert split.derived["site"].tolist() == ["1 7", "1 7", "2 7", "3 7", "2 7"]
+    out = folds_of(split.derived["site"], 2, "s") == 0
+    assert split.held_out.tolist() == (out & ~always).tolist()
+    assert split.train.tolist() == (~out | always).tolist()

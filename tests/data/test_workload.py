@@ -9,6 +9,7 @@ Software versions compare as numbers where they can be read.
 
 import json
 from dataclasses import replace
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from forerun.data.workload import (
     LlmServing,
     Network,
     ProgramProfile,
+    TrainingSetup,
     batch_size_of,
     operator_graph,
     phase_of,
@@ -112,3 +114,9 @@ def test_versions_become_numbers_that_sort(text, number):
 @pytest.mark.parametrize("version", ["9" * 400, "1." + "9" * 400, "²"])
 def test_a_version_that_is_no_number_of_a_release_is_not_known(version):
     assert Software(version=version).version_number is None
+
+
+def test_a_docstring_below_a_field_is_the_description_of_the_field():
+    hints = get_type_hints(TrainingSetup, include_extras=True)
+    texts = [own.description for own in hints["lora_rank"].__metadata__ if own.description]
+    assert texts == ["rank of LoRA adapters, with all other weights frozen; 0 for none"]
