@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
 FACTS = "bundle.json"
@@ -73,8 +73,6 @@ class Bundle:
             MissingData: the bundle has no such table.
             BadTable: the file cannot be read.
         """
-        import pandas as pd
-
         for path in (self.folder / f"{name}.parquet", self.folder / f"{name}.csv"):
             if not path.is_file():
                 continue
@@ -243,7 +241,6 @@ def find(name: str, data_dir: Path | None = None) -> Bundle:
 def table_digest(frame: "pd.DataFrame") -> str:
     """SHA-256 over a table's values, whatever the order of its rows and columns."""
     import numpy as np
-    import pandas as pd
 
     columns = sorted(map(str, frame.columns))
     canonical = pd.DataFrame({name: _canonical(frame[name]) for name in columns})
@@ -255,7 +252,6 @@ def table_digest(frame: "pd.DataFrame") -> str:
 def _canonical(column: "pd.Series[Any]") -> "NDArray[np.float64] | pd.Categorical[Any]":
     """Numbers as float64, everything else as text; missing values are alike everywhere."""
     import numpy as np
-    import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)

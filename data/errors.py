@@ -183,17 +183,23 @@ class UnknownDataset(InputError):
         super().__init__(f"No dataset named {name!r}; there are {', '.join(known)}.")
 
 
+def _close(name: str, known: Collection[str], cutoff: float) -> tuple[list[str], str]:
+    """Names that are like one, and a sentence that asks whether they were meant."""
+    found = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=cutoff)
+    return found, f"Did you mean {' or '.join(found)}? " if found else ""
+
+
 class UnknownGraph(InputError):
     """No uploaded graph has that digest, and no network that comes along has that name."""
 
     slug, status = "unknown-graph", 404
 
     def __init__(self, digest: str, names: Collection[str] = ()) -> None:
-        self.did_you_mean = difflib.get_close_matches(digest.lower(), list(names), n=3, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(self.did_you_mean)}?" if self.did_you_mean else ""
+        self.did_you_mean, hint = _close(digest, names, 0.6)
         listed = ", or name one of the networks that GET /v1/workloads lists" if names else ""
         super().__init__(
-            f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}.{hint}"
+            f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
+            f" {hint}".rstrip()
         )
 
 
@@ -203,8 +209,7 @@ class UnknownPreset(InputError):
     slug, status = "unknown-preset", 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.4)
-        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        self.did_you_mean, hint = _close(name, known, 0.4)
         super().__init__(f"No preset named {name!r:.80}. {hint}`forerun presets` lists all.")
 
 
@@ -214,8 +219,7 @@ class UnknownLanguageModel(InputError):
     slug, status = "unknown-language-model", 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        self.did_you_mean, hint = _close(name, known, 0.5)
         super().__init__(
             f"No language model named {name!r:.80} is built in. {hint}Give its config.json: the "
             'file in place of the name in a command, `"model": {"config": ...}` in a request.'

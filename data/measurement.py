@@ -5,18 +5,15 @@ Values that were not measured are null, never zero. A run that ran out of memory
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from forerun.data.errors import BadTable, MissingData
+from forerun.data.errors import BadTable
 from forerun.data.file_store import draft_of
+from forerun.data.lazy import pa, pd
 from forerun.data.metrics import METRICS
-from forerun.data.schema import check_table, number, text
+from forerun.data.schema import check_table, number, read_table_file, text
 from forerun.data.software import Layout, Runtime
 from forerun.data.workload import NumberFormat, Phase
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 Status = Literal["ok", "oom", "throttled", "failed"]
 CENSORED: Final = ("oom", "failed")
@@ -35,15 +32,13 @@ RUN_COLUMNS: Final = ("repeats", "spread", "window_s", "status")
 COLUMNS: Final = (*QUERY_COLUMNS, *METRIC_COLUMNS, *RUN_COLUMNS)
 
 
-def measurement_schema() -> "DataFrameSchema":
+def measurement_schema() -> "pa.DataFrameSchema":
     """Schema of a table of measurements.
 
     `workload` is a graph's digest, a model or an operator; `repeats` is the number of runs that a
     row summarises, `spread` their interquartile range over their median, `window_s` the measured
     time in seconds.
     """
-    import pandera.pandas as pa
-
     columns: dict[str, Any] = {name: text(nullable=name not in REQUIRED) for name in TEXTS}
     columns["kind"] = text(values=("kernel", "network"), nullable=True)
     columns["precision"] = text(values=get_args(NumberFormat), nullable=True)
@@ -72,19 +67,7 @@ def read_measurements(path: Path) -> "pd.DataFrame":
         MissingData: no such file.
         BadTable: names row (the first is row 1) and column that are wrong.
     """
-    import pandas as pd
-
-    if not path.is_file():
-        raise MissingData(f"No file {path}.")
-    try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        elif path.suffix == ".csv":
-            frame = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
-        else:
-            raise BadTable(f"{path}: a table of measurements ends in .parquet or .csv.")
-    except (OSError, ValueError) as error:
-        raise BadTable(f"Cannot read {path}: {error}") from error
+    frame = read_table_file(path, "a table of measurements")
     return tidy_measurements(frame, str(path))
 
 
@@ -148,7 +131,6 @@ def _text(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]":
     import numpy as np
-    import pandas as pd
 
     made = pd.Series([_number(value) for value in column], dtype="float64", index=column.index)
     bad = np.flatnonzero(made.isna() & column.notna() & (column.astype(str) != "nan"))
@@ -211,8 +193,6 @@ def crowded(frame: "pd.DataFrame") -> "pd.Series[bool]":
     Args:
         frame: rows as a collector wrote them; rows without the load are not crowded.
     """
-    import pandas as pd
-
     needed = ("others_share", "threads", "cpus")
     if not set(needed) <= set(frame.columns):
         return pd.Series(False, index=frame.index)

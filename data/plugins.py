@@ -14,7 +14,9 @@ Names that forerun itself uses cannot be taken. The format is that of the Python
 
 import sys
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pkgutil import walk_packages
 from typing import Any, Final
 
 from forerun.data.errors import BrokenPlugin
@@ -84,3 +86,27 @@ def _loaded(point: EntryPoint, kinds: tuple[type, ...]) -> Any:
         expected = " and no ".join("class" if kind is type else kind.__name__ for kind in kinds)
         raise BrokenPlugin(point.group, point.name, point.value, f"it is no {expected}")
     return loaded
+
+
+def classes_below(package: str, kind: type[Any], attribute: str) -> tuple[type[Any], ...]:
+    """The classes of modules below a package that have an attribute of their own, by name.
+
+    Scripts, whose names begin with `pack`, are not imported.
+
+    Args:
+        package: name of the package.
+        kind: class that they derive from.
+        attribute: what each declares, and no base of several does.
+    """
+    names = (found.name for found in walk_packages(import_module(package).__path__, f"{package}."))
+    modules = [
+        import_module(name) for name in names if name.rpartition(".")[2].partition("_")[0] != "pack"
+    ]
+    found = {
+        one.__name__: one
+        for module in modules
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, kind) and one.__module__ == module.__name__
+        if attribute in vars(one)
+    }
+    return tuple(found[name] for name in sorted(found))

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from forerun.data.device import Device
+from forerun.data.facts import facts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +43,7 @@ class Core:
 
 
 CORES: Final[Mapping[str, Core]] = MappingProxyType(
-    {
-        "sandy-bridge": Core(384, False, 16, 16, 16, 3.0, 660, "intel before avx-512"),
-        "ivy-bridge": Core(384, False, 16, 16, 16, 3.0, 690, "intel before avx-512"),
-        "haswell": Core(768, False, 32, 32, 32, 2.9, 950, "intel before avx-512"),
-        "broadwell": Core(768, False, 32, 32, 32, 2.9, 880, "intel before avx-512"),
-        "skylake": Core(768, False, 64, 64, 64, 3.1, 970, "skylake"),
-        "cascade-lake": Core(768, False, 64, 64, 256, 3.3, 1140, "skylake"),
-        "cooper-lake": Core(768, False, 64, 128, 256, 3.4, 1330, "skylake"),
-        "ice-lake": Core(768, True, 64, 64, 256, 3.4, 1640, "ice lake"),
-        "alder-lake": Core(768, True, 32, 32, 128, 4.7, 2400, "golden cove"),
-        "sapphire-rapids": Core(768, True, 64, 2048, 4096, 3.4, 2070, "golden cove"),
-        "emerald-rapids": Core(768, True, 64, 2048, 4096, 3.4, 2160, "golden cove"),
-        "zen1": Core(512, False, 16, 16, 16, 2.9, 730, "zen1 and zen2"),
-        "zen2": Core(1024, False, 32, 32, 32, 3.3, 1310, "zen1 and zen2"),
-        "zen3": Core(1024, False, 32, 32, 32, 3.6, 1610, "zen3"),
-        "zen4": Core(1024, True, 32, 64, 128, 3.7, 2030, "zen4"),
-        "zen5": Core(1024, True, 64, 128, 256, 4.2, 2820, "zen5"),
-        "cortex-a72": Core(256, False, 8, 8, 8, 2.3, 410, "neoverse-n1"),
-        "neoverse-n1": Core(256, True, 16, 16, 64, 2.6, 970, "neoverse-n1"),
-        "neoverse-n3": Core(256, True, 16, 64, 128, 3.4, 1800, "neoverse-n3 and v3"),
-        "neoverse-v1": Core(512, True, 32, 128, 256, 2.6, 1520, "neoverse-v1 and v2"),
-        "neoverse-v2": Core(512, True, 32, 128, 256, 2.8, 1870, "neoverse-v1 and v2"),
-        "neoverse-v3": Core(512, True, 32, 128, 256, 3.3, 2380, "neoverse-n3 and v3"),
-    }
+    {name: Core(*own) for name, own in facts_of(__file__)["cores"].items()}
 )
 """Microarchitecture, as in `Device.architecture` -> its core."""
 MOST_BITS: Final = 1024

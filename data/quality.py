@@ -6,13 +6,13 @@ Nothing is dropped here. `row_weights` turns findings into weights: doubtful row
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.facts import facts_of
+from forerun.data.lazy import pd
 
 Column = NDArray[np.float64]
 Group = tuple[str, str, str]
@@ -20,19 +20,7 @@ Group = tuple[str, str, str]
 NOISY_SPREAD = 0.1
 """Interquartile range of repeats over their median at which a row counts half."""
 
-FLAGS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "duplicate": 0.5,
-        "unmeasured": 0.05,
-        "impossible": 0.05,
-        "over_power": 0.2,
-        "energy_gap": 0.5,
-        "shifted": 0.2,
-        "folded": 0.2,
-        "rounded": 1.0,
-        "conflict": 0.5,
-    }
-)
+FLAGS: Final[Mapping[str, float]] = MappingProxyType(facts_of(__file__)["flags"])
 """Flag -> weight of a row that carries it.
 
 `duplicate`: an earlier row has the same query and result; `unmeasured`: it has no time;
@@ -90,7 +78,6 @@ class _Findings:
         self.why += [why] * len(found) if isinstance(why, str) else list(why)
 
     def frame(self) -> "pd.DataFrame":
-        import pandas as pd
 
         columns = {
             "row": pd.Series(self.rows, dtype="int64"),
@@ -140,8 +127,6 @@ def with_findings(
     findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str | Sequence[str]
 ) -> "pd.DataFrame":
     """Findings of `check` and one more flag, for one reason or one of each row that carries it."""
-    import pandas as pd
-
     found = _Findings()
     found.add(where, flag, why)
     both = pd.concat([findings, found.frame()], ignore_index=True)

@@ -1,9 +1,8 @@
 """A query: a workload, a device, and the software and operation of the run."""
 
 from dataclasses import dataclass, field
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
-from forerun.data.circuits.netlist import Circuit
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -11,13 +10,9 @@ from forerun.data.language_models.training import LlmTraining
 from forerun.data.level import USUAL, Level
 from forerun.data.software import Software
 from forerun.data.workload import (
-    Architecture,
     Benchmark,
     Colocation,
     Design,
-    Diffusion,
-    Kernel,
-    LlmServing,
     Network,
     OperatorWorkload,
     Workload,
@@ -66,24 +61,9 @@ class Query:
             TypeError: it is of another kind; check `workload.kind` first.
         """
         workload = self.workload
-        match workload:
-            case Kernel() | Network():
-                return workload
-            case (
-                Architecture()
-                | LlmServing()
-                | LlmDeployment()
-                | LlmTraining()
-                | LlmKernel()
-                | Diffusion()
-                | Design()
-                | Benchmark()
-                | Colocation()
-                | Circuit()
-            ):
-                raise TypeError(f"a workload of kind {workload.kind!r} has no operators")
-            case _:
-                assert_never(workload)
+        if isinstance(workload, OperatorWorkload):
+            return workload
+        raise TypeError(f"a workload of kind {workload.kind!r} has no operators")
 
     @property
     def network(self) -> Network:

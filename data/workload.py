@@ -1,11 +1,12 @@
 """Workloads: operators, networks, architectures, serving, designs, suites, co-location."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from forerun.data.circuits.netlist import Circuit
+from forerun.data.described import described
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -68,6 +69,7 @@ HowAttention = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class TrainingSetup:
     """How a network is trained, as far as memory and time depend on it.
 
@@ -81,120 +83,52 @@ class TrainingSetup:
     logits are divided with and without it.
     """
 
-    optimizer: Annotated[Optimizer, Field(description="optimizer that updates the weights")] = (
-        "adamw"
-    )
-    checkpoint_segments: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=10_000,
-            description="number of segments whose activations are recomputed in the backward pass; "
-            "0 for none",
-        ),
-    ] = 0
-    accumulation: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=65_536,
-            description="micro-batches per step; the number must divide the batch size",
-        ),
-    ] = 1
-    lora_rank: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=65_536,
-            description="rank of LoRA adapters, with all other weights frozen; 0 for none",
-        ),
-    ] = 0
-    data_parallel: Annotated[
-        Degree,
-        Field(description="data-parallel devices; the workload's batch size is that of one device"),
-    ] = 1
-    tensor_parallel: Annotated[
-        Degree,
-        Field(
-            description="tensor-parallel devices, which share each layer; beyond 1, time and power "
-            "are null"
-        ),
-    ] = 1
-    pipeline_parallel: Annotated[
-        Degree,
-        Field(
-            description="pipeline-parallel devices, which divide the layers; beyond 1, time and "
-            "power are null"
-        ),
-    ] = 1
-    zero_stage: Annotated[
-        Literal[0, 1, 2, 3],
-        Field(
-            description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
-            "gradients (2), also weights (3)"
-        ),
-    ] = 0
+    optimizer: Optimizer = "adamw"
+    """optimizer that updates the weights"""
+    checkpoint_segments: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """number of segments whose activations are recomputed in the backward pass; 0 for none"""
+    accumulation: Annotated[int, Field(ge=1, le=65_536)] = 1
+    """micro-batches per step; the number must divide the batch size"""
+    lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """rank of LoRA adapters, with all other weights frozen; 0 for none"""
+    data_parallel: Degree = 1
+    """data-parallel devices; the workload's batch size is that of one device"""
+    tensor_parallel: Degree = 1
+    """tensor-parallel devices, which share each layer; beyond 1, time and power are null"""
+    pipeline_parallel: Degree = 1
+    """pipeline-parallel devices, which divide the layers; beyond 1, time and power are null"""
+    zero_stage: Literal[0, 1, 2, 3] = 0
+    """stage of ZeRO: data-parallel devices shard optimizer states (1), also gradients (2), also
+    weights (3)"""
     attention: HowAttention = "sdpa"
-    dropout: Annotated[
-        Dropout | None,
-        Field(
-            description="probability of every dropout; when absent, the network's own where the "
-            "graph has it, else none"
-        ),
-    ] = None
-    checkpoint_blocks: Annotated[
-        bool,
-        Field(
-            description="whether every repeated block is recomputed in the backward pass, as "
-            "gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments"
-        ),
-    ] = False
-    optimizer_kernel: Annotated[
-        Literal["foreach", "fused"],
-        Field(
-            description="implementation of Adam's step: foreach copies the weights, fused does not"
-        ),
-    ] = "foreach"
-    lora_targets: Annotated[
-        LoraTargets,
-        Field(description="layers that get LoRA adapters, where lora_rank is given"),
-    ] = "all_linear"
-    frozen_weights: Annotated[
-        FrozenFormat | None,
-        Field(description="number format of frozen weights; nf4 is the format of QLoRA"),
-    ] = None
-    adapter_precision: Annotated[
-        NumberFormat | None,
-        Field(description="number format of the adapters; that of the run when absent"),
-    ] = None
-    frozen_inputs: Annotated[
-        bool,
-        Field(
-            description="whether quantised frozen layers keep their input until the backward pass, "
-            "as bitsandbytes before 0.43.2 did"
-        ),
-    ] = False
-    loss_chunks: Annotated[
-        int,
-        Field(ge=1, le=65_536, description="chunks in which logits and cross-entropy are computed"),
-    ] = 1
-    legacy_pytorch: Annotated[
-        bool,
-        Field(
-            description="whether PyTorch is older than 1.11, which keeps gradients between steps "
-            "and the input of softmax"
-        ),
-    ] = False
-    sequence_parallel: Annotated[
-        bool,
-        Field(
-            description="whether tensor-parallel devices also divide norms, residuals, dropout and "
-            "inputs of blocks"
-        ),
-    ] = False
+    dropout: Dropout | None = None
+    """probability of every dropout; when absent, the network's own where the graph has it, else
+    none"""
+    checkpoint_blocks: bool = False
+    """whether every repeated block is recomputed in the backward pass, as
+    gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments"""
+    optimizer_kernel: Literal["foreach", "fused"] = "foreach"
+    """implementation of Adam's step: foreach copies the weights, fused does not"""
+    lora_targets: LoraTargets = "all_linear"
+    """layers that get LoRA adapters, where lora_rank is given"""
+    frozen_weights: FrozenFormat | None = None
+    """number format of frozen weights; nf4 is the format of QLoRA"""
+    adapter_precision: NumberFormat | None = None
+    """number format of the adapters; that of the run when absent"""
+    frozen_inputs: bool = False
+    """whether quantised frozen layers keep their input until the backward pass, as bitsandbytes
+    before 0.43.2 did"""
+    loss_chunks: Annotated[int, Field(ge=1, le=65_536)] = 1
+    """chunks in which logits and cross-entropy are computed"""
+    legacy_pytorch: bool = False
+    """whether PyTorch is older than 1.11, which keeps gradients between steps and the input of
+    softmax"""
+    sequence_parallel: bool = False
+    """whether tensor-parallel devices also divide norms, residuals, dropout and inputs of blocks"""
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class InferenceSetup:
     """How a forward pass runs. A field is an option, as of training.
 
@@ -203,46 +137,24 @@ class InferenceSetup:
     """
 
     attention: HowAttention = "sdpa"
-    logits: Annotated[
-        Literal["all", "last"],
-        Field(description="positions whose logits are computed, in networks that generate text"),
-    ] = "last"
-    cache_tokens: Annotated[
-        CacheTokens | None,
-        Field(
-            description="tokens per sequence in the key-value cache, in networks that generate "
-            "text; those of the graph when absent"
-        ),
-    ] = None
-    cache_precision: Annotated[
-        NumberFormat | None,
-        Field(description="number format of the key-value cache; that of the run when absent"),
-    ] = None
-    joined_cache: Annotated[
-        bool,
-        Field(
-            description="whether every step concatenates old and new keys and values into new "
-            "tensors, as models of transformers without a cache class do"
-        ),
-    ] = False
-    steps: Annotated[
-        Annotated[int, Field(ge=1, le=10_000)] | None,
-        Field(description="denoising steps of a diffusion pipeline; the usual when absent"),
-    ] = None
-    guidance: Annotated[
-        bool | None,
-        Field(
-            description="whether a diffusion pipeline has classifier-free guidance, so that a step "
-            "passes its network twice; as its configuration says when absent"
-        ),
-    ] = None
-    offload: Annotated[
-        bool,
-        Field(
-            description="whether the parts of a diffusion pipeline wait in the host's memory until "
-            "they run, as enable_model_cpu_offload of diffusers does"
-        ),
-    ] = False
+    logits: Literal["all", "last"] = "last"
+    """positions whose logits are computed, in networks that generate text"""
+    cache_tokens: CacheTokens | None = None
+    """tokens per sequence in the key-value cache, in networks that generate text; those of the
+    graph when absent"""
+    cache_precision: NumberFormat | None = None
+    """number format of the key-value cache; that of the run when absent"""
+    joined_cache: bool = False
+    """whether every step concatenates old and new keys and values into new tensors, as models of
+    transformers without a cache class do"""
+    steps: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """denoising steps of a diffusion pipeline; the usual when absent"""
+    guidance: bool | None = None
+    """whether a diffusion pipeline has classifier-free guidance, so that a step passes its network
+    twice; as its configuration says when absent"""
+    offload: bool = False
+    """whether the parts of a diffusion pipeline wait in the host's memory until they run, as
+    enable_model_cpu_offload of diffusers does"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +305,7 @@ PixelsPerToken = Annotated[int, Field(ge=1, le=1024)]
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class LlmServing:
     """A language model that serves requests continuously, at its maximum concurrency.
 
@@ -401,35 +314,35 @@ class LlmServing:
     in mixtures of experts; experts are 0 where they are not known.
     """
 
-    total_parameters: Annotated[Parameters, Field(description="number of parameters of the model")]
-    active_parameters: Annotated[
-        Parameters, Field(description="number of parameters used per token")
-    ]
-    request: Annotated[RequestKind, Field(description="kind of requests that are served")] = "chat"
-    max_sequences: Annotated[
-        int, Field(ge=1, le=1_000_000, description="concurrent requests over all devices")
-    ] = 1
-    weights: Annotated[WeightFormat, Field(description="number format of the weights")] = "bf16"
-    architecture: Annotated[LlmArchitecture, Field(description="kind of layers")] = "dense"
-    tensor_parallel: Annotated[
-        Sharing, Field(description="degree of tensor parallelism, devices")
-    ] = 1
-    expert_parallel: Annotated[
-        Sharing, Field(description="degree of expert parallelism, devices")
-    ] = 1
-    data_parallel: Annotated[
-        Sharing, Field(description="degree of data parallelism of attention, devices")
-    ] = 1
-    experts: Annotated[Routed, Field(description="routed experts per layer; 0 for none")] = 0
-    experts_per_token: Annotated[Routed, Field(description="routed experts per token")] = 0
-    cache_bytes_per_token: Annotated[
-        CacheBytes | None,
-        Field(description="size of the key-value cache per token over all layers, bytes"),
-    ] = None
+    total_parameters: Parameters
+    """number of parameters of the model"""
+    active_parameters: Parameters
+    """number of parameters used per token"""
+    request: RequestKind = "chat"
+    """kind of requests that are served"""
+    max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """concurrent requests over all devices"""
+    weights: WeightFormat = "bf16"
+    """number format of the weights"""
+    architecture: LlmArchitecture = "dense"
+    """kind of layers"""
+    tensor_parallel: Sharing = 1
+    """degree of tensor parallelism, devices"""
+    expert_parallel: Sharing = 1
+    """degree of expert parallelism, devices"""
+    data_parallel: Sharing = 1
+    """degree of data parallelism of attention, devices"""
+    experts: Routed = 0
+    """routed experts per layer; 0 for none"""
+    experts_per_token: Routed = 0
+    """routed experts per token"""
+    cache_bytes_per_token: CacheBytes | None = None
+    """size of the key-value cache per token over all layers, bytes"""
     kind: Literal["llm_serving"] = "llm_serving"
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class Diffusion:
     """A diffusion model that draws images or videos, batch after batch.
 
@@ -438,39 +351,31 @@ class Diffusion:
     classifier-free guidance, and 1 where guidance is distilled into the network.
     """
 
-    parameters: Annotated[
-        Parameters, Field(description="number of parameters of the denoising network")
-    ]
-    height: Annotated[Pixels, Field(description="height of the image or video, pixels")]
-    width: Annotated[Pixels, Field(description="width of the image or video, pixels")]
-    frames: Annotated[
-        int, Field(ge=1, le=10_000, description="frames of the video; 1 for images")
-    ] = 1
-    steps: Annotated[int, Field(ge=1, le=10_000, description="number of denoising steps")] = 50
-    batch_size: Annotated[int, Field(ge=1, le=65_536, description="images or videos per batch")] = 1
-    weights: Annotated[WeightFormat, Field(description="number format of the weights")] = "bf16"
-    ring_parallel: Annotated[
-        Sharing, Field(description="degree of ring parallelism over the sequence, devices")
-    ] = 1
-    ulysses_parallel: Annotated[
-        Sharing, Field(description="degree of Ulysses parallelism over the heads, devices")
-    ] = 1
-    pixels_per_token: Annotated[
-        PixelsPerToken | None,
-        Field(
-            description="pixels per token along each side: the autoencoder's factor times the "
-            "patch size; of a U-Net the side that gives as many products: 30 for SDXL, 26 for "
-            "Stable Diffusion 1 and 2"
-        ),
-    ] = None
-    frames_per_token: Annotated[
-        Annotated[int, Field(ge=1, le=1024)] | None,
-        Field(description="frames of the video per token"),
-    ] = None
-    passes: Annotated[
-        Annotated[int, Field(ge=1, le=16)] | None,
-        Field(description="forward passes of the network per sample and step"),
-    ] = None
+    parameters: Parameters
+    """number of parameters of the denoising network"""
+    height: Pixels
+    """height of the image or video, pixels"""
+    width: Pixels
+    """width of the image or video, pixels"""
+    frames: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """frames of the video; 1 for images"""
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """number of denoising steps"""
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] = 1
+    """images or videos per batch"""
+    weights: WeightFormat = "bf16"
+    """number format of the weights"""
+    ring_parallel: Sharing = 1
+    """degree of ring parallelism over the sequence, devices"""
+    ulysses_parallel: Sharing = 1
+    """degree of Ulysses parallelism over the heads, devices"""
+    pixels_per_token: PixelsPerToken | None = None
+    """pixels per token along each side: the autoencoder's factor times the patch size; of a U-Net
+    the side that gives as many products: 30 for SDXL, 26 for Stable Diffusion 1 and 2"""
+    frames_per_token: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """frames of the video per token"""
+    passes: Annotated[int, Field(ge=1, le=16)] | None = None
+    """forward passes of the network per sample and step"""
     kind: Literal["diffusion"] = "diffusion"
 
 
@@ -494,13 +399,7 @@ Workload = (
 
 def operator_graph(run: OperatorWorkload) -> OperatorGraph:
     """The graph of a network, or a graph of one operator."""
-    match run:
-        case Kernel():
-            return OperatorGraph((run.operator,))
-        case Network():
-            return run.graph
-        case _:
-            assert_never(run)
+    return run.graph if isinstance(run, Network) else OperatorGraph((run.operator,))
 
 
 def has_optimizer(network: Network) -> bool:
@@ -510,23 +409,9 @@ def has_optimizer(network: Network) -> bool:
 
 def phase_of(run: OperatorWorkload) -> Phase:
     """The phase of a network; an operator alone runs forward."""
-    match run:
-        case Kernel():
-            return "inference"
-        case Network():
-            return run.phase
-        case _:
-            assert_never(run)
+    return run.phase if isinstance(run, Network) else "inference"
 
 
 def batch_size_of(workload: Workload) -> int | None:
     """Samples in one run; None for workloads without a batch."""
-    match workload:
-        case Network() | Diffusion():
-            return workload.batch_size
-        case Kernel() | Architecture() | Design() | Benchmark() | Colocation():
-            return None
-        case LlmServing() | LlmDeployment() | LlmTraining() | LlmKernel() | Circuit():
-            return None
-        case _:
-            assert_never(workload)
+    return workload.batch_size if isinstance(workload, Network | Diffusion) else None

@@ -18,18 +18,16 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.columns import Column
+from forerun.data.lazy import pd
 from forerun.data.level import USUAL
 from forerun.models.answers import interval_level
 from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.training.evaluation.cells import GROUPS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEVELS: Final = (50.0, 60.0, 70.0, 80.0, 85.0, USUAL, 92.5, 95.0, 97.0, 98.0, 99.0)
 CHECKED: Final = (50.0, 80.0, USUAL, 95.0, 99.0)
@@ -46,8 +44,6 @@ def scored(file: Path) -> "pd.DataFrame":
     Returns:
         Columns `family`, `dataset`, `group`, `score`; each answer counts once.
     """
-    import pandas as pd
-
     table = pd.read_parquet(file)
     table = table[table["workload"].isin(interval_level.FAMILIES)].copy()
     named = next((table[name] for name in GROUPS if name in table), table["device"])
@@ -140,8 +136,6 @@ def lines(table: Mapping[str, Any], checked: Mapping[tuple[str, str], Column]) -
 
 def main(words: Sequence[str] | None = None) -> None:
     """Renew the ratios and their figures."""
-    import pandas as pd
-
     parser = argparse.ArgumentParser(prog="interval_levels", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="DATASET.parquet")
     rows = pd.concat(map(scored, parser.parse_args(words).files), ignore_index=True)

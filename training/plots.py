@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from forerun.data.columns import Column
 from forerun.data.errors import MissingExtra
+from forerun.data.facts import facts_of
 from forerun.data.metrics import metric
 from forerun.training.scores.errors import absolute_percentage_errors
 
@@ -25,27 +26,7 @@ Level = tuple[str, float]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B0A000", "#666666")
 _INK, _FAINT, _QUIET = "#222222", "#DDDDDD", "#9AA0A6"
-_STYLE: dict[Any, Any] = {
-    "font.size": 10.5,
-    "font.family": "DejaVu Sans",
-    "axes.edgecolor": _QUIET,
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 13,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 12,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": _FAINT,
-    "grid.linewidth": 0.8,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "legend.frameon": False,
-    "savefig.dpi": 150,
-}
+_STYLE: dict[Any, Any] = facts_of(__file__)["style"]
 _MOST_POINTS = 4000
 _LEVEL = "#6B7177"
 """Colour of published systems."""

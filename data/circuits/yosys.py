@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from forerun.data.circuits.cells import LOGIC_OUTPUTS, Cell, Cells
 from forerun.data.circuits.packing import GROUND, SUPPLY, TABLE_INPUTS, pack
+from forerun.data.described import Described
 from forerun.data.errors import InputError
 
 Bit = Annotated[int, Field(ge=0, le=2**31, strict=True)] | Literal["0", "1", "x", "z"]
@@ -50,42 +51,43 @@ class BadNetlist(InputError):
     slug = "bad-netlist"
 
 
-class CellIn(BaseModel):
+class CellIn(Described):
     """A cell of a module."""
 
-    type: str = Field(description="primitive of iCE40, such as SB_LUT4, or a cell of nextpnr")
-    parameters: dict[str, Value] = Field(
-        default={}, description="such as LUT_INIT, 16 binary digits; others are ignored"
-    )
-    connections: dict[str, list[Bit]] = Field(
-        default={}, description="port -> net of each of its bits, by number, or a constant"
-    )
+    type: str
+    """primitive of iCE40, such as SB_LUT4, or a cell of nextpnr"""
+    parameters: dict[str, Value] = Field(default={})
+    """such as LUT_INIT, 16 binary digits; others are ignored"""
+    connections: dict[str, list[Bit]] = Field(default={})
+    """port -> net of each of its bits, by number, or a constant"""
 
 
-class PortIn(BaseModel):
+class PortIn(Described):
     """A port of a module."""
 
-    direction: Literal["input", "output", "inout"] = Field(description="direction of the port")
-    bits: list[Bit] = Field(description="net of each of its bits, by number, or a constant")
+    direction: Literal["input", "output", "inout"]
+    """direction of the port"""
+    bits: list[Bit]
+    """net of each of its bits, by number, or a constant"""
 
 
-class ModuleIn(BaseModel):
+class ModuleIn(Described):
     """A module; those of libraries have no cells."""
 
-    attributes: dict[str, Value] = Field(
-        default={}, description="`top` marks the module that is not part of another"
-    )
-    ports: dict[str, PortIn] = Field(default={}, description="ports by name")
-    cells: dict[str, CellIn] = Field(default={}, description="cells by name", max_length=MOST_CELLS)
+    attributes: dict[str, Value] = Field(default={})
+    """`top` marks the module that is not part of another"""
+    ports: dict[str, PortIn] = Field(default={})
+    """ports by name"""
+    cells: dict[str, CellIn] = Field(default={}, max_length=MOST_CELLS)
+    """cells by name"""
 
 
-class NetlistIn(BaseModel):
+class NetlistIn(Described):
     """What `write_json` of yosys and `--write` of nextpnr write, as far as it is used."""
 
-    modules: Annotated[dict[str, ModuleIn], Field(min_length=1, max_length=MOST_MODULES)] = Field(
-        description="modules by name, as `synth_ice40 -json` of yosys or `--pack-only --write` of "
-        "nextpnr-ice40 writes them; those without cells are ignored"
-    )
+    modules: Annotated[dict[str, ModuleIn], Field(min_length=1, max_length=MOST_MODULES)]
+    """modules by name, as `synth_ice40 -json` of yosys or `--pack-only --write` of nextpnr-ice40
+    writes them; those without cells are ignored"""
 
 
 def read_netlist(given: Mapping[str, Any]) -> NetlistIn:

@@ -11,7 +11,7 @@ import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,14 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.columns import Mask, Names
 from forerun.data.errors import BadTable
+from forerun.data.lazy import pa, pd
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import check_table, declared_schema
-from forerun.data.split import Split, leave_values_out
+from forerun.data.split import HeldOut, Split
 from forerun.data.upstream.downloads import RawFiles, Upstream, together
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 _READ = ("time", "rate", "power")
 """Entries of `Dataset.checked` that name columns."""
@@ -50,7 +47,7 @@ class Dataset(ABC):
             `rate` (a second), and `power`; `same`: columns of the result in which repeats of one
             query agree.
         held_out: table -> protocol -> key whose values are held out in turn, a column or one of
-            `groups`.
+            `groups`; or the fields of `forerun.data.split.HeldOut`.
         facts: what else is declared, such as names of columns in upstream's files.
     """
 
@@ -65,7 +62,7 @@ class Dataset(ABC):
     columns_of: ClassVar[Mapping[str, Mapping[str, Sequence[str]]]] = {}
     query: ClassVar[tuple[str, ...]] = ()
     checked: ClassVar[Mapping[str, Any]] = {}
-    held_out: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    held_out: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     facts: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, declared: str = "") -> None:
@@ -95,7 +92,7 @@ class Dataset(ABC):
         """JSON documents that belong to the tables, by name."""
         return {}
 
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+    def tables(self) -> Mapping[str, "pa.DataFrameSchema"]:
         """Schema of each table that a bundle may hold, by name; further columns are allowed."""
         return {name: declared_schema(rules) for name, rules in self.columns_of.items()}
 
@@ -105,23 +102,22 @@ class Dataset(ABC):
         for table, protocols in self.held_out.items():
             if bundle.has(table):
                 rows = bundle.table(table)
-                splits += leave_values_out(
-                    table,
-                    rows,
-                    protocols,
-                    train=self.kept(rows),
-                    query_columns=self.query,
-                    derived=self.groups(rows),
-                )
-        return splits
+                parts, groups = self.parts(rows), self.groups(rows)
+                for protocol, given in protocols.items():
+                    rule = HeldOut(given) if isinstance(given, str) else HeldOut(**given)
+                    splits += rule.splits(protocol, table, rows, parts, groups, self.query)
+        return [split for split in splits if split.held_out.any()]
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """Values by name of n rows of a table of `held_out`, for keys that are no columns."""
         return {}
 
-    def kept(self, rows: "pd.DataFrame") -> Mask | None:
-        """Flag of each of n rows of a table of `held_out` that takes part; None for all."""
-        return None
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Flags by name of n rows of a table of `held_out`, which protocols train on or hold out.
+
+        Those with an empty name are of the rows that take part at all.
+        """
+        return {}
 
     def checked_splits(self, bundle: Bundle) -> list[Split]:
         """The splits, after a check that no held-out row of theirs leaks into training.

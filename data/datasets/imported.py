@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,15 +12,12 @@ from forerun.data.columns import Names, Positions
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device
 from forerun.data.errors import BadTable, MissingData
+from forerun.data.lazy import pa, pd
 from forerun.data.own_tables.tidy import GROUPS, Description, text_keys
 from forerun.data.quality import counts
 from forerun.data.schema import number, text
 from forerun.data.split import Split, fold_of, same_values
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 FACT: Final = "own_table"
 """Key of `bundle.json` that marks the bundle of an imported table."""
@@ -57,10 +54,8 @@ class OwnTable(Dataset):
         """No tables: the rows were imported."""
         return {}
 
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+    def tables(self) -> Mapping[str, "pa.DataFrameSchema"]:
         """Schema of `runs`, of the graphs that they name, and of the findings about them."""
-        import pandera.pandas as pa
-
         runs: dict[str, Any] = {n: pa.Column(None, nullable=True) for n in GROUPS}
         runs |= {name: number(above=0, nullable=True) for name in self.description.metrics}
         runs |= {name: pa.Column(None, nullable=True) for name in self.description.settings}
@@ -166,8 +161,6 @@ def write_bundle(
     Raises:
         BadTable: the rows do not match the schema.
     """
-    import pandas as pd
-
     tables = {RUNS: runs, FINDINGS: findings}
     if graphs:
         texts = [json.dumps(graph, sort_keys=True) for graph in graphs.values()]

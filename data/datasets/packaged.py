@@ -5,15 +5,13 @@ import json
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from forerun.data.bundle import DATASHEET, FACTS, Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.errors import MissingData
+from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles, read_plain_or_gzip
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class PackagedDataset(Dataset):
@@ -48,8 +46,6 @@ class PackagedDataset(Dataset):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """The tables, which are tidy in the package already."""
-        import pandas as pd
-
         tables = {}
         for path in raw.matching("*.parquet"):
             content = raw.read(path)

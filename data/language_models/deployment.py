@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from forerun.data.described import described
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.model import LanguageModel
 
@@ -39,6 +40,7 @@ class RequestLoad:
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class Engine:
     """An inference engine and the settings of it that times depend on; None is its default.
 
@@ -46,55 +48,34 @@ class Engine:
     `service/cli/llm/options.py` those of the command line.
     """
 
-    name: Annotated[EngineName, Field(description="the engine")] = "vllm"
-    version: Annotated[str, Field(max_length=200, description="its version, such as 0.15.1")] = ""
-    max_batched_tokens: Annotated[
-        Annotated[int, Field(ge=1, le=10_000_000)] | None,
-        Field(description="most tokens of one iteration on one data-parallel rank"),
-    ] = None
-    max_sequences: Annotated[
-        Annotated[int, Field(ge=1, le=1_000_000)] | None,
-        Field(description="most sequences of one iteration on one data-parallel rank"),
-    ] = None
-    chunked_prefill: Annotated[
-        bool,
-        Field(
-            description="whether long prompts are divided over iterations and share them with "
-            "decoding"
-        ),
-    ] = True
-    graphs: Annotated[bool, Field(description="whether decoding replays CUDA graphs")] = True
-    memory_share: Annotated[
-        float,
-        Field(gt=0, le=1, description="share of a device's memory that weights and cache may take"),
-    ] = 0.9
-    block_tokens: Annotated[
-        int, Field(ge=1, le=4096, description="tokens in a block of keys and values")
-    ] = 16
-    draft_tokens: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=64,
-            description="tokens drafted in an iteration by speculative decoding; 0 for none",
-        ),
-    ] = 0
-    draft_acceptance: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=1,
-            allow_inf_nan=False,
-            description="probability that a drafted token is accepted, given that those before it "
-            "were; needed where tokens are drafted",
-        ),
-    ] = 0.0
+    name: EngineName = "vllm"
+    """the engine"""
+    version: Annotated[str, Field(max_length=200)] = ""
+    """its version, such as 0.15.1"""
+    max_batched_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    """most tokens of one iteration on one data-parallel rank"""
+    max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """most sequences of one iteration on one data-parallel rank"""
+    chunked_prefill: bool = True
+    """whether long prompts are divided over iterations and share them with decoding"""
+    graphs: bool = True
+    """whether decoding replays CUDA graphs"""
+    memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """share of a device's memory that weights and cache may take"""
+    block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
+    """tokens in a block of keys and values"""
+    draft_tokens: Annotated[int, Field(ge=0, le=64)] = 0
+    """tokens drafted in an iteration by speculative decoding; 0 for none"""
+    draft_acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
+    """probability that a drafted token is accepted, given that those before it were; needed where
+    tokens are drafted"""
 
 
 Degree = Annotated[int, Field(ge=1, le=1024)]
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class Parallelism:
     """How one worker, a copy of the model, is divided over devices.
 
@@ -102,21 +83,15 @@ class Parallelism:
     devices of all ranks of attention.
     """
 
-    tensor: Annotated[Degree, Field(description="devices that share each layer's products")] = 1
-    pipeline: Annotated[
-        Degree, Field(description="groups of devices that hold successive layers")
-    ] = 1
-    attention_data: Annotated[
-        Degree,
-        Field(description="data-parallel ranks of attention, each with requests of its own"),
-    ] = 1
-    expert: Annotated[
-        Degree,
-        Field(
-            description="devices that routed experts are spread over whole; 1 where each expert is "
-            "divided over all devices of the layer"
-        ),
-    ] = 1
+    tensor: Degree = 1
+    """devices that share each layer's products"""
+    pipeline: Degree = 1
+    """groups of devices that hold successive layers"""
+    attention_data: Degree = 1
+    """data-parallel ranks of attention, each with requests of its own"""
+    expert: Degree = 1
+    """devices that routed experts are spread over whole; 1 where each expert is divided over all
+    devices of the layer"""
 
     @property
     def devices(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 
 from forerun.data.errors import BadTrace
 from forerun.data.language_models.requests import Requests
+from forerun.data.lazy import pd
 
 FIELDS: Final = ("arrival_s", "input_tokens", "output_tokens")
 ALSO: Final[Mapping[str, str]] = MappingProxyType(
@@ -56,8 +57,6 @@ def named_trace(name: str) -> Requests:
     Raises:
         BadTrace: no trace has that name.
     """
-    import pandas as pd
-
     if name not in PACKAGED:
         raise BadTrace("trace", f"none is named {name!r:.80}; there are {', '.join(PACKAGED)}")
     apex = not name.startswith("splitwise")

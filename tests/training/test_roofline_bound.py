@@ -13,6 +13,7 @@ import pytest
 
 from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
+from forerun.data.facts import facts_of
 from forerun.data.measurements import Measurements
 from forerun.features.kernels.rows import KernelRows
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
@@ -28,33 +29,9 @@ LOWEST = 0.7
 """No row lies lower, exceptions included: 0.705 is ecaresnext50t_32x4d on the RTX 4090."""
 SAMPLED = 15
 
-CACHE = "intermediates stay in the 72 MB L2 of the RTX 4090, so traffic is not all from memory"
-MERGED = "RepVGG merges parallel branches; compiled rows alone are low, so some are counted still"
-CLOCK = "products run up to 16 % above what is taken for the board (RTX PRO 6000 Max-Q)"
-UNKNOWN = "the tables' operators count more than is launched; the reason was not found"
 
 EXCEPTIONS = {
-    "ecaresnext50t_32x4d": UNKNOWN,
-    "resnetv2_50d_frn": UNKNOWN,
-    "mobilenetv5_base": UNKNOWN,
-    "mobileone_s0": CACHE,
-    "gmlp_": CACHE,
-    "lambda_resnet26rpt_256": CACHE,
-    "mnasnet_050": CACHE,
-    "mobilenetv2_0": CACHE,
-    "mobilenetv3_small_": CACHE,
-    "mobilenetv4_conv_small": CACHE,
-    "naflexvit_base_patch16_siglip": UNKNOWN,
-    "regnetx_004": CACHE,
-    "tf_mobilenetv3_small_minimal_100": CACHE,
-    "repvgg_": MERGED,
-    "aimv2_": CLOCK,
-    "eva02_enormous_patch14_clip_224": CLOCK,
-    "vit_7b_patch16_dinov3": CLOCK,
-    "vit_pe_core_gigantic_patch14_448": CLOCK,
-    "vit_base_patch16_xp_224": UNKNOWN,
-    "vit_large_patch14_xp_224": UNKNOWN,
-    "vit_huge_patch14_xp_224": UNKNOWN,
+    name: why for why, names in facts_of(__file__)["exceptions"].items() for name in names
 }
 """Beginning of a timm model's name -> why some of its rows lie below the bound by more than the
 noise; 39 models in all. The reasons are inferred from which rows are low, none was profiled."""

@@ -7,35 +7,22 @@ groups with the lowest coverage or the largest error.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.circuits.netlist import Circuit
 from forerun.data.errors import InputError
-from forerun.data.language_models.deployment import LlmDeployment
-from forerun.data.language_models.kernel import LlmKernel
-from forerun.data.language_models.training import LlmTraining
+from forerun.data.lazy import pd
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import (
-    Architecture,
-    Benchmark,
-    Colocation,
-    Design,
-    Diffusion,
-    Kernel,
-    LlmServing,
     Network,
+    OperatorWorkload,
     batch_size_of,
 )
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.scores.errors import score
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Text = NDArray[np.str_]
 INTERVAL: Final = "interval"
@@ -73,17 +60,10 @@ def _keys_of(query: Query) -> dict[str, str]:
         lower = 2 ** int(np.log2(batch))
         found["batch_size"] = str(batch)
         found["batch"] = str(lower) if lower == 1 else f"{lower}-{2 * lower - 1}"
-    match workload:
-        case Kernel():
-            found["precision"] = workload.precision
-        case Network():
-            found |= {"precision": workload.precision, "phase": workload.phase}
-        case LlmServing() | LlmDeployment() | LlmTraining() | LlmKernel() | Diffusion():
-            pass
-        case Architecture() | Design() | Benchmark() | Colocation() | Circuit():
-            pass
-        case _:
-            assert_never(workload)
+    if isinstance(workload, OperatorWorkload):
+        found["precision"] = workload.precision
+    if isinstance(workload, Network):
+        found["phase"] = workload.phase
     found["runtime"] = str(query.software.runtime)
     return found
 
@@ -96,8 +76,6 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
         `predicted`, `low`, `high` in the metric's unit (missing where there is none), and
         `in_domain`.
     """
-    import pandas as pd
-
     parts = []
     for prediction in predictions:
         head: dict[str, Any] = {

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, ConfigDict, Field, ValidationError
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.described import Described
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadEntry, InputError
+from forerun.data.lazy import pd
 from forerun.models.catalog import catalog
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry
@@ -26,17 +28,13 @@ from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run, e
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import DatasetProtocols, Task, protocols_of_dataset
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 FACTS: Final = "entry.yaml"
 PREDICTIONS: Final = ("predictions.csv", "predictions.parquet")
 KEY: Final = ("task", "device", "metric", "seed")
 COLUMNS: Final = (*KEY, "row", "measured", "predicted", "low", "high")
 
 
-class ClaimedScore(BaseModel):
+class ClaimedScore(Described):
     """The score of one task as the entry claims it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -44,24 +42,32 @@ class ClaimedScore(BaseModel):
     task: str
     device: str | None = None
     metric: str
-    score: str = Field(description="name of the score, such as mape")
+    score: str
+    """name of the score, such as mape"""
     value: float
-    n: int = Field(ge=1, description="number of held-out rows")
+    n: int = Field(ge=1)
+    """number of held-out rows"""
 
 
-class EntryFacts(BaseModel):
+class EntryFacts(Described):
     """Content of `entry.yaml`."""
 
     model_config = ConfigDict(extra="forbid")
 
     format: Literal["forerun.entry/1"] = "forerun.entry/1"
-    system: str = Field(min_length=1, max_length=80, description="name of the predictor")
-    command: str = Field(min_length=1, description="what makes the predictions again")
-    commit: str = Field(min_length=1, description="version of the code")
-    environment: dict[str, str] = Field(description="package -> version")
+    system: str = Field(min_length=1, max_length=80)
+    """name of the predictor"""
+    command: str = Field(min_length=1)
+    """what makes the predictions again"""
+    commit: str = Field(min_length=1)
+    """version of the code"""
+    environment: dict[str, str]
+    """package -> version"""
     dataset: str
-    digest: str = Field(description="hash of the bundle, as `forerun data describe` says")
-    protocols: tuple[str, ...] = Field(min_length=1, description="such as unseen_device")
+    digest: str
+    """hash of the bundle, as `forerun data describe` says"""
+    protocols: tuple[str, ...] = Field(min_length=1)
+    """such as unseen_device"""
     date: AwareDatetime
     citation: str | None = None
     scores: tuple[ClaimedScore, ...] = Field(min_length=1)
@@ -92,8 +98,6 @@ def read_predictions(folder: Path) -> "pd.DataFrame":
     Raises:
         BadEntry: it is missing, is there twice, lacks a column, or has a cell that is no number.
     """
-    import pandas as pd
-
     files = [folder / name for name in PREDICTIONS if (folder / name).is_file()]
     if len(files) != 1:
         raise BadEntry(f"{folder} needs one of {' and '.join(PREDICTIONS)}; it has {len(files)}.")
@@ -233,8 +237,6 @@ def _place(task: Task) -> Place:
 
 def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     """One row for each prediction, with the columns `COLUMNS`."""
-    import pandas as pd
-
     counted: dict[tuple[object, ...], int] = {}
     parts = []
     for each in predictions:

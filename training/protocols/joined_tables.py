@@ -6,13 +6,10 @@ Your own measurements rarely come with graphs; the pulled bundle has them by mod
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forerun.data.bundle import Bundle, bundle_folder
 from forerun.data.errors import MissingData
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 REFERENCE = "FORERUN_REFERENCE"
 """Environment variable: folder of bundles by dataset, searched after the pulled one."""

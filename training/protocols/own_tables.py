@@ -14,28 +14,17 @@ from forerun.features.tables.own_tables import own_measurements
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import (
-    EVERY,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Seen,
-    Task,
-    Tasks,
-    Trained,
-    counted,
-    is_seen,
-)
+from forerun.training.protocols import protocol as dp
 
 
-class OwnTableProtocols(DatasetProtocols):
+class OwnTableProtocols(dp.DatasetProtocols):
     """The protocols of one imported table, which fit a `TableBoost` of its own.
 
     Args:
         source: the imported table.
     """
 
-    unseen: ClassVar = {"new_rows": {"question": NEW}}
+    unseen: ClassVar = {"new_rows": {"question": dp.NEW}}
 
     def __init__(self, source: OwnTable) -> None:
         self.table = source
@@ -49,9 +38,9 @@ class OwnTableProtocols(DatasetProtocols):
         """The one predictor of this table."""
         return (self.predictor(seed),)
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows; a row may have any of the metrics."""
-        return own_measurements(bundle, self.table.description), EVERY
+        return own_measurements(bundle, self.table.description), dp.EVERY
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with a measured metric."""
@@ -59,19 +48,21 @@ class OwnTableProtocols(DatasetProtocols):
         measured = [np.isfinite(column) for column in rows.values.values()]
         return rows.take(np.any(measured, axis=0))
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each metric."""
         for metric in self.table.description.metrics:
             mine = held_out.take(np.isfinite(held_out.values[metric]))
             known = train is None or np.isfinite(train.values[metric]).any()
             if len(mine) and known:
                 baselines = {} if train is None else simple_rules(train, mine, metric)
-                yield Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
+                yield dp.Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Questions of the training set."""
         rows, _ = self.measured(bundle, catalog)
-        return counted({"this question is in the training set": is_seen(rows, "question", seen)})
+        return dp.counted(
+            {"this question is in the training set": dp.is_seen(rows, "question", seen)}
+        )
 
 
 def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> dict[str, Column]:

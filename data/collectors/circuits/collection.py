@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from forerun.data.collectors.circuits import tools
 from forerun.data.collectors.circuits.tables import tables_of
 from forerun.data.collectors.circuits.tools import STANDARD, CircuitFailed, Design, Plan
 from forerun.data.collectors.runner.journal import LineJournal
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 TABLES: Final = ("runs", "words", "nodes", "arcs", "paths")
 _ZSTD_LEVEL: Final = 12
@@ -99,8 +97,6 @@ class Collection:
 
     def frames(self) -> dict[str, "pd.DataFrame"]:
         """The tables of all designs that are done, in the order of the plan."""
-        import pandas as pd
-
         done = [self._at(design) for design in self.plan.designs if self._at(design).is_dir()]
         if not done:
             return {}

@@ -9,15 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.circuits.cells import KIND_OF_TYPE
 from forerun.data.collectors.circuits.tools import CircuitFailed, Design, Placed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 Pin = tuple[str, str]
 """Name of a cell, and of one of its ports."""
@@ -97,8 +95,6 @@ def tables_of(
     Raises:
         CircuitFailed: placements with two seeds have other cells or connections.
     """
-    import pandas as pd
-
     delays = {
         kind: {seed: Delays.read(getattr(run, kind)) for seed, run in runs.items()}
         for kind in ("routed", "estimated")
@@ -124,7 +120,6 @@ def tables_of(
 
 
 def _nodes(delays: Delays, names: Sequence[str], runs: Mapping[int, Placed]) -> "pd.DataFrame":
-    import pandas as pd
 
     columns: dict[str, Any] = {
         "node": np.arange(len(names), dtype=np.int32),
@@ -152,7 +147,6 @@ def _places(netlist: Mapping[str, Any]) -> dict[str, tuple[int, int, int]]:
 def _arcs(
     first: Delays, number: Mapping[str, int], delays: Mapping[str, Mapping[int, Delays]]
 ) -> "pd.DataFrame":
-    import pandas as pd
 
     keys = sorted(first.nets, key=lambda arc: (number[arc[0][0]], arc[0][1], arc[1]))
     columns: dict[str, Any] = {
@@ -168,7 +162,6 @@ def _arcs(
 
 
 def _paths(delays: Delays, number: Mapping[str, int]) -> "pd.DataFrame":
-    import pandas as pd
 
     rows = [(number[cell], *ports, "delay", ps) for (cell, *ports), ps in delays.paths.items()]
     rows += [(number[cell], *ports, "setup", ps) for (cell, *ports), ps in delays.setups.items()]
@@ -177,7 +170,6 @@ def _paths(delays: Delays, number: Mapping[str, int]) -> "pd.DataFrame":
 
 
 def _runs(design: Design, runs: Mapping[int, Placed]) -> "pd.DataFrame":
-    import pandas as pd
 
     rows = []
     for seed, run in runs.items():

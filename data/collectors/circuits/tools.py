@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from forerun.data.collectors.runner.worker import finished
 from forerun.data.errors import BadTable, InputError, MissingTool
 
 HERE: Final = Path(__file__).parent
@@ -241,9 +242,7 @@ def versions() -> dict[str, str]:
     """Program -> its version."""
     found = {}
     for name, option in ((YOSYS, "-V"), (NEXTPNR, "--version")):
-        out = subprocess.run(  # noqa: S603
-            [name, option], capture_output=True, text=True, check=False
-        )
+        out = finished([name, option])
         match = _VERSION.search(out.stdout + out.stderr)
         found[name] = match.group() if match else "unknown"
     return found
@@ -333,17 +332,8 @@ def placed(netlist: Path, seed: int, folder: Path) -> Placed:
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> None:
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(  # noqa: S603
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LONGEST_S,
-            cwd=folder,
-            env=environment,
-        )
+        done = finished(command, LONGEST_S, cwd=folder, env={**os.environ, "LC_ALL": "C"})
     except subprocess.TimeoutExpired:
         raise CircuitFailed(f"{command[0]} took over {LONGEST_S:,.0f} s.") from None
     if done.returncode:

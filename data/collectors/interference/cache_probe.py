@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.collectors.interference.victims import program
+from forerun.data.collectors.runner.worker import finished
 
 COLUMNS: Final = (
     "t_s", "late_ms", "latency_ns", "near_ns", "evicted", "read_gbs", "cpu_ms", "limit_ns",
@@ -86,9 +87,7 @@ def sweep(cpu: int) -> list[dict[str, float]]:
     """
     command = [str(program("cache_probe")), str(cpu), "sweep"]
     try:
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, timeout=SWEEP_S, check=False
-        )
+        done = finished(command, SWEEP_S)
     except subprocess.TimeoutExpired:
         return []
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(done.stdout)))

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from forerun.data.collectors.interference import cache_probe
 from forerun.data.collectors.interference.cache_probe import CacheProbe
@@ -47,9 +47,7 @@ from forerun.data.collectors.system.host_inventory import (
     usable_cpus,
 )
 from forerun.data.errors import FailedProgram, MissingTool
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 PROBED = "chase4"
 """Victim that measures what the probe itself evicts: it works in the cache that is probed."""

@@ -3,18 +3,16 @@
 import random
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from forerun.data.collectors.interference.victims import READY_S, program, started, victim
-from forerun.data.collectors.runner.worker import Worker, group_cpu_s
+from forerun.data.collectors.runner.worker import Worker, finished, group_cpu_s
 from forerun.data.errors import BadTable
 
 NONE = "none"
@@ -103,7 +101,7 @@ def stress_ng_version() -> str | None:
     found = stress_ng()
     if found is None:
         return None
-    done = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    done = finished([found, "--version"])
     return " ".join(done.stdout.split()[:3]) or "stress-ng"
 
 
@@ -162,12 +160,7 @@ class Neighbour:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         try:
             if self._thread is not None:

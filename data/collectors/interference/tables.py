@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,29 +18,9 @@ from forerun.data.bundle import Bundle
 from forerun.data.collectors.interference.cache_probe import effective_mib, ticks
 from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.system.procfs import is_gap, rates
+from forerun.data.lazy import pd
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-COLUMNS = """\
-- `runs`: `repeat` of the pair, `order` in the session, `started_at` (UTC); `ambient_share` of all
-  CPUs busy just before; `others_share` used by neither victim nor neighbour during the work;
-  `units` of work, the same in every run of a victim; `cpu_s`, `wall_s`, `run_delay_s`, switches and
-  faults of the victim while it worked; `neighbour_cpu_s`, and `on_share`, the share of the work in
-  which a neighbour was not stopped; `reference_*_s`, the median of the five nearest isolated runs
-  of the victim in the session; `p_cpu`, `p_wall`: reference over actual, which may exceed 1.
-- `samples`: readings on a fixed clock. `phase` is `inside` where the whole interval lies in the
-  work; `second` since the work began; `gap` where readings are missing. Counters are growth a
-  second (`_per_s`; `_share` where they count seconds), gauges the value at the interval's end,
-  `task.*` the victim's own, `probe.*` medians of the probe's ticks.
-- `probe`: each tick of the cache probe.
-
-The raw counters of each reading stay in the collection's folder (`journal/cumulative.parquet`).
-
-Outcomes, never features: every column of `runs` but those of the plan. The number of `inside` rows
-of a run, and rates of counts that are fixed for a run, give away its duration: cut runs to equal
-length.
-"""
+COLUMNS = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def document(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -58,8 +38,6 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
         Rows `victim`, `isolated` (runs), `cpu_s`, `wall_s` (medians), `cv_cpu`, `cv_wall` of the
         times, `cv_p_cpu`, `cv_p_wall` of P, which is what is left after the nearest-runs reference.
     """
-    import pandas as pd
-
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
     rows = []
     for name, of_victim in alone.groupby("victim", sort=False):
@@ -231,8 +209,6 @@ def build(journal: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
         journal: folder with one folder per session.
         interval_s: interval of the sampler's clock, seconds.
     """
-    import pandas as pd
-
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in ("runs", *_SAMPLED)}
     begun = 0
     for session in _sessions(journal):
@@ -301,7 +277,6 @@ def _session_rows(session: Path) -> list[dict[str, Any]]:
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], zero: float, begun: int) -> "pd.DataFrame":
-    import pandas as pd
 
     runs = pd.DataFrame({"run": np.arange(begun, begun + len(rows), dtype=np.int64)})
     for name in TEXTS:
@@ -322,8 +297,6 @@ def _samples(
     readings: Sequence[Mapping[str, Any]], zero: float, runs: "pd.DataFrame", interval_s: float
 ) -> tuple["pd.DataFrame", "pd.DataFrame"]:
     """Rates per second between consecutive readings, and the readings themselves."""
-    import pandas as pd
-
     times = np.array([float(row["t"]) for row in readings]) - zero
     grown = []
     for before, after in pairwise(readings):
@@ -383,7 +356,6 @@ def placed(
 
 
 def _probe(path: Path, zero: float, runs: "pd.DataFrame") -> "pd.DataFrame":
-    import pandas as pd
 
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     rows = list(ticks(text))

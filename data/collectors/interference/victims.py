@@ -6,17 +6,16 @@ Programs in C, those of victims, neighbours and the cache probe, are compiled wh
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from forerun.data.bundle import home
-from forerun.data.collectors.runner.worker import Worker
+from forerun.data.collectors.runner.worker import Worker, finished
 from forerun.data.errors import MissingData, MissingTool
+from forerun.data.facts import facts_of
 from forerun.data.file_store import draft_of
 
 FLAGS = ("-O2", "-pthread")
@@ -46,7 +45,7 @@ def program(name: str) -> Path:
     built.parent.mkdir(parents=True, exist_ok=True)
     with draft_of(built) as draft:
         command = [cc, *FLAGS, "-o", str(draft), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = finished(command)
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no message"])[0]
             raise MissingTool(f"{cc} cannot build {source.name}: {why}")
@@ -75,9 +74,7 @@ class Victim:
     working_set_mib: float
 
 
-_TABLE: Final[Mapping[str, Mapping[str, float]]] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_TABLE: Final[Mapping[str, Mapping[str, float]]] = facts_of(__file__)
 FAMILIES: Final = tuple(_TABLE)
 VICTIMS: tuple[Victim, ...] = tuple(
     Victim(name, family, family != "inference", mib)

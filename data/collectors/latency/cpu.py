@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from forerun.data.collectors.runner.collector import coverage_first
 from forerun.data.collectors.runner.stopwatch import Stopwatch
 from forerun.data.collectors.runner.trial import Row, Trial
+from forerun.data.collectors.runner.worker import finished
 from forerun.data.collectors.system.host import (
     OtherLoad,
     QuietWait,
@@ -58,15 +59,9 @@ class CpuRun:
         """The row of a trial, measured in a process of its own; failures are in the row."""
         given = json.dumps({"trial": trial.to_json(), "how": asdict(self)})
         count = dict.fromkeys(_THREADS, str(self.threads))
+        command = [sys.executable, "-m", MODULE]
         try:
-            done = subprocess.run(  # noqa: S603
-                [sys.executable, "-m", MODULE],
-                input=given,
-                capture_output=True,
-                text=True,
-                timeout=self.timeout_s,
-                env={**os.environ, **count},
-            )
+            done = finished(command, self.timeout_s, input=given, env={**os.environ, **count})
         except subprocess.TimeoutExpired:
             return {"status": "failed", "reason": f"not done after {self.timeout_s:g} s"}
         if done.returncode in KILLED:

@@ -27,6 +27,7 @@ from forerun.data.collectors.system.host import host_columns, library
 from forerun.data.collectors.system.nvml import Nvml
 from forerun.data.collectors.workloads.torch_networks import ZOOS, Zoo
 from forerun.data.errors import InputError
+from forerun.data.lazy import torch
 
 MODULE = "forerun.data.collectors.latency.gpu"
 LEAST_MINUTES = 0.5
@@ -82,8 +83,6 @@ class GpuCollector:
 
     def plan(self) -> tuple[Trial, ...]:
         """Operators in every precision that the GPU has, and networks in every execution mode."""
-        import torch
-
         if self.trials is not None:
             return self.trials
         precisions = precisions_of(torch.cuda.get_device_capability(self.index))
@@ -91,8 +90,6 @@ class GpuCollector:
 
     def about(self) -> dict[str, Any]:
         """Device, host and versions, which a resumed run must share."""
-        import torch
-
         run = self._gpu_run
         driver = None if isinstance(run.nvml, str) else run.nvml.driver()
         name = torch.cuda.get_device_name(self.index)

@@ -17,6 +17,7 @@ from forerun.data.collectors.runner.collector import Broken
 from forerun.data.collectors.runner.trial import Row, Trial
 from forerun.data.collectors.system.nvml import MIB, Nvml, looks
 from forerun.data.graph import Operator
+from forerun.data.lazy import torch
 
 Run = Callable[[], object]
 WARM_UP_RUNS = 3
@@ -37,8 +38,6 @@ def recorded(run: Run, device: str) -> Run:
     Raises:
         RecordingFailed: the recording broke off; errors of the runs before it are raised as such.
     """
-    import torch
-
     side = _side_stream(device)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -64,8 +63,6 @@ def recorded(run: Run, device: str) -> Run:
 @cache
 def _side_stream(device: str) -> Any:
     """One stream for all recordings: libraries keep a workspace for each stream they have seen."""
-    import torch
-
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -115,7 +112,6 @@ class GpuRun:
         return row
 
     def _attempt(self, trial: Trial) -> Row:
-        import torch
 
         try:
             with torch.cuda.device(self.device):
@@ -135,14 +131,12 @@ class GpuRun:
         return recorded(run, self.device) if trial.cuda_graph else run
 
     def _forget_peaks(self) -> None:
-        import torch
 
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def _figures(self, trial: Trial, run: Run) -> Row:
-        import torch
 
         pace = self.pacing.of(trial)
         timing = replace(pace.latency, seconds=self._seconds).time(run)
@@ -175,8 +169,6 @@ class GpuRun:
 
     def _kernel_ms(self, run: Run, run_ms: float) -> float:
         """Milliseconds of a run among several back to back: the GPU waits until all are queued."""
-        import torch
-
         count = max(1, min(QUEUED, round(1e3 * BATCH_S / max(run_ms, 1e-3))))
         wait_s = min(BATCH_S, 2e-3 * count * run_ms)
         sleep: Any = torch.cuda._sleep
@@ -185,8 +177,6 @@ class GpuRun:
 
     def _between_events(self, run: Run, count: int) -> float:
         """Seconds of `count` synchronised runs between two events."""
-        import torch
-
         event: Any = torch.cuda.Event
         start, end = (event(enable_timing=True) for _ in range(2))
         start.record()
@@ -209,15 +199,12 @@ class GpuRun:
 
     def _look(self, nvml: Nvml, queue: Callable[[], int]) -> Row:
         """Clocks, temperature and reasons for throttling while the device works."""
-        import torch
-
         queue()
         sample = nvml.sample()
         torch.cuda.synchronize(self.device)
         return looks([sample])
 
     def _waited_for(self, queue: Callable[[], int]) -> int:
-        import torch
 
         count = queue()
         torch.cuda.synchronize(self.device)
@@ -225,8 +212,6 @@ class GpuRun:
 
     def _clean(self, trial: Trial, row: Row) -> str:
         """Free memory; a reason where nothing can run any more, else empty."""
-        import torch
-
         try:
             if trial.runtime == "compiled":
                 torch.compiler.reset()
@@ -245,8 +230,6 @@ class GpuRun:
 
 def _censored(error: Exception) -> Row:
     """The row of a trial that ended with an error."""
-    import torch
-
     cause = error.__cause__ if isinstance(error, RecordingFailed) else error
     full = isinstance(cause, torch.cuda.OutOfMemoryError)
     if full or any(words in str(error) for words in FULL):

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.data.collectors.runner.trial import Row
 from forerun.data.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,6 @@ class Journal:
 
     def frame(self) -> "pd.DataFrame":
         """The rows as a table; columns in order of first appearance."""
-        import pandas as pd
-
         rows = self.rows()
         names = dict.fromkeys(name for row in rows for name in row)
         return pd.DataFrame(rows, columns=list(names))

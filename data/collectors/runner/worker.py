@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 GRACE_S = 1.0
@@ -51,12 +50,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     @property
@@ -147,3 +141,20 @@ def group_cpu_s(group: int) -> float:
         if int(words[2]) == group:
             total += sum(map(float, words[11:15]))
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def finished(
+    command: Sequence[str], timeout_s: float | None = None, **options: Any
+) -> "subprocess.CompletedProcess[str]":
+    """A program after it has ended, with what it said and its code.
+
+    Args:
+        command: the program and its arguments.
+        timeout_s: longest time, seconds.
+        options: of `subprocess.run`.
+
+    Raises:
+        TimeoutExpired: it took longer, and was ended.
+    """
+    options = {"capture_output": True, "text": True, "check": False, **options}
+    return subprocess.run(command, timeout=timeout_s, **options)  # noqa: S603

@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.operators import NotRunnable
+from forerun.data.lazy import torch
 
 Run = Callable[[], object]
 Prepare = Callable[[], Run]
@@ -105,7 +106,6 @@ def _values(type_name: str, shape: Sequence[int], rng: Any) -> Any:
 
 
 def _torch(trial: Trial, threads: int) -> Prepare:
-    import torch
 
     from forerun.data.collectors.workloads.torch_run import torch_run
 

@@ -5,18 +5,18 @@ follow the named papers; widths, depths and image sizes were chosen to span thos
 are built layer by layer with random weights, by the onnx package alone.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod, sqrt
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from forerun.data.facts import facts_of
 
 OPSET = 17
 """LayerNormalization became an operator in opset 17; exporters of today write 17 or newer."""
@@ -446,9 +446,7 @@ NETWORKS: Mapping[str, OnnxDefinition] = {
     name: OnnxDefinition(
         partial(_BUILDERS[one["make"]], *one["given"], **one.get("named", {})), title == "quick"
     )
-    for title, networks in tomllib.loads(
-        Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    ).items()
+    for title, networks in facts_of(__file__).items()
     for name, one in networks.items()
 }
 """Name -> network."""

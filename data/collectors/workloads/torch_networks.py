@@ -7,13 +7,14 @@ device's times carry from one family to another (architectures as timm builds th
 Apache-2.0).
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import ceil, floor, log2
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from forerun.data.facts import facts_of
+from forerun.data.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,7 +44,6 @@ def sum_of() -> Any:
 @cache
 def joined() -> Any:
     """Class: what several paths make of one input, side by side in channels."""
-    import torch
     from torch import nn
 
     class Joined(nn.Module):
@@ -123,7 +123,6 @@ def self_attention() -> Any:
 @cache
 def embedded() -> Any:
     """Class: tokens or patches with learned positions; patches are convolved from images."""
-    import torch
     from torch import nn
 
     class Embedded(nn.Module):
@@ -160,7 +159,6 @@ def recurrent() -> Any:
 @cache
 def around() -> Any:
     """Class: a U's level: its input joined to what lies below, halved and doubled again."""
-    import torch
     from torch import nn
 
     class Around(nn.Module):
@@ -522,15 +520,13 @@ class Definition:
 
     def example(self, batch_size: int, device: str, dtype: Any = None) -> "Tensor":
         """A random input of `batch_size` samples."""
-        import torch
-
         shape = (batch_size, *self.shape)
         if self.entries:
             return torch.randint(self.entries, shape, device=device)
         return torch.randn(shape, device=device, dtype=dtype)
 
 
-_TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE: Final = facts_of(__file__)
 _MAKERS: Final[Mapping[str, Callable[..., "nn.Module"]]] = {
     make.__name__: make
     for make in (

@@ -5,15 +5,13 @@ Every run of an operator takes the same operands: those that fit into a cache ar
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.operators import NotRunnable, padding_of, pair, turned
 from forerun.data.collectors.workloads.torch_networks import Definition, definition_of
 from forerun.data.graph import Operator
-
-if TYPE_CHECKING:
-    import torch
+from forerun.data.lazy import torch
 
 Run = Callable[[], object]
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -29,7 +27,6 @@ class Tensors:
     """
 
     def __init__(self, precision: str, device: str) -> None:
-        import torch
 
         self.torch: Any = torch
         self._how = {"dtype": getattr(torch, DTYPES[precision]), "device": device}
@@ -74,8 +71,6 @@ def _linear(op: Operator, make: Tensors) -> Run:
 
 def _fp8_linear(op: Operator, device: str) -> Run:
     """Product of e4m3 operands with one scale each and fast accumulation, giving bf16."""
-    import torch
-
     if op.kind != "linear" or len(op.input_shapes[0]) != 2 or not device.startswith("cuda"):
         raise NotRunnable("in fp8 only linear layers on a GPU are measured")
     (m, k), n = op.input_shapes[0], op.output_shapes[0][-1]
@@ -189,8 +184,6 @@ def torch_run(trial: Trial, device: str) -> Run:
     Raises:
         NotRunnable: torch cannot run it there.
     """
-    import torch
-
     # As a query means them: in fp32, PyTorch's default allows TF32 for convolutions alone.
     torch.backends.cuda.matmul.allow_tf32 = trial.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = trial.precision in ("fp32", "tf32")
@@ -201,7 +194,6 @@ def torch_run(trial: Trial, device: str) -> Run:
 
 
 def _without_gradient(run: Run) -> Run:
-    import torch
 
     def quiet() -> object:
         with torch.inference_mode():
@@ -211,7 +203,6 @@ def _without_gradient(run: Run) -> Run:
 
 
 def _network_run(trial: Trial, source: Source, device: str) -> Run:
-    import torch
 
     definition = definition_of(source.name)
     if definition is None:
@@ -237,8 +228,6 @@ def _network_run(trial: Trial, source: Source, device: str) -> Run:
 
 def _training(trial: Trial, definition: Definition, module: Any, device: str) -> Run:
     """Forward, a loss over all outputs, backward, and a step of AdamW."""
-    import torch
-
     if trial.precision in ("fp16", "bf16"):
         raise NotRunnable("training is measured in fp32, tf32, amp or amp_bf16")
     module.train()
@@ -261,7 +250,6 @@ def _training(trial: Trial, definition: Definition, module: Any, device: str) ->
 
 
 def _context(precision: str, device: str) -> Callable[[], AbstractContextManager[Any]]:
-    import torch
 
     if precision in ("fp32", "tf32", *("fp16", "bf16")):
         return nullcontext

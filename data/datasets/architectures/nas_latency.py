@@ -19,21 +19,19 @@ from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.named.search_spaces import Nb201Operation
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.split import Split, is_one_of
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import plain_data
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NB201_EDGES: Final = ("op_0to1", "op_0to2", "op_1to2", "op_0to3", "op_1to3", "op_2to3")
 _HELP_SPACES: Final = {"nb201": "nasbench201", "fbnet": "fbnet", "ofa": "ofa"}
@@ -67,7 +65,6 @@ def _read(raw: RawFiles, pattern: str) -> Any:
 
 
 def _cells(raw: RawFiles) -> "pd.DataFrame | None":
-    import pandas as pd
 
     content = _read(raw, "*data/nasbench201/str_arch2idx.pt")
     if content is None:
@@ -105,7 +102,6 @@ def _ofas(raw: RawFiles) -> "pd.DataFrame | None":
 
 
 def _numbered(columns: dict[str, Any]) -> "pd.DataFrame":
-    import pandas as pd
 
     ids = np.arange(len(next(iter(columns.values()))), dtype=np.int32)
     return pd.DataFrame({"arch_id": ids, **columns})
@@ -127,7 +123,6 @@ def _by_choices(raw: RawFiles, path: str, cells: "pd.DataFrame") -> "pd.DataFram
 
 
 def _device_rows(device: str, ids: Any, times: Any) -> "pd.DataFrame":
-    import pandas as pd
 
     return pd.DataFrame(
         {"arch_id": np.asarray(ids, dtype=np.int32), "device": device, "latency_ms": times}
@@ -135,7 +130,6 @@ def _device_rows(device: str, ids: Any, times: Any) -> "pd.DataFrame":
 
 
 def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame | None":
-    import pandas as pd
 
     if not parts:
         return None
@@ -165,8 +159,6 @@ def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | Non
 
 def _edge360(raw: RawFiles) -> "pd.DataFrame | None":
     """Cells that represent their isomorphic copies, on every board, runtime and task."""
-    import pandas as pd
-
     paths = raw.matching("*results/dataset.parquet")
     if not paths:
         return None

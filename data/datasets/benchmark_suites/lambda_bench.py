@@ -9,16 +9,14 @@ Source: lambdal/deeplearning-benchmark at aa5addb6. It states no licence: number
 import io
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 THROUGHPUT: Final = "throughput"
 MEMORY: Final = "monitor_memory"
@@ -45,8 +43,6 @@ class LambdaBench(Dataset, declared="lambda_bench"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`throughput`, without zeros (workloads that did not run), and `monitor_memory`."""
-        import pandas as pd
-
         tables: dict[str, pd.DataFrame] = {}
         rates = [part for p in PRECISIONS for part in (_earlier(raw, p), _later(raw, p))]
         rates = [part for part in rates if part is not None]
@@ -74,8 +70,6 @@ def gpu_name(system: str) -> str:
 
 def _earlier(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
     """The table of 2022, with batch sizes where their file names the same system."""
-    import pandas as pd
-
     path, batch_path = _RATE.format(precision), _BATCH.format(precision)
     if path not in raw.paths:
         return None
@@ -98,8 +92,6 @@ def _earlier(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
 
 def _later(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
     """The table of 2024: the first column names the node, and in it number and GPU."""
-    import pandas as pd
-
     path = _LATER.format(precision)
     if path not in raw.paths:
         return None

@@ -8,22 +8,21 @@ Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommo
 
 import json
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Split, folds_of, leave_folds_out
+from forerun.data.split import Split
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SLICE: Final = re.compile(r"\((\d+)x(\d)g\.\d+gb mig\)")
 _SLICES: Final = {"a30": 4.0}
@@ -87,7 +86,6 @@ TRAINING: Final = "mlperf_training_v1.0_v3.0"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 """Rounds used for training only; every later one is predicted from those before it."""
 
-FOLDS: Final = 5
 TOKENS: Final = ("Tokens/s", "tokens/s")
 """Units of language models in newer rounds, which name them; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"
@@ -96,15 +94,6 @@ POWER_ONLY: Final = ("Watts", ENERGY)
 
 
 _MISSING: Final = ("", "N/A", "n/a", "NA", "None", None)
-_SAME: Final = (
-    "version",
-    "Location",
-    "Scenario",
-    "Model",
-    "Result",
-    "Result_Power",
-    "Result_Units",
-)
 _RUN: Final = ("version", "Organization", "Platform", "Model", "Scenario")
 _NUMBERS: Final = (
     *("accelerators_per_node", "result", "power_result", "inference_per_joule", "accuracy"),
@@ -123,7 +112,9 @@ class MlperfInference(Dataset, declared="mlperf_inference"):
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`closed_division` and the times to train; open and network divisions are left out."""
         tables = {
-            CLOSED: _closed(_records(raw, "experiment/mlperf-inference--*", CLOSED, _SAME)),
+            CLOSED: _closed(
+                _records(raw, "experiment/mlperf-inference--*", CLOSED, self.facts["same"])
+            ),
             TRAINING: _frame(_records(raw, "experiment/mlperf-training--*", TRAINING), TRAINING),
         }
         return {name: frame for name, frame in tables.items() if len(frame)}
@@ -142,15 +133,11 @@ class MlperfInference(Dataset, declared="mlperf_inference"):
             if name not in FIRST_ROUNDS:
                 train = order < order[held_out][0]
                 splits.append(Split(f"later_rounds/{name}", CLOSED, train, held_out, ("round",)))
-        device = device_keys(rows)
-        keys = {"device": device}
+        return [*splits, *super().splits(bundle)]
 
-        def split(name: str, train: NDArray[np.bool_], held_out: NDArray[np.bool_]) -> Split:
-            return Split(name, CLOSED, train, held_out, ("device",), derived=keys)
-
-        folds = folds_of(device, FOLDS, "unseen_accelerator")
-        every = np.ones(len(rows), dtype=np.bool_)
-        return [*splits, *leave_folds_out("unseen_accelerator", folds, every, split)]
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`device`: the accelerator of each row."""
+        return {"device": device_keys(rows)}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: the same system listed twice with the same result."""
@@ -180,8 +167,6 @@ def _records(
     raw: RawFiles, pattern: str, table: str, further: Iterable[str] = ()
 ) -> "pd.DataFrame":
     """Records of the files, with the fields that the columns of a table and others need."""
-    import pandas as pd
-
     records = [
         row for path in raw.matching(f"{pattern}.json") for row in json.loads(raw.read(path))
     ]
@@ -191,11 +176,9 @@ def _records(
 
 def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
     """Each result once; in the last rounds power is in separate rows, which are joined."""
-    import pandas as pd
-
     power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
     power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
-    rows = found[~power_only].drop_duplicates(list(_SAME))
+    rows = found[~power_only].drop_duplicates(MlperfInference.facts["same"])
     own = rows["Result_Power"].astype("float64").to_numpy()
     joined = power.reindex(pd.MultiIndex.from_frame(rows[list(_RUN)])).astype("float64").to_numpy()
     return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), CLOSED)
@@ -203,8 +186,6 @@ def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
 
 def _frame(rows: "pd.DataFrame", table: str) -> "pd.DataFrame":
     """Upstream's columns under the names of a table, with typed numbers."""
-    import pandas as pd
-
     found = {}
     for name, upstream_name in MlperfInference.facts["columns"][table].items():
         known = [None if value in _MISSING else value for value in rows[upstream_name]]

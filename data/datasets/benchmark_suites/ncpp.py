@@ -6,17 +6,15 @@ Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 """
 
 import io
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.split import Split, leave_values_out
+from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PART: Final = "META.metadata.cscope.qdf0"
 SCORE: Final = "RESULT.Value"
@@ -25,17 +23,6 @@ TEST: Final = (SUITE, "RESULT.WorkloadPreset", "RESULT.TestName")
 PARTS: Final = ("train", "test")
 
 _POD, _ITERATION = "kubernetes.pod_id", "RESULT.IterationIndex"
-_DROPPED = (
-    _POD,
-    _ITERATION,
-    "IterationID",
-    "RESULT.@timestamp",
-    "RESULT.kubernetes.namespace_name",
-    "RESULT.kubernetes.host",
-    "META.@timestamp",
-    "SVR.Drive(s)",
-    "BIOS.kubernetes.pod_id",
-)
 _FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
 
 
@@ -48,28 +35,15 @@ class Ncpp(Dataset, declared="ncpp"):
             part: _runs(raw.read(path), part) for part, path in _FILES.items() if path in raw.paths
         }
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.
-
-        Within `train` each CPU part in turn is held out; `test` is the published test set.
-        """
-        splits = []
-        for table in PARTS:
-            if not bundle.has(table):
-                continue
-            rows = bundle.table(table)
-            protocols, every = {f"unseen_part_of_{table}": PART}, np.ones(len(rows), dtype=np.bool_)
-            train = every & (table == "train")
-            splits += leave_values_out(table, rows, protocols, train=train, held_out=every)
-        return splits
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """No rows: those of the table `test` never train."""
+        return {"none": np.zeros(len(rows), dtype=np.bool_)}
 
 
 def _runs(content: bytes, part: str) -> "pd.DataFrame":
     """Rows of one file; sessions on a machine are numbered in order of appearance."""
-    import pandas as pd
-
     frame = pd.read_csv(io.BytesIO(content))
     sessions, _ = pd.factorize(frame[_POD])
     numbers = frame[_ITERATION].astype("int64")
-    rows = frame.drop(columns=[name for name in _DROPPED if name in frame])
+    rows = frame.drop(columns=[name for name in Ncpp.facts["dropped"] if name in frame])
     return rows.assign(run_id=[f"{part[:2]}{n}" for n in sessions], iteration=numbers)

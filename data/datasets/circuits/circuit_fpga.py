@@ -7,54 +7,34 @@ and nextpnr for an iCE40 HX8K. One row of `runs` is one design with one seed.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
 from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Netlist, Placement
-from forerun.data.columns import Column, Positions
+from forerun.data.columns import Column, Mask, Positions
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.split import Split, folds_of, leave_folds_out
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 RUNS, NODES, ARCS, PATHS, WORDS = "runs", "nodes", "arcs", "paths", "words"
-FOLDS: Final = 5
 LARGE_CELLS: Final = 1000
 """Logic cells from which on a design counts as large."""
 PROCESSORS: Final = ("picorv32", "serv", "vexriscv")
 """Families of processors by others, a fixed test set that nothing is trained on."""
-QUERY: Final = ("design", "seed")
-_SALT: Final = "circuit_fpga"
 _ROUTED: Final = re.compile(r"routed_(\d+)_ps")
 
 
 class CircuitFpga(PackagedDataset, declared="circuit_fpga"):
     """Families of designs, large designs and processors held out."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_family/FOLD`, `large_design` and `processor`.
-
-        The second is trained on designs below `LARGE_CELLS`, the third on all but `PROCESSORS`,
-        which take no part in the others. Designs without a single clock take no part.
-        """
-        if not bundle.has(RUNS):
-            return []
-        runs = bundle.table(RUNS)
-        timed = np.asarray(runs["fmax_mhz"].notna(), dtype=np.bool_)
-        apart = np.asarray(runs["family"].isin(PROCESSORS), dtype=np.bool_)
-
-        def split(protocol: str, train: Any, held_out: Any) -> Split:
-            return Split(protocol, RUNS, train, held_out, ("family", "design"), QUERY)
-
-        fold = folds_of(runs["family"], FOLDS, _SALT)
-        large = np.asarray(runs["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Circuits with a single clock: processors, and of the others those of each size."""
+        timed = np.asarray(rows["fmax_mhz"].notna(), dtype=np.bool_)
+        apart = np.asarray(rows["family"].isin(PROCESSORS), dtype=np.bool_)
+        large = np.asarray(rows["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)
         own = timed & ~apart
-        sizes = Split("large_design", RUNS, own & ~large, own & large, ("design",), QUERY)
-        found = [*leave_folds_out("unseen_family", fold, own, split), sizes]
-        return [*found, split("processor", own, timed & apart)] if apart.any() else found
+        sizes = {"small": own & ~large, "large": own & large}
+        return {"": own, "processors": timed & apart, **sizes}
 
 
 @dataclass(frozen=True, slots=True)

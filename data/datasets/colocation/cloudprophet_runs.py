@@ -5,18 +5,17 @@ during a run. Source: esl-epfl/CloudProphet-Dataset, CC BY-SA 4.0 (CloudProphet,
 on Sustainable Computing 2024, arXiv 2309.16333). It lacks the paper's hardware metrics.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RUNS: Final = "runs"
 APPLICATIONS: Final = ("web_serving", "media_streaming", "inmem_analytics", "data_serving", "redis")
@@ -40,9 +39,9 @@ median over all experiments (at least three), and its operations differ by a ten
 class CloudProphetRuns(PackagedDataset, declared="cloudprophet_runs"):
     """Leave one experiment out, and leave one application out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Runs with a result."""
-        return np.asarray(np.isfinite(speeds(rows)), dtype=np.bool_)
+        return {"": np.asarray(np.isfinite(speeds(rows)), dtype=np.bool_)}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those without a result."""

@@ -5,18 +5,15 @@ over its time in this run. `samples` are readings of the machine on a clock of t
 are ticks of the cache probe. Protocols follow Alioth (IPDPS 2023), which holds applications out.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.split import Split, leave_values_out
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 TARGETS: Final = ("p_cpu", "p_wall")
 ISOLATED: Final = "none"
@@ -40,25 +37,13 @@ forks, switches, interrupts, packets and bytes per second give away its time, wh
 class Contention(MeasuredDataset, declared="contention"):
     """Leave one family of victims or one neighbour out; static to dynamic neighbours."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`leave_one_family_out/FAMILY` (primary), `leave_one_corunner_out/NEIGHBOUR`,
-        `static_to_dynamic`.
-
-        Runs that failed or have no reference take no part. Isolated runs are training rows where
-        their family is; only runs with a neighbour are evaluated.
-        """
-        if not bundle.has("runs"):
-            return []
-        runs = bundle.table("runs")
-        known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
-        colocated = known & (runs["neighbour"] != ISOLATED).to_numpy()
-        protocols = {"leave_one_family_out": "family", "leave_one_corunner_out": "neighbour"}
-        splits = leave_values_out("runs", runs, protocols, train=known, held_out=colocated)
-        dynamic = (runs["mode"] == "dynamic").to_numpy()
-        splits.append(
-            Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
-        )
-        return [split for split in splits if split.held_out.any()]
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Runs with isolated reference runs, and of these the co-located ones, by mode."""
+        known = rows[list(TARGETS)].notna().all(axis=1).to_numpy()
+        colocated = known & (rows["neighbour"] != ISOLATED).to_numpy()
+        dynamic = (rows["mode"] == "dynamic").to_numpy()
+        modes = {"static": known & ~dynamic, "dynamic": colocated & dynamic}
+        return {"": known, "colocated": colocated, **modes}
 
 
 def features(samples: "pd.DataFrame") -> list[str]:

@@ -9,7 +9,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, folds_of
+from forerun.data.split import Mask, folds_of
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "v18": ("fdtd-2d", "jacobi-2d", "trmm-opt", "stencil-3d", "doitgen-red", "gemm-ncubed"),
@@ -34,7 +32,6 @@ FOLDS: Final = 20
 TEST, VALIDATION = (0, 1, 2), (3, 4, 5)
 """Parts, of 20, of each training program's designs: 15 % for the test, 15 % for validation."""
 
-QUERY: Final = ("tool", "kernel", "pragmas_json")
 RESOURCES: Final = ("bram", "dsp", "lut", "ff")
 
 _ARCHIVE = "data/HLSyn_data.tar.gz"
@@ -49,8 +46,6 @@ class HLSyn(Dataset, declared="hlsyn"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`designs`, `graph_nodes` and `graph_edges`; empty where the archive is missing."""
-        import pandas as pd
-
         if _ARCHIVE not in raw.paths:
             return {}
         designs: list[dict[str, Any]] = []
@@ -71,45 +66,37 @@ class HLSyn(Dataset, declared="hlsyn"):
             "graph_edges": pd.DataFrame(edges).astype(edge_types),
         }
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`inductive/TOOL` and `transductive/TOOL`, on designs with a label.
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Designs with a label of each tool: of held-out and of other programs, and parts of these.
 
         A program that a tool's inductive split holds out is absent from that tool's training rows;
         the other tool's rows take no part. Parts of the transductive split follow from a design
         alone.
         """
-        if not bundle.has("designs"):
-            return []
-        designs = bundle.table("designs")
-        labelled = np.asarray(designs["latency_cycles"] > 0, dtype=np.bool_)
-        out = np.asarray(designs["published_split"] != "train_pool", dtype=np.bool_)
-        part = design_parts(designs)
-        splits = []
+        labelled = np.asarray(rows["latency_cycles"] > 0, dtype=np.bool_)
+        out = np.asarray(rows["published_split"] != "train_pool", dtype=np.bool_)
+        part = design_parts(rows)
+        found: dict[str, Mask] = {}
         for tool in INDUCTIVE:
-            of_tool = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
-            splits.append(_split(f"inductive/{tool}", of_tool & ~out, of_tool & out, ("kernel",)))
-            seen = of_tool & ~out
-            train = seen & ~np.isin(part, (*TEST, *VALIDATION))
-            held_out = seen & np.isin(part, TEST)
-            splits.append(_split(f"transductive/{tool}", train, held_out))
-        return [split for split in splits if split.held_out.any()]
+            of_tool = labelled & np.asarray(rows["tool"] == tool, dtype=np.bool_)
+            seen, test = of_tool & ~out, np.isin(part, TEST)
+            found |= {f"{tool} seen": seen, f"{tool} out": of_tool & out}
+            found[f"{tool} train"] = seen & ~test & ~np.isin(part, VALIDATION)
+            found[f"{tool} test"] = seen & test
+        return found
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `designs`: no label, or listed twice."""
         designs = bundle.table("designs")
         cycles = designs["latency_cycles"].to_numpy(dtype=np.float64)
         cycles = np.where(cycles > 0, cycles, np.nan)
-        return check(designs, Quantities(time_ms=cycles), same=(*QUERY, "latency_cycles"))
+        return check(designs, Quantities(time_ms=cycles), same=(*self.query, "latency_cycles"))
 
 
 def design_parts(designs: "pd.DataFrame") -> NDArray[np.int64]:
     """Which of 20 parts each design falls into, from its program and directives alone."""
     pairs = zip(designs["kernel"], designs["pragmas_json"], strict=True)
     return folds_of((f"{kernel} {directives}" for kernel, directives in pairs), FOLDS, "design")
-
-
-def _split(protocol: str, train: Mask, held_out: Mask, keys: tuple[str, ...] = ()) -> Split:
-    return Split(protocol, "designs", train, held_out, keys, QUERY)
 
 
 def _files(archive: bytes) -> Iterator[tuple[str, bytes]]:

@@ -6,20 +6,17 @@ Source: Dendendelen/wa-hls4ml-search at 8e705421, Apache-2.0.
 """
 
 import io
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.lazy import pd
+from forerun.data.split import Mask
 from forerun.data.upstream.downloads import RawFiles
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TABLE: Final = "dense_grid_v0"
-FOLDS: Final = 5
 CLOCKS: Final = ("TargetClockPeriod", "EstimatedClockPeriod")
 CYCLES: Final = ("BestLatency", "WorstLatency", "IntervalMin", "IntervalMax")
 AREA: Final = ("FF", "LUT", "BRAM_18K", "DSP", "URAM")
@@ -33,8 +30,6 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`dense_grid_v0`; empty where the file is missing."""
-        import pandas as pd
-
         if _FILE not in raw.paths:
             return {}
         frame = pd.read_csv(io.BytesIO(raw.read(_FILE)), dtype={"hls_synth_success": str})
@@ -47,29 +42,9 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
         frame = frame.astype(dict.fromkeys(measured, "float64"))
         return {TABLE: frame[[*self.query, "hls_synth_success", *measured]]}
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_width/D_OUT`, each output width in turn, and `unseen_setting/FOLD`.
-
-        Rows without a label take no part.
-        """
-        if not bundle.has(TABLE):
-            return []
-        grid = bundle.table(TABLE)
-        labelled = np.asarray(grid["LUT"].notna(), dtype=np.bool_)
-        width = grid["d_out"].to_numpy(dtype=np.int64)
-
-        def split(protocol: str, train: Mask, held_out: Mask) -> Split:
-            keys = ("d_out",) if protocol.startswith("unseen_width") else ()
-            return Split(protocol, TABLE, train, held_out, keys, self.query)
-
-        settings = grid[list(self.query)].astype(str).agg(" ".join, axis=1)
-        splits = [
-            *leave_folds_out("unseen_width", width, labelled, split),
-            *leave_folds_out(
-                "unseen_setting", folds_of(settings, FOLDS, "setting"), labelled, split
-            ),
-        ]
-        return [one for one in splits if one.held_out.any()]
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Rows with a label."""
+        return {"": np.asarray(rows["LUT"].notna(), dtype=np.bool_)}
 
 
 ASKED: Final = WaHls4ml.query

@@ -10,23 +10,22 @@ would have one run on both of its sides.
 """
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Names
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.datasets.packaged import PackedTables
+from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
-from forerun.data.split import Split, folds_of, leave_folds_out, leave_values_out
+from forerun.data.split import Split
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
-    from forerun.data.columns import Mask
 
 SAME: Final = 0.002
 """Relative difference of both times below which two rows of a deployment are one run."""
@@ -59,7 +58,6 @@ def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
     Returns:
         n rows of `devices`, `data_parallel` and `expert_parallel`; 1 where a size is missing.
     """
-    import pandas as pd
 
     def size(name: str) -> Column:
         values = runs[f"{pool}{name}"].to_numpy(dtype=np.float64)
@@ -85,7 +83,6 @@ def deployments(runs: "pd.DataFrame") -> Names:
     Rows are one deployment when engine, network, system, formats, lengths and `layout` agree, or
     when two of their runs have the same results, which happens by copying only.
     """
-    import pandas as pd
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -115,13 +112,11 @@ def setups(runs: "pd.DataFrame") -> Names:
     return _named(runs, runs.groupby(keys, dropna=False, sort=True).ngroup().to_numpy())
 
 
-def repeats(runs: "pd.DataFrame") -> "Mask":
+def repeats(runs: "pd.DataFrame") -> Mask:
     """Flag of each of n runs that an earlier row gives already.
 
     It is of the same deployment and concurrency, and both times agree within 0.2 %.
     """
-    import pandas as pd
-
     keys = pd.DataFrame({"deployment": deployments(runs)})
     keys["concurrency"] = runs["concurrency"].fillna(0.0).to_numpy()
     times = np.log(runs[list(_RESULT)].to_numpy(dtype=np.float64))
@@ -145,7 +140,6 @@ def _named(runs: "pd.DataFrame", part: "NDArray[Any]") -> Names:
 
 
 RUNS: Final = "e2e_serving"
-FOLDS: Final = 5
 MODES: Final[Mapping[str, str]] = {"agg": "aggregated", "disagg": "disaggregated"}
 """`mode` as written -> its name in protocols."""
 
@@ -166,44 +160,25 @@ QUERY: Final = (*_TEXTS[1:4], *_MAYBE, *SETTINGS)
 class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
     """Deployments, systems and networks held out, among the runs of each mode."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """Splits of the runs of each MODE, `aggregated` or `disaggregated`, without repeats.
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`deployment`, `setup` and `network` of runs.
 
-        `unseen_deployment_MODE/FOLD`: five folds by `deployments`; `unseen_setup_MODE/FOLD`: by
-        `setups`, under which a deployment may be on both sides. `unseen_device_MODE/SYSTEM` and
-        `unseen_model_MODE/NETWORK`: one is held out, the others train. A network that several
-        publishers call by different names is one (`networks`).
+        Under the setups a deployment may be on both sides. A network that several publishers call
+        by different names is one.
         """
-        if not bundle.has(RUNS):
-            return []
-        runs = bundle.table(RUNS)
-        kept = ~repeats(runs)
-        grouped = {"deployment": deployments(runs), "setup": setups(runs)}
-        derived = {**grouped, "network": networks(runs)}
-        splits = []
-        for mode, named in MODES.items():
-            its = kept & (runs["mode"] == mode).to_numpy(dtype=np.bool_)
-            for key, groups in grouped.items():
-                splits += leave_folds_out(
-                    f"unseen_{key}_{named}",
-                    folds_of(groups, FOLDS),
-                    its,
-                    partial(_split, key, derived),
-                )
-            protocols = {f"unseen_device_{named}": "system", f"unseen_model_{named}": "network"}
-            splits += leave_values_out(
-                RUNS, runs, protocols, train=its, query_columns=QUERY, derived=derived
-            )
-        return splits
+        own = {"deployment": deployments(rows), "setup": setups(rows)}
+        return {**own, "network": networks(rows)}
+
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """The runs of each mode without repeats."""
+        kept = ~repeats(rows)
+        return {name: kept & (rows["mode"] == mode).to_numpy() for mode, name in MODES.items()}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """Splits of the runs of each mode, none of whose queries is on both sides."""
+        return [replace(split, query_columns=QUERY) for split in super().splits(bundle)]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful runs: those that an earlier row gives already, within 0.2 %."""
         repeated, why = repeats(bundle.table(RUNS)), "an earlier row is the same run"
         return with_findings(super().flags(bundle), repeated, "duplicate", why)
-
-
-def _split(
-    key: str, derived: "Mapping[str, Names]", name: str, train: "Mask", held_out: "Mask"
-) -> Split:
-    """A split whose groups are those of `key`."""
-    return Split(name, RUNS, train, held_out, (key,), QUERY, derived)

@@ -6,14 +6,12 @@ microseconds of products and of collectives.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from forerun.data.columns import Names
 from forerun.data.datasets.language_models.operator_splits import TimedOperators, row_names
 from forerun.data.datasets.packaged import PackedTables
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 RUNS: Final = "e2e_h100x8"
 DEPLOYMENT: Final = ("engine", "model", "dtype", "layout")

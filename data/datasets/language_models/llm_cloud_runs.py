@@ -8,17 +8,14 @@ processors together read 512 MB each.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask, Names
 from forerun.data.datasets.packaged import PackedTables
+from forerun.data.lazy import pd
 from forerun.data.processor_cores import CORES
-from forerun.data.split import Split, leave_values_out
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BENCH: Final = "llama_bench"
 SERVED: Final = "vllm_cpu"
@@ -34,39 +31,19 @@ READ: Final = ("bw_mem", "rd", "size_mb=512")
 class LlmCloudRuns(PackedTables, declared="llm_cloud_runs"):
     """Leave one processor, one model or one GPU out."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME` of `llama-bench`, and
-        `unseen_processor_served/NAME` and `unseen_model_served/NAME` of vLLM.
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`family` of processors, and `gpu`, empty where there is none."""
+        found = {"family": rows["processor"].map(family_of).to_numpy(dtype=np.str_)}
+        gpus = {"gpu": rows["gpu"].fillna("").to_numpy(dtype=np.str_)} if "gpu" in rows else {}
+        return found | gpus
 
-        A processor is left out with all whose cores have its design (`Core.family`), as Sapphire
-        and Emerald Rapids: none of them is known from a near sibling. Families have at least
-        `LEAST_MACHINES` instance types. Each of the three holds rows of one kind of run out, and
-        trains on the others of that kind.
-        """
-        splits = []
-        for name in (table for table in (BENCH, SERVED) if bundle.has(table)):
-            runs, served = bundle.table(name), "_served" * (name == SERVED)
-            on_gpu = runs["gpu"].notna() if name == BENCH else np.zeros(len(runs), dtype=np.bool_)
-            of_processor = ~np.asarray(on_gpu, dtype=np.bool_)
-            families = runs["processor"].map(family_of)
-            machines = runs.groupby(families)["instance"].transform("nunique")
-            common = of_processor & (machines >= LEAST_MACHINES).to_numpy()
-            splits += leave_values_out(
-                name,
-                runs,
-                {f"unseen_processor{served}": "family"},
-                train=of_processor,
-                held_out=common,
-                derived={"family": families.to_numpy(dtype=np.str_)},
-            )
-            by_model = {f"unseen_model{served}": "model"}
-            splits += leave_values_out(name, runs, by_model, train=of_processor)
-            if not of_processor.all():
-                gpus = {"gpu": runs["gpu"].fillna("").to_numpy(dtype=np.str_)}
-                splits += leave_values_out(
-                    name, runs, {"unseen_gpu": "gpu"}, train=~of_processor, derived=gpus
-                )
-        return splits
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Runs on processors, those of families with many machines, and runs on GPUs."""
+        groups = self.groups(rows)
+        on_gpu = groups.get("gpu", np.full(len(rows), "")) != ""
+        machines = rows.groupby(groups["family"])["instance"].transform("nunique")
+        common = ~on_gpu & (machines >= LEAST_MACHINES).to_numpy()
+        return {"": ~on_gpu, "common": common, "on gpu": on_gpu}
 
 
 def bench(lines: "pd.DataFrame") -> "pd.DataFrame":

@@ -6,7 +6,7 @@ of the batch from end to end, and tokens in and out per second.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -14,11 +14,9 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.language_models.operator_splits import few_rows
 from forerun.data.datasets.packaged import PackedTables
+from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
 from forerun.data.split import Mask, Split
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RESULTS: Final = "results"
 SUPPORT_ROWS: Final = 10

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.split import HeldOut, Mask, Split
 
 SITE_FOLDS: Final = 5
 FEW_ROWS: Final = 50
@@ -63,18 +61,14 @@ class OperatorTable:
             named = np.array([self.generations.get(str(one), str(one)) for one in codes])
             derived["generation"] = named[places]
             protocols[f"unseen_generation/{self.name}"] = "generation"
-        splits = leave_values_out(
-            self.name, frame, protocols, query_columns=self.query, derived=derived
-        )
+        splits = []
+        for protocol, key in protocols.items():
+            out = HeldOut(key)
+            splits += out.splits(protocol, self.name, frame, groups=derived, query=self.query)
         splits += few_rows(self.name, frame, devices, self.query, self.few)
-        splits += leave_folds_out(
-            f"unseen_site/{self.name}",
-            folds_of(derived["site"], SITE_FOLDS, self.name),
-            np.ones(len(frame), dtype=np.bool_),
-            lambda name, train, held_out: Split(
-                name, self.name, train, held_out, ("site",), self.query, {"site": derived["site"]}
-            ),
-        )
+        sites = HeldOut("site", folds=SITE_FOLDS, salt=self.name, keys=("site",))
+        protocol = f"unseen_site/{self.name}"
+        splits += sites.splits(protocol, self.name, frame, groups=derived, query=self.query)
         return splits
 
     def flags(self, frame: "pd.DataFrame") -> "pd.DataFrame":

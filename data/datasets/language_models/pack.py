@@ -14,10 +14,9 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.llm_cloud_runs import bench, machines, served
+from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Table = pd.DataFrame
 
 _ZSTD_LEVEL: Final = 19

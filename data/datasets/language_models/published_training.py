@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 from forerun.data.split import folds_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Table = pd.DataFrame
 
 FOLDS: Final = 10
@@ -41,9 +40,9 @@ SCHEDULED_GROUPS: Final[Mapping[str, float]] = {"interleaved 1F1B": 2.0}
 class PublishedTraining(PackagedDataset, declared="published_training"):
     """Training steps; leave configurations, one family of models or one GPU out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Those for which `reasons` has none."""
-        return np.asarray(reasons(rows) == "", dtype=np.bool_)
+        return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`fold` of ten, in which equal runs are together; `family`, `device` and `chip`."""
@@ -112,8 +111,6 @@ def runs(table: "Table") -> "pd.DataFrame":
         `hidden`, `heads` and `vocabulary` describe a plain GPT model. `global_batch` is NaN where
         no table says it, `framework` empty where there is none. `metric` is that of the memory.
     """
-    import pandas as pd
-
     facts = PublishedTraining.facts
     models = table["model"].astype(str)
     named = _named(models, facts["named"], "")

@@ -6,14 +6,12 @@ were measured on A100 alone.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from forerun.data.columns import Names
 from forerun.data.datasets.language_models.operator_splits import row_names
 from forerun.data.datasets.packaged import PackedTables
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 RUNS: Final = "perf_model"
 TIMES: Final = ("prompt_time_ms", "token_time_ms", "e2e_time_ms")

@@ -6,17 +6,15 @@ Source: microsoft/vidur at 7d475133, MIT.
 """
 
 import io
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.operator_splits import TimedOperators, row_names
+from forerun.data.lazy import pd
 from forerun.data.split import Split, folds_of
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OPS: Final = "ops_mlp"
 COLLECTIVES: Final = "collectives"
@@ -45,8 +43,6 @@ class Vidur(TimedOperators, declared="vidur"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops_mlp`, one row an operator, and `collectives`; a wide file is one device's."""
-        import pandas as pd
-
         tables: dict[str, pd.DataFrame] = {}
         ops = [_operators(raw, path) for path in raw.matching(f"{_COMPUTE}*/mlp.csv")]
         if ops:
@@ -76,8 +72,6 @@ class Vidur(TimedOperators, declared="vidur"):
 
 def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one device and model, operator by operator in the order of the file's columns."""
-    import pandas as pd
-
     wide = pd.read_csv(io.BytesIO(raw.read(path)))
     device, _, model = path.removeprefix(_COMPUTE).removesuffix("/mlp.csv").partition("/")
     parts = []
@@ -93,8 +87,6 @@ def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 def _collectives(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one kind of node and collective, both of which the path names."""
-    import pandas as pd
-
     wide = pd.read_csv(io.BytesIO(raw.read(path)), index_col=0)
     device, collective = path.removeprefix(_NETWORK).removesuffix(".csv").split("/")
     names = {f"time_stats.{collective}.{n}": f"{n}_ms" for n in _STATISTICS}

@@ -9,19 +9,18 @@ Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: n
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.split import Mask
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
@@ -30,22 +29,12 @@ LEAST_OWN_MIB: Final = 200.0
 """Least that a finished run takes on top of its activations: the context alone is more."""
 NOISE: Final = 0.995
 """Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
-FAMILY_FOLDS: Final = 10
-MLP_FOLDS: Final = (3, 5)
 
 _MLP = "Datasets/MLP/mlp_data_{}.csv"
 _FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
 _HORUS = "Related_works/Horus/horus_formula_not_working.xlsx"
 _FOLDS = "Ensemble/k_fold_results/{}_model/{}.json"
 _FAKE_COLUMNS = ("faketensor_after_forward_mib", "faketensor_after_backward_mib")
-_HORUS_COLUMNS = {
-    "gpu_memory_max_mib": 0,
-    "neurons": 1,
-    "layers": 2,
-    "model": 3,
-    "horus_mb": 5,
-    "horus_plus_1000mib": 8,
-}
 
 
 class GpuMemNet(Dataset, declared="gpumemnet"):
@@ -53,8 +42,6 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """One table per file; the CNN and transformer tables are too large to be included."""
-        import pandas as pd
-
         tables: dict[str, pd.DataFrame] = {}
         for step in ("step1", "step2"):
             if _MLP.format(step) in raw.paths:
@@ -65,7 +52,7 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
             rows = _first_sheet(raw, _HORUS)[1:]
             kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
             tables["horus_mlp"] = pd.DataFrame(
-                {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
+                {name: [row[place] for row in kept] for name, place in self.facts["horus"].items()}
             )
         published = [
             row
@@ -77,35 +64,16 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
             tables["published_kfold"] = pd.DataFrame(published)
         return tables
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`mlp_3fold/FOLD`, `mlp_5fold/FOLD` and `unseen_family/FOLD`, on rows not suspect.
-
-        Out-of-memory rows of other families are training rows as lower bounds.
-        """
-        splits: list[Split] = []
-        if bundle.has("mlp_step2"):
-            names = bundle.table("mlp_step2")["Filename"]
-            everything = np.ones(len(names), dtype=np.bool_)
-            for folds in MLP_FOLDS:
-                fold = folds_of(names, folds, "mlp")
-                splits += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
-        if bundle.has("timm_training_peak"):
-            timm = bundle.table("timm_training_peak")
-            clean = np.asarray(timm["suspect"] == "", dtype=np.bool_)
-            bound = np.asarray(timm["suspect"] == "near_40gb_cap", dtype=np.bool_)
-            keys, query = ("family", "model"), ("model", "batch_size")
-            fold = folds_of(timm["family"], FAMILY_FOLDS, "family")
-            for number_ in np.unique(fold[clean]):
-                out = fold == number_
-                train, held_out = (clean | bound) & ~out, clean & out
-                protocol = f"unseen_family/{number_}"
-                splits.append(Split(protocol, "timm_training_peak", train, held_out, keys, query))
-        return [split for split in splits if split.held_out.any()]
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Runs that are not suspect, and with them those that ran out of memory: lower bounds."""
+        if "suspect" not in rows:
+            return {}
+        clean = np.asarray(rows["suspect"] == "", dtype=np.bool_)
+        bound = np.asarray(rows["suspect"] == "near_40gb_cap", dtype=np.bool_)
+        return {"": clean, "bounded": clean | bound}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
-        import pandas as pd
-
         if not bundle.has("timm_training_peak"):
             return check(pd.DataFrame(index=[]), Quantities())
         timm = bundle.table("timm_training_peak")
@@ -118,10 +86,6 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 def _first_sheet(raw: RawFiles, path: str) -> list[list[Cell]]:
     """Rows of the first sheet that holds any: sheets of charts hold none."""
     return next(rows for rows in all_sheets(raw.read(path), path).values() if rows)
-
-
-def _mlp_split(protocol: str, train: Mask, held_out: Mask) -> Split:
-    return Split(protocol, "mlp_step2", train, held_out, (), ("Filename",))
 
 
 def family(model: str) -> str:
@@ -159,8 +123,6 @@ def suspects(rows: "pd.DataFrame") -> list[str]:
 
 def _timm(rows: list[Any]) -> "pd.DataFrame":
     """The sheet of FakeTensor estimates; its headings say GB and hold MiB."""
-    import pandas as pd
-
     kept = [row for row in rows[1:] if len(row) > 5 and isinstance(row[0], str)]
     frame = pd.DataFrame(
         {

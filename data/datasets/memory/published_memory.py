@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Table = pd.DataFrame
 
 ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"
@@ -37,9 +36,9 @@ under "MB", and no device has 10 TB."""
 class PublishedMemory(PackagedDataset, declared="published_memory"):
     """Peak memory of networks in training and inference; leave one model or one source out."""
 
-    def kept(self, rows: "pd.DataFrame") -> Mask:
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Those for which `reasons` has none."""
-        return np.asarray(reasons(rows) == "", dtype=np.bool_)
+        return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`family`: all sizes of an architecture, wherever they were measured; `source`."""

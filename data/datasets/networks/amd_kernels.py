@@ -8,46 +8,26 @@ facts only, sizes and times.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.split import Split, folds_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 SITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"conv": ("shape_id",), "gemm": ("N", "K"), "moe": ("model_dim", "expert", "topk")}
 )
 """Table -> columns of a shape, whose rows are held out together."""
-FOLDS: Final = 10
 
 
 class AmdKernels(PackagedDataset, declared="amd_kernels"):
     """Leave one chip out, and leave shapes out."""
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device/TABLE/CHIP`, and `held_out_shapes/TABLE`: a tenth of the shapes."""
-        splits = []
-        for table, columns in SITES.items():
-            if not bundle.has(table):
-                continue
-            frame = bundle.table(table)
-            chip, site = chips(frame), sites(frame, columns)
-            derived = {"chip": chip, "site": site}
-            for name in np.unique(chip).tolist():
-                out = chip == name
-                if not out.all():
-                    protocol = f"unseen_device/{table}/{name}"
-                    splits.append(Split(protocol, table, ~out, out, ("chip",), (), derived))
-            out = folds_of(site, FOLDS, table) == 0
-            protocol = f"held_out_shapes/{table}"
-            splits.append(Split(protocol, table, ~out, out, ("site",), (), derived))
-        return splits
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`chip` of GPUs."""
+        return {"chip": chips(rows)}
 
 
 def chips(frame: "pd.DataFrame") -> Names:

@@ -7,19 +7,18 @@ Source: baidu-research/DeepBench at da81ba78, `results/*.xlsx`, Apache-2.0.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask, Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
-from forerun.data.split import Split, leave_values_out
+from forerun.data.split import is_one_of
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import Cell, all_sheets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TABLES: Final = ("gemm", "conv", "rnn")
 ROUNDED_ABOVE: Final = 0.02
@@ -41,8 +40,6 @@ class DeepBench(Dataset, declared="deepbench"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`gemm`, `conv` and `rnn`; sparse products and inference convolutions are left out."""
-        import pandas as pd
-
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         for path in raw.matching(_RESULTS):
             for sheet in all_sheets(raw.read(path), path).values():
@@ -61,24 +58,14 @@ class DeepBench(Dataset, declared="deepbench"):
                 tables[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
         return tables
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/ARCHITECTURE`."""
-        splits = []
-        for table in TABLES:
-            if not bundle.has(table):
-                continue
-            rows = bundle.table(table)
-            splits += leave_values_out(table, rows, {f"unseen_device/{table}": "device"})
-            devices = rows["device"].astype(str)
-            generations = np.array(
-                [self.facts["generations"].get(d, d) for d in devices], dtype=np.str_
-            )
-            derived = {"generation": generations}
-            for name in sorted(set(self.facts["generations"].values()) & set(generations.tolist())):
-                out = generations == name
-                protocol, keys = f"unseen_generation/{table}/{name}", ("device", "generation")
-                splits.append(Split(protocol, table, ~out, out, keys, (), derived))
-        return splits
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`generation`: the architecture of devices that share it with others, else the device."""
+        of = self.facts["generations"]
+        return {"generation": np.array([of.get(d, d) for d in rows["device"].astype(str)])}
+
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Rows of devices that share their architecture with others."""
+        return {"shared": is_one_of(rows["device"], self.facts["generations"])}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `gemm`: duplicates, and times of a few steps of the clock."""

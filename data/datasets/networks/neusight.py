@@ -8,19 +8,17 @@ Source: sitar-lab/NeuSight at 6945927d, MIT. Paper: ASPLOS 2025, arXiv 2407.1385
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, is_one_of
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROOT = "scripts/asplos"
 GRAPH_KEYS = ("model", "mode", "seqlen", "batch", "option")
@@ -44,8 +42,6 @@ _FINAL_NORM = re.compile(r"_(?:ln_f|final_layer_norm)$")
 
 def read_ops(raw: RawFiles) -> "pd.DataFrame":
     """Operator timings of all devices: the `ops` table."""
-    import pandas as pd
-
     parts = [
         _timings(raw, path, split)
         for split, pattern in (
@@ -70,8 +66,6 @@ def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
     Raises:
         KeyError: a column is missing.
     """
-    import pandas as pd
-
     table = pd.read_csv(io.BytesIO(raw.read(path)))
     op = table["OPName"].astype(str).str.strip()
     op_class = op.map(_CLASS).fillna("elementwise")
@@ -109,8 +103,6 @@ def _published_filter(op_class: "pd.Series[str]", dims: "pd.DataFrame") -> "pd.S
 
 def read_devices(raw: RawFiles, trained: frozenset[str]) -> "pd.DataFrame":
     """Spec sheets as given in the paper: the `devices` table."""
-    import pandas as pd
-
     rows = []
     for path in raw.matching(f"{ROOT}/data/device_configs/*.json"):
         sheet = json.loads(raw.text(path))
@@ -146,8 +138,6 @@ def read_models(raw: RawFiles) -> dict[str, Any]:
 
 def read_e2e(raw: RawFiles) -> "pd.DataFrame":
     """Whole-network labels with the published predictions: the `e2e` table."""
-    import pandas as pd
-
     rows = []
     for path in raw.matching(f"{ROOT}/label/*.json"):
         device, name = path.split("/")[-2], _stem(path)
@@ -168,8 +158,6 @@ def read_e2e(raw: RawFiles) -> "pd.DataFrame":
 
 def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
     """Operator graphs without timings: the `opgraphs` table."""
-    import pandas as pd
-
     columns = NeuSight.facts["columns"]["opgraphs"]
     parts = []
     for path in raw.matching(f"{ROOT}/results/opgraph/*.csv"):
@@ -192,8 +180,6 @@ def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
 
     Timings whose graph is missing are left out.
     """
-    import pandas as pd
-
     columns = NeuSight.facts["columns"]["graph_ops"]
     parts = []
     for path in raw.matching(f"{ROOT}/label/*.csv"):

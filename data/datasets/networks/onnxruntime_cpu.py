@@ -4,18 +4,12 @@ One row of `runs` is one operator, or one of the networks of `forerun.data.colle
 of threads. Published networks are not among them: those are kept for evaluation.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
-import numpy as np
-
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out
-
-if TYPE_CHECKING:
-    pass
-
-FOLDS = 5
+from forerun.data.lazy import pd
+from forerun.data.split import Mask
 
 
 class OnnxruntimeCpu(MeasuredDataset, declared="onnxruntime_cpu"):
@@ -27,22 +21,9 @@ class OnnxruntimeCpu(MeasuredDataset, declared="onnxruntime_cpu"):
         "others_share",
     )
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_networks/FOLD`: networks held out; `unseen_threads`: trained on one thread.
-
-        Operators measured alone are training rows in every fold.
-        """
-        if not bundle.has("runs"):
-            return []
-        runs = bundle.table("runs")
-        networks = (runs["kind"] == "network").to_numpy()
-        everything = np.ones(len(runs), dtype=np.bool_)
-
-        def make(protocol: str, train: Mask, held_out: Mask) -> Split:
-            return Split(protocol, "runs", train | ~networks, held_out & networks, ("label",))
-
-        folds = folds_of(runs["label"], FOLDS)
-        splits = leave_folds_out("unseen_networks", folds, networks & everything, make)
-        alone = (runs["threads"] == 1).to_numpy()
-        splits.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
-        return [split for split in splits if split.held_out.any()]
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Networks, operators, rows on one thread, and networks on several."""
+        networks = (rows["kind"] == "network").to_numpy()
+        alone = (rows["threads"] == 1).to_numpy()
+        several = {"alone": alone, "networks on several": ~alone & networks}
+        return {"networks": networks, "operators": ~networks, **several}

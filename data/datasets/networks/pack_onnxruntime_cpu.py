@@ -4,13 +4,10 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 
 def write_package(tables: Sequence[Path], device: str, folder: Path) -> Bundle:
@@ -25,8 +22,6 @@ def write_package(tables: Sequence[Path], device: str, folder: Path) -> Bundle:
     Raises:
         BadTable: a table was not written by the collector.
     """
-    import pandas as pd
-
     from forerun.data.measurement import crowded, read_measurements
 
     frames = []

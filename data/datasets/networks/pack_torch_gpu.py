@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.torch_gpu import (
@@ -16,9 +16,7 @@ from forerun.data.datasets.networks.torch_gpu import (
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable
 from forerun.data.graph import OperatorGraph
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 MACHINE = ("framework_version", "cuda", "driver", "cpu_model", "cpus", "system", "python")
 """Columns of the collector that describe software and host."""
@@ -43,8 +41,6 @@ def write_package(
         BadTable: a table was not written by the collector, or a network has no graph.
         UnknownDevice: a GPU is not among forerun's devices.
     """
-    import pandas as pd
-
     from forerun.data.measurement import read_measurements
 
     frame = pd.concat([read_measurements(table) for table in tables], ignore_index=True)
@@ -91,8 +87,6 @@ def write_package(
 
 def _fp32_convolutions(frame: "pd.DataFrame") -> "pd.Series[str]":
     """What fp32 meant for convolutions: strict in tables that do not say it."""
-    import pandas as pd
-
     if "fp32_convolutions" not in frame:
         return pd.Series("strict", frame.index, dtype="str")
     return frame["fp32_convolutions"].fillna("strict").astype("str")
@@ -109,8 +103,6 @@ def _machines(frame: "pd.DataFrame") -> dict[str, str]:
 
 def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
     """Rows of the table `graphs`: those of these networks."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for label in labels:
         found = [path for folder in folders if (path := folder / f"{label}.json").is_file()]

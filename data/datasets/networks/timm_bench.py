@@ -6,22 +6,18 @@ Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, A
 
 import io
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.split import Mask, Split, folds_of, is_one_of, leave_folds_out
+from forerun.data.lazy import pd
+from forerun.data.split import Mask, is_one_of
 from forerun.data.upstream.downloads import RawFiles
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
-FOLDS: Final = 5
-FAMILY_FOLDS: Final = 10
-"""Number of folds of families that `unseen_family` holds out in turn."""
 _FILE = re.compile(
     r"benchmark-(?P<phase>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)"
     r"-pt(?P<torch>\d+)-(?:(?P<cuda>cu\d+)-)?(?P<device>.+?)(?P<compiled>-dynamo)?\.csv"
@@ -36,53 +32,20 @@ class TimmBench(Dataset, declared="timm_bench"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`bench`; the graphs of the models are traced, not downloaded."""
-        import pandas as pd
-
         parts = [_bench_rows(raw, path) for path in raw.matching("results/benchmark-*.csv")]
         return {"bench": pd.concat(parts, ignore_index=True)}
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`family` of models."""
+        return {"family": np.array([family(name) for name in rows["model"]], dtype=np.str_)}
 
-        `unseen_device`: two GPUs train, all others are held out. Folds follow from names alone.
-        """
-        if not bundle.has("bench"):
-            return []
-        bench = bundle.table("bench")
-        device = bench["device"]
-        measured = np.asarray(bench["step_time_ms"].notna(), dtype=np.bool_)
-        cpu = np.asarray(device.astype(str).str.startswith("cpu"), dtype=np.bool_)
-        trained = is_one_of(device, TRAINING_GPUS)
-        families = np.array([family(name) for name in bench["model"]], dtype=np.str_)
-        derived = {"family": families}
-
-        def split(keys: tuple[str, ...], protocol: str, train: Mask, held_out: Mask) -> Split:
-            return Split(protocol, "bench", train, held_out, keys, self.query, derived)
-
-        splits = [
-            split(("device",), "unseen_device", measured & trained, measured & ~trained & ~cpu),
-            *leave_folds_out(
-                "unseen_device_and_family",
-                folds_of(families, FOLDS, "family"),
-                measured,
-                lambda name, train, held_out: split(
-                    ("device", "family"), name, train & trained, held_out & ~trained & ~cpu
-                ),
-            ),
-            *leave_folds_out(
-                "unseen_family",
-                folds_of(families, FAMILY_FOLDS, "family"),
-                measured,
-                lambda *masks: split(("family", "model"), *masks),
-            ),
-            *leave_folds_out(
-                "unseen_model",
-                folds_of(bench["model"], FOLDS, "model"),
-                measured,
-                lambda *masks: split(("model",), *masks),
-            ),
-        ]
-        return [one for one in splits if one.held_out.any()]
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Rows with a time, those of `TRAINING_GPUS`, and those of other GPUs."""
+        measured = np.asarray(rows["step_time_ms"].notna(), dtype=np.bool_)
+        cpu = np.asarray(rows["device"].astype(str).str.startswith("cpu"), dtype=np.bool_)
+        trained = is_one_of(rows["device"], TRAINING_GPUS)
+        others = measured & ~trained & ~cpu
+        return {"": measured, "trained": measured & trained, "others": others}
 
 
 def family(model: str) -> str:
@@ -96,8 +59,6 @@ def family(model: str) -> str:
 
 def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one file; columns that it does not have are missing."""
-    import pandas as pd
-
     name = path.rsplit("/", 1)[-1]
     found = _FILE.fullmatch(name)
     if found is None:

@@ -7,17 +7,15 @@ Recorded networks and the power of eager ones train released predictors; the oth
 """
 
 import json
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.split import Mask, Split, leave_values_out
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
+from forerun.data.split import Mask
 
 EXECUTION_MODES: Final = ("operators", "eager", "recorded")
 """Operators by themselves; networks launched operator by operator; networks as one CUDA graph."""
@@ -40,20 +38,12 @@ class TorchGpu(MeasuredDataset, declared="torch_gpu"):
         *("sm_clock_mhz", "power_capped_share", "status", "framework_version", "cuda", "driver"),
     )
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`operators`, `eager` and `recorded` without training rows, and `unseen_device/GPU`.
-
-        Rows that ran out of memory or failed take no part.
-        """
-        if not bundle.has("runs"):
-            return []
-        runs = bundle.table("runs")
-        measured = (runs["status"] == "ok").to_numpy(dtype=np.bool_)
-        modes, nothing = execution_modes(runs), np.zeros(len(runs), dtype=np.bool_)
-        held_out: dict[str, Mask] = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
-        splits = [Split(mode, "runs", nothing, m) for mode, m in held_out.items() if m.any()]
-        keys, query = {"unseen_device": "device"}, self.query
-        return splits + leave_values_out("runs", runs, keys, train=measured, query_columns=query)
+    def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
+        """Measured rows, those of each execution mode, and none."""
+        measured = (rows["status"] == "ok").to_numpy(dtype=np.bool_)
+        modes = execution_modes(rows)
+        own = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
+        return {"": measured, "none": np.zeros(len(rows), dtype=np.bool_), **own}
 
 
 def execution_modes(runs: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.str_]]":

@@ -11,17 +11,15 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RUNS: Final = "mlenergy_v3_runs"
 CHATS: Final = "mlenergy_v1_chat_v100_a40_a100"
@@ -32,12 +30,6 @@ _MODEL = (
     *("activated_params_billions", "model_id", "task"),
     *("total_params_billions", "weight_precision"),
 )
-_CHAT = {
-    "throughput": "throughput_tokens_per_s",
-    "response_length": "response_length_tokens",
-    "latency": "latency_s",
-    "energy": "energy_j_per_response",
-}
 _CHAT_FILE = "data/legacy/{}_chat_benchmark.csv"
 _CHAT_GPUS = ("V100", "A40", "A100")
 
@@ -47,8 +39,6 @@ class MlEnergy(Dataset, declared="mlenergy"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Runs in the order of the files, and chats."""
-        import pandas as pd
-
         tables: dict[str, pd.DataFrame] = {}
         files = raw.matching("*public/data/models/*.json")
         runs = [row for path in files for row in _runs(json.loads(raw.text(path)))]
@@ -67,8 +57,6 @@ class MlEnergy(Dataset, declared="mlenergy"):
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: duplicates, power over the limit, energy other than power times time."""
-        import pandas as pd
-
         if not bundle.has(RUNS):
             return check(pd.DataFrame(index=[]), Quantities())
         runs = bundle.table(RUNS)
@@ -104,5 +92,7 @@ def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _chats(raw: RawFiles, gpu: str) -> Iterator[dict[str, Any]]:
     for path in raw.matching("*" + _CHAT_FILE.format(gpu)):
         for row in csv.DictReader(io.StringIO(raw.text(path))):
-            measured = {name: round(float(row[old]), 4) for old, name in _CHAT.items()}
+            measured = {
+                name: round(float(row[old]), 4) for old, name in MlEnergy.facts["chat"].items()
+            }
             yield {"model": row["model"], **measured, "gpu": gpu}

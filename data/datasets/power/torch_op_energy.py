@@ -6,39 +6,20 @@ Source: ConstantinNicolai/ml-operator-profiling at bd3aacea. It states no licenc
 """
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TDP_W: Final = {"A30": 165.0, "RTX2080Ti": 250.0}
-FOLDS: Final = 5
-OPERATOR_FILES: Final = (
-    "finalbench_all_operations_A30",
-    "finalbench_all_operations_A30_no_tc",
-    "finalbench_all_operations_RTX2080TI",
-    "operations_A30",
-    "operations_A30_no_tc",
-    "operations_RTX2080TI",
-    "operations_A30_no_tc_train",
-    "operations_RTX2080TI_train_2_8",
-)
-MODEL_FILES: Final = (
-    "fullmodel_A30",
-    "fullmodel_A30_no_tc",
-    "A30_fullmodel_train",
-    "A30_no_tc_fullmodel_train",
-)
 
 _ROOT = "functional_general_benchmark"
 _STAMP = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
@@ -55,10 +36,14 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops` and `full_models`; log lines that are not measurements are skipped."""
-        import pandas as pd
-
-        ops = [row for name in OPERATOR_FILES for row in _operators(_lines(raw, name), name)]
-        networks = [row for name in MODEL_FILES for row in _networks(_lines(raw, name), name)]
+        ops = [
+            row
+            for name in self.facts["operator_files"]
+            for row in _operators(_lines(raw, name), name)
+        ]
+        networks = [
+            row for name in self.facts["model_files"] for row in _networks(_lines(raw, name), name)
+        ]
         frame = pd.DataFrame(ops)
         texts = ["device", "source_file", "layer", "input_shape", "measured_at", "op"]
         return {
@@ -66,32 +51,9 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
             "full_models": pd.DataFrame(networks),
         }
 
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.
-
-        The A30 with tensor cores on and off is one device: neither of the two trains while the
-        other is held out as unseen.
-        """
-        if not bundle.has("ops"):
-            return []
-        ops = bundle.table("ops")
-        physical = physical_devices(ops["device"])
-        questions = [
-            f"{op} {shape}" for op, shape in zip(ops["op"], ops["input_shape"], strict=True)
-        ]
-        derived = {"physical_device": physical}
-
-        def unseen_operator(protocol: str, train: Mask, held_out: Mask) -> Split:
-            return Split(protocol, "ops", train, held_out, (), ("op", "input_shape"), derived)
-
-        everything = np.ones(len(ops), dtype=np.bool_)
-        fold = folds_of(questions, FOLDS, "operator")
-        splits = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
-        query = ("device", "layer", "input_shape")
-        splits += leave_values_out(
-            "ops", ops, {"unseen_device": "physical_device"}, query_columns=query, derived=derived
-        )
-        return [split for split in splits if split.held_out.any()]
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`physical_device`: a device with and without tensor cores is one."""
+        return {"physical_device": physical_devices(rows["device"])}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `ops`: duplicates, power over the limit, energy not power x time."""

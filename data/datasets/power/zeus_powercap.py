@@ -7,13 +7,11 @@ Source: ml-energy/zeus at 75a8b939, Apache-2.0 (You, Chung and Chowdhury, NSDI 2
 
 import io
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TRACE: Final = "power_trace_3gpus"
 SWEEP: Final = "power_limit_sweep_v100_a40"
@@ -33,8 +31,6 @@ class ZeusPowerCap(Dataset, declared="zeus_powercap"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`power_trace_3gpus`, `power_limit_sweep_v100_a40` and `train_trace`."""
-        import pandas as pd
-
         tables: dict[str, pd.DataFrame] = {}
         traces = [_trace(raw, path) for path in raw.matching(_POWER)]
         if traces:
@@ -49,16 +45,12 @@ class ZeusPowerCap(Dataset, declared="zeus_powercap"):
 
 def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one GPU, which the file's name gives."""
-    import pandas as pd
-
     gpu = path.rpartition("_")[2].removesuffix(".csv").upper()
     return pd.read_csv(io.BytesIO(raw.read(path))).assign(gpu=gpu)
 
 
 def _windows(raw: RawFiles, path: str) -> list[dict[str, Any]]:
     """One row per limit: seconds, and joules of all GPUs together."""
-    import pandas as pd
-
     named = _PROFILE.search(path)
     if named is None:
         return []

@@ -1,6 +1,10 @@
-"""Netlists that cannot be used are refused with the cell or field that is wrong."""
+"""Netlists that cannot be used are refused with the cell or field that is wrong.
+
+Netlists of yosys are packed as nextpnr packs them.
+"""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -9,7 +13,15 @@ from forerun.data.circuits.assembly import assembled
 from forerun.data.circuits.netlist import CELL_KINDS
 from forerun.data.circuits.yosys import BadNetlist, packed_cells, read_netlist
 from forerun.features.circuits.longest_path import CombinationalLoop, TimingGraph
-from tests.data.circuits.reference import stored
+from tests.circuit_tools import needs_circuit_tools
+from tests.data.circuits.reference import (
+    DESIGNS,
+    expected,
+    made,
+    packed_by_nextpnr,
+    stored,
+    structure,
+)
 
 REGISTER = {"type": "SB_DFF", "connections": {"C": [2], "D": [3], "Q": [4]}}
 PORTS = {
@@ -138,3 +150,31 @@ def test_only_the_top_module_is_read():
     given = copy.deepcopy(stored("adder"))
     with_library = {"modules": given["modules"] | {"SB_LUT4": {"ports": {}, "cells": {}}}}
     assert len(packed(with_library)) == len(packed(given))
+
+
+def netlist_of(given):
+    return assembled(packed_cells(read_netlist(given))).netlist
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_cells_connections_and_times_are_those_of_nextpnr(name):
+    assert structure(netlist_of(stored(name))) == expected(name)
+
+
+@needs_circuit_tools
+@pytest.mark.parametrize("name", ["comparisons", "adder"])
+def test_the_installed_tools_agree(name, tmp_path):
+    path = made(name, tmp_path)
+    found = structure(netlist_of(json.loads(path.read_text())))
+    assert found == structure(packed_by_nextpnr(path, tmp_path))
+
+
+@needs_circuit_tools
+def test_a_netlist_that_nextpnr_packed_is_taken_as_it_is(tmp_path):
+    import subprocess
+
+    path, packed = made("comparisons", tmp_path), tmp_path / "packed.json"
+    command = ["nextpnr-ice40", "--hx8k", "--package", "ct256", "-q", "--pack-only"]
+    subprocess.run([*command, "--json", path, "--write", packed], check=True, capture_output=True)
+    found = structure(netlist_of(json.loads(packed.read_text())))
+    assert found == structure(netlist_of(json.loads(path.read_text())))

@@ -1,46 +1,15 @@
 """Results of load generators in the formats of the tools; the figures here are invented."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from forerun.data.errors import BadTable
 from forerun.data.language_models.serving_results import serving_results
 
-BENCH = {
-    "backend": "vllm",
-    "model_id": "meta-llama/Llama-3.1-8B-Instruct",
-    "num_prompts": 100,
-    "request_rate": "inf",
-    "max_concurrency": 16,
-    "duration": 30.0,
-    "completed": 80,
-    "total_input_tokens": 81_920,
-    "total_output_tokens": 20_480,
-    "mean_ttft_ms": 90.0,
-    "median_ttft_ms": 70.0,
-    "mean_tpot_ms": 11.0,
-}
-GUIDELLM = {
-    "benchmarks": [
-        {
-            "config": {"strategy": {"type_": "concurrent", "streams": 8}},
-            "metrics": {
-                "prompt_token_count": {"successful": {"mean": 512.0}},
-                "output_token_count": {"successful": {"mean": 128.0}},
-                "request_concurrency": {"successful": {"mean": 7.9}},
-                "requests_per_second": {"successful": {"mean": 4.0}},
-                "time_to_first_token_ms": {"successful": {"mean": 55.0}},
-                "inter_token_latency_ms": {"successful": {"mean": 9.0}},
-            },
-        }
-    ]
-}
-AIPERF = {
-    "input_config": {"loadgen": {"concurrency": 4}},
-    "time_to_first_token": {"unit": "ms", "avg": 40.0},
-    "inter_token_latency": {"unit": "ms", "avg": 8.0},
-    "input_sequence_length": {"unit": "tokens", "avg": 256.0},
-    "output_sequence_length": {"unit": "tokens", "avg": 64.0},
-}
+RESULTS = json.loads(Path(__file__).with_name("serving_results.json").read_text())
+BENCH, GUIDELLM, AIPERF = (RESULTS[tool] for tool in ("bench", "guidellm", "aiperf"))
 
 
 def test_lengths_of_bench_serve_are_means_over_completed_requests() -> None:

@@ -1,7 +1,14 @@
-"""Networks and programs that come with the package can be read, and are what they are called."""
+"""Networks and programs that come with the package can be read, and are what they are called.
+
+Architectures by the names of their choices, as the literature writes them.
+"""
+
+from typing import get_args
 
 import pytest
 
+from forerun.data.errors import BadArchitecture
+from forerun.data.facts import facts_of
 from forerun.data.named.networks import (
     network_named,
     network_names,
@@ -9,29 +16,18 @@ from forerun.data.named.networks import (
     program_named,
     program_names,
 )
+from forerun.data.named.search_spaces import (
+    FbnetBlock,
+    Nb201Operation,
+    fbnet,
+    nb201,
+    nb201_operations,
+    ofa,
+)
+from forerun.features.nas_cells import CONV1, CONV3, NONE, POOL, SKIP, codes_of
 
-WEIGHTS = {
-    "alexnet": 61.1e6,
-    "vgg16": 138.4e6,
-    "densenet201": 20.0e6,
-    "googlenet": 6.6e6,
-    "resnext50-32x4d": 25.0e6,
-    "wide-resnet50-2": 68.9e6,
-    "mobilenet-v2": 3.5e6,
-    "swin-base": 87.8e6,
-    "vit-large": 304.3e6,
-    "roberta-base": 124.6e6,
-    "gpt2-xl": 1557.6e6,
-    "resnet50": 25.6e6,
-    "vit-base": 86.6e6,
-    "bert-base": 109.5e6,
-    "gpt2": 124.4e6,
-    "yolo11n": 2.62e6,
-    "yolov8m": 25.9e6,
-    "yolo11x": 57.0e6,
-    "llama-3-8b": 8.03e9,
-    "llama-3.2-1b": 1.24e9,
-}
+FACTS = facts_of(__file__)
+WEIGHTS = FACTS["weights"]
 
 
 @pytest.mark.parametrize("name", network_names())
@@ -77,3 +73,50 @@ def test_programs_have_one_entry_per_node_and_edges_between_nodes():
         columns = (program.texts, program.full_texts, program.blocks, program.functions)
         assert {len(column) for column in columns} == {count}
         assert all(max(start, end) < count for start, end, _, _ in program.edges)
+
+
+CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|nor_conv_1x1~0|avg_pool_3x3~1|none~2|"
+
+
+def test_a_cell_as_text_gives_its_edges_in_the_order_of_the_features():
+    assert nb201(nb201_operations(CELL)).operators == (CONV3, NONE, SKIP, CONV1, POOL, NONE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        CELL.replace("~2", "~1"),
+        CELL.rpartition("+")[0],
+        CELL.replace("+", ""),
+        CELL + "+|none~0|none~1|none~2|none~3|",
+    ],
+)
+def test_what_is_no_cell_is_refused_with_an_example(text):
+    with pytest.raises(BadArchitecture, match="no NAS-Bench-201 cell; one is "):
+        nb201_operations(text)
+
+
+def test_names_count_as_their_places():
+    assert nb201([get_args(Nb201Operation)[n] for n in (4, 3, 2, 1, 0, 0)]).operators[:5] == (
+        *(4, 3, 2, 1, 0),
+    )
+    blocks = get_args(FbnetBlock)
+    assert fbnet([*blocks, *blocks, *blocks[:4]]).operators == (*range(9), *range(9), 0, 1, 2, 3)
+
+
+def test_an_ofa_network_has_kernels_expansions_depths_and_size_in_this_order():
+    network = ofa([7] * 20, [6] * 20, [2] * 5, 160)
+    assert network.operators == (*[7] * 20, *[6] * 20, *[2] * 5, 160)
+    assert codes_of([network]).shape == (1, 46)
+
+
+def test_unknown_names_and_wrong_lengths_are_refused():
+    with pytest.raises(BadArchitecture, match="'conv' is none of the operations"):
+        nb201(["conv"] * 6)
+    with pytest.raises(BadArchitecture, match="operations has 5 entries, not 6"):
+        nb201(["none"] * 5)
+    with pytest.raises(BadArchitecture, match="blocks has 21 entries, not 22"):
+        fbnet(["skip"] * 21)
+    with pytest.raises(BadArchitecture, match="depths has 4 entries, not 5"):
+        ofa([3] * 20, [3] * 20, [2] * 4, 224)

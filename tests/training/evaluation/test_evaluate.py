@@ -1,5 +1,11 @@
-"""Evaluation: folds pooled, seeds averaged, seen rows left out, shots never scored."""
+"""Evaluation: folds pooled, seeds averaged, seen rows left out, shots never scored.
 
+What is stored of an evaluation is the same everywhere, and is read from one place.
+
+Root mean square errors: pooled, by part, summed over targets.
+"""
+
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +24,11 @@ from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.training.evaluation import evaluate as module
-from forerun.training.evaluation.evaluate import evaluate, run_protocols
+from forerun.training.evaluation import stored
+from forerun.training.evaluation.evaluate import evaluate, rows, run_protocols
+from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
+from forerun.training.evaluation.stored import evaluations_text, read_evaluations, stored_with
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
@@ -138,3 +148,85 @@ def test_a_record_survives_its_file(tmp_path, toy):
     assert again.seen("toy") == {"device": ["a10"]}
     assert again == record
     assert TrainingRecord.read(tmp_path / "nowhere").seen("toy") == {}
+
+
+MADE = [{"dataset": "toy", "seeds": 1, "tasks": [{"task": "a/x"}, {"task": "b/x"}], "cells": []}]
+
+
+@pytest.fixture
+def released(tmp_path, monkeypatch):
+    """A released predictor with scores of its own, and a scoreboard."""
+    folder = tmp_path / "released"
+    folder.mkdir()
+    (folder / "scores.json").write_text("[1]")
+    (tmp_path / "board.json").write_text(evaluations_text(MADE))
+    monkeypatch.setattr(stored, "released_artifact", lambda: folder)
+    monkeypatch.setattr(stored, "scoreboard_file", lambda: tmp_path / "board.json")
+    return folder
+
+
+def test_what_is_written_is_read_again_and_each_task_has_a_line(tmp_path):
+    file = tmp_path / "board.json"
+    file.write_text(evaluations_text(MADE))
+    assert read_evaluations(file) == MADE
+    assert '{"task": "a/x"},\n{"task": "b/x"}' in file.read_text()
+    assert read_evaluations(tmp_path / "none.json") == []
+
+
+def test_the_scoreboard_holds_the_scores_of_the_released_predictor_and_of_its_copies(
+    released, tmp_path
+):
+    copy = tmp_path / "retrained"
+    copy.mkdir()
+    assert stored_with(copy) == []
+    (copy / "scores.json").write_bytes((released / "scores.json").read_bytes())
+    assert stored_with(released) == stored_with(copy) == MADE
+    (copy / "scores.json").write_text(json.dumps([{"dataset": "other"}]))
+    assert stored_with(copy) == [{"dataset": "other"}]
+
+
+NOTHING = Measurements([], {})
+
+
+def task_predictions(measured, error, metric="a", seed=0, scale=np.asarray):
+    task = Task("protocol/part", metric, NOTHING, scale=scale)
+    truth = np.array(measured, dtype=float)
+    nothing = np.full(len(truth), np.nan)
+    columns = {"measured": truth, "predicted": truth + error, "low": nothing, "high": nothing}
+    return TaskPredictions(task, seed, columns, {"constant": truth + 2 * error}, "mine", 0)
+
+
+def test_a_large_part_weighs_more_when_rows_are_pooled():
+    parts = [task_predictions([1.0] * 9, 0.0), task_predictions([1.0], 1.0)]
+    found = root_mean_squares(parts)
+    assert found["rmse"] == pytest.approx(np.sqrt(0.1))
+    assert found["rmse_part_mean"] == pytest.approx(0.5)
+    assert found["baselines_rmse"] == {"constant": pytest.approx(2 * np.sqrt(0.1))}
+
+
+def test_errors_are_taken_on_the_tasks_scale():
+    (found,) = (root_mean_squares([task_predictions([100.0], 900.0, scale=np.log10)]),)
+    assert found["rmse"] == pytest.approx(1.0)
+
+
+def test_a_task_without_a_scale_has_no_such_fields():
+    assert root_mean_squares([task_predictions([1.0], 1.0, scale=None)]) == {}
+    (row,) = rows([task_predictions([1.0], 1.0, scale=None)])
+    assert "rmse" not in row
+
+
+def test_targets_add_up_and_seeds_are_averaged():
+    predictions = [
+        task_predictions([1.0, 2.0], error, metric, seed)
+        for seed, more in ((0, 0.0), (1, 2.0))
+        for metric, error in (("a", 1.0 + more), ("b", 3.0 + more))
+    ]
+    (total,) = summed_rows(predictions)
+    assert total["rmse_sum"] == pytest.approx((4.0 + 8.0) / 2)
+    assert total["rmse_sum_standard_error"] == pytest.approx(2.0)
+    assert (total["metric"], total["n"]) == ("sum", 2)
+    assert total["baselines_rmse_sum"]["constant"] == pytest.approx(12.0)
+
+
+def test_one_target_alone_has_no_sum():
+    assert summed_rows([task_predictions([1.0], 1.0)]) == []

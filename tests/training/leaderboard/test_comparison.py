@@ -1,20 +1,39 @@
-"""Who is ahead is said of entries on the same rows alone, and by a rule that does not see it."""
+"""Who is ahead is said of entries on the same rows alone, and by a rule that does not see it.
 
+The leaderboard ranks what can be compared, marks what cannot, and survives its file.
+"""
+
+import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from forerun.data.errors import BadTable
+from forerun.training.evaluation.stored import read_evaluations, scoreboard_file
 from forerun.training.leaderboard.entries import (
     Entry,
     Leaderboard,
+    cited,
     comparisons,
     gap_text,
     headline,
     outcome,
+    score_text,
     score_value,
     summary_of,
+    value_text,
 )
-from forerun.training.leaderboard.store import shipped_entries
+from forerun.training.leaderboard.learning_curves import curves, draw, levels
+from forerun.training.leaderboard.store import (
+    ResultStore,
+    score_of,
+    shipped,
+    shipped_entries,
+    stored,
+)
+from forerun.training.published.figures import PUBLISHED
 
 OURS = Entry(
     dataset="toy",
@@ -150,3 +169,222 @@ def test_baselines_have_every_score_that_was_stored_for_them():
     assert (ours.predictor, ours.value, ours.protocol) == ("answers", 0.2, "unseen")
     assert (theirs.predictor, theirs.score, theirs.value) == ("constant", "rmse", 0.5)
     assert theirs.mape == 30.0 and theirs.digest == "d"
+
+
+ENTRY = Entry(
+    dataset="toy",
+    task="unseen_device/x",
+    metric="latency_ms",
+    predictor="ours",
+    kind="ours",
+    score="mape",
+    value=10.0,
+    seeds=1,
+    date="2026-01-02",
+    digest="a" * 64,
+)
+
+
+def board(*entries) -> Leaderboard:
+    return Leaderboard().with_entries(entries)
+
+
+def named(name, value, **other) -> Entry:
+    return replace(ENTRY, predictor=name, value=value, **other)
+
+
+def ranks(leaderboard) -> list[tuple[str, int | None]]:
+    return [(r.entry.predictor, r.rank) for s in leaderboard.sections() for r in s.rows]
+
+
+def test_less_error_ranks_first_and_equals_share_their_rank():
+    found = ranks(board(named("c", 30.0), named("a", 10.0), named("b", 10.0)))
+    assert found == [("a", 1), ("b", 1), ("c", 3)]
+
+
+@pytest.mark.parametrize("score", ["spearman", "r2", "within_10pct"])
+def test_more_ranks_first_where_more_is_better(score):
+    found = ranks(board(named("low", 0.5, score=score), named("high", 0.9, score=score)))
+    assert found == [("high", 1), ("low", 2)]
+
+
+def test_ranks_are_given_apart_for_every_number_of_shots():
+    found = ranks(board(named("a", 30.0), named("b", 20.0), named("a", 5.0, shots=10)))
+    assert found == [("b", 1), ("a", 2), ("a", 1)]
+
+
+def test_what_was_evaluated_on_other_data_has_no_rank_and_says_so():
+    old = named("old", 1.0, digest="b" * 64, date="2026-01-01")
+    (section,) = board(old, ENTRY).sections()
+    notes = {row.entry.predictor: (row.rank, row.note) for row in section.rows}
+    assert notes == {"ours": (1, ""), "old": (None, "other data, bbbbbbbb")}
+
+
+def test_what_was_not_measured_has_no_rank_and_stands_behind():
+    (section,) = board(named("none", None), ENTRY).sections()
+    assert [(r.entry.predictor, r.rank, r.note) for r in section.rows] == [
+        ("ours", 1, ""),
+        ("none", None, "not measured"),
+    ]
+
+
+def test_a_cited_figure_joins_the_only_device_of_its_task_without_a_rank():
+    figure = named("them", 1.0, kind="published", digest=None, seeds=None, citation="paper")
+    (section,) = board(replace(ENTRY, device="t4"), figure).sections()
+    assert [(r.entry.predictor, r.rank) for r in section.rows] == [("ours", 1), ("them", None)]
+    assert section.rows[1].note.startswith("cited")
+
+
+def test_a_figure_over_several_devices_is_compared_with_none_of_them():
+    figure = named("them", 1.0, kind="published", digest=None, seeds=None, citation="paper")
+    found = board(replace(ENTRY, device="t4"), replace(ENTRY, device="v100"), figure).sections()
+    assert [(s.device, len(s.rows)) for s in found] == [("t4", 1), ("v100", 1), (None, 1)]
+
+
+def test_who_answered_fewer_rows_has_no_rank():
+    (section,) = board(named("few", 1.0, n=10), named("all", 5.0, n=1000)).sections()
+    assert [(r.entry.predictor, r.rank, r.note) for r in section.rows] == [
+        ("few", None, "answered 10 of 1,000 rows"),
+        ("all", 1, ""),
+    ]
+
+
+def test_a_later_entry_takes_the_place_of_the_same_row_alone():
+    again = replace(ENTRY, value=8.0, seeds=3)
+    kept = board(ENTRY, named("b", 1.0)).with_entries([again, replace(again, shots=5)])
+    assert sorted((e.predictor, e.shots, e.value) for e in kept.entries) == [
+        ("b", 0, 1.0), ("ours", 0, 8.0), ("ours", 5, 8.0),
+    ]  # fmt: skip
+
+
+def test_baselines_and_figures_of_others_stay_whoever_is_asked_for():
+    everyone = board(
+        ENTRY,
+        named("other", 2.0),
+        named("constant", 3.0, kind="baseline"),
+        named("them", 4.0, kind="published", digest=None),
+    )
+    kept = {e.predictor for e in everyone.only(predictors=["ours"], shots=[0]).entries}
+    assert kept == {"ours", "constant", "them"}
+    assert not everyone.only(datasets=["other"]).entries
+    assert len(everyone.only(protocols=["unseen_device"]).entries) == 4
+
+
+def test_one_seed_shows_no_standard_error_and_nothing_measured_shows_a_dash():
+    assert value_text(ENTRY) == "10.0 %"
+    assert value_text(replace(ENTRY, standard_error=0.5, seeds=3)) == "10.0 % ± 0.50"
+    assert value_text(replace(ENTRY, value=None)) == "–"
+    assert score_text("spearman", 0.91234) == "0.912"
+    assert score_text("rmse_sum", 0.51234) == "0.5123"
+
+
+numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+entries = st.builds(
+    Entry,
+    dataset=st.text(),
+    task=st.sampled_from(["a/x", "b/y"]),
+    metric=st.text(),
+    predictor=st.text(),
+    kind=st.sampled_from(["ours", "baseline", "published"]),
+    score=st.sampled_from(["mape", "spearman", "rmse_sum"]),
+    value=numbers,
+    standard_error=numbers,
+    device=st.none() | st.sampled_from(["t4", "v100"]),
+    n=st.none() | st.integers(0, 9),
+    shots=st.integers(0, 100),
+    seeds=st.none() | st.integers(1, 9),
+    further=st.dictionaries(st.text(), numbers),
+    digest=st.none() | st.text(),
+)
+
+
+@pytest.mark.slow
+@given(st.lists(entries, max_size=4))
+def test_a_leaderboard_survives_json_and_every_entry_is_in_a_section(found):
+    leaderboard = board(*found)
+    text = json.dumps(leaderboard.to_json(), allow_nan=False)
+    again = Leaderboard.from_json(json.loads(text))
+    assert {e.key: e for e in again.entries} == {e.key: e for e in leaderboard.entries}
+    listed = {row.entry.key for section in leaderboard.sections() for row in section.rows}
+    assert listed == {entry.key for entry in leaderboard.entries}
+
+
+@pytest.mark.parametrize("content", [{}, [], {"format": 0}, {"format": 1, "entries": [{}]}])
+def test_what_is_no_leaderboard_is_refused(content):
+    with pytest.raises(BadTable):
+        Leaderboard.from_json(content)
+
+
+def test_every_published_figure_becomes_a_cited_entry():
+    for figure in PUBLISHED:
+        (entry,) = (
+            e
+            for e in cited(figure.dataset)
+            if (e.task, e.predictor, e.over) == (figure.task, figure.system, figure.over)
+        )
+        assert (entry.value, entry.score, entry.citation) == (
+            figure.value, figure.score, figure.citation,
+        )  # fmt: skip
+        assert (entry.kind == "baseline") is figure.own
+        assert entry.command is None and entry.digest is None
+
+
+def test_the_score_that_ranks_is_what_the_row_or_the_literature_says():
+    row = {"task": "t/x", "mape": 3.0, "spearman": 0.9, "rmse_sum": 1.0}
+    assert score_of("toy", {**row, "score": "rmse_sum"}) == "rmse_sum"
+    assert score_of("toy", row) == "mape"
+    assert score_of("toy", {**row, "mape": None}) == "spearman"
+    assert score_of("toy", {"task": "t/x", "mape": None}) == "mape"
+
+
+def test_a_fresh_install_shows_the_shipped_scores_with_baselines(tmp_path):
+    found = stored(ResultStore(tmp_path))
+    if not shipped():
+        pytest.skip("no bundled predictors in models/pretrained: `forerun train` makes them")
+    assert {"neusight", "mlenergy", "contention"} <= set(found.datasets())
+    assert {"ours", "baseline", "published"} == {entry.kind for entry in found.entries}
+    several = {one["dataset"] for one in read_evaluations(scoreboard_file()) if one["seeds"] > 1}
+    for entry in found.entries:
+        assert entry.cited or (entry.command or "").startswith("forerun evaluate")
+        assert entry.standard_error is None or entry.dataset in several, "one seed has none"
+        assert not entry.cited or entry.citation
+    assert not list(tmp_path.iterdir()), "reading makes nothing"
+
+
+def test_curves_hold_what_is_ranked_and_levels_what_others_report(tmp_path):
+    leaderboard = board(
+        ENTRY,
+        named("ours", 4.0, shots=10, standard_error=0.5),
+        named("constant", 30.0, kind="baseline"),
+        named("old", 1.0, shots=5, digest="b", date="2026-01-01"),
+        named("them", 8.0, kind="published", digest=None),
+    )
+    (section,) = leaderboard.sections()
+    assert curves(section) == {
+        "ours": {0: (10.0, None), 10: (4.0, 0.5)},
+        "constant": {0: (30.0, None)},
+    }
+    assert levels(section) == [("them (published)", 8.0)]
+    (picture,) = draw(leaderboard, tmp_path)
+    assert picture.name == "toy-unseen_device-x-all-devices-latency_ms.png"
+    assert picture.stat().st_size > 10_000
+    assert draw(board(ENTRY), tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"value": "ten"}, "value"),
+        ({"value": float("inf")}, "value"),
+        ({"dataset": None}, "dataset"),
+        ({"kind": "theirs"}, "kind"),
+        ({"further": {"r2": []}}, "further.r2"),
+    ],
+)
+def test_an_entry_with_a_field_of_the_wrong_type_is_refused_by_name(change, field):
+    entry = named("mine", 10.0)
+    content = entry.to_json()
+    assert Entry.from_json(content | {"of a later version": 1}) == entry
+    with pytest.raises(BadTable, match=field):
+        Entry.from_json(content | change)

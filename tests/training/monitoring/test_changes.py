@@ -1,9 +1,22 @@
-"""Changes of level: found soon, described rightly, and not found where there is none."""
+"""Changes of level: found soon, described rightly, and not found where there is none.
+
+Live errors are those of the answers: of the measured value, with a bias and a coverage.
+
+Sequential ranks: independent of level, scale and distribution, and of unit variance.
+"""
 
 import numpy as np
 import pytest
 
-from forerun.training.monitoring.changes import LEAST_SHIFT, changes, shift_at
+from forerun.training.monitoring.changes import (
+    LEAST_SHIFT,
+    autocorrelation_scales,
+    changes,
+    sequential_ranks,
+    shift_at,
+)
+from forerun.training.monitoring.slices import LiveError
+from forerun.training.scores.errors import score
 from tests.training.monitoring.streams import NOISES, Simulated
 
 SOON = 200
@@ -91,3 +104,92 @@ def test_a_shift_compares_each_workload_with_itself():
     assert shift_at(values, workloads, 4)[0] == pytest.approx(0.2)
     assert shift_at(values, workloads, 6) == (0.0, 0.0, 0.0), "no earlier row of workload 2"
     assert shift_at(values, workloads, 4, begin=1, end=5)[0] == pytest.approx(0.2)
+
+
+NAN = float("nan")
+
+
+def test_errors_are_those_of_an_evaluation_of_the_same_rows():
+    measured, answered = np.array([10.0, 20.0, 40.0]), np.array([11.0, 15.0, 44.0])
+    low, high = answered * 0.9, answered * 1.1
+    inside = ((low <= measured) & (measured <= high)).astype(float)
+    live = LiveError.of(np.log(measured / answered), inside)
+    same = score(measured, answered, low, high)
+    assert live.mape == pytest.approx(same["mape"])
+    assert live.median_ape == pytest.approx(same["median_ape"])
+    assert live.coverage_90 == pytest.approx(same["coverage_90"])
+    assert (live.rows, live.rows_with_interval) == (3, 3)
+
+
+def test_the_bias_is_the_median_and_above_0_where_runs_take_longer_than_answered():
+    assert LiveError.of(np.log([1.2, 1.2, 0.5]), np.zeros(3)).bias == pytest.approx(np.log(1.2))
+
+
+def test_coverage_counts_answers_with_an_interval_alone():
+    live = LiveError.of(np.zeros(4), np.array([1.0, NAN, 0.0, NAN]))
+    assert (live.rows_with_interval, live.coverage_90) == (2, 50.0)
+    none = LiveError.of(np.zeros(2), np.array([NAN, NAN]))
+    assert (none.rows_with_interval, none.coverage_90) == (0, None)
+
+
+@pytest.mark.parametrize("ratios", [[], [NAN], [np.inf]])
+def test_no_row_and_numbers_that_are_not_finite_are_refused(ratios):
+    with pytest.raises(ValueError, match="finite log ratios"):
+        LiveError.of(np.array(ratios, dtype=np.float64), np.zeros(len(ratios)))
+
+
+ONE = np.zeros(4, dtype=np.int64)
+
+
+def test_each_value_is_ranked_among_the_earlier_ones_of_its_group():
+    ranks = sequential_ranks(np.array([5.0, 7.0, 1.0, 6.0]), ONE)
+    # After 0, 1, 2 and 3 values, with ranks 0, 1, 0 and 2 of a mean n / 2.
+    spread = np.sqrt(np.array([1, 2, 3]) * np.array([3, 4, 5]) / 12)
+    assert ranks[0] == 0.0, "nothing to compare with"
+    assert ranks[1:] == pytest.approx(np.array([0.5, -1.0, 0.5]) / spread)
+
+
+def test_groups_are_not_compared():
+    values = np.array([1.0, 100.0, 2.0, 200.0])
+    alone = sequential_ranks(values[::2], ONE[:2])
+    both = sequential_ranks(values, np.array([0, 1, 0, 1]))
+    assert both[::2] == pytest.approx(alone)
+    assert both[1::2] == pytest.approx(alone)
+
+
+def test_level_and_scale_do_not_enter():
+    values, groups = Simulated(500).drawn(0)
+    assert np.array_equal(
+        sequential_ranks(values, groups), sequential_ranks(7 * values - 3, groups)
+    )
+
+
+def test_equal_values_have_the_mean_rank():
+    assert np.array_equal(sequential_ranks(np.ones(4), ONE), np.zeros(4))
+
+
+@pytest.mark.parametrize("noise", NOISES[:4])
+def test_ranks_of_steady_values_have_mean_0_and_variance_1(noise):
+    ranks = sequential_ranks(*Simulated(4_000, noise).drawn(1))
+    assert abs(ranks.mean()) < 0.05
+    assert ranks[20:].var() == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_sum_of_autocorrelated_ranks_grows_more_and_of_others_does_not():
+    def last(noise):
+        return autocorrelation_scales(sequential_ranks(*Simulated(4_000, noise).drawn(2)))[-1]
+
+    assert last("normal") < 1.1
+    # sqrt(1.3 / 0.7) = 1.36; noise of several scales and the ranks weaken the correlation a little.
+    assert 1.2 < last("autocorrelated") < 1.45
+
+
+def test_a_scale_is_known_before_its_rank():
+    ranks = sequential_ranks(*Simulated(300).drawn(3))
+    changed = ranks.copy()
+    changed[200:] = 1.7
+    assert np.array_equal(
+        autocorrelation_scales(ranks)[:201], autocorrelation_scales(changed)[:201]
+    )
+    assert len(autocorrelation_scales(ranks[:1])) == 1
+    assert len(autocorrelation_scales(ranks[:0])) == 0

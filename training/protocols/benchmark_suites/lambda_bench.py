@@ -24,43 +24,34 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.lambda_bench import GRAPHS, lambda_benchmarks, lambda_networks
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.power.torch_op_energy import power_graphs
-from forerun.training.protocols.protocol import (
-    EVERY,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Seen,
-    Tasks,
-    Trained,
-    tasks_by,
-)
 
 QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
 
-class LambdaBenchProtocols(DatasetProtocols):
+class LambdaBenchProtocols(dp.DatasetProtocols):
     """Throughput as benchmarks."""
 
     dataset = "lambda_bench"
     each_held_out: ClassVar = {"unseen_device": "device"}
-    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     held_out_by: ClassVar = {"unseen_device": ("device",)}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """Throughput of each configuration: the median over nodes."""
-        return benchmark_measurements(bundle.table(THROUGHPUT), catalog), EVERY
+        return benchmark_measurements(bundle.table(THROUGHPUT), catalog), dp.EVERY
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Tasks by precision and device, separately for systems with one GPU and with several."""
         baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, held_out)}
         name = f"{protocol}/throughput_{{part}}_{{precision}}"
         keys = ("device", "precision", "part")
         counts = [query.operation.device_count for query in held_out.queries]
         parts = {"part": ["many" if count > 1 else "1" for count in counts]}
-        return tasks_by(held_out, keys, name, "samples_per_s", baselines, parts)
+        return dp.tasks_by(held_out, keys, name, "samples_per_s", baselines, parts)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Unseen GPUs, where this suite is in the training set."""
         if bundle.has(THROUGHPUT) and seen:
             yield from super().evaluation_tasks(bundle, catalog, seen)

@@ -37,18 +37,7 @@ from forerun.models.benchmark_suites.history import (
     is_stream,
     question_keys,
 )
-from forerun.training.protocols.protocol import (
-    EVERY,
-    DatasetProtocols,
-    Kept,
-    Seen,
-    Task,
-    Tasks,
-    Trained,
-    counted,
-    is_seen,
-    median_by,
-)
+from forerun.training.protocols import protocol as dp
 
 SUITE: Final = "mlperf_inference"
 TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = MlperfInference.facts["tokens_per_sample"]
@@ -208,11 +197,11 @@ def earlier_rounds(train: Measurements, held_out: Measurements, metric: str) -> 
     theirs = _scale(held_out, metric)
     values = train.values[metric] / _scale(train, metric)
     scaled = replace(train, values={"median": values})
-    found = {"median": median_by(scaled, held_out, "median", ("question",)) * theirs}
+    found = {"median": dp.median_by(scaled, held_out, "median", ("question",)) * theirs}
     if metric == "samples_per_s":
         counted, mine = (rows.groups["counted_in"].astype(np.float64) for rows in (train, held_out))
         scaled = replace(train, values={"median": values * counted})
-        reported = median_by(scaled, held_out, "median", ("question",))
+        reported = dp.median_by(scaled, held_out, "median", ("question",))
         found["median_as_reported"] = reported * theirs / mine
     measured = np.isfinite(values)
     found["nearest"] = _nearest(train.take(measured), held_out, values[measured]) * theirs
@@ -248,17 +237,17 @@ METRICS: Mapping[str, str] = {
 """Part of a task's name -> metric, for metrics other than throughput."""
 
 
-class MlperfInferenceProtocols(DatasetProtocols):
+class MlperfInferenceProtocols(dp.DatasetProtocols):
     """Later rounds, pooled over rounds; accelerators in five folds."""
 
     dataset = "mlperf_inference"
     reads: ClassVar = {CLOSED: ASKED}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows of the closed division."""
-        return run_measurements(bundle.table(CLOSED), catalog), EVERY
+        return run_measurements(bundle.table(CLOSED), catalog), dp.EVERY
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Metrics of rows with and without a history in the training set."""
         assert train is not None, "without a training set, the record says what has a history"
         known = np.isin(held_out.groups["question"], train.groups["question"])
@@ -266,18 +255,18 @@ class MlperfInferenceProtocols(DatasetProtocols):
         others = {metric: earlier_rounds(train, held_out, metric) for metric in metrics}
         return _split_tasks(protocol, held_out, known, others)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Rounds that are not in the training set, with and without a history in it."""
         rows = self.training_rows(bundle, catalog)
-        rows = rows.take(~is_seen(rows, "round", seen))
-        yield from _split_tasks("later_rounds", rows, is_seen(rows, "question", seen), {})
+        rows = rows.take(~dp.is_seen(rows, "round", seen))
+        yield from _split_tasks("later_rounds", rows, dp.is_seen(rows, "question", seen), {})
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rounds of the training set, and results in tokens for models of unknown output length."""
         rows = self.training_rows(bundle, catalog)
-        same = is_seen(rows, "round", seen)
+        same = dp.is_seen(rows, "round", seen)
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
-        return counted(
+        return dp.counted(
             {
                 "this round is in the training set": same,
                 unknown: ~same & (rows.groups["counted_in"] == "nan"),
@@ -290,7 +279,7 @@ def _split_tasks(
     held_out: Measurements,
     known: NDArray[np.bool_],
     others: Mapping[str, Mapping[str, NDArray[np.float64]]],
-) -> Tasks:
+) -> dp.Tasks:
     on_cpu = held_out.groups["accelerator"] == "none"
     rate = "samples_per_s"
     parts = [
@@ -305,4 +294,4 @@ def _split_tasks(
         mine = mine & np.isfinite(held_out.values[metric])
         if mine.any():
             baselines = {name: column[mine] for name, column in others.get(metric, {}).items()}
-            yield Task(f"{protocol}/{part}", metric, held_out.take(mine), baselines=baselines)
+            yield dp.Task(f"{protocol}/{part}", metric, held_out.take(mine), baselines=baselines)

@@ -16,14 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP
-from forerun.training.protocols.protocol import (
-    DatasetProtocols,
-    Fold,
-    Seen,
-    Tasks,
-    is_seen,
-    tasks_by,
-)
+from forerun.training.protocols import protocol as dp
 
 NUMBERS: Mapping[str, str] = {
     "SVR.CPU.Core(s) per Socket": "cores per socket",
@@ -37,7 +30,7 @@ NUMBERS: Mapping[str, str] = {
 CHOICES: Mapping[str, str] = {TEST[1]: "preset", TEST[2]: "test"}
 
 
-class NcppProtocols(DatasetProtocols):
+class NcppProtocols(dp.DatasetProtocols):
     """Scores by suite; a suite without training rows is not evaluated."""
 
     dataset = "ncpp"
@@ -47,7 +40,7 @@ class NcppProtocols(DatasetProtocols):
         """The rows of `train`."""
         return run_measurements(bundle.table("train"))
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each CPU of each table held out, trained on rows of the table `train` from other CPUs.
 
         A CPU of `train` is the only one with training rows of its suites, so it gives no fold.
@@ -62,16 +55,18 @@ class NcppProtocols(DatasetProtocols):
             held_out = held_out[held_out[SUITE].isin(train[SUITE])]
             if len(held_out):
                 rows = run_measurements(held_out)
-                tasks = tasks_by(rows, ("suite",), f"{protocol}/{{suite}}", "score")
-                yield Fold(protocol, run_measurements(train), list(tasks))
+                tasks = dp.tasks_by(rows, ("suite",), f"{protocol}/{{suite}}", "score")
+                yield dp.Fold(protocol, run_measurements(train), list(tasks))
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Runs on CPUs that are not in the training set."""
         for table in ("train", "test"):
             if bundle.has(table):
                 rows = run_measurements(bundle.table(table))
-                new = rows.take(~is_seen(rows, "part", seen))
-                yield from tasks_by(new, ("suite",), f"unseen_part_of_{table}/{{suite}}", "score")
+                new = rows.take(~dp.is_seen(rows, "part", seen))
+                yield from dp.tasks_by(
+                    new, ("suite",), f"unseen_part_of_{table}/{{suite}}", "score"
+                )
 
 
 def run_measurements(runs: pd.DataFrame) -> Measurements:

@@ -28,12 +28,7 @@ from forerun.models.colocation.application_booster import (
     METRIC,
     SUITE,
 )
-from forerun.training.protocols.protocol import (
-    DatasetProtocols,
-    Fold,
-    Task,
-    median_by,
-)
+from forerun.training.protocols import protocol as dp
 from forerun.training.scores.task_scores import RelativeSpeed
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
@@ -44,7 +39,7 @@ SHARES: Final = np.linspace(0.0, 1.0, 201)
 """Grid for the share parameter of `fair_share`; with 1 all busy machines get equal parts."""
 
 
-class CloudProphetProtocols(DatasetProtocols):
+class CloudProphetProtocols(dp.DatasetProtocols):
     """Relative speed of runs whose neighbours change during the run.
 
     Nothing is asked of a folder that nothing is fitted on: all folds are fitted from scratch.
@@ -62,7 +57,7 @@ class CloudProphetProtocols(DatasetProtocols):
         known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
         return run_measurements(runs, known).take(known)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each experiment held out, then each application.
 
         Experiments of a folder that are not in the packaged table are evaluated by a fit on that
@@ -89,20 +84,20 @@ class CloudProphetProtocols(DatasetProtocols):
 
 def _folds_of(
     protocol: str, runs: pd.DataFrame, train: Mask, held_out: Mask, known: Mask
-) -> Iterator[Fold]:
+) -> Iterator[dp.Fold]:
     by_application = protocol == "leave_one_application_out"
     rows = run_measurements(runs, known if by_application else train)
     usable = np.isfinite(rows.values[METRIC])
     train_rows, held_out_rows = rows.take(train & usable), rows.take(held_out & usable)
     if len(train_rows) and len(held_out_rows):
-        task = Task(
+        task = dp.Task(
             f"{protocol}/{METRIC}",
             METRIC,
             held_out_rows,
             baselines=rules(train_rows, held_out_rows),
             scores=[RelativeSpeed(held_out_rows.groups["run"])],
         )
-        yield Fold(protocol, train_rows, [task])
+        yield dp.Fold(protocol, train_rows, [task])
 
 
 def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
@@ -166,12 +161,12 @@ def fair_share(train: Measurements, held_out: Measurements) -> Column:
 
 def neighbour_median(train: Measurements, held_out: Measurements) -> Column:
     """Median by application and main neighbour, else by main neighbour, else of all rows; (n,)."""
-    return median_by(train, held_out, METRIC, (KEY, "neighbour"), ("neighbour",), ())
+    return dp.median_by(train, held_out, METRIC, (KEY, "neighbour"), ("neighbour",), ())
 
 
 def application_median(train: Measurements, held_out: Measurements) -> Column:
     """Median of the application whatever its neighbours, else of all rows; shape (n,)."""
-    return median_by(train, held_out, METRIC, (KEY,), ())
+    return dp.median_by(train, held_out, METRIC, (KEY,), ())
 
 
 def _busy(rows: Measurements) -> Column:

@@ -24,18 +24,7 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.tables.contention import colocations, runs_with_one_load
 from forerun.models.colocation.booster import PROFILE_RUN, ProgramMean
 from forerun.models.colocation.host_forecast import demand, idle_window, mixing_of, put_together
-from forerun.training.protocols.protocol import (
-    EVERY,
-    DatasetProtocols,
-    Fold,
-    Kept,
-    Seen,
-    Task,
-    Tasks,
-    Trained,
-    is_seen,
-    median_by,
-)
+from forerun.training.protocols import protocol as dp
 from forerun.training.scores.task_scores import RelativeSpeed
 
 NEIGHBOUR: Final = "neighbour"
@@ -91,7 +80,7 @@ def neighbour_median(train: Measurements, held_out: Measurements, metric: str) -
     of all co-located rows; 1 without any.
     """
     together = train.take(train.groups[NEIGHBOUR] != ISOLATED)
-    found = median_by(together, held_out, metric, (NEIGHBOUR, PLACEMENT), (PLACEMENT,), ())
+    found = dp.median_by(together, held_out, metric, (NEIGHBOUR, PLACEMENT), (PLACEMENT,), ())
     return np.nan_to_num(found, nan=1.0)
 
 
@@ -110,7 +99,7 @@ memory just fits a cache shared with other guests); the next has 0.22, so any va
 selects the same programs."""
 
 
-class ContentionProtocols(DatasetProtocols):
+class ContentionProtocols(dp.DatasetProtocols):
     """P in CPU and in wall time, with families, neighbours or dynamics held out."""
 
     dataset = "contention"
@@ -123,7 +112,7 @@ class ContentionProtocols(DatasetProtocols):
         rows = contention_measurements(bundle, profiled=True)
         return rows.take(np.isfinite(rows.values[TARGETS[0]]))
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """One fold for each split; held-out groups are pooled.
 
         The fits of two protocols have further tasks. `leave_one_family_out_profiled` evaluates
@@ -151,9 +140,9 @@ class ContentionProtocols(DatasetProtocols):
                 for task in contention_tasks(name, train, rows)
             ]
             if len(train) and tasks:
-                yield Fold(protocol, train, tasks)
+                yield dp.Fold(protocol, train, tasks)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Runs of unseen families, else of unseen neighbours, else of other sessions."""
         rows = contention_measurements(bundle)
         rows = rows.take(np.isfinite(rows.values[TARGETS[0]]))
@@ -163,7 +152,7 @@ class ContentionProtocols(DatasetProtocols):
             ("neighbour", "leave_one_corunner_out"),
             ("session", "another_session"),
         ):
-            new = left & ~is_seen(rows, key, seen)
+            new = left & ~dp.is_seen(rows, key, seen)
             left = left & ~new
             if new.any():
                 yield from contention_tasks(protocol, None, rows.take(new))
@@ -177,7 +166,7 @@ def with_steady(held_out: Mapping[str, Measurements]) -> dict[str, Measurements]
     return found
 
 
-def contention_tasks(protocol: str, train: Trained, held_out: Measurements) -> Tasks:
+def contention_tasks(protocol: str, train: dp.Trained, held_out: Measurements) -> dp.Tasks:
     """One task for each metric, with rules and with baselines by program."""
     for metric in TARGETS:
         if not np.isfinite(held_out.values[metric]).any():
@@ -186,10 +175,10 @@ def contention_tasks(protocol: str, train: Trained, held_out: Measurements) -> T
         if train is not None:
             mean = ProgramMean().fit(train).predict(held_out.queries)
             baselines["program_mean"] = mean.values[metric]
-            baselines["program_median"] = median_by(train, held_out, metric, ("program",), ())
+            baselines["program_median"] = dp.median_by(train, held_out, metric, ("program",), ())
             baselines |= rules(train, held_out, metric)
         scores = [RelativeSpeed(held_out.groups["repeated"])]
-        yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, scores=scores)
+        yield dp.Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, scores=scores)
 
 
 def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -> Measurements:
@@ -272,7 +261,7 @@ WORKING_SETS_MIB: Final[Mapping[str, float]] = {
 """Working set of each victim in MiB, from the description of the program."""
 
 
-class ContentionPilotProtocols(DatasetProtocols):
+class ContentionPilotProtocols(dp.DatasetProtocols):
     """P in CPU and wall time with a co-runner that is not in the training set.
 
     Nothing is asked of a folder that nothing is fitted on: all folds are fitted from scratch.
@@ -282,11 +271,11 @@ class ContentionPilotProtocols(DatasetProtocols):
     fits_any_folder = True
     each_held_out: ClassVar = {"leave_one_corunner_out": "neighbour"}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All runs."""
-        return pilot_measurements(bundle.table(TABLE)), EVERY
+        return pilot_measurements(bundle.table(TABLE)), dp.EVERY
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """As of `contention`."""
         return contention_tasks(protocol, train, held_out)
 

@@ -17,23 +17,13 @@ from forerun.data.program import ProgramGraph
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.models.hls_designs.features import METRICS
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import (
-    EVERY,
-    DatasetProtocols,
-    Kept,
-    Seen,
-    Support,
-    Tasks,
-    Trained,
-    is_seen,
-    tasks_by,
-)
 
 SHOTS = 20
 
 
-class HLSynProtocols(DatasetProtocols):
+class HLSynProtocols(dp.DatasetProtocols):
     """Five targets for each design; the published score is the sum of their RMSE."""
 
     dataset = "hlsyn"
@@ -41,9 +31,9 @@ class HLSynProtocols(DatasetProtocols):
     joined = ("graph_nodes", "graph_edges")
     reads: ClassVar = {"designs": ("kernel", "tool", "pragmas_json", *METRICS)}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All designs; those without a label are in no split."""
-        return design_measurements(bundle.table("designs"), bundle), EVERY
+        return design_measurements(bundle.table("designs"), bundle), dp.EVERY
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Designs with a label, without the programs that the protocol of either tool holds out.
@@ -54,7 +44,7 @@ class HLSynProtocols(DatasetProtocols):
         out = [kernel for kernels in INDUCTIVE.values() for kernel in kernels]
         return rows.take(_labelled(rows) & ~np.isin(rows.groups["kernel"], out))
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each metric and program; tasks of the same name are pooled.
 
         Held-out programs are asked about without and with 20 designs of each.
@@ -65,16 +55,16 @@ class HLSynProtocols(DatasetProtocols):
             names = {shots: f"inductive_{shots}_shot/{tool}" for shots in (0, SHOTS)}
         for metric in METRICS:
             scale = performance if metric == "latency_cycles" else share
-            for task in tasks_by(held_out, ("kernel",), protocol, metric, scale=scale):
+            for task in dp.tasks_by(held_out, ("kernel",), protocol, metric, scale=scale):
                 for shots, name in names.items():
                     if len(task.held_out) > shots:
-                        asked = Support(shots, suggested=shots > 0)
+                        asked = dp.Support(shots, suggested=shots > 0)
                         yield replace(task, name=name, support=asked)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Designs of programs that are not in the training set."""
         rows, _ = self.measured(bundle, catalog)
-        rows = rows.take(_labelled(rows) & ~is_seen(rows, "kernel", seen))
+        rows = rows.take(_labelled(rows) & ~dp.is_seen(rows, "kernel", seen))
         for tool in np.unique(rows.groups["tool"]):
             yield from self.tasks(f"inductive/{tool}", rows.take(rows.groups["tool"] == tool), None)
 

@@ -20,15 +20,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP
-from forerun.training.protocols.protocol import (
-    EVERY,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Task,
-    Tasks,
-    Trained,
-)
+from forerun.training.protocols import protocol as dp
 
 SUITE = "hls4ml dense layer"
 
@@ -42,21 +34,21 @@ LABELS: Mapping[str, str] = {
 """Metric -> column."""
 
 
-class WaHls4mlProtocols(DatasetProtocols):
+class WaHls4mlProtocols(dp.DatasetProtocols):
     """Five targets for each layer; layers whose synthesis failed are left out."""
 
     dataset = "wa_hls4ml"
-    unseen: ClassVar = {"unseen_width": {"d_out": NEW}}
+    unseen: ClassVar = {"unseen_width": {"d_out": dp.NEW}}
     reads: ClassVar = {TABLE: (*ASKED, *LABELS.values())}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All layers with a label."""
         grid = bundle.table(TABLE)
         kept = np.flatnonzero(grid["LUT"].notna())
         return layer_measurements(grid.iloc[kept]), kept
 
     def sides(
-        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+        self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY
     ) -> Iterator[tuple[str, Measurements, Measurements]]:
         """Intervals are calibrated on groups of what a protocol holds out."""
         settings = replace(rows, groups={**rows.groups, GROUP: rows.groups["setting"]})
@@ -65,9 +57,9 @@ class WaHls4mlProtocols(DatasetProtocols):
                 train, held_out = _by_width(train), _by_width(held_out)
             yield protocol, train, held_out
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each metric."""
-        return (Task(f"{protocol}/{metric}", metric, held_out) for metric in LABELS)
+        return (dp.Task(f"{protocol}/{metric}", metric, held_out) for metric in LABELS)
 
 
 def _by_width(rows: Measurements) -> Measurements:

@@ -25,19 +25,8 @@ from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.features.tables.timm_bench import timm_graphs
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import (
-    EVERY,
-    DatasetProtocols,
-    Fold,
-    Kept,
-    Seen,
-    Task,
-    Tasks,
-    counted,
-    is_seen,
-    split_rows,
-)
 from forerun.training.scores.task_scores import Capacity
 
 GRAPHS: Final = "timm_bench"
@@ -51,7 +40,7 @@ VISION_SETUP: Final = TrainingSetup("momentum")
 momentum. One state per weight fits (a free coefficient of further weights is fitted to -0.1)."""
 
 
-class GpuMemNetProtocols(DatasetProtocols):
+class GpuMemNetProtocols(dp.DatasetProtocols):
     """Peak memory of training, as seen by the device."""
 
     dataset = "gpumemnet"
@@ -76,27 +65,29 @@ class GpuMemNetProtocols(DatasetProtocols):
             raise MissingData(f"{bundle.folder} holds no training peaks with a graph.")
         return sum(found[1:], found[0])
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Folds of each protocol, then one kind of network predicted from another."""
-        tables: dict[str, tuple[Measurements, Kept]] = {}
+        tables: dict[str, tuple[Measurements, dp.Kept]] = {}
         tables["timm_training_peak"] = vision, _ = vision_peaks(bundle, catalog)
         if bundle.has("mlp_step2"):
-            tables["mlp_step2"] = mlp_peaks(bundle.table("mlp_step2"), catalog), EVERY
+            tables["mlp_step2"] = mlp_peaks(bundle.table("mlp_step2"), catalog), dp.EVERY
         for split in GpuMemNet().checked_splits(bundle):
-            for protocol, train, held_out in split_rows([split], *tables[split.table]):
+            for protocol, train, held_out in dp.split_rows([split], *tables[split.table]):
                 name, scores = f"{protocol}/peak", [Capacity(MLP_BIN_MIB)]
-                task = Task(name, PEAK, held_out, scores=scores)
+                task = dp.Task(name, PEAK, held_out, scores=scores)
                 whole = split.table == "mlp_step2"
-                yield Fold(protocol, train, [task if whole else _vision_task(protocol, held_out)])
+                yield dp.Fold(
+                    protocol, train, [task if whole else _vision_task(protocol, held_out)]
+                )
         yield from _across_kinds(vision)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Vision models that are not in the training set, by whether their family is."""
         vision, _ = vision_peaks(bundle, catalog)
         if not len(vision):
             return
         clean = ~np.isnan(vision.values[PEAK])
-        new = {key: ~is_seen(vision, key, seen) for key in ("model", "family")}
+        new = {key: ~dp.is_seen(vision, key, seen) for key in ("model", "family")}
         parts = {
             "unseen_family": clean & new["model"] & new["family"],
             "unseen_model": clean & new["model"] & ~new["family"],
@@ -105,15 +96,15 @@ class GpuMemNetProtocols(DatasetProtocols):
             if rows.any():
                 yield _vision_task(protocol, vision.take(rows))
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows without a graph, suspicious rows, and models in the training set."""
         vision, kept = vision_peaks(bundle, catalog)
         rows = bundle.table("timm_training_peak") if bundle.has("timm_training_peak") else ()
         here, suspect, same = (np.zeros(len(rows), dtype=np.bool_) for _ in range(3))
         here[kept] = True
         suspect[kept] = np.isnan(vision.values[PEAK])
-        same[kept] = is_seen(vision, "model", seen)
-        return counted(
+        same[kept] = dp.is_seen(vision, "model", seen)
+        return dp.counted(
             {
                 f"no operator graph of that model in {GRAPHS}": ~here,
                 "the column suspect says that the peak is not one": suspect,
@@ -214,13 +205,13 @@ def _usable(rows: Measurements) -> NDArray[np.bool_]:
     return ~np.isnan(rows.values[PEAK]) | ~np.isnan(rows.values[AT_LEAST])
 
 
-def _vision_task(protocol: str, held_out: Measurements) -> Task:
+def _vision_task(protocol: str, held_out: Measurements) -> dp.Task:
     published = {
         "published_faketensor": held_out.values[FAKETENSOR],
         "published_accelerate": np.array([_accelerate_mib(q.network) for q in held_out.queries]),
     }
     name = f"{protocol}/training_peak"
-    return Task(name, PEAK, held_out, baselines=published, scores=[Capacity(VISION_BIN_MIB)])
+    return dp.Task(name, PEAK, held_out, baselines=published, scores=[Capacity(VISION_BIN_MIB)])
 
 
 def _accelerate_mib(network: Network) -> float:
@@ -232,7 +223,7 @@ def _accelerate_mib(network: Network) -> float:
     return 4.0 * memory_plan(network).parts["weights"]
 
 
-def _across_kinds(vision: Measurements) -> Iterator[Fold]:
+def _across_kinds(vision: Measurements) -> Iterator[dp.Fold]:
     """Trained on convolutional networks and evaluated on transformers, and vice versa."""
     if not len(vision):
         return
@@ -243,7 +234,7 @@ def _across_kinds(vision: Measurements) -> Iterator[Fold]:
         train = vision.take((kinds == teacher) & _usable(vision))
         rows = vision.take((kinds == other) & clean)
         if len(train) and len(rows):
-            yield Fold(protocol, train, [_vision_task(protocol, rows)])
+            yield dp.Fold(protocol, train, [_vision_task(protocol, rows)])
 
 
 def _kind(network: Network) -> str:

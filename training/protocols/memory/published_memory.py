@@ -44,20 +44,9 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.predictor import Predictor
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.memory.gpumemnet import VISION_BIN_MIB
 from forerun.training.protocols.networks.published_networks import ATTENTION_TABLES, SEQUENCE_TABLES
-from forerun.training.protocols.protocol import (
-    KNOWN,
-    NEW,
-    DatasetProtocols,
-    Fold,
-    Kept,
-    Seen,
-    Tasks,
-    Trained,
-    bundled_part,
-    tasks_by,
-)
 from forerun.training.scores.task_scores import Capacity
 
 Row = Mapping[Any, Any]
@@ -436,7 +425,7 @@ def _device(row: Mapping[object, object], catalog: DeviceCatalog) -> Device:
     return catalog.get(BOARDS.get(named, named) if isinstance(named, str) else UNNAMED)
 
 
-class PublishedMemoryProtocols(DatasetProtocols):
+class PublishedMemoryProtocols(dp.DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
@@ -447,38 +436,38 @@ class PublishedMemoryProtocols(DatasetProtocols):
     }
     fits_any_folder = True
     unseen: ClassVar = {
-        "unseen_model": {"family": NEW, "source": KNOWN},
-        "unseen_model_and_source": {"family": NEW, "source": NEW},
-        "unseen_source": {"family": KNOWN, "source": NEW},
+        "unseen_model": {"family": dp.NEW, "source": dp.KNOWN},
+        "unseen_model_and_source": {"family": dp.NEW, "source": dp.NEW},
+        "unseen_source": {"family": dp.KNOWN, "source": dp.NEW},
     }
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`CalibratedMemory` on the bundled `Memory`; only the intervals are fitted."""
         return CalibratedMemory(bundled_memory())
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All usable rows with an operator graph."""
         return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """`published` without calibration on these rows, then families and sources held out."""
         rows, _ = self.measured(bundle, catalog)
-        yield Fold(
+        yield dp.Fold(
             "published",
             rows.take(np.array([], dtype=np.intp)),
             list(self.tasks("published", rows, None)),
         )
         yield from super().folds(bundle, catalog)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each metric, part and phase."""
         scores = [Capacity(VISION_BIN_MIB)]
         for metric in METRICS:
             own = held_out.take(held_out.groups["metric"] == metric)
             name = f"{protocol}/{{part}}_{{phase}}"
-            yield from tasks_by(own, ("part", "phase"), name, metric, scores=scores)
+            yield from dp.tasks_by(own, ("part", "phase"), name, metric, scores=scores)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows that are no exact measurement, or whose set-up no query can express."""
         return left_out(bundle.table("table"), graphs_of(bundle))
 
@@ -494,4 +483,4 @@ def bundled_memory() -> Memory:
     Raises:
         BadArtifact: the installation is damaged, or contains no such predictor.
     """
-    return bundled_part(CalibratedMemory).base
+    return dp.bundled_part(CalibratedMemory).base

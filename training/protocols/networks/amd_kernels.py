@@ -30,16 +30,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.models.kernel_experts.amd import amd_groups
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernels import KernelProtocols, KernelRows
-from forerun.training.protocols.protocol import (
-    Fold,
-    Seen,
-    Support,
-    Tasks,
-    counted,
-    is_seen,
-    tasks_by,
-)
 
 MOST_ROWS: Final = 10_000
 """Most training rows of one GPU and family."""
@@ -78,30 +70,30 @@ class AmdKernelProtocols(KernelProtocols):
         for table in filter(bundle.has, _READ):
             yield _READ[table](bundle.table(table), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each chip held out, then a tenth of the shapes, of one table after another."""
         for rows in self.tables(bundle, catalog):
             if rows.prefix != "moe_":
                 yield from map(with_few, rows.unseen_devices("chip"))
             yield rows.held_out_sites()
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Kernels of GPUs that are not in the training set."""
         for own in self.tables(bundle, catalog):
-            new = own.measured.take(~is_seen(own.measured, "device", seen))
+            new = own.measured.take(~dp.is_seen(own.measured, "device", seen))
             name = f"unseen_device/{own.prefix.strip('_')}"
-            yield from tasks_by(new, ("device",), name, "latency_ms")
+            yield from dp.tasks_by(new, ("device",), name, "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows that no question can be about."""
         kept = {
             table: _KEPT[table](bundle.table(table), catalog) for table in filter(bundle.has, SITES)
         }
         reason = "no question can be about such a kernel"
-        return counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
+        return dp.counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
 
 
-def with_few(fold: Fold) -> Fold:
+def with_few(fold: dp.Fold) -> dp.Fold:
     """A fold whose tasks are also asked after `SHOTS` rows of the device under test.
 
     Parts that were measured on no other GPU have no task.
@@ -111,7 +103,7 @@ def with_few(fold: Fold) -> Fold:
         protocol, _, part = task.name.partition("/")
         if part not in known:
             continue
-        tasks += [task, replace(task, name=f"{protocol}_50/{part}", support=Support(SHOTS))]
+        tasks += [task, replace(task, name=f"{protocol}_50/{part}", support=dp.Support(SHOTS))]
     return replace(fold, tasks=tasks)
 
 

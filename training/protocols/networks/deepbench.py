@@ -27,16 +27,7 @@ from forerun.features.tables.deepbench import (
     deepbench_recurrent,
     deepbench_software,
 )
-from forerun.training.protocols.protocol import (
-    EVERY,
-    NEW,
-    DatasetProtocols,
-    Fold,
-    Kept,
-    Tasks,
-    Trained,
-    tasks_by,
-)
+from forerun.training.protocols import protocol as dp
 
 CLASSES: Mapping[str, tuple[str, str]] = {
     "gemm": ("gemm", "latency_ms"),
@@ -54,38 +45,38 @@ KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
 (`forerun.models.kernel_experts.recurrent_law`)."""
 
 
-class DeepBenchProtocols(DatasetProtocols):
+class DeepBenchProtocols(dp.DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
     each_held_out: ClassVar = {"unseen_device": "device", "unseen_generation": "generation"}
-    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     held_out_by: ClassVar = {
         "unseen_device": ("device",),
         "unseen_generation": ("device", "generation"),
     }
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """Rows of all classes, precisions and devices."""
-        return kernel_measurements(bundle, catalog), EVERY
+        return kernel_measurements(bundle, catalog), dp.EVERY
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Rows of all classes but recurrent layers."""
         return _of_classes(kernel_measurements(bundle, catalog), KERNELS_TO_TRAIN)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Trained on the rows of all other devices, without recurrent layers."""
         for fold in super().folds(bundle, catalog):
             yield replace(fold, train=_of_classes(fold.train, KERNELS_TO_TRAIN))
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """A class of operators in one precision on one device each."""
         keys = ("device", "kernel_class", "precision")
         name, columns = (
             f"{protocol}/{{kernel_class}}_{{precision}}",
             {"precision": _precisions(held_out)},
         )
-        return tasks_by(held_out, keys, name, "latency_ms", columns=columns)
+        return dp.tasks_by(held_out, keys, name, "latency_ms", columns=columns)
 
 
 class Fp32Convolutions(DeepBenchProtocols):

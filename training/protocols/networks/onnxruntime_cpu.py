@@ -12,31 +12,23 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.costs import operator_cost
 from forerun.features.tables.onnxruntime_cpu import processor_measurements
-from forerun.training.protocols.protocol import (
-    EVERY,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Task,
-    Tasks,
-    Trained,
-)
+from forerun.training.protocols import protocol as dp
 
 METRICS = ("latency_ms", "peak_memory_mib")
 
 
-class OnnxruntimeCpuProtocols(DatasetProtocols):
+class OnnxruntimeCpuProtocols(dp.DatasetProtocols):
     """Five folds by network; two threads, predicted from runs on one."""
 
     dataset = "onnxruntime_cpu"
-    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     held_out_by: ClassVar = {"unseen_networks": ("model",), "unseen_threads": ()}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows."""
-        return processor_measurements(bundle.table("runs")), EVERY
+        return processor_measurements(bundle.table("runs")), dp.EVERY
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Latency and memory; without a training set, of networks alone."""
         networks = [query.workload.kind == "network" for query in held_out.queries]
         held_out = held_out if train is not None else held_out.take(np.flatnonzero(networks))
@@ -45,7 +37,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
             if train is not None and metric == "latency_ms":
                 baselines["flops_line"] = flops_line(train, held_out.queries)
             if np.isfinite(held_out.values[metric]).any():
-                yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines)
+                yield dp.Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines)
 
 
 def flops_line(train: Measurements, queries: Sequence[Query]) -> Column:

@@ -29,16 +29,7 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import (
-    KNOWN,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Tasks,
-    Trained,
-    bundled_part,
-    tasks_by,
-)
+from forerun.training.protocols import protocol as dp
 
 MODELLED: Final = ("eager", "compiled", "reduce-overhead")
 """Runtimes that the protocols use, each scored separately."""
@@ -251,15 +242,15 @@ LONG: Final = 3.0
 `NetworkLatency` adds 0.3 % there."""
 
 
-class PublishedNetworksProtocols(DatasetProtocols):
+class PublishedNetworksProtocols(dp.DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
     held_out_by: ClassVar = {"unseen_device": ("chip",), "unseen_model": ("family",)}
     unseen: ClassVar = {
-        "unseen_device": {"chip": NEW, "family": KNOWN},
-        "unseen_device_and_model": {"chip": NEW, "family": NEW},
-        "unseen_model": {"chip": KNOWN, "family": NEW},
+        "unseen_device": {"chip": dp.NEW, "family": dp.KNOWN},
+        "unseen_device_and_model": {"chip": dp.NEW, "family": dp.NEW},
+        "unseen_model": {"chip": dp.KNOWN, "family": dp.NEW},
     }
 
     def predictor(self, seed: int = 0) -> Predictor:
@@ -270,13 +261,13 @@ class PublishedNetworksProtocols(DatasetProtocols):
         """
         return bundled_latency()
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All usable rows with an operator graph."""
         return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each part."""
-        return tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
+        return dp.tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
 
 
 class LongRuns(PublishedNetworksProtocols):
@@ -298,4 +289,4 @@ def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
 
 def bundled_latency() -> NetworkLatency:
     """The bundled `NetworkLatency` without what was fitted on published tables."""
-    return bundled_part(NetworkLatency).without_published()
+    return dp.bundled_part(NetworkLatency).without_published()

@@ -16,30 +16,16 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.tables.timm_bench import timm_graphs
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import (
-    KNOWN,
-    NEW,
-    DatasetProtocols,
-    Fold,
-    Kept,
-    Seen,
-    Support,
-    Tasks,
-    Trained,
-    counted,
-    held_out_rows,
-    is_seen,
-    tasks_by,
-)
 
 FEW_MODELS = "unseen_device_few_models"
 MODES = ("eager", "compiled")
 MODELS, DRAWS = 10, 5
-BY_PART: Final = Support(offset_by="part")
+BY_PART: Final = dp.Support(offset_by="part")
 
 
-def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> Tasks:
+def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> dp.Tasks:
     """Tasks that adapt on some models in both execution modes and evaluate all other models.
 
     The support set of each draw has one row of each drawn model in each mode. Tasks of all draws
@@ -74,12 +60,12 @@ def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAW
                 (f"{FEW_MODELS}_and_families", new_family),
             ):
                 for mode in MODES:
-                    yield from tasks_by(
+                    yield from dp.tasks_by(
                         own.take(held_out & (part == mode)),
                         ("device",),
                         f"{protocol}/{mode}",
                         "latency_ms",
-                        support=Support(len(pool), pool, offset_by="part"),
+                        support=dp.Support(len(pool), pool, offset_by="part"),
                     )
 
 
@@ -92,7 +78,7 @@ OPTIONAL: Final[Mapping[str, str]] = {
 """Columns that your own table may leave out -> their defaults."""
 
 
-class TimmBenchProtocols(DatasetProtocols):
+class TimmBenchProtocols(dp.DatasetProtocols):
     """Latency of whole networks, by runtime and precision."""
 
     dataset = "timm_bench"
@@ -112,37 +98,37 @@ class TimmBenchProtocols(DatasetProtocols):
     optional: ClassVar = {"bench": OPTIONAL}
     joined = ("graphs",)
     unseen: ClassVar = {
-        "unseen_device": {"device": NEW, "model": KNOWN},
-        "unseen_device_and_family": {"device": NEW, "family": NEW},
-        "unseen_device_and_model": {"device": NEW, "model": NEW, "family": KNOWN},
-        "unseen_family": {"device": KNOWN, "family": NEW},
-        "unseen_model": {"device": KNOWN, "model": NEW, "family": KNOWN},
+        "unseen_device": {"device": dp.NEW, "model": dp.KNOWN},
+        "unseen_device_and_family": {"device": dp.NEW, "family": dp.NEW},
+        "unseen_device_and_model": {"device": dp.NEW, "model": dp.NEW, "family": dp.KNOWN},
+        "unseen_family": {"device": dp.KNOWN, "family": dp.NEW},
+        "unseen_model": {"device": dp.KNOWN, "model": dp.NEW, "family": dp.KNOWN},
     }
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows with an operator graph."""
         return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each held-out device is also adapted to with a few models."""
         for fold in super().folds(bundle, catalog):
             yield fold
-            few = list(few_models_tasks(held_out_rows(fold.tasks)))
+            few = list(few_models_tasks(dp.held_out_rows(fold.tasks)))
             if fold.protocol == "unseen_device" and few:
-                yield Fold(FEW_MODELS, fold.train, few)
+                yield dp.Fold(FEW_MODELS, fold.train, few)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each part; of a folder that nothing is fitted on, also by device."""
         keys = ("part", "device") if train is None else ("part",)
-        return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", support=BY_PART)
+        return dp.tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", support=BY_PART)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Rows by what is not in the training set, and adaptation with a few models."""
         yield from super().evaluation_tasks(bundle, catalog, seen)
         rows, _ = self.measured(bundle, catalog)
-        yield from few_models_tasks(rows.take(~is_seen(rows, "device", seen)))
+        yield from few_models_tasks(rows.take(~dp.is_seen(rows, "device", seen)))
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows without a graph or a time, and models in the training set on the same device."""
         bench, graphs = bundle.table("bench"), _graphs(bundle)
         traced = set(zip(graphs["model"].astype(str), graphs["img_size"].astype(int), strict=True))
@@ -155,7 +141,7 @@ class TimmBenchProtocols(DatasetProtocols):
         known = bench["device"].astype(str).map(devices).isin(list(seen.get("device", ())))
         same = known.to_numpy() & names.isin(list(seen.get("model", ()))).to_numpy()
         examples = ", ".join(names[~has_graph].unique()[:3])
-        return counted(
+        return dp.counted(
             {
                 f"no operator graph of that model at that img_size (such as {examples})": (
                     ~has_graph

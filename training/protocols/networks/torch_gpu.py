@@ -35,20 +35,10 @@ from forerun.models.catalog import PREDICTORS, predictors_evaluated_on, unfitted
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.memory.gpumemnet import VISION_BIN_MIB
 from forerun.training.protocols.networks.published_networks import bundled_latency
 from forerun.training.protocols.power.torch_op_energy import CONSTANT_SHARE
-from forerun.training.protocols.protocol import (
-    DatasetProtocols,
-    Fold,
-    Seen,
-    Support,
-    Task,
-    Tasks,
-    counted,
-    design_w,
-    is_seen,
-)
 from forerun.training.scores.task_scores import Capacity
 
 MOST_CONVOLUTIONS: Final = 1
@@ -114,7 +104,7 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
 query says that the launches of an eager network were recorded."""
 
 
-class TorchGpuProtocols(DatasetProtocols):
+class TorchGpuProtocols(dp.DatasetProtocols):
     """Operators, eager networks, and recorded networks as the device's own time; by GPU."""
 
     dataset = "torch_gpu"
@@ -146,7 +136,7 @@ class TorchGpuProtocols(DatasetProtocols):
         """Recorded networks that a query describes."""
         return recorded_networks(measured_runs(bundle, catalog))
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Power on a held-out GPU, and times of what is held out of the training rows.
 
         `unseen_family` holds out architecture families, in all sources; `unseen_shape` operators of
@@ -163,12 +153,12 @@ class TorchGpuProtocols(DatasetProtocols):
         everything = others + recorded + operators
 
         def fold(
-            protocol: str, held_out: Measurements, key: str, more: Sequence[Task] = ()
-        ) -> Fold:
+            protocol: str, held_out: Measurements, key: str, more: Sequence[dp.Task] = ()
+        ) -> dp.Fold:
             tasks = [*_by_mode(held_out, protocol), *more]
             held = {str(name) for task in tasks for name in task.held_out.groups[key]}
             known = np.isin(everything.groups.get(key, np.full(len(everything), "")), list(held))
-            return Fold(protocol, everything.take(~known), tasks, source="")
+            return dp.Fold(protocol, everything.take(~known), tasks, source="")
 
         for held_out in _parts(recorded, "family"):
             same = np.isin(eager.groups["family"], held_out.groups["family"])
@@ -182,7 +172,7 @@ class TorchGpuProtocols(DatasetProtocols):
         adapted = [_adapted_to(operators, task) for task in tasks]
         yield replace(unseen, protocol="operators_only", tasks=adapted)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """One task for each execution mode, phase, metric and GPU, without training rows.
 
         `operators/latency` is the time of the GPU alone, `operators/launched_latency` that of one
@@ -204,12 +194,12 @@ class TorchGpuProtocols(DatasetProtocols):
                     name = f"{mode}/{phase}_{_quantity(metric)}"
                     yield from _tasks(rows.take(alike), name, metric)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Runs that ran out of memory, failed or were throttled, and those of the training set."""
         rows = measured_runs(bundle, catalog)
         known, powered = _known(rows, seen), np.isfinite(rows.values["power_w"])
         eager = rows.groups["mode"] == "eager"
-        return counted(
+        return dp.counted(
             {
                 "ran out of memory, failed or was throttled": ~_usable(bundle),
                 "the training set has this recorded network on this GPU": known & trains(rows),
@@ -220,14 +210,14 @@ class TorchGpuProtocols(DatasetProtocols):
         )
 
 
-def _power_folds(power: Measurements, catalog: DeviceCatalog) -> Iterator[Fold]:
+def _power_folds(power: Measurements, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
     """Power of eager networks on each GPU in turn."""
     others = _other_training_rows(OperatorPower.name, catalog)
     for device in np.unique(power.groups["device"]):
         held = power.groups["device"] == device
         tasks = list(_tasks(power, "unseen_device/eager_power", "power_w", str(device)))
         elsewhere = others.take(others.groups["device"] != device)
-        yield Fold("unseen_device", elsewhere + power.take(~held), tasks, source="")
+        yield dp.Fold("unseen_device", elsewhere + power.take(~held), tasks, source="")
 
 
 def _parts(rows: Measurements, key: str) -> Iterator[Measurements]:
@@ -236,7 +226,7 @@ def _parts(rows: Measurements, key: str) -> Iterator[Measurements]:
     return (rows.take(part == one) for one in np.unique(part))
 
 
-def _by_mode(rows: Measurements, protocol: str) -> Tasks:
+def _by_mode(rows: Measurements, protocol: str) -> dp.Tasks:
     """Tasks of latencies by how the runs were launched, of eager networks also by phase."""
     phases = np.where(rows.groups["mode"] == "eager", rows.groups["phase"], "")
     kinds = np.char.add(np.char.add(rows.groups["mode"], "_"), phases)
@@ -246,19 +236,19 @@ def _by_mode(rows: Measurements, protocol: str) -> Tasks:
         )
 
 
-def _adapted_to(operators: Measurements, task: Task) -> Task:
+def _adapted_to(operators: Measurements, task: dp.Task) -> dp.Task:
     """A task after adaptation to all times of operators on its GPU."""
     own = operators.take(operators.groups["device"] == task.device)
     pool = replace(own, values={"latency_ms": own.values["latency_ms"]})
-    return replace(task, support=Support(len(pool), pool))
+    return replace(task, support=dp.Support(len(pool), pool))
 
 
-def _known(rows: Measurements, seen: Seen) -> Mask:
+def _known(rows: Measurements, seen: dp.Seen) -> Mask:
     """Which of n rows are of a network and a GPU of the training set, shape (n,)."""
-    return is_seen(rows, "device", seen) & is_seen(rows, "model", seen)
+    return dp.is_seen(rows, "device", seen) & dp.is_seen(rows, "model", seen)
 
 
-def _not_trained_on(rows: Measurements, seen: Seen) -> Measurements:
+def _not_trained_on(rows: Measurements, seen: dp.Seen) -> Measurements:
     """The rows without those that the current predictors were trained on.
 
     Recorded networks are left out as rows, operators without their time, and eager networks without
@@ -365,13 +355,13 @@ def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements
     return sum(parts[1:], parts[0])
 
 
-def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Tasks:
+def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> dp.Tasks:
     """One task for each GPU, or for the one named, of rows with a measured value."""
     rows = rows.take(np.isfinite(rows.values[metric]))
     for device in [only] if only else np.unique(rows.groups["device"]):
         own = rows.groups["device"] == device
         held_out = rows.take(own)
-        yield Task(
+        yield dp.Task(
             name,
             metric,
             held_out,
@@ -387,7 +377,7 @@ def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dic
     scale = np.ones(len(held_out))
     values, found = others.values[metric], {}
     if metric == "power_w":
-        scale, values = design_w(held_out), values / design_w(others)
+        scale, values = dp.design_w(held_out), values / dp.design_w(others)
         found["constant_share"] = CONSTANT_SHARE * scale
     if len(others):
         found["other_devices"] = float(np.median(values)) * scale

@@ -22,17 +22,7 @@ from forerun.data.workload import (
 )
 from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.serving.features import generative, without_configuration
-from forerun.training.protocols.protocol import (
-    EVERY,
-    KNOWN,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Task,
-    Tasks,
-    Trained,
-    design_w,
-)
+from forerun.training.protocols import protocol as dp
 
 LLM_FACTS: Final[Mapping[str, tuple[int, int, float | None]]] = MlEnergy.facts["llm_facts"]
 DIFFUSION_FACTS: Final[Mapping[str, Mapping[str, int]]] = MlEnergy.facts["diffusion_facts"]
@@ -48,23 +38,23 @@ SCORED_METRICS: Final = (
 )
 
 
-class MlEnergyProtocols(DatasetProtocols):
+class MlEnergyProtocols(dp.DatasetProtocols):
     """Power of a device (W), energy of a token or sample (J), tokens/s, latency of a batch (ms)."""
 
     dataset = "mlenergy"
     held_out_by: ClassVar = {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
     unseen: ClassVar = {
-        "unseen_model": {"model": NEW, "device": KNOWN},
-        "unseen_device": {"device": NEW},
+        "unseen_model": {"model": dp.NEW, "device": dp.KNOWN},
+        "unseen_device": {"device": dp.NEW},
     }
     reads: ClassVar = {RUNS: ("gpu_model", "num_gpus")}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All runs."""
-        return serving_runs(bundle.table(RUNS), catalog), EVERY
+        return serving_runs(bundle.table(RUNS), catalog), dp.EVERY
 
     def sides(
-        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+        self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY
     ) -> Iterator[tuple[str, Measurements, Measurements]]:
         """Other models of its kind train for a held-out one: language and diffusion apart."""
         for protocol, train, held_out in super().sides(bundle, rows, kept):
@@ -72,7 +62,7 @@ class MlEnergyProtocols(DatasetProtocols):
             if len(alike):
                 yield protocol, alike, held_out
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Tasks of each metric: over all rows, by kind of request and by architecture.
 
         Those of folds are asked once more without the facts of a model's configuration.
@@ -164,32 +154,32 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
     )
 
 
-def _tasks(rows: Measurements, protocol: str, train: Trained, *, parts: bool = True) -> Tasks:
+def _tasks(rows: Measurements, protocol: str, train: dp.Trained, *, parts: bool = True) -> dp.Tasks:
     for metric in SCORED_METRICS:
         known = rows.take(~np.isnan(rows.values[metric]))
         if not len(known):
             continue
         name, published = f"{protocol}/{metric}", _baselines(known, metric, train)
-        yield Task(name, metric, known, baselines=published)
+        yield dp.Task(name, metric, known, baselines=published)
         keys = ("kind",) if metric == "power_w" else ()
         for key in (*keys, "request", "architecture") if parts else keys:
             for value in filter(None, np.unique(known.groups[key])):
                 own = known.groups[key] == value
                 mine = {rule: column[own] for rule, column in published.items()}
                 label = str(value).lower().replace(" ", "-")
-                yield Task(f"{name}/{label}", metric, known.take(own), baselines=mine)
+                yield dp.Task(f"{name}/{label}", metric, known.take(own), baselines=mine)
 
 
-def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, Column]:
+def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[str, Column]:
     """Baselines: design power, its median share in the training rows, and the roofline bound."""
-    tdp = design_w(rows)
+    tdp = dp.design_w(rows)
     count = np.array([float(q.operation.device_count) for q in rows.queries])
     bound = np.array([cycle_bound(q).seconds for q in rows.queries])
     gives = np.array([outputs(generative(q)) for q in rows.queries])
     if metric == "power_w":
         found = {"published_tdp": tdp}
         if train is not None:
-            shares = train.values[metric] / design_w(train)
+            shares = train.values[metric] / dp.design_w(train)
             found["published_median_share_of_tdp"] = tdp * float(np.median(shares))
         return found
     if metric == "latency_ms":

@@ -32,20 +32,10 @@ from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_op_energy import torch_op_energy_kernels
 from forerun.models.conformal import held_out_folds
 from forerun.models.power.operator_power import OperatorPower, fit_boosters, mean_boosted_w
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols, serving_runs
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, board
-from forerun.training.protocols.protocol import (
-    DatasetProtocols,
-    Fold,
-    Seen,
-    Tasks,
-    counted,
-    design_w,
-    is_seen,
-    split_rows,
-    tasks_by,
-)
 
 JOBS: Final[Mapping[tuple[str, str], str]] = {
     ("imagenet", "resnet50"): "resnet50-224",
@@ -145,7 +135,7 @@ CONSTANT_SHARE: Final = 0.9
 """Share of the design power that the baseline `constant_share` predicts for every run."""
 
 
-class TorchOpEnergyProtocols(DatasetProtocols):
+class TorchOpEnergyProtocols(dp.DatasetProtocols):
     """Average power of single operators, repeated in a loop, and of networks."""
 
     dataset = "torch_op_energy"
@@ -164,7 +154,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
             rows = rows + whole_models(bundle.table("full_models"), catalog)
         return rows
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Operators held out in folds, then networks, then each GPU; folds are pooled.
 
         Networks and runs of other datasets are training rows unless they are held out themselves.
@@ -177,28 +167,28 @@ class TorchOpEnergyProtocols(DatasetProtocols):
             protocol = split.protocol.partition("/")[0]
             if split.table != "ops" or protocol == "unseen_device":
                 continue
-            for _, train, held_out in split_rows([split], measured, kept):
+            for _, train, held_out in dp.split_rows([split], measured, kept):
                 new = np.isin(others.groups["op_shape"], held_out.groups["op_shape"])
                 tasks = list(_tasks(held_out, f"{protocol}/power"))
-                yield Fold(protocol, train + others.take(~new), tasks, source="")
+                yield dp.Fold(protocol, train + others.take(~new), tasks, source="")
         whole = measured + others
         yield from _unseen_networks(whole)
         yield from _unseen_devices(whole)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Operators of devices that are not in the training set."""
         rows, _ = operator_power(bundle.table("ops"), catalog)
-        yield from _tasks(rows.take(~is_seen(rows, "device", seen)), "unseen_device/power")
+        yield from _tasks(rows.take(~dp.is_seen(rows, "device", seen)), "unseen_device/power")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Operators that are not recognised, and those of devices in the training set."""
         ops = bundle.table("ops")
         measured, kept = operator_power(ops, catalog)
         known, same = (np.zeros(len(ops), dtype=np.bool_) for _ in range(2))
         known[kept] = True
-        same[kept] = is_seen(measured, "device", seen)
+        same[kept] = dp.is_seen(measured, "device", seen)
         unread = "the layer and its input_shape name no operator that is known"
-        return counted({unread: ~known, "this device is in the training set": same})
+        return dp.counted({unread: ~known, "this device is in the training set": same})
 
 
 def operator_power(ops: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
@@ -252,7 +242,7 @@ def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     return rows
 
 
-def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
+def _unseen_networks(rows: Measurements) -> Iterator[dp.Fold]:
     """Folds of networks by name; operators and other networks of all devices are training rows."""
     part = np.array([_part(query) for query in rows.queries])
     networks = np.isin(part, ("inference", "training"))
@@ -264,10 +254,10 @@ def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
         for name in np.unique(part[held]):
             held_out, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
             tasks += list(_tasks(held_out, f"unseen_network/{name}", _baselines(held_out, alike)))
-        yield Fold("unseen_network", train, tasks, source="")
+        yield dp.Fold("unseen_network", train, tasks, source="")
 
 
-def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
+def _unseen_devices(rows: Measurements) -> Iterator[dp.Fold]:
     """Each GPU held out with its operators, networks and diffusion models."""
     part = np.array([_part(query) for query in rows.queries])
     for device in np.unique(rows.groups["device"]):
@@ -283,7 +273,7 @@ def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
             alike = train.take(part[~here] == name)
             baselines = _baselines(held_out, alike) | booster(held_out)
             tasks += list(_tasks(held_out, f"unseen_device/{name}", baselines))
-        yield Fold("unseen_device", train, tasks, source="")
+        yield dp.Fold("unseen_device", train, tasks, source="")
 
 
 def _part(query: Query) -> str:
@@ -299,10 +289,10 @@ def _part(query: Query) -> str:
 
 def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]:
     """Baselines: a constant share of the design power, and the median share of similar runs."""
-    tdp = design_w(held_out)
+    tdp = dp.design_w(held_out)
     found = {"constant_share": CONSTANT_SHARE * tdp}
     if len(alike):
-        found["median_share"] = float(np.median(alike.values["power_w"] / design_w(alike))) * tdp
+        found["median_share"] = float(np.median(alike.values["power_w"] / dp.design_w(alike))) * tdp
     return found
 
 
@@ -322,5 +312,7 @@ def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Colum
     return answer
 
 
-def _tasks(rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None) -> Tasks:
-    return tasks_by(rows, ("device",), name, "power_w", baselines)
+def _tasks(
+    rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None
+) -> dp.Tasks:
+    return dp.tasks_by(rows, ("device",), name, "power_w", baselines)

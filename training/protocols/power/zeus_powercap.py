@@ -13,15 +13,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs import SUITE
-from forerun.training.protocols.protocol import (
-    EVERY,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Task,
-    Tasks,
-    Trained,
-)
+from forerun.training.protocols import protocol as dp
 from forerun.training.scores.task_scores import Choices
 
 BOARDS: Final[Mapping[str, str]] = {
@@ -36,19 +28,19 @@ trace is older than the others of that name."""
 PARTS: Final = {"power": "power_w", "time": "latency_ms", "energy": "energy_j"}
 
 
-class ZeusPowerCapProtocols(DatasetProtocols):
+class ZeusPowerCapProtocols(dp.DatasetProtocols):
     """Power, time per epoch and energy of training jobs under power limits."""
 
     dataset = "zeus_powercap"
     split_table, pooled = TRACE, False
-    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     reads: ClassVar = {TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows of the trace."""
-        return runs(bundle.table(TRACE), catalog), EVERY
+        return runs(bundle.table(TRACE), catalog), dp.EVERY
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Power, time and energy on each GPU, and choices of the limit of least energy."""
         for device in np.unique(held_out.groups["device"]):
             rows = held_out.take(held_out.groups["device"] == device)
@@ -60,7 +52,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
             for part, metric in PARTS.items():
                 scores = [limits] if part == "energy" else []
                 name = f"unseen_device/{part}"
-                yield Task(name, metric, rows, device=str(device), scores=scores)
+                yield dp.Task(name, metric, rows, device=str(device), scores=scores)
 
 
 def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:

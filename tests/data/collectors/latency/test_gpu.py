@@ -1,18 +1,21 @@
-"""The GPU collector, on a GPU that is not there."""
+"""The GPU collector, on a GPU that is not there.
 
+Recorded runs: what a graph reads lives as long as it does, on one stream for all.
+"""
+
+import gc
 import subprocess
 import sys
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch")
-
 from forerun.data.collectors.latency import gpu
 from forerun.data.collectors.latency.gpu import GpuCollector, _arguments, main
 from forerun.data.collectors.latency.gpu_plan import Pace, Pacing
-from forerun.data.collectors.latency.gpu_run import GpuRun
+from forerun.data.collectors.latency.gpu_run import WARM_UP_RUNS, GpuRun, RecordingFailed, recorded
 from forerun.data.collectors.runner.collector import Broken, collect
 from forerun.data.collectors.runner.journal import Journal
 from forerun.data.collectors.runner.stopwatch import Stopwatch
@@ -22,6 +25,9 @@ from forerun.data.collectors.workloads.operators import linear, rows
 from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition, encoder_block
 from forerun.data.measurement import read_measurements
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda, fake_graphs
+
+pytest.importorskip("torch")
+
 
 TRIALS = (
     Trial(linear(8, 16, 16), "fp16", group="linear"),
@@ -297,3 +303,68 @@ def test_alone_it_imports_neither_pydantic_nor_pandera_nor_onnx():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+pytest.importorskip("torch")
+
+
+class Weights:
+    pass
+
+
+def run_with_weights():
+    weights = Weights()
+    return (lambda: id(weights)), weakref.ref(weights)
+
+
+def test_a_recorded_graph_keeps_what_it_reads_alive_and_no_longer_than_itself(monkeypatch):
+    fake_graphs(monkeypatch)
+    run, weights = run_with_weights()
+    replay = recorded(run, "cuda:0")
+    del run
+    gc.collect()
+    replay()
+    assert weights() is not None
+    del replay
+    gc.collect()
+    assert weights() is None
+
+
+def test_all_recordings_share_one_stream(monkeypatch):
+    made = fake_graphs(monkeypatch)
+    for _ in range(3):
+        recorded(lambda: None, "cuda:0")
+    assert len(made) == 1
+
+
+def test_a_run_warms_up_before_it_is_recorded_and_runs_no_more(monkeypatch):
+    fake_graphs(monkeypatch)
+    runs = []
+    replay = recorded(lambda: runs.append(1), "cuda:0")
+    warm = len(runs)
+    assert warm >= 3
+    replay()
+    assert len(runs) == warm
+
+
+def test_an_error_before_the_recording_is_the_error_of_the_run(monkeypatch):
+    fake_graphs(monkeypatch)
+
+    def impossible():
+        raise ValueError("Expected more than 1 value per channel when training")
+
+    with pytest.raises(ValueError, match="more than 1 value"):
+        recorded(impossible, "cuda:0")
+
+
+def test_an_error_while_it_records_is_a_failed_recording(monkeypatch):
+    fake_graphs(monkeypatch)
+    runs = []
+
+    def reads_in_the_fourth_run():
+        runs.append(1)
+        if len(runs) > WARM_UP_RUNS:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RecordingFailed, match="capturing"):
+        recorded(reads_in_the_fourth_run, "cuda:0")

@@ -1,9 +1,15 @@
-"""Plans of a GPU: precisions, networks and execution modes, in an order for budgets of minutes."""
+"""Plans of a GPU: precisions, networks and execution modes, in an order for budgets of minutes.
+
+Pacing: who gets a window of power, the same each time, and how long that is.
+"""
 
 import pytest
 
 from forerun.data.collectors.latency.gpu import GpuCollector
 from forerun.data.collectors.latency.gpu_plan import (
+    LONG_S,
+    SHORT_S,
+    Pacing,
     compiled_trials,
     gpu_plan,
     network_trials,
@@ -12,7 +18,8 @@ from forerun.data.collectors.latency.gpu_plan import (
 )
 from forerun.data.collectors.runner.collector import collect, work
 from forerun.data.collectors.runner.journal import Journal
-from forerun.data.collectors.workloads.operators import touched
+from forerun.data.collectors.runner.trial import Source, Trial
+from forerun.data.collectors.workloads.operators import linear, touched
 from forerun.data.collectors.workloads.torch_networks import NETWORKS, TIMM_NETWORKS, ZOOS
 from forerun.data.graph import Operator
 
@@ -188,3 +195,38 @@ def test_no_precision_is_tied_to_a_batch_size_however_early_the_budget_ends(part
         size = NETWORKS[trial.subject.name].sizes.index(trial.batch_size)
         places.setdefault((trial.precision, trial.phase), set()).add(size)
     assert all(found == {0, 1, 2} for found in places.values())
+
+
+SEVERAL_OPERATORS = [Trial(linear(8, 16 * n, 16)) for n in range(1, 400)]
+SEVERAL_NETWORKS = [Trial(Source("resnet50"), batch_size=n) for n in range(1, 400)]
+
+
+def windows(pacing, trials):
+    return [pacing.of(trial).power(trial) for trial in trials]
+
+
+def test_one_operator_in_six_has_a_short_window_of_power():
+    found = windows(Pacing.to_a_budget(), SEVERAL_OPERATORS)
+    assert {w and w.seconds for w in found} == {None, SHORT_S}
+    assert 45 <= sum(w is not None for w in found) <= 90
+    assert found == windows(Pacing.to_a_budget(), SEVERAL_OPERATORS)
+
+
+def test_every_network_has_a_window_and_one_in_sixteen_a_long_one_after_rest_and_warm_up():
+    found = windows(Pacing.to_a_budget(), SEVERAL_NETWORKS)
+    assert {w.seconds for w in found} == {SHORT_S, LONG_S}
+    long = [w for w in found if w.seconds == LONG_S]
+    assert 12 <= len(long) <= 40
+    assert all(w.rest_s > 0 and w.warm_up_s > 0 for w in long)
+
+
+def test_without_seconds_for_power_there_is_no_window():
+    assert {*windows(Pacing.to_a_budget(0.0), [*SEVERAL_OPERATORS, *SEVERAL_NETWORKS])} == {None}
+
+
+def test_the_time_of_a_trial_holds_all_its_windows():
+    pace = Pacing.to_a_budget().networks
+    for trial in SEVERAL_NETWORKS[:50]:
+        power = pace.power(trial)
+        least = pace.latency.warm_up_s + pace.latency.budget_s + power.seconds
+        assert pace.total_s(trial) >= least + power.rest_s + power.warm_up_s

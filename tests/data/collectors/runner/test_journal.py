@@ -1,12 +1,17 @@
-"""Journals: every row is kept at once, and a run that was cut off goes on."""
+"""Journals: every row is kept at once, and a run that was cut off goes on.
+
+A journal cut anywhere is readable, and goes on.
+"""
 
 import json
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forerun.data.collectors.runner.journal import Journal, OtherRun
+from forerun.data.collectors.runner.journal import Journal, LineJournal, OtherRun
 
 
 @pytest.fixture
@@ -54,3 +59,29 @@ def test_a_row_is_a_line_of_its_own_as_soon_as_it_was_added(journal):
         "trial": "a",
         "status": "ok",
     }
+
+
+ROWS = [{"n": i, "text": "ä\n" * i} for i in range(4)]
+
+
+def test_lines_are_read_in_the_order_they_were_written(tmp_path):
+    journal = LineJournal(tmp_path / "deep" / "rows.jsonl")
+    assert list(journal.rows()) == []
+    for row in ROWS:
+        journal.append(row)
+    assert list(journal.rows()) == ROWS
+
+
+@given(st.data())
+def test_a_journal_cut_anywhere_keeps_its_whole_lines_and_goes_on(tmp_path_factory, data):
+    journal = LineJournal(tmp_path_factory.mktemp("journal") / "rows.jsonl")
+    for row in ROWS:
+        journal.append(row)
+    whole = journal.path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    journal.path.write_bytes(whole[:cut])
+    kept = list(journal.rows())
+    assert kept == ROWS[: len(kept)]
+    assert len(kept) >= whole[:cut].count(b"\n")
+    journal.append({"n": "after"})
+    assert list(journal.rows()) == [*kept, {"n": "after"}]

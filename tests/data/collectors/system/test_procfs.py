@@ -1,12 +1,29 @@
-"""What /proc says is read in seconds, bytes and MiB; what a kernel does not say is not there."""
+"""What /proc says is read in seconds, bytes and MiB; what a kernel does not say is not there.
+
+Control groups are found under version 1, version 2 and both, and mean the same under each.
+
+Counters wrap, are set back or were never read; clocks jump: none of it makes a number up.
+
+Last-level cache and memory bandwidth as resctrl writes them.
+"""
+
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.collectors.system import procfs
-from forerun.data.collectors.system.procfs import SOURCES, task_times
-from tests.data.collectors.recorded import PROC, tree
+from forerun.data.collectors.system.host_inventory import all_sources, read_all
+from forerun.data.collectors.system.procfs import (
+    SOURCES,
+    Resctrl,
+    growth,
+    is_gap,
+    rates,
+    task_times,
+)
+from tests.data.collectors.recorded import HYBRID, PROC, V1, V2, tree
 
 
 def read(name):
@@ -113,3 +130,128 @@ def test_a_source_reads_below_the_root_it_is_given(tmp_path):
     assert SOURCES[0].read(root).cumulative["stat.processes"] == 89469
     with pytest.raises(OSError, match="No such file"):
         procfs.Source("gone", "proc/gone", procfs.stat).read(root)
+
+
+def group(root):
+    """What the groups of a tree say."""
+    found = read_all(all_sources(root), root)
+    both = found.cumulative | found.gauges
+    return {name: value for name, value in both.items() if name.startswith("cgroup.")}
+
+
+@pytest.mark.parametrize(("files", "version"), [(V1, "v1"), (V2, "v2"), (HYBRID, "hybrid")])
+def test_the_version_follows_from_mounts_and_membership(files, version):
+    found = procfs.layout(files["proc/self/mounts"], files["proc/self/cgroup"])
+    assert found.version == version
+
+
+def test_without_groups_there_is_nothing_to_read():
+    assert procfs.layout("tmpfs /tmp tmpfs rw 0 0\n", "").version == "none"
+    assert procfs.sources(procfs.layout("", "")) == ()
+
+
+def test_one_of_named_hierarchies_alone_is_none():
+    mounts = "cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\n"
+    assert procfs.layout(mounts, "1:name=systemd:/\n").version == "none"
+
+
+@pytest.mark.parametrize("files", [V1, V2, HYBRID])
+def test_both_versions_mean_the_same(files, tmp_path):
+    found = group(tree(tmp_path, files))
+    assert found["cgroup.cpu.usage_s"] == 2.5
+    assert found["cgroup.cpu.throttled_s"] == 0.5
+    assert found["cgroup.cpu.nr_throttled"] == 2
+    assert found["cgroup.memory.used_mib"] == 3
+    assert found["cgroup.io.read_bytes"] == 4097
+    assert found["cgroup.io.write_bytes"] == 8192
+    assert "cgroup.memory.limit_mib" not in found, "there is no limit"
+
+
+def test_a_hybrid_takes_pressure_from_version_2_and_the_rest_from_version_1(tmp_path):
+    found = group(tree(tmp_path, HYBRID))
+    assert found["cgroup.pressure.cpu.some_avg10"] == 2.5
+    assert found["cgroup.memory.rss_mib"] == 2
+    named = [source.name for source in all_sources(tmp_path) if "v2" in source.name]
+    assert named == [f"cgroup v2 {name}.pressure" for name in ("cpu", "io", "memory")]
+
+
+def test_a_limit_is_reported():
+    assert procfs.memory_limit("1048576\n").gauges == {"cgroup.memory.limit_mib": 1.0}
+
+
+def test_a_tree_without_mounts_has_the_sources_of_proc_alone(tmp_path):
+    assert group(tree(tmp_path, PROC)) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        (5, 9, 4),
+        (2**32 - 3, 4, 7),
+        (2**32 - 1, 0, 1),
+        (float(2**64 - 2048), 2048.0, 4096),
+        (1000, 10, math.nan),
+        (2**40, 10, math.nan),
+        (math.nan, 10, math.nan),
+    ],
+)
+def test_a_counter_grows_through_a_wrap_and_is_unknown_when_set_back(before, after, moved):
+    assert growth(before, after) == pytest.approx(moved, nan_ok=True)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**29))
+def test_a_wrap_of_32_bits_loses_nothing(before, moved):
+    assert growth(before, (before + moved) % 2**32) == moved
+
+
+@given(st.floats(0, 1e18), st.floats(0, 1e18))
+def test_growth_is_never_negative(before, after):
+    assert not growth(before, after) < 0
+
+
+def test_a_counter_that_appears_has_no_rate_yet_and_one_that_vanishes_has_none():
+    found = rates({"old": 1.0, "kept": 2.0}, {"new": 5.0, "kept": 6.0}, 2.0)
+    assert found["kept"] == 2.0
+    assert math.isnan(found["new"])
+    assert "old" not in found
+
+
+@pytest.mark.parametrize("seconds", [0.0, -3.0, math.nan])
+def test_there_is_no_rate_over_no_time(seconds):
+    assert math.isnan(rates({"a": 1.0}, {"a": 2.0}, seconds)["a"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gap"), [(1.0, False), (1.4, False), (1.6, True), (-1.0, True), (0.0, True)]
+)
+def test_readings_too_far_apart_and_clocks_that_jump_leave_a_gap(seconds, gap):
+    assert is_gap(seconds, 1.0) is gap
+
+
+MONITOR = {
+    "sys/fs/resctrl/mon_data/mon_L3_00/llc_occupancy": "8388608\n",
+    "sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes": "123456789\n",
+    "sys/fs/resctrl/mon_data/mon_L3_00/mbm_local_bytes": "Unavailable\n",
+    "sys/fs/resctrl/mon_data/mon_L3_01/llc_occupancy": "Error\n",
+    "sys/fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes": "7\n",
+    "sys/fs/resctrl/mon_data/mon_MB_00/other": "1\n",
+}
+
+
+def test_each_cache_is_read_and_what_is_unavailable_is_missing(tmp_path):
+    found = Resctrl().read(tree(tmp_path, MONITOR))
+    assert found.gauges == {"resctrl.l3_0.llc_occupancy_mib": 8.0}
+    assert found.cumulative == {
+        "resctrl.l3_0.mbm_total_bytes": 123456789.0,
+        "resctrl.l3_1.mbm_total_bytes": 7.0,
+    }
+
+
+def test_it_is_among_the_sources(tmp_path):
+    root = tree(tmp_path, MONITOR)
+    assert "resctrl.l3_1.mbm_total_bytes" in read_all(all_sources(root), root).cumulative
+
+
+def test_without_it_nothing_is_made_up(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Resctrl().read(tmp_path)
