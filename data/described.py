@@ -1,16 +1,16 @@
-"""Docstrings of fields as their descriptions, from which schemas, options and help are made.
-
-Pydantic's own `use_attribute_docstrings` reads no dataclass and keeps the line breaks.
-"""
+"""Docstrings of fields as their descriptions, from which schemas, options and help are made."""
 
 import ast
 import sys
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 T = TypeVar("T")
 
@@ -20,32 +20,49 @@ def described(cls: type[T]) -> type[T]:
 
     It is applied before `dataclass`.
     """
-    for name, text in _docstrings(cls.__module__, cls.__name__).items():
+    for name, text in _of_module(cls.__module__).get(cls.__name__, {}).items():
         cls.__annotations__[name] = Annotated[cls.__annotations__[name], Field(description=text)]
     return cls
 
 
 class Described(BaseModel):
-    """A model whose fields are described by the docstrings below them."""
+    """A model whose fields are described by the docstrings below them.
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        described(cls)
+    Pydantic's `use_attribute_docstrings` parses each class when it is made, 5 ms of each start;
+    here the texts are read when a JSON schema is made.
+    """
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        texts = _field_texts(cls)
+        for name in properties.keys() & texts.keys():
+            properties[name].setdefault("description", texts[name])
+        return schema
 
 
-def _docstrings(module: str, name: str) -> dict[str, str]:
-    """Field -> the docstring below it, as one line."""
-    return {
-        field.target.id: " ".join(str(text.value.value).split())
-        for field, text in pairwise(_bodies(module).get(name, ()))
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-    }
+def _field_texts(model: type[BaseModel]) -> dict[str, str]:
+    """Field -> the docstring below it, in a model and those that it is made from."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base.__module__ != BaseModel.__module__:
+            found |= _of_module(base.__module__).get(base.__qualname__, {})
+    return found
 
 
 @cache
-def _bodies(module: str) -> dict[str, list[ast.stmt]]:
-    """Class -> its statements, of the classes of a module; empty where its source is not there."""
+def _of_module(module: str) -> Mapping[str, dict[str, str]]:
+    """Class -> its fields -> their docstrings as one line; empty where a module has no source."""
     file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
     tree = ast.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
-    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {own.name: dict(_of_class(own)) for own in tree.body if isinstance(own, ast.ClassDef)}
+
+
+def _of_class(own: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for pair in pairwise(own.body):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                yield name, " ".join(text.split())

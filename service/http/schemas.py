@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
+from forerun.data.described import Described
 from forerun.data.level import USUAL, Level
 from forerun.data.software import Software
 from forerun.models.limit import Grade
 from forerun.service.answers.power_sweep import SLOW_DOWN
 from forerun.service.schemas.answers import IntervalOut, Objective, Risk
-from forerun.service.schemas.fields import Described, Name, OneDevice, Strict, Watts, example
+from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, example
 from forerun.service.schemas.prediction import EXAMPLE, OperationIn, OperatorWorkloadIn
 
 MOST_RANKED = 200

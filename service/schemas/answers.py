@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pydantic import Field
 
+from forerun.data.described import Described
 from forerun.data.graph import BindingReason, OperatorGraph
 from forerun.data.level import USUAL
 from forerun.data.metrics import with_unit
 from forerun.data.workload import Network, Workload
 from forerun.models.answers.wording import readable
 from forerun.models.limit import Grade, Limit, Severity
-from forerun.service.schemas.fields import Described
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 

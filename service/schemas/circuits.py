@@ -1,7 +1,7 @@
 """Answers about circuits on an FPGA."""
 
+from forerun.data.described import Described
 from forerun.service.schemas.answers import DeviceOut, GradedOut, LimitedAnswerOut, PredictorOut
-from forerun.service.schemas.fields import Described
 
 
 class PathStepOut(Described):

@@ -4,11 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import FailFast, Field, StringConstraints, model_validator
 
+from forerun.data.described import Described
 from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
 from forerun.models.limit import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
-from forerun.service.schemas.fields import Described, Number, Strict, example
+from forerun.service.schemas.fields import Number, Strict, example
 
 MOST_METRICS = 400
 MOST_SECONDS = 3_600

@@ -1,14 +1,10 @@
 """Types of fields that several requests share."""
 
-import ast
-import inspect
 import json
-import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import (
@@ -17,14 +13,12 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     StringConstraints,
     Tag,
     create_model,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
+from forerun.data.described import Described
 from forerun.data.device import Device
 from forerun.data.spec_sheet import Watts as Watts
 from forerun.service.requests.field_names import also
@@ -65,48 +59,6 @@ OneDevice = Annotated[
     BeforeValidator(_one),
 ]
 """A device by its name, or by its spec sheet."""
-
-
-class Described(BaseModel):
-    """A model whose fields are described by the texts below them, as attributes are elsewhere.
-
-    Pydantic's `use_attribute_docstrings` parses each class when it is made, 5 ms of each start;
-    here the texts are read when a JSON schema is made.
-    """
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema)["properties"]
-        texts = field_texts(cls)
-        for name in properties.keys() & texts.keys():
-            properties[name].setdefault("description", texts[name])
-        return schema
-
-
-def field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """Field -> the text below it, in a model and those that it is made from."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if issubclass(base, BaseModel) and base.__module__ != BaseModel.__module__:
-            found |= _texts(base.__module__).get(base.__qualname__, {})
-    return found
-
-
-@cache
-def _texts(module: str) -> Mapping[str, dict[str, str]]:
-    """Class of a module -> its fields -> their texts."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {own.name: dict(_of_class(own)) for own in tree.body if isinstance(own, ast.ClassDef)}
-
-
-def _of_class(described: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for pair in pairwise(described.body):
-        match pair:
-            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                yield name, " ".join(text.split())
 
 
 class Strict(Described):

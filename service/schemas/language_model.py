@@ -5,10 +5,10 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from forerun.data.described import Described
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.workload import LlmArchitecture, WeightFormat
 from forerun.features.llm_serving.model_sizes import CONTEXT_TOKENS, FORMATS, ModelSizes
-from forerun.service.schemas.fields import Described
 
 
 class ModelSizesOut(Described):

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import AwareDatetime
 
-from forerun.service.schemas.fields import Described
+from forerun.data.described import Described
 
 
 class DifferenceOut(Described):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, StringConstraints
 
+from forerun.data.described import Described
 from forerun.data.device import Device
 from forerun.data.errors import (
     InputError,
@@ -26,7 +27,7 @@ from forerun.data.software import Software
 from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
-from forerun.service.schemas.fields import LONGEST_NAME, Described
+from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measurements import GivenEstimate
 from forerun.service.schemas.prediction import EXAMPLE_KERNEL, KernelIn, NetworkIn
 from forerun.service.schemas.workload_kinds import LlmDeploymentIn

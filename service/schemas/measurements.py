@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from forerun.service.schemas.fields import Described, Name, Strict
+from forerun.data.described import Described
+from forerun.service.schemas.fields import Name, Strict
 
 LARGEST = 1e15
 

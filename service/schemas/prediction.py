@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
+from forerun.data.described import Described
 from forerun.data.device import Device
 from forerun.data.level import USUAL, Level
 from forerun.data.metrics import METRICS
@@ -14,7 +15,6 @@ from forerun.service.schemas.answers import BoundDimensionOut
 from forerun.service.schemas.fields import (
     BATCH_SIZE,
     Batch,
-    Described,
     Name,
     OneDevice,
     Strict,
