@@ -14,7 +14,8 @@ def nearest_tests(root, path):
 
     Where there is none, those of the modules that import it, and so on; where the mirror is the
     only one, those of the same room that come next, too. Of several only those of its own floor
-    count, where there are any.
+    count, where there are any. A file that nothing imports by name, because it is found where it is
+    declared, has those of the nearest folder.
 
     Args:
         root: of the repository.
@@ -35,6 +36,10 @@ def nearest_tests(root, path):
         near = {test for test in found if test.startswith(folder if tests else floor)}
         tests |= near or (set() if tests else found)
         if tests - {mirror}:
+            break
+    for above in () if tests else (Path(root) / mirror).parents:
+        tests = {f"{test.relative_to(root)}" for test in above.glob("test_*.py")}
+        if tests:
             break
     return sorted(tests, key=lambda test: (test != mirror, not test.startswith(folder), test))
 
