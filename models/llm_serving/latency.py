@@ -17,6 +17,7 @@ from forerun.data.device import Device
 from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.llm_serving.any_load import WorkerOf
 from forerun.features.llm_serving.comparable import (
     alike_at_any_load,
     has_other_settings,
@@ -455,6 +456,19 @@ def _less_of_what_waits(bounds: Matrix, waits: Column) -> Matrix:
     low, high = bounds.T
     alone = np.minimum(high, -low)
     return np.column_stack([low, alone + waits * (high - alone)])
+
+
+def summed_times(queries: Sequence[Query], worker_of: WorkerOf) -> dict[str, Column]:
+    """Metric -> its value for n deployments in closed form, without fitted factors.
+
+    Args:
+        queries: the deployments.
+        worker_of: gives the times of iterations of their workers.
+    """
+    rows, _ = DeploymentRows.of([of_one_worker(query) for query in queries], worker_of)
+    logs = _closed_form(rows)
+    share = _service_share(logs, rows)
+    return metrics_of(Loads.of(queries), share, *np.exp(logs.T))
 
 
 def _closed_form(rows: DeploymentRows) -> Matrix:
