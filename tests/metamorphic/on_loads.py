@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 from forerun.data.language_models.deployment import (
     Engine,
@@ -14,7 +14,9 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.level import USUAL
+from forerun.data.number_formats import FORMATS as OF_NAME
 from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.deployments.arrivals import NEAR, places
@@ -29,6 +31,8 @@ COLLECTIVES = 0.1
 """Share of a lone request's time per token that collectives between more devices may add."""
 TOGETHER = 1000
 """Deployments that are answered in one call."""
+FORMATS = ("mxfp4", "nvfp4", "fp8", "int8", "bf16")
+"""Number formats of weights; each has no more bytes than the next."""
 TPOT, TTFT, LATENCY, TOKENS = "tpot_ms", "ttft_ms", "request_latency_ms", "tokens_per_s"
 MODELS = {
     "llama-3.1-8b": 1,
@@ -51,6 +55,12 @@ RELEASES = {
     "trtllm": ("1.0.0", "1.2.0"),
 }
 """Engine -> releases, the newest last."""
+WITH_RUNS = {
+    "vllm": ("", "0.12.0", "0.19.0"),
+    "sglang": ("", "0.5.1.post1", "0.5.9"),
+    "trtllm": ("", "1.0.0rc3", "1.2.0rc6.post1"),
+}
+"""Engine -> releases under which some of the models were measured, most of them in one format."""
 EDGE = (0.25, 0.5, 0.7, 0.78, 0.85, 0.95, 0.99, 1.0, 1.01, 1.05, 1.2, 1.5, 2.0, 4.0)
 """Requests in flight over those that have a place."""
 LENGTHS = ((1024.0, 256.0), (128.0, 512.0), (8000.0, 500.0))
@@ -76,6 +86,7 @@ class Served:
     concurrency: float | None = SOME
     rate: float | None = None
     level: float = USUAL
+    weights: str = ""
 
     def query(self) -> Query:
         """The query."""
@@ -88,7 +99,7 @@ class Served:
         )
         engine = Engine(self.engine, self.version)  # type: ignore[arg-type]
         pool = Pool(Parallelism(self.tensor))
-        deployment = LlmDeployment(_model(self.model), load, engine, pool)
+        deployment = LlmDeployment(_model(self.model, self.weights), load, engine, pool)
         operation = Operation(pool.devices)
         return Query(deployment, CATALOG.get(self.device), operation=operation, level=self.level)
 
@@ -98,12 +109,14 @@ class Served:
         cached = f" {self.cached:.0%} cached" if self.cached else ""
         lengths = f"{self.input_tokens:g}+{self.output_tokens:g}{cached}"
         at = "" if self.level == USUAL else f" at {self.level:g} %"
-        return f"{self.model} {self.device} tp {self.tensor} {release} {lengths} {load}{at}"
+        named = f"{self.model} {self.weights}".strip()
+        return f"{named} {self.device} tp {self.tensor} {release} {lengths} {load}{at}"
 
 
 @cache
-def _model(name: str) -> LanguageModel:
-    return named_language_model(name)
+def _model(name: str, weights: str = "") -> LanguageModel:
+    model = named_language_model(name)
+    return with_formats(model, weights=weights) if weights else model
 
 
 def _bases(grid: Grid) -> Iterator[Served]:
@@ -319,3 +332,42 @@ def cached_prompts_are_no_slower(grid: Grid) -> Iterator[Compared]:
         for load in (FEW, SOME, MANY)
     )
     yield from _not_less(ladders, (TTFT, TPOT))
+
+
+def _in_formats(base: Served) -> list[Served]:
+    """The deployment in all formats, and those whose arithmetic its device has."""
+    return [replace(base, weights=own) for own in FORMATS]
+
+
+def _has_arithmetic(one: Served) -> bool:
+    return OF_NAME[one.weights].precisions[0] in CATALOG.get(one.device).peak_tflops
+
+
+@law
+def fewer_bytes_are_no_slower(grid: Grid) -> Iterator[Compared]:
+    """Weights of fewer bytes, whose arithmetic the device has: tokens take no longer.
+
+    At an equal number of requests in flight that all have a place.
+    """
+    bases = [replace(one, version=own) for one in _bases(grid) for own in WITH_RUNS[one.engine]]
+    pairs = [
+        pair
+        for base in bases
+        for load in (FEW, SOME, MANY)
+        for pair in combinations(_in_formats(replace(base, concurrency=load)), 2)
+        if OF_NAME[pair[0].weights].bytes < OF_NAME[pair[1].weights].bytes
+        and all(_has_arithmetic(one) for one in pair)
+    ]
+    placed = [pair for pair in pairs if all(_all_placed(one) for one in pair)]
+    yield from _not_less(placed, (TPOT,))
+
+
+@law
+def fewer_bytes_need_no_more_memory(grid: Grid) -> Iterator[Compared]:
+    """Weights of fewer bytes: no more memory, whatever the device multiplies."""
+    ladders = [
+        _in_formats(replace(base, concurrency=load))
+        for base in _bases(grid)
+        for load in (FEW, SOME, MANY)
+    ]
+    yield from _not_less(ladders, ("peak_memory_mib",))
