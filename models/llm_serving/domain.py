@@ -134,7 +134,14 @@ class KnownRuns:
         Returns:
             Whether there are any on the device, and whether there are any on some device.
         """
-        found = [self.campaigns.get(_campaign(query.deployment)) for query in queries]
+        names: dict[tuple[int, int], str] = {}
+        found = []
+        for query in queries:
+            own = query.deployment
+            key = id(own.model), id(own.engine)
+            if key not in names:
+                names[key] = _campaign(own)
+            found.append(self.campaigns.get(names[key]))
         here = [
             own is not None and query.device in own
             for query, own in zip(queries, found, strict=True)
