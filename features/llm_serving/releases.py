@@ -102,6 +102,9 @@ _LLAMA_CPP: Final = {
     "intel": replace(_EARLIER, bandwidth=0.017),
 }
 """Vendor of the device -> rates of llama.cpp."""
+_MAX_ALONE: Final = 0.09
+"""Share of the bandwidth that llama.cpp reaches on one Max 1550, by its Llama 2 and Llama 3; within
+2 and 4 % (median) for Qwen2 and Mistral, and 50 % too fast for Mixtral."""
 _OLD_VLLM: Final = {
     # MI250. Its decoding attention (`paged_attention_v1` and `v2`) reads keys and values for each
     # query head.
@@ -133,7 +136,9 @@ def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
         devices: devices of one worker.
     """
     if engine.name == "llama.cpp":
-        return _LLAMA_CPP.get(device.vendor, CURRENT)
+        alone = devices == 1 and device.vendor == "intel"
+        own = _LLAMA_CPP.get(device.vendor, CURRENT)
+        return replace(own, bandwidth=_MAX_ALONE) if alone else own
     if not is_old(engine):
         own = CURRENT if device.vendor != "amd" else replace(CURRENT, arithmetic=_AMD_ARITHMETIC)
         return replace(own, sequence_s=_VLLM_SEQUENCE_S) if engine.name == "vllm" else own
