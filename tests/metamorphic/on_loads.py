@@ -87,6 +87,7 @@ class Served:
     rate: float | None = None
     level: float = USUAL
     weights: str = ""
+    for_prompts: int = 0
 
     def query(self) -> Query:
         """The query."""
@@ -99,8 +100,9 @@ class Served:
         )
         engine = Engine(self.engine, self.version)  # type: ignore[arg-type]
         pool = Pool(Parallelism(self.tensor))
-        deployment = LlmDeployment(_model(self.model, self.weights), load, engine, pool)
-        operation = Operation(pool.devices)
+        prefill = Pool(pool.parallelism, self.for_prompts) if self.for_prompts else None
+        deployment = LlmDeployment(_model(self.model, self.weights), load, engine, pool, prefill)
+        operation = Operation(deployment.devices)
         return Query(deployment, CATALOG.get(self.device), operation=operation, level=self.level)
 
     def __str__(self) -> str:
@@ -110,7 +112,8 @@ class Served:
         lengths = f"{self.input_tokens:g}+{self.output_tokens:g}{cached}"
         at = "" if self.level == USUAL else f" at {self.level:g} %"
         named = f"{self.model} {self.weights}".strip()
-        return f"{named} {self.device} tp {self.tensor} {release} {lengths} {load}{at}"
+        apart = f" and {self.for_prompts} for prompts" if self.for_prompts else ""
+        return f"{named} {self.device}{apart} tp {self.tensor} {release} {lengths} {load}{at}"
 
 
 @cache
@@ -125,6 +128,11 @@ def _bases(grid: Grid) -> Iterator[Served]:
     engines = [*RELEASES][: 1 if grid.networks else None]
     for (model, degree), device, engine in product([*MODELS.items()][:few], SERVERS[:few], engines):
         yield Served(model, device, degree, engine)
+
+
+def _with_runs(grid: Grid) -> list[Served]:
+    """Those of `_bases` under releases with runs too, where fitted predictors take part."""
+    return [replace(one, version=own) for one in _bases(grid) for own in WITH_RUNS[one.engine]]
 
 
 def _figures(asked: Sequence[Served]) -> list[dict[str, float]]:
@@ -192,7 +200,8 @@ def more_load_has_no_lower_ends(grid: Grid) -> Iterator[Compared]:
     few and of many requests, and up to three times the capacity.
     """
     engines = [replace(one, engine=own) for one in _bases(grid) for own in RELEASES]
-    bases = [replace(one, level=level) for one in dict.fromkeys(engines) for level in LEVELS]
+    engines = [replace(one, for_prompts=own) for one in dict.fromkeys(engines) for own in (0, 1)]
+    bases = [replace(one, level=level) for one in engines for level in LEVELS]
     loads = (1.0, 2.0, 3.0, 4.0, 8.0, 24.0, 32.0, 33.0, 48.0, 64.0, 96.0, 128.0, 256.0, 1024.0)
     full = _figures([replace(one, concurrency=1e5) for one in bases])
     shares = (0.01, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.999, 1.001, 1.4, 3.0)
@@ -258,7 +267,7 @@ def longer_prompts_are_no_faster(grid: Grid) -> Iterator[Compared]:
     for load in (FEW, SOME, MANY):
         ladders = [
             [replace(base, concurrency=load, input_tokens=length) for length in lengths]
-            for base in _bases(grid)
+            for base in _with_runs(grid)
         ]
         yield from _not_less(ladders, (TTFT,))
         placed = [[one for one in own if _all_placed(one)] for own in ladders]
@@ -285,7 +294,7 @@ def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
     """
     ladders = (
         [replace(base, concurrency=load, tensor=degree) for degree in (8, 4, 2, 1)]
-        for base in _bases(grid)
+        for base in _with_runs(grid)
         for load in (FEW, SOME, MANY)
     )
     pairs = (pair for ladder in ladders for pair in pairwise(ladder))
@@ -349,10 +358,9 @@ def fewer_bytes_are_no_slower(grid: Grid) -> Iterator[Compared]:
 
     At an equal number of requests in flight that all have a place.
     """
-    bases = [replace(one, version=own) for one in _bases(grid) for own in WITH_RUNS[one.engine]]
     pairs = [
         pair
-        for base in bases
+        for base in _with_runs(grid)
         for load in (FEW, SOME, MANY)
         for pair in combinations(_in_formats(replace(base, concurrency=load)), 2)
         if OF_NAME[pair[0].weights].bytes < OF_NAME[pair[1].weights].bytes
