@@ -360,7 +360,8 @@ def fewer_bytes_are_no_slower(grid: Grid) -> Iterator[Compared]:
     """
     pairs = [
         pair
-        for base in _with_runs(grid)
+        for one in _with_runs(grid)
+        for base in (one, replace(one, tensor=2 * one.tensor, output_tokens=128.0))
         for load in (FEW, SOME, MANY)
         for pair in combinations(_in_formats(replace(base, concurrency=load)), 2)
         if OF_NAME[pair[0].weights].bytes < OF_NAME[pair[1].weights].bytes
