@@ -11,6 +11,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
 from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
     Engine,
     LlmDeployment,
@@ -18,6 +19,7 @@ from forerun.data.language_models.deployment import (
     Pool,
     RequestLoad,
 )
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import (
@@ -194,19 +196,40 @@ def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[st
     if metric == "latency_ms":
         return {"published_bound": 1e3 * bound}
     if metric == "tokens_per_s":
-        deployed = [
-            _deployment(*own) for own in zip(rows.queries, rows.groups["model"], strict=True)
-        ]
-        return {"published_bound": gives / bound, **summed_kernels(deployed, metric)}
+        return {"published_bound": gives / bound, **_summed(rows)}
     return {"published_bound": tdp * count * bound / gives}
 
 
-def _deployment(query: Query, model: str) -> Query:
+def _summed(rows: Measurements) -> dict[str, Column]:
+    """The rate by kernels summed; NaN for models whose configuration is not known."""
+    named = {str(name): _network(str(name)) for name in np.unique(rows.groups["model"])}
+    models = [named[str(name)] for name in rows.groups["model"]]
+    deployed = [
+        _deployment(query, model)
+        for query, model in zip(rows.queries, models, strict=True)
+        if model is not None
+    ]
+    found = np.full(len(rows), np.nan)
+    for column in summed_kernels(deployed, "tokens_per_s").values():
+        found[[model is not None for model in models]] = column
+    return {} if np.isnan(found).all() else {"kernel_sums": found}
+
+
+def _network(name: str) -> LanguageModel | None:
+    try:
+        return named_language_model(name)
+    except InputError:
+        return None
+
+
+def _deployment(query: Query, model: LanguageModel) -> Query:
     """A served model as the deployment of its configuration, with typical lengths of requests."""
     own = query.workload
     assert isinstance(own, LlmServing)
     load = RequestLoad(*TOKENS[own.request], concurrency=float(own.max_sequences))
     ranks = own.data_parallel
-    split = Parallelism(query.operation.device_count // ranks, 1, ranks, own.expert_parallel)
-    deployed = LlmDeployment(named_language_model(model), load, Engine("vllm"), Pool(split))
+    split = Parallelism(
+        max(query.operation.device_count // ranks, 1), 1, ranks, own.expert_parallel
+    )
+    deployed = LlmDeployment(model, load, Engine("vllm"), Pool(split))
     return replace(query, workload=deployed)
