@@ -141,15 +141,19 @@ class Predictions:
 
     def __getitem__(self, row: int) -> Prediction:
         number = range(len(self))[row]
-        (prediction,) = self._between(number, number + 1)
+        (prediction,) = self._between(number, number + 1, self.values)
         return prediction
 
     def __iter__(self) -> Iterator[Prediction]:
-        return self._between(0, len(self))
+        return self._between(0, len(self), self.values)
 
-    def _between(self, first: int, end: int) -> Iterator[Prediction]:
+    def of_rows(self, count: int, metrics: Iterable[str]) -> Iterator[Prediction]:
+        """The predictions of the first rows, of some metrics alone."""
+        return self._between(0, count, metrics)
+
+    def _between(self, first: int, end: int, metrics: Iterable[str]) -> Iterator[Prediction]:
         """The predictions of rows from the first to one before the end."""
-        columns = {name: self._estimates(name, slice(first, end)) for name in self.values}
+        columns = {name: self._estimates(name, slice(first, end)) for name in metrics}
         for row in range(first, end):
             found = ((name, column[row - first]) for name, column in columns.items())
             yield self._prediction(row, {name: own for name, own in found if own is not None})

@@ -7,8 +7,9 @@ Prompts delay decoding: while a request writes its tokens, about x other prompts
 (Little's law). Prompts wait for each other as in an M/G/1 queue.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ from forerun.features.llm_serving.engine_settings import (
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, WorkerTime
 
+WorkerOf = Callable[..., WorkerTime]
+"""Deployment, device and phase -> times of iterations of its workers, as `WorkerTime.of`."""
 POINTS: Final = 16
 FEWEST: Final = 0.02
 BUSIEST: Final = 0.98
@@ -62,12 +65,18 @@ class AnyLoad:
     iterations: float
 
     @classmethod
-    def of_each(cls, deployments: Sequence[LlmDeployment], device: Device) -> list[Self]:
+    def of_each(
+        cls,
+        deployments: Sequence[LlmDeployment],
+        device: Device,
+        worker_of: WorkerOf = WorkerTime.of,
+    ) -> list[Self]:
         """Each of k deployments that differ in the lengths of their requests alone.
 
         Args:
             deployments: k deployments; their `concurrency` and `requests_per_s` are not used.
             device: each of the devices.
+            worker_of: gives the times of iterations of a deployment's workers.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: the device's sheet lacks a figure.
@@ -78,7 +87,8 @@ class AnyLoad:
         lengths = _Lengths.of(deployments)
         batched = limits[0].tokens
         make = _together if first.prefill is None else _apart
-        grid = make(first, device, _others(most), lengths, lengths.chunks(batched, 0.0))
+        workers = partial(worker_of, first, device)
+        grid = make(first, workers, _others(most), lengths, lengths.chunks(batched, 0.0))
         prompts = first.prefill or first.pool
         prompt_ranks = prompts.workers * prompts.parallelism.attention_data
         return [
@@ -163,7 +173,7 @@ _EXPONENTS: Final = np.linspace(0.0, 1.0, POINTS - 1)
 
 def _together(
     deployment: LlmDeployment,
-    device: Device,
+    workers: Callable[..., WorkerTime],
     others: Column,
     lengths: _Lengths,
     chunks: Column,
@@ -172,13 +182,13 @@ def _together(
 
     Args:
         deployment: one of k deployments that differ in lengths alone.
-        device: each of the devices.
+        workers: gives the times of iterations of its workers in a phase.
         others: (k, g) numbers of other sequences.
         lengths: lengths of the requests of each.
         chunks: (k, 1) iterations that a prompt is divided over.
     """
     stages, engine = deployment.pool.parallelism.pipeline, deployment.engine
-    worker = WorkerTime.of(deployment, device)
+    worker = workers()
     decoding = lengths.decode((1.0 + others) / stages)
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
@@ -188,7 +198,9 @@ def _together(
         for own in worker.parts_of_each([decoding, mixed, others_alone])
     )
     shared = np.minimum(others, 1.0) if mixes(engine) else 0.0
-    prefill = {name: chunks * (own - shared * without[name]) for name, own in both.items()}
+    prefill = {
+        name: chunks * np.maximum(own - shared * without[name], 0.0) for name, own in both.items()
+    }
     accepted = tokens_per_iteration(engine)
     step = sum(decode.values()) / accepted
     work = np.maximum(sum(prefill.values()), 1e-9)
@@ -205,7 +217,7 @@ def _together(
 
 def _apart(
     deployment: LlmDeployment,
-    device: Device,
+    workers: Callable[..., WorkerTime],
     others: Column,
     lengths: _Lengths,
     chunks: Column,
@@ -216,7 +228,7 @@ def _apart(
     """
     first, accepted = deployment.prefill, tokens_per_iteration(deployment.engine)
     assert first is not None
-    worker = WorkerTime.of(deployment, device, phase="prefill")
+    worker, decoder = workers(phase="prefill"), workers()
     alone = worker.parts(lengths.prompt(chunks, 1))
     prefill = {name: chunks * column[:, None] + 0.0 * others for name, column in alone.items()}
     work = np.asarray(sum(prefill.values())) / first.parallelism.pipeline
@@ -226,8 +238,7 @@ def _apart(
         """Parts of an iteration, time per token and share of time of workers for prompts."""
         decoding = lengths.decode((1.0 + numbers) / deployment.pool.parallelism.pipeline)
         parts = {
-            name: column.reshape(numbers.shape)
-            for name, column in WorkerTime.of(deployment, device).parts(decoding).items()
+            name: column.reshape(numbers.shape) for name, column in decoder.parts(decoding).items()
         }
         tpot = np.asarray(sum(parts.values())) / accepted
         return parts, tpot, _ranks(deployment) * numbers / (lengths.after * tpot) * work / servers

@@ -17,13 +17,13 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.features.caches import Recent
-from forerun.features.llm_serving.any_load import AnyLoad
+from forerun.features.llm_serving.any_load import AnyLoad, WorkerOf
 from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.llm_serving.releases import release
 from forerun.features.llm_serving.steady_state import SteadyStates
-from forerun.features.llm_serving.step import PARTS
+from forerun.features.llm_serving.step import PARTS, WorkerTime
 
 ENGINES: Final = ("vllm", "sglang", "trtllm")
 SHAPE: Final = (
@@ -86,11 +86,17 @@ class DeploymentRows(Columns):
     apart: Column
 
     @classmethod
-    def of(cls, queries: Sequence[Query]) -> tuple[Self, list["State"]]:
+    def of(
+        cls, queries: Sequence[Query], worker_of: WorkerOf = WorkerTime.of
+    ) -> tuple[Self, list["State"]]:
         """Rows of n deployments, and the state of each in closed form.
 
         Grids of deployments that differ in lengths alone are computed in one pass, and kept: those
         of others that differ in the number or rate of requests are the same.
+
+        Args:
+            queries: deployments on devices.
+            worker_of: gives the times of iterations of their workers.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
@@ -99,7 +105,8 @@ class DeploymentRows(Columns):
         which = np.empty(len(queries), dtype=np.intp)
         for place, rows in enumerate(groups.values()):
             which[rows] = place
-        known = _any_loads(list(groups), [queries[rows[0]] for rows in groups.values()])
+        firsts = [queries[rows[0]] for rows in groups.values()]
+        known = _any_loads(list(groups), firsts, worker_of)
         loads = [query.deployment.load for query in queries]
         concurrency = np.array([load.concurrency for load in loads], dtype=np.float64)
         rates = np.array([load.requests_per_s or 0.0 for load in loads])
@@ -127,13 +134,14 @@ _ANY_LOAD: Final = Recent[tuple[Hashable, ...], tuple[AnyLoad, dict[str, float]]
 
 
 def _any_loads(
-    keys: Sequence[tuple[Hashable, ...]], queries: Sequence[Query]
+    keys: Sequence[tuple[Hashable, ...]], queries: Sequence[Query], worker_of: WorkerOf
 ) -> list[tuple[AnyLoad, dict[str, float]]]:
     """Each of k deployments with any load, and what is fixed of it.
 
     Args:
         keys: `at_any_load` of each.
         queries: the deployments and their devices.
+        worker_of: as in `DeploymentRows.of`.
     """
 
     def compute(places: list[int]) -> list[tuple[AnyLoad, dict[str, float]]]:
@@ -141,12 +149,14 @@ def _any_loads(
         for same in groups_of(setup_of(queries[place]) for place in places).values():
             rows = [places[number] for number in same]
             deployments = [queries[row].deployment for row in rows]
-            every = AnyLoad.of_each(deployments, queries[rows[0]].device)
+            every = AnyLoad.of_each(deployments, queries[rows[0]].device, worker_of)
             shared = _fixed_of_setup(queries[rows[0]])
             for row, own in zip(rows, every, strict=True):
                 found[row] = own, shared | _fixed(queries[row].deployment, own)
         return [found[place] for place in places]
 
+    if worker_of != WorkerTime.of:
+        return compute([*range(len(keys))])
     return _ANY_LOAD.of_each(keys, compute)
 
 

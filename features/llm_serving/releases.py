@@ -33,6 +33,13 @@ RECORDING: Final = 206.0
 NEW_ENGINE: Final = 800.0
 """Release of vLLM, 0.8, from which on its rewritten engine (V1) serves by default."""
 
+_PREPARED_S: Final = 54e-6
+"""Further host time of a sequence in vLLM before 0.8: 40 rows of one or 16 on one to four H100."""
+_SAMPLED_S: Final = 0.5e-3
+"""The same before 0.2.6, which samples each sequence in Python: chosen on batches of Llama-2-70B on
+A100 in `splitwise`. Those on H100 and of BLOOM then err by 9 and 8 % (median), by 11 and 11 before.
+"""
+
 FIRST_RUNS: Final = {"vllm": 1100.0, "sglang": 500.0}
 """Engine -> release, 0.11 and 0.5, from which on `aiconfigurator_serving` has runs."""
 
@@ -102,6 +109,9 @@ _LLAMA_CPP: Final = {
     "intel": replace(_EARLIER, bandwidth=0.017),
 }
 """Vendor of the device -> rates of llama.cpp."""
+_MAX_ALONE: Final = 0.09
+"""Share of the bandwidth that llama.cpp reaches on one Max 1550, by its Llama 2 and Llama 3; within
+2 and 4 % (median) for Qwen2 and Mistral, and 50 % too fast for Mixtral."""
 _OLD_VLLM: Final = {
     # MI250. Its decoding attention (`paged_attention_v1` and `v2`) reads keys and values for each
     # query head.
@@ -133,13 +143,16 @@ def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
         devices: devices of one worker.
     """
     if engine.name == "llama.cpp":
-        return _LLAMA_CPP.get(device.vendor, CURRENT)
+        alone = devices == 1 and device.vendor == "intel"
+        own = _LLAMA_CPP.get(device.vendor, CURRENT)
+        return replace(own, bandwidth=_MAX_ALONE) if alone else own
     if not is_old(engine):
         own = CURRENT if device.vendor != "amd" else replace(CURRENT, arithmetic=_AMD_ARITHMETIC)
         return replace(own, sequence_s=_VLLM_SEQUENCE_S) if engine.name == "vllm" else own
     own = _OLD_VLLM.get(device.vendor, CURRENT)
     iteration_s = own.iteration_s + 0.6e-3 + 0.94e-3 * log2(devices)
-    return replace(own, iteration_s=iteration_s, sequence_s=own.sequence_s + 54e-6)
+    each_s = _SAMPLED_S if release(engine) < RECORDING else _PREPARED_S
+    return replace(own, iteration_s=iteration_s, sequence_s=own.sequence_s + each_s)
 
 
 def is_old(engine: Engine) -> bool:

@@ -1,8 +1,9 @@
 """Domain of a training set of deployments: the devices, models and settings of its runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
+from math import log
 from typing import Final, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from forerun.data.device import Device
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.data.language_models.model import LanguageModel
+from forerun.data.language_models.weights import BYTES, LayerFormats
 from forerun.data.number_formats import GGUF
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
@@ -45,6 +47,7 @@ EARLIER: Final = float(np.log(1.7))
 """Logarithm of a factor on the upper end of the time per token under releases before all measured
 ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see `tests/public_cases`."""
 OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
+NOWHERE: Final = KnownDevices()
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
 
@@ -131,13 +134,54 @@ class KnownRuns:
         Returns:
             Whether there are any on the device, and whether there are any on some device.
         """
-        found = [self.campaigns.get(_campaign(query.deployment)) for query in queries]
+        names: dict[tuple[int, int], str] = {}
+        found = []
+        for query in queries:
+            own = query.deployment
+            key = id(own.model), id(own.engine)
+            if key not in names:
+                names[key] = _campaign(own)
+            found.append(self.campaigns.get(names[key]))
         here = [
             own is not None and query.device in own
             for query, own in zip(queries, found, strict=True)
         ]
         anywhere = [own is not None for own in found]
         return np.array(here, dtype=np.bool_), np.array(anywhere, dtype=np.bool_)
+
+    def in_measured_formats(self, queries: Sequence[Query]) -> list[Query]:
+        """N deployments, with weights of the nearest format with runs where their own has none.
+
+        These are runs of the same model under the same release on the device. What they have in
+        common carries over to other formats, and fewer bytes stay no slower.
+        """
+        models: dict[tuple[int, ...], LanguageModel] = {}
+        found = []
+        for query in queries:
+            own = query.deployment
+            key = (id(own.model), id(own.engine), id(query.device))
+            if key not in models:
+                models[key] = self._in_measured_format(own, query.device)
+            if models[key] is not own.model:
+                query = replace(query, workload=replace(own, model=models[key]))
+            found.append(query)
+        return found
+
+    def _in_measured_format(self, deployment: LlmDeployment, device: Device) -> LanguageModel:
+        """The model of a deployment in the nearest format that has runs on the device."""
+        model, formats = deployment.model, _formats(deployment.model)
+        if not deployment.engine.version or len(formats) > 1:
+            return model
+        (own,) = formats
+        start = _campaign(deployment).removesuffix(own)
+        known = [
+            form for form in self.formats if device in self.campaigns.get(start + form, NOWHERE)
+        ]
+        if not known or own in known:
+            return model
+        nearest = min(known, key=lambda form: abs(log(BYTES[form] / BYTES[own])))
+        layers = (LayerFormats.all_in(nearest),) * len(model.layers)
+        return replace(model, formats=replace(model.formats, layers=layers))
 
     def have_settings(self, queries: Sequence[Query]) -> Mask:
         """Whether there are runs with the formats and the settings of each of n deployments, (n,).

@@ -8,6 +8,7 @@ law. Unfitted, the closed form answers alone, without intervals.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
+from operator import is_
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -17,9 +18,9 @@ from forerun.data.device import Device
 from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.llm_serving.any_load import WorkerOf
 from forerun.features.llm_serving.comparable import (
     alike_at_any_load,
-    has_other_settings,
     of_one_worker,
     with_measured_settings,
 )
@@ -223,16 +224,30 @@ class LlmLatency(StoredPredictor):
     def _log_seconds(self, queries: Sequence[Query], rows: DeploymentRows) -> Matrix:
         """Logarithms of both times without the support set's correction, shape (n, 2).
 
-        Settings that no measured run varies change the times by the ratio of the closed forms.
+        Settings that no measured run varies change the times by the ratio of the closed forms, and
+        so does a number format without runs, of a model that has some in another, the time per
+        token: so fewer bytes are no slower. The time to the first token does not carry over.
         """
         if not self.corrections:
             return _closed_form(rows)
-        known = self.known.have(queries)
-        if not any(map(has_other_settings, queries)):
+        usual = [*map(with_measured_settings, queries)]
+        found = self._by_ratio(queries, rows, usual)
+        others = self.known.in_measured_formats(usual)
+        if not all(map(is_, others, usual)):
+            found[:, 0] = self._by_ratio(queries, rows, others)[:, 0]
+        return found
+
+    def _by_ratio(
+        self, queries: Sequence[Query], rows: DeploymentRows, others: Sequence[Query]
+    ) -> Matrix:
+        """Logarithms of both times of n deployments, from those of others and the closed form of
+        both, (n, 2).
+        """
+        known = self.known.have(others)
+        if all(map(is_, others, queries)):
             return self._of_times(rows, known)
-        plain, _ = _rows([with_measured_settings(query) for query in queries])
-        found = self._of_times(plain, known)
-        return np.asarray(found + _closed_form(rows) - _closed_form(plain))
+        plain, _ = _rows(others)
+        return np.asarray(self._of_times(plain, known) + _closed_form(rows) - _closed_form(plain))
 
     def has_runs(self, query: Query) -> bool:
         """Whether runs like a deployment were measured: in the training set, or by its user."""
@@ -455,6 +470,19 @@ def _less_of_what_waits(bounds: Matrix, waits: Column) -> Matrix:
     low, high = bounds.T
     alone = np.minimum(high, -low)
     return np.column_stack([low, alone + waits * (high - alone)])
+
+
+def summed_times(queries: Sequence[Query], worker_of: WorkerOf) -> dict[str, Column]:
+    """Metric -> its value for n deployments in closed form, without fitted factors.
+
+    Args:
+        queries: the deployments.
+        worker_of: gives the times of iterations of their workers.
+    """
+    rows, _ = DeploymentRows.of([of_one_worker(query) for query in queries], worker_of)
+    logs = _closed_form(rows)
+    share = _service_share(logs, rows)
+    return metrics_of(Loads.of(queries), share, *np.exp(logs.T))
 
 
 def _closed_form(rows: DeploymentRows) -> Matrix:

@@ -17,7 +17,7 @@ from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_serving.device_bytes import USUAL_SEQUENCES
+from forerun.features.llm_serving.device_bytes import LLAMA_BATCH, USUAL_SEQUENCES
 from forerun.features.llm_serving.processors import DRIVERS, PARTS, Part, StepRows, threads_of
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -180,14 +180,20 @@ class ProcessorLlmLatency(StoredPredictor):
     )
 
     def answers(self, query: Query) -> bool:
-        """Deployed language models on processors, and with llama.cpp on one GPU."""
+        """Deployed language models on processors, and with llama.cpp on one GPU.
+
+        Not on GPUs of AMD, nor in micro-batches of fewer tokens than usual: no run has either, and
+        runs of others are nearer to the closed form of deployments (`llm_inference_bench`).
+        """
         if query.workload.kind != "llm_deployment" or not query.device.has_sheet:
             return False
         if query.device.kind == "cpu":
             return True
+        engine = query.deployment.engine
         alone = query.deployment.load.concurrency == 1.0 and query.deployment.devices == 1
-        llama = query.deployment.engine.name == "llama.cpp"
-        return query.device.kind == "gpu" and llama and alone
+        as_run = engine.name == "llama.cpp" and query.device.vendor != "amd"
+        usual = (engine.max_batched_tokens or LLAMA_BATCH) >= LLAMA_BATCH
+        return query.device.kind == "gpu" and as_run and alone and usual
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit each time to its rows.

@@ -156,7 +156,7 @@ def llm(
         output_tokens: mean length of the answers.
         concurrency: requests in flight over all devices.
         requests_per_s: rate of arrivals over all devices, in place of `concurrency`.
-        num_prompts: requests that all arrive at once, in place of both.
+        num_prompts: requests that all arrive at once, or at `requests_per_s`, with none after them.
         command: commands of vLLM, SGLang or llama.cpp; other arguments replace what they say.
         cached_share: share of the input tokens in a prefix cache, 0 to 1.
         engine: name of the inference engine, or its settings as over HTTP; vLLM when None.

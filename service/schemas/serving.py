@@ -130,8 +130,8 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
     model: LlmIn
     """the model and how it is served, or the name of a public model alone"""
     num_prompts: int | None = Field(default=None, ge=1, le=MOST_AT_ONCE)
-    """requests that all arrive at once, with no others; where `concurrency` or `requests_per_s` is
-    given, times are those of a run without an end"""
+    """requests that all arrive at once, or at `requests_per_s`, with no others; where `concurrency`
+    is given, times are those of a run without an end"""
     command: str | None = Field(default=None, max_length=LONGEST_COMMAND)
     """commands of vLLM, SGLang or llama.cpp that start a server, a benchmark or both, as typed;
     other fields replace what they say"""
@@ -182,6 +182,11 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
         """As in the request, where no other load is given."""
         given = self.num_prompts, self.concurrency, self.requests_per_s
         return float(given[0]) if given[0] and given[1:] == (None, None) else None
+
+    @property
+    def prompts(self) -> int | None:
+        """Requests that arrive at once or at a rate; None without an end and in closed loops."""
+        return None if self.concurrency is not None else self.num_prompts
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 from forerun.data.language_models.deployment import (
     Engine,
@@ -14,7 +14,9 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.level import USUAL
+from forerun.data.number_formats import FORMATS as OF_NAME
 from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.deployments.arrivals import NEAR, places
@@ -29,6 +31,8 @@ COLLECTIVES = 0.1
 """Share of a lone request's time per token that collectives between more devices may add."""
 TOGETHER = 1000
 """Deployments that are answered in one call."""
+FORMATS = ("mxfp4", "nvfp4", "fp8", "int8", "bf16")
+"""Number formats of weights; each has no more bytes than the next."""
 TPOT, TTFT, LATENCY, TOKENS = "tpot_ms", "ttft_ms", "request_latency_ms", "tokens_per_s"
 MODELS = {
     "llama-3.1-8b": 1,
@@ -51,6 +55,12 @@ RELEASES = {
     "trtllm": ("1.0.0", "1.2.0"),
 }
 """Engine -> releases, the newest last."""
+WITH_RUNS = {
+    "vllm": ("", "0.12.0", "0.19.0"),
+    "sglang": ("", "0.5.1.post1", "0.5.9"),
+    "trtllm": ("", "1.0.0rc3", "1.2.0rc6.post1"),
+}
+"""Engine -> releases under which some of the models were measured, most of them in one format."""
 EDGE = (0.25, 0.5, 0.7, 0.78, 0.85, 0.95, 0.99, 1.0, 1.01, 1.05, 1.2, 1.5, 2.0, 4.0)
 """Requests in flight over those that have a place."""
 LENGTHS = ((1024.0, 256.0), (128.0, 512.0), (8000.0, 500.0))
@@ -76,6 +86,8 @@ class Served:
     concurrency: float | None = SOME
     rate: float | None = None
     level: float = USUAL
+    weights: str = ""
+    for_prompts: int = 0
 
     def query(self) -> Query:
         """The query."""
@@ -88,8 +100,9 @@ class Served:
         )
         engine = Engine(self.engine, self.version)  # type: ignore[arg-type]
         pool = Pool(Parallelism(self.tensor))
-        deployment = LlmDeployment(_model(self.model), load, engine, pool)
-        operation = Operation(pool.devices)
+        prefill = Pool(pool.parallelism, self.for_prompts) if self.for_prompts else None
+        deployment = LlmDeployment(_model(self.model, self.weights), load, engine, pool, prefill)
+        operation = Operation(deployment.devices)
         return Query(deployment, CATALOG.get(self.device), operation=operation, level=self.level)
 
     def __str__(self) -> str:
@@ -98,12 +111,15 @@ class Served:
         cached = f" {self.cached:.0%} cached" if self.cached else ""
         lengths = f"{self.input_tokens:g}+{self.output_tokens:g}{cached}"
         at = "" if self.level == USUAL else f" at {self.level:g} %"
-        return f"{self.model} {self.device} tp {self.tensor} {release} {lengths} {load}{at}"
+        named = f"{self.model} {self.weights}".strip()
+        apart = f" and {self.for_prompts} for prompts" if self.for_prompts else ""
+        return f"{named} {self.device}{apart} tp {self.tensor} {release} {lengths} {load}{at}"
 
 
 @cache
-def _model(name: str) -> LanguageModel:
-    return named_language_model(name)
+def _model(name: str, weights: str = "") -> LanguageModel:
+    model = named_language_model(name)
+    return with_formats(model, weights=weights) if weights else model
 
 
 def _bases(grid: Grid) -> Iterator[Served]:
@@ -112,6 +128,11 @@ def _bases(grid: Grid) -> Iterator[Served]:
     engines = [*RELEASES][: 1 if grid.networks else None]
     for (model, degree), device, engine in product([*MODELS.items()][:few], SERVERS[:few], engines):
         yield Served(model, device, degree, engine)
+
+
+def _with_runs(grid: Grid) -> list[Served]:
+    """Those of `_bases` under releases with runs too, where fitted predictors take part."""
+    return [replace(one, version=own) for one in _bases(grid) for own in WITH_RUNS[one.engine]]
 
 
 def _figures(asked: Sequence[Served]) -> list[dict[str, float]]:
@@ -179,7 +200,8 @@ def more_load_has_no_lower_ends(grid: Grid) -> Iterator[Compared]:
     few and of many requests, and up to three times the capacity.
     """
     engines = [replace(one, engine=own) for one in _bases(grid) for own in RELEASES]
-    bases = [replace(one, level=level) for one in dict.fromkeys(engines) for level in LEVELS]
+    engines = [replace(one, for_prompts=own) for one in dict.fromkeys(engines) for own in (0, 1)]
+    bases = [replace(one, level=level) for one in engines for level in LEVELS]
     loads = (1.0, 2.0, 3.0, 4.0, 8.0, 24.0, 32.0, 33.0, 48.0, 64.0, 96.0, 128.0, 256.0, 1024.0)
     full = _figures([replace(one, concurrency=1e5) for one in bases])
     shares = (0.01, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.999, 1.001, 1.4, 3.0)
@@ -245,7 +267,7 @@ def longer_prompts_are_no_faster(grid: Grid) -> Iterator[Compared]:
     for load in (FEW, SOME, MANY):
         ladders = [
             [replace(base, concurrency=load, input_tokens=length) for length in lengths]
-            for base in _bases(grid)
+            for base in _with_runs(grid)
         ]
         yield from _not_less(ladders, (TTFT,))
         placed = [[one for one in own if _all_placed(one)] for own in ladders]
@@ -272,7 +294,7 @@ def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
     """
     ladders = (
         [replace(base, concurrency=load, tensor=degree) for degree in (8, 4, 2, 1)]
-        for base in _bases(grid)
+        for base in _with_runs(grid)
         for load in (FEW, SOME, MANY)
     )
     pairs = (pair for ladder in ladders for pair in pairwise(ladder))
@@ -319,3 +341,42 @@ def cached_prompts_are_no_slower(grid: Grid) -> Iterator[Compared]:
         for load in (FEW, SOME, MANY)
     )
     yield from _not_less(ladders, (TTFT, TPOT))
+
+
+def _in_formats(base: Served) -> list[Served]:
+    """The deployment in all formats, and those whose arithmetic its device has."""
+    return [replace(base, weights=own) for own in FORMATS]
+
+
+def _has_arithmetic(one: Served) -> bool:
+    return OF_NAME[one.weights].precisions[0] in CATALOG.get(one.device).peak_tflops
+
+
+@law
+def fewer_bytes_are_no_slower(grid: Grid) -> Iterator[Compared]:
+    """Weights of fewer bytes, whose arithmetic the device has: tokens take no longer.
+
+    At an equal number of requests in flight that all have a place.
+    """
+    pairs = [
+        pair
+        for one in _with_runs(grid)
+        for base in (one, replace(one, tensor=2 * one.tensor, output_tokens=128.0))
+        for load in (FEW, SOME, MANY)
+        for pair in combinations(_in_formats(replace(base, concurrency=load)), 2)
+        if OF_NAME[pair[0].weights].bytes < OF_NAME[pair[1].weights].bytes
+        and all(_has_arithmetic(one) for one in pair)
+    ]
+    placed = [pair for pair in pairs if all(_all_placed(one) for one in pair)]
+    yield from _not_less(placed, (TPOT,))
+
+
+@law
+def fewer_bytes_need_no_more_memory(grid: Grid) -> Iterator[Compared]:
+    """Weights of fewer bytes: no more memory, whatever the device multiplies."""
+    ladders = [
+        _in_formats(replace(base, concurrency=load))
+        for base in _bases(grid)
+        for load in (FEW, SOME, MANY)
+    ]
+    yield from _not_less(ladders, ("peak_memory_mib",))

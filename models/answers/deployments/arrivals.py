@@ -274,7 +274,7 @@ class LoadCurve:
         Each is linear in the number between those of the curve, and the last beyond them.
         """
         columns = self.times.estimates[name].T
-        return np.column_stack([np.interp(numbers, self.in_flight, own) for own in columns])
+        return np.array([np.interp(numbers, self.in_flight, own) for own in columns]).T
 
     def _widths(self, name: str, number: float) -> Column:
         """Ratios of the ends to a time that rise with the number of requests in flight, (2,)."""

@@ -200,7 +200,7 @@ def _narrowed(own: Matrix, least: Column, most: Column) -> Matrix:
     value, low, high = own.T
     ends = np.minimum(np.maximum(low, least), value), np.maximum(np.minimum(high, most), value)
     known = ~np.isnan(ends[0] + ends[1])[:, None]
-    return np.where(known, np.column_stack([value, *ends]), own)
+    return np.where(known, np.array([value, *ends]).T, own)
 
 
 def _moved(own: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
@@ -208,7 +208,7 @@ def _moved(own: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
     value = np.minimum(np.maximum(value, least), most)
     ratio = np.where(own[:, 0] > 0.0, value / own[:, 0], 1.0)
     low, high = (np.minimum(np.maximum(ratio * end, least), most) for end in own[:, 1:].T)
-    return np.column_stack([value, low, high])
+    return np.array([value, low, high]).T
 
 
 def _at_once(pool: Pool) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from math import expm1, inf, log
+from math import expm1, log
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from forerun.features.llm_serving.comparable import at_any_load
 from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
-from forerun.models.answers.assumed import predicted
+from forerun.models.answers.assumed import answered
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
@@ -102,29 +102,33 @@ def powers(
                 asked[row] = key, known
     every = [as_serving(queries[row], known.while_busy) for row, (_, known) in asked.items()]
     every += [one for own in steps.values() for step in own for one in step]
-    found = iter(predicted(predictor, every))
-    alone = dict(zip(asked, found, strict=False))
-    curves = {
-        key: _rising([_least([next(found) for _ in one]) for one in own])
-        for key, own in steps.items()
-    }
+    places, found, errors = answered(predictor, every)
+    watts, alone = np.full(len(every), np.inf), dict[int, Prediction | InputError](errors)
+    if found is not None:
+        watts[places] = np.nan_to_num(found.values[POWER], nan=np.inf)
+        count = sum(place < len(asked) for place in places)
+        alone |= zip(places[:count], found.of_rows(count, (POWER,)), strict=True)
+    curves, end = {}, len(asked)
+    for key, step in steps.items():
+        start, end = end, end + sum(map(len, step))
+        # A device has more work with a smaller degree of tensor parallelism.
+        curves[key] = _rising(watts[start:end].reshape(len(LOADS), -1).min(axis=1, initial=np.inf))
     outcomes = {}
-    for row, (key, known) in asked.items():
-        own = _on_curve(alone[row], curves[key], known.while_busy)
+    for place, (row, (key, known)) in enumerate(asked.items()):
+        own = _on_curve(alone[place], curves[key], known.while_busy)
         at_load = _at_load(own, queries[row].device, known.busy)
         outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
     return [outcomes.get(row) for row in range(len(queries))]
 
 
-def _rising(watts: Sequence[float]) -> Column:
+def _rising(watts: Column) -> Column:
     """The power at each of `LOADS`, which does not fall from one to the next, (loads,).
 
     A device has more work with more requests. As for times, each power is the geometric mean of
     those that no earlier one exceeds and those that exceed no later one.
     """
-    found = np.array(watts)
-    later = np.minimum.accumulate(found[::-1])[::-1]
-    return np.asarray(np.sqrt(np.maximum.accumulate(found) * later))
+    later = np.minimum.accumulate(watts[::-1])[::-1]
+    return np.asarray(np.sqrt(np.maximum.accumulate(watts) * later))
 
 
 def _on_curve(
@@ -136,15 +140,6 @@ def _on_curve(
     power, value = own.estimates[POWER], float(np.interp(log(in_flight), np.log(LOADS), curve))
     factor = value / power.value if np.isfinite(value) else 1.0
     return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
-
-
-def _least(found: Sequence[Prediction | InputError]) -> float:
-    """The least power of these predictions, W; infinite where none has one.
-
-    A device has more work with a smaller degree of tensor parallelism.
-    """
-    known = [own.estimates for own in found if isinstance(own, Prediction)]
-    return min((own[POWER].value for own in known if POWER in own), default=inf)
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:

@@ -120,8 +120,8 @@ def _out(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> ServingO
     Raises:
         UnanswerableQuery, DeadlineExceeded: as `with_burst`.
     """
-    if question.at_once is not None:
-        own = with_burst(own, int(question.at_once), in_use)
+    if question.prompts is not None:
+        own = with_burst(own, question.prompts, in_use)
     return ServingOut(
         **rendered(own.query, own.limits, in_use),
         metrics={name: graded(name, e, own.trust[name]) for name, e in own.estimates.items()},

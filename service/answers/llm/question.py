@@ -33,13 +33,13 @@ class DeploymentQuestion:
         query: the deployment and its device.
         chosen: what was chosen where the request leaves it open, one sentence each.
         usd_per_device_hour: price of a device; None where the request gives none.
-        at_once: requests that all arrive at once; None for a run without an end.
+        prompts: requests of a run with an end, all at once or at a rate; None without an end.
     """
 
     query: Query
     chosen: tuple[str, ...] = ()
     usd_per_device_hour: float | None = None
-    at_once: float | None = None
+    prompts: int | None = None
 
 
 def deployment_question(
@@ -119,7 +119,7 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
     question = deployment_question(asked, model, device, named)
     query = replace(question.query, level=asked.level)
     chosen = (*question.chosen, *asked.notes)
-    return replace(question, query=query, chosen=chosen, at_once=asked.at_once)
+    return replace(question, query=query, chosen=chosen, prompts=asked.prompts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,17 @@ def decode_s(one, sequences=16.0, device=DEVICE):
     return float(found)
 
 
+def test_the_first_releases_sample_each_sequence_on_the_host():
+    def each(version):
+        counts = (16.0, 64.0)
+        few, many = (seconds(version=version, sequences=count) for count in counts)
+        now = [seconds(sequences=count) for count in counts]
+        return ((many - few) - (now[1] - now[0])) / 48
+
+    assert each("0.2.5") == pytest.approx(490e-6)
+    assert each("0.2.6") == pytest.approx(44e-6)
+
+
 @pytest.mark.parametrize(
     ("engine", "version"),
     [("vllm", "0.8.0"), ("vllm", "0.19.0"), ("vllm", "nightly"), ("sglang", "0.5.9")],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.weights import LayerFormats
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.releases import release
@@ -381,3 +382,32 @@ def test_a_model_with_a_single_run_is_no_training_set_of_the_calibration():
     fitted = LlmLatency(bag=1, trees=20).fit(rows + one)
     answer = fitted.predict([ask(), ask(device=OTHER)])
     assert np.all(answer.low["tpot_ms"] < answer.high["tpot_ms"])
+
+
+def test_a_format_without_runs_takes_what_the_nearest_one_shows():
+    slower = trained_in("fp8", 1.5)
+    half, eight = ask(dense_model(), TRAINED[0]), ask(in_format(dense_model(), "fp8"), TRAINED[0])
+    plain = LlmLatency().predict([half, eight]).values["tpot_ms"]
+    found = slower.predict([half, eight]).values
+    assert found["tpot_ms"] == pytest.approx(1.5 * plain, rel=0.1)
+    elsewhere = ask(dense_model(), OTHER)
+    closed = LlmLatency().predict([elsewhere]).values["tpot_ms"]
+    assert slower.predict([elsewhere]).values["tpot_ms"] == pytest.approx(closed)
+
+
+def in_format(model, name):
+    layers = (LayerFormats.all_in(name),) * len(model.layers)
+    return replace(model, formats=replace(model.formats, layers=layers))
+
+
+def trained_in(name, factor):
+    """Fitted to runs in one format that take so many times the closed form."""
+    models = [in_format(dense_model(), name)] * len(ROWS)
+    queries = [
+        replace(query, workload=replace(query.deployment, model=model))
+        for query, model in zip(ROWS.queries, models, strict=True)
+    ]
+    plain = LlmLatency().predict(queries).values
+    values = {metric: factor * plain[metric] for metric in ("tpot_ms", "ttft_ms")}
+    rows = Measurements(queries, values, ROWS.groups)
+    return LlmLatency(trees=100, calibrated=False).fit(rows)

@@ -199,3 +199,16 @@ def test_llama_cpp_on_several_gpus_is_left_to_the_predictor_of_gpus(predictor):
     several = replace(one.deployment, pool=Pool(Parallelism(tensor=2)))
     assert predictor.answers(one)
     assert not predictor.answers(replace(one, workload=several))
+
+
+def test_llama_cpp_as_no_run_has_it_is_left_to_the_predictor_of_gpus(predictor):
+    one = query(device=CATALOG.get("a100-sxm-80gb"))
+
+    def by(**settings):
+        engine = replace(one.deployment.engine, **settings)
+        return replace(one, workload=replace(one.deployment, engine=engine))
+
+    assert predictor.answers(by(max_batched_tokens=512))
+    assert not predictor.answers(by(max_batched_tokens=16))
+    assert not predictor.answers(replace(one, device=CATALOG.get("mi300x")))
+    assert predictor.answers(replace(one, device=CATALOG.get("intel-max-1550")))

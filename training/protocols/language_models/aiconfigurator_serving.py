@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Positions
+from forerun.data.columns import Positions
 from forerun.data.datasets.language_models.aiconfigurator_serving import (
     QUERY,
     RUNS,
@@ -40,6 +40,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving import LlmLatency
+from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
 from forerun.training.protocols.language_models.kernels import DEVICES
 from forerun.training.protocols.protocol import (
     EVERY,
@@ -219,8 +220,8 @@ def asked_by_rate(runs: Measurements) -> Measurements:
 
 
 def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> Tasks:
-    """Tasks of times, over all rows; the closed form alone is the baseline."""
+    """Tasks of times, over all rows; the closed form alone and kernels are the baselines."""
     plain = LlmLatency().predict(rows.queries).values
     for metric in metrics:
-        closed: Mapping[str, Column] = {"closed_form": plain[metric]}
-        yield Task(f"{protocol}/{metric}", metric, rows, baselines=closed)
+        simple = {"closed_form": plain[metric], **summed_kernels(rows.queries, metric)}
+        yield Task(f"{protocol}/{metric}", metric, rows, baselines=simple)

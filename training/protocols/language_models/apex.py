@@ -34,6 +34,7 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker
 from forerun.models.predictor import Predictor
+from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
 from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
@@ -94,7 +95,7 @@ def _known(table: pd.DataFrame) -> Mask:
 
 
 def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Tasks:
-    """All runs, and those of each engine; the event model as a baseline of the closed form."""
+    """All runs, and those of each engine; the event model and kernels as baselines."""
     table = bundle.table(RUNS)
     runs = [Run.of(row, catalog) for row in table[_known(table)].to_dict("records")]
     groups = {name: [getattr(run, name) for run in runs] for name in ("engine", "layout", "trace")}
@@ -102,8 +103,9 @@ def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Tasks:
     rows = Measurements.of([run.query for run in runs], values, groups)
     rows = replace(rows, groups={name: rows.groups[name] for name in groups})
     replayed = {"event_model": np.array([run.replayed_ms() for run in runs])}
-    yield Task(f"replay/{METRIC}", METRIC, rows, baselines=replayed)
-    yield from tasks_by(rows, ("engine",), f"replay/{METRIC}/{{engine}}", METRIC, replayed)
+    simple = {**replayed, **summed_kernels(rows.queries, METRIC)}
+    yield Task(f"replay/{METRIC}", METRIC, rows, baselines=simple)
+    yield from tasks_by(rows, ("engine",), f"replay/{METRIC}/{{engine}}", METRIC, simple)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from forerun.data.software import Software
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model, read_language_model
 from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
+from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 NAMED: Final[Mapping[str, str]] = LlmCloudRuns.facts["named"]
@@ -100,8 +101,11 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
             own = kept & np.isfinite(rows.column(metric))
             if own.any():
                 name = f"{protocol}/{engine}/{metric}{part}"
-                closed = {"closed_form": plain[metric][own]}
-                yield Task(name, metric, rows.take(own), baselines=closed)
+                held_out = rows.take(own)
+                simple = {"closed_form": plain[metric][own]}
+                if held_out.queries[0].device.kind == "gpu":
+                    simple |= summed_kernels(held_out.queries, metric)
+                yield Task(name, metric, held_out, baselines=simple)
 
 
 def _tables(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Mask, Positions
+from forerun.data.columns import Column, Mask, Positions
 from forerun.data.datasets.language_models.llm_inference_bench import (
     QUERY as BENCHMARK_QUERY,
 )
@@ -44,6 +44,7 @@ from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.latency import LlmLatency
+from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
 from forerun.training.protocols.protocol import (
     NEW,
     DatasetProtocols,
@@ -216,11 +217,11 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Rows of an accelerator also with a support set, by `suggest` and by lot."""
         name = f"{protocol}/{RATE}"
-        closed = {"closed_form": LlmLatency().predict(held_out.queries).values[RATE]}
+        simple = _simple(held_out)
         if protocol == "unseen_model":
-            yield Task(name, RATE, held_out, baselines=closed)
+            yield Task(name, RATE, held_out, baselines=simple)
             return
-        for task in tasks_by(held_out, ("device",), name, RATE, closed):
+        for task in tasks_by(held_out, ("device",), name, RATE, simple):
             yield task
             for rule in ("suggested", "random") if len(task.held_out) > SUPPORT_ROWS else ():
                 adapted = f"{name}/{SUPPORT_ROWS}_{rule}"
@@ -252,5 +253,10 @@ class SplitwiseProtocols(DatasetProtocols):
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """The rate of all batches."""
-        closed = LlmLatency().predict(held_out.queries).values[RATE]
-        yield Task(f"{protocol}/{RATE}", RATE, held_out, baselines={"closed_form": closed})
+        yield Task(f"{protocol}/{RATE}", RATE, held_out, baselines=_simple(held_out))
+
+
+def _simple(rows: Measurements) -> dict[str, Column]:
+    """Baselines: the closed form, and kernels where the GPU has some."""
+    closed = LlmLatency().predict(rows.queries).values[RATE]
+    return {"closed_form": closed, **summed_kernels(rows.queries, RATE)}

@@ -11,6 +11,15 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
 from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import (
@@ -20,9 +29,11 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
-from forerun.features.serving_features import cycle_bound, outputs
+from forerun.features.readers.language_model.reader import named_language_model
+from forerun.features.serving_features import TOKENS, cycle_bound, outputs
 from forerun.models.serving.features import generative, without_configuration
 from forerun.training.protocols import protocol as dp
+from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
 
 LLM_FACTS: Final[Mapping[str, tuple[int, int, float | None]]] = MlEnergy.facts["llm_facts"]
 DIFFUSION_FACTS: Final[Mapping[str, Mapping[str, int]]] = MlEnergy.facts["diffusion_facts"]
@@ -184,5 +195,41 @@ def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[st
         return found
     if metric == "latency_ms":
         return {"published_bound": 1e3 * bound}
-    rate = metric.endswith("_s")
-    return {"published_bound": gives / bound if rate else tdp * count * bound / gives}
+    if metric == "tokens_per_s":
+        return {"published_bound": gives / bound, **_summed(rows)}
+    return {"published_bound": tdp * count * bound / gives}
+
+
+def _summed(rows: Measurements) -> dict[str, Column]:
+    """The rate by kernels summed; NaN for models whose configuration is not known."""
+    named = {str(name): _network(str(name)) for name in np.unique(rows.groups["model"])}
+    models = [named[str(name)] for name in rows.groups["model"]]
+    deployed = [
+        _deployment(query, model)
+        for query, model in zip(rows.queries, models, strict=True)
+        if model is not None
+    ]
+    found = np.full(len(rows), np.nan)
+    for column in summed_kernels(deployed, "tokens_per_s").values():
+        found[[model is not None for model in models]] = column
+    return {} if np.isnan(found).all() else {"kernel_sums": found}
+
+
+def _network(name: str) -> LanguageModel | None:
+    try:
+        return named_language_model(name)
+    except InputError:
+        return None
+
+
+def _deployment(query: Query, model: LanguageModel) -> Query:
+    """A served model as the deployment of its configuration, with typical lengths of requests."""
+    own = query.workload
+    assert isinstance(own, LlmServing)
+    load = RequestLoad(*TOKENS[own.request], concurrency=float(own.max_sequences))
+    ranks = own.data_parallel
+    split = Parallelism(
+        max(query.operation.device_count // ranks, 1), 1, ranks, own.expert_parallel
+    )
+    deployed = LlmDeployment(model, load, Engine("vllm"), Pool(split))
+    return replace(query, workload=deployed)

@@ -46,6 +46,28 @@ def test_a_benchmark_with_another_load_is_a_run_without_an_end(client):
     assert limited == ask(client, concurrency=8)
 
 
+def test_the_rate_of_a_stream_counts_until_its_last_answer(client):
+    steady = ask(client, request_rate=4)
+    found = [ask(client, request_rate=4, num_prompts=count) for count in (2, 20, 2000)]
+    rates = [one["requests_per_s"] for one in found]
+    assert rates == sorted(rates)
+    span_s = 19 / 4 + steady["request_latency_ms"] / 1e3
+    assert rates[1] == pytest.approx(20 / span_s)
+    assert rates[2] == pytest.approx(4, rel=0.01)
+    for name in ("ttft_ms", "tpot_ms", "request_latency_ms"):
+        assert [one[name] for one in found] == [steady[name]] * 3
+
+
+def test_a_stream_faster_than_it_is_answered_is_between_a_trickle_and_a_burst(client):
+    burst = ask(client, num_prompts=3000)
+    streams = [ask(client, num_prompts=3000, request_rate=rate) for rate in (1e6, 400, 120)]
+    for name in ("ttft_ms", "request_latency_ms"):
+        values = [one[name] for one in streams]
+        assert values[0] == pytest.approx(burst[name], rel=0.01), name
+        assert values == sorted(values, reverse=True), name
+    assert "ttft_ms" not in ask(client, request_rate=400)
+
+
 def test_a_burst_on_a_processor_is_refused(client):
     asked = BURST | {"device": "epyc-9654", "num_prompts": 4}
     answer = client.post("/v1/llm/estimate", json=asked)

@@ -1,0 +1,20 @@
+"""Kernels summed, with nothing fitted: the baseline of all protocols of served models."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from forerun.data.columns import Column
+from forerun.data.query import Query
+from forerun.models.kernel_experts.llm_kernels import LlmKernels
+from forerun.models.llm_serving.kernel_sums import kernel_sums
+from forerun.training.protocols.protocol import bundled_part
+
+
+def summed_kernels(queries: Sequence[Query], metric: str) -> Mapping[str, Column]:
+    """The baseline `kernel_sums` of a metric for n deployments; empty where no GPU has kernels.
+
+    Kernels are those of the bundled predictor, which no serving run trains.
+    """
+    found = kernel_sums(queries, bundled_part(LlmKernels))[metric]
+    return {} if np.isnan(found).all() else {"kernel_sums": found}
