@@ -132,7 +132,7 @@ class NetworkRows(Columns):
     @property
     def fused(self) -> Mask:
         """Rows whose runtime fuses operators, shape (n,)."""
-        return (self.modes == "compiled") | (self.modes == "cpu")
+        return np.asarray((self.modes == "compiled") | (self.modes == "cpu"))
 
 
 def _counted(places: Positions, weights: Column, shape: tuple[int, int]) -> Matrix:
