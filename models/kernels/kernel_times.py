@@ -292,4 +292,4 @@ def _basis(hidden: Matrix) -> Matrix:
 
 
 def _swish(values: Matrix) -> Matrix:
-    return np.asarray(values / (1.0 + np.exp(-np.maximum(values, -30.0))))
+    return np.asarray(values / (1.0 + np.exp(-np.clip(values, -30.0, 30.0))))
