@@ -210,11 +210,15 @@ class NetworkLatency(StoredPredictor):
     def _device_time(self, queries: Sequence[Query], by_device: bool) -> Predictions:
         """Device time of n runs that one predictor answers.
 
-        Where `operators` answers the eager run, a fused one takes no longer, and so do the ends of
-        its interval.
+        Where `operators` answers the eager run and no network of the GPU was measured, a fused one
+        takes no longer, and so do the ends of its interval.
         """
         predicted = self._part(by_device).predict(queries)
-        fused = (row for row, query in enumerate(queries) if by_device and query.software.fuses)
+        fused = (
+            row
+            for row, query in enumerate(queries)
+            if by_device and query.software.fuses and not self.device.support_gp.rows(query.device)
+        )
         eager = {row: _eager(queries[row]) for row in fused}
         rows = [row for row, query in eager.items() if not self._by_device(query)]
         if not rows:
@@ -268,7 +272,7 @@ def _at_most(predicted: Predictions, rows: Sequence[int], most: Predictions) -> 
     for side in ("values", "low", "high"):
         sides[side] = {name: own.copy() for name, own in getattr(predicted, side).items()}
         for name, own in sides[side].items():
-            own[rows] = np.minimum(own[rows], getattr(most, side)[name])
+            own[rows] = np.minimum(own[rows], getattr(most, side).get(name, np.inf))
     factors = sides["values"]["latency_ms"] / predicted.values["latency_ms"]
     parts = zip(predicted.breakdowns_ms, factors.tolist(), strict=True)
     scaled = [{name: ms * factor for name, ms in own.items()} for own, factor in parts]

@@ -210,6 +210,13 @@ def test_a_fused_run_takes_no_longer_than_the_eager_one(batch: int) -> None:
     np.testing.assert_allclose(totals, found.values["latency_ms"])
 
 
+def test_measured_fused_runs_are_not_bounded_by_eager_ones_of_other_gpus() -> None:
+    queries = [ask(STRANGER, 48, 3, batch, COMPILED, "fp32") for batch in (256, 1024, 4096)]
+    measured = 2.0 * ms(latency(), queries)
+    adapted = latency().adapt(Measurements(queries, {"latency_ms": measured}, {}))
+    np.testing.assert_allclose(ms(adapted, queries), measured, rtol=0.15)
+
+
 def test_messages_of_data_parallel_devices_are_in_the_time() -> None:
     """More devices never shorten a step of the same batch on each, sharding all weights takes
     longer than reducing gradients, and the messages are a part of the breakdown.
