@@ -36,6 +36,8 @@ class Columns:
     @classmethod
     def concatenate(cls, tables: Sequence[Self]) -> Self:
         """All rows of several tables whose fields are arrays, one table after another."""
+        if len(tables) == 1:
+            return tables[0]
         names = [f.name for f in fields(cls)]
         return cls(**{n: np.concatenate([getattr(t, n) for t in tables]) for n in names})
 

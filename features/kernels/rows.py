@@ -602,14 +602,14 @@ def _of_bounds(compute: Column, memory: Column) -> Iterator[Column]:
 def _of_shape(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
     """The features from `log_m` to `log_rows_per_unit`; zero for other kernels."""
     product = IS_PRODUCT[own.kind]
-    for size in (at.m, at.n, at.k, at.groups):
-        yield np.log(np.maximum(size, 1.0))
-    for step in (8, 64, 128):
-        yield (product & (at.n % step == 0) & (at.k % step == 0)).astype(np.float64)
-    for rows, columns in ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0)):
-        waves = np.ceil(at.m / rows) * np.ceil(at.n / columns) * at.products / shared.units
-        yield product * waves / np.ceil(waves + 1e-9)
-        yield product * np.log1p(waves)
+    yield from np.log(np.maximum([at.m, at.n, at.k, at.groups], 1.0))
+    steps = np.array([[8], [64], [128]])
+    yield from product & (at.n % steps == 0) & (at.k % steps == 0)
+    rows, columns = np.array([(128.0, 128.0), (64.0, 64.0), (256.0, 128.0)]).T[:, :, None]
+    waves = np.ceil(at.m / rows) * np.ceil(at.n / columns) * at.products / shared.units
+    fills = product * waves / np.ceil(waves + 1e-9)
+    for both in zip(fills, product * np.log1p(waves), strict=True):
+        yield from both
     tiles = np.ceil(at.m / 128.0) * np.ceil(at.n / 128.0)
     yield product * np.log(np.maximum(tiles * 128.0**2 / np.maximum(at.m * at.n, 1.0), 1.0))
     reduces = ~product & (at.k > 0)
@@ -639,15 +639,18 @@ def _of_traffic(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Colum
 def _of_device(shared: _Facts) -> Iterator[Column]:
     """The features `OF_DEVICE`."""
     matrix, units, clock = shared.matrix, shared.units, shared.clock_hz
-    yield np.log(matrix / shared.bandwidth)
-    yield np.log(matrix / shared.vector)
-    yield np.log(shared.l2_bytes / units)
-    yield np.log(shared.bandwidth / clock / units)
-    yield np.log(units)
-    yield np.log(clock)
-    yield np.log(shared.bandwidth)
-    yield np.log(matrix / clock / units)
-    yield np.log(shared.tdp_w / matrix)
+    ratios = (
+        matrix / shared.bandwidth,
+        matrix / shared.vector,
+        shared.l2_bytes / units,
+        shared.bandwidth / clock / units,
+        units,
+        clock,
+        shared.bandwidth,
+        matrix / clock / units,
+        shared.tdp_w / matrix,
+    )
+    yield from np.log(ratios)
 
 
 def _facts(query: Query) -> tuple[float, ...]:
@@ -690,11 +693,10 @@ def _tiled(m: Column, n: Column, k: Column, groups: Column, units: Column) -> Co
 
     Libraries split a deep inner dimension where there are fewer tiles than compute units.
     """
-    best = np.full(len(m), np.inf)
+    rows, columns = np.array(TILES).T[:, :, None]
+    tiles = np.maximum(np.ceil(m / rows) * np.ceil(n / columns) * groups, 1.0)
     parts = np.maximum(k / DEPTH_OF_PART, 1.0)
-    for rows, columns in TILES:
-        tiles = np.maximum(np.ceil(m / rows) * np.ceil(n / columns) * groups, 1.0)
-        few = tiles * units / np.minimum(tiles * parts, units)
-        spent = np.where(tiles < units, few, np.ceil(tiles / units) * units) * rows * columns
-        best = np.minimum(best, spent / np.maximum(m * n * groups, 1.0))
+    few = tiles * units / np.minimum(tiles * parts, units)
+    spent = np.where(tiles < units, few, np.ceil(tiles / units) * units) * rows * columns
+    best = (spent / np.maximum(m * n * groups, 1.0)).min(axis=0)
     return np.asarray(np.maximum(best, 1.0))

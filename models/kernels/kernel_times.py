@@ -66,15 +66,19 @@ def run_codes(queries: Sequence[Query], devices: Sequence[Sheet]) -> Positions:
         queries: n runs.
         devices: sheets of the devices from the second row of the table on.
     """
-    rows = {device: _row_of(device, devices) for device in {query.device for query in queries}}
-    codes = [(*_codes(query), rows[query.device]) for query in queries]
-    return np.array(codes, dtype=np.intp).reshape(-1, 4)
+    codes = np.array([_codes(query) for query in queries], dtype=np.intp).reshape(-1, 3)
+    return np.column_stack([codes, _places([query.device for query in queries], devices)])
 
 
-def _row_of(device: Device, devices: Sequence[Sheet]) -> int:
-    own = sheet(device) if device.has_sheet else ()
-    near = (row for row, known in enumerate(devices, 1) if own and same_sheet(own, known))
-    return next(near, UNKNOWN)
+def _places(devices: Sequence[Device], known: Sequence[Sheet]) -> Positions:
+    """Positions of n devices among known ones, from 1 on, shape (n,); `UNKNOWN` for others."""
+    places = dict.fromkeys(devices, UNKNOWN)
+    for device in places:
+        if device.has_sheet:
+            own = sheet(device)
+            near = (place for place, other in enumerate(known, 1) if same_sheet(own, other))
+            places[device] = next(near, UNKNOWN)
+    return np.array([places[device] for device in devices], dtype=np.intp)
 
 
 def _codes(query: Query) -> tuple[int, int, int]:
@@ -229,16 +233,13 @@ class KernelTimes:
 
     def _places_of_own(self, devices: Sequence[Device]) -> Positions:
         """Positions in `own` of n devices, from 1 on; 0 for one without."""
-        sheets = [own.sheet for own in self.own]
-        places = {device: _row_of(device, sheets) for device in set(devices)}
-        return np.array([places[device] for device in devices], dtype=np.intp)
+        return _places(devices, [own.sheet for own in self.own])
 
     def _layers(self, queries: Sequence[Query], rows: KernelRows) -> tuple[Matrix, Matrix]:
         """Corrections of n kernels without own layers, (n, HEADS), and the hidden layer, (n, h)."""
-        codes = run_codes(queries, self.devices)[rows.owner]
         h = len(self.bias)
-        kinds = self._kind_roles[rows.kind, rows.role]
-        shift = kinds + self._by_run(codes)
+        by_run = self._by_run(run_codes(queries, self.devices))
+        shift = self._kind_roles[rows.kind, rows.role] + by_run[rows.owner]
         roots = ROOT_OF_KERNEL_KIND[rows.kind]
         inside = np.clip(rows.features, self.lowest[roots], self.highest[roots])
         standard = (inside - self.mean) / self.scale

@@ -7,7 +7,7 @@ little more than the longer of the two.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class NetworkLatency(StoredPredictor):
         kinds = groups_of((self._by_device(query), _runs_on_gpu(query)) for query in queries)
         for (by_device, on_gpu), rows in kinds.items():
             own = [queries[row] for row in rows]
-            predicted = self._part(by_device).predict(own)
+            predicted = self._device_time(own, by_device)
             answer.put(rows, self._with_host(own, predicted) if on_gpu else predicted)
         return answer.predictions()
 
@@ -204,8 +204,26 @@ class NetworkLatency(StoredPredictor):
         """Device time of n networks on GPUs."""
         answer = PredictionColumns(len(queries), self.metrics)
         for by_device, rows in groups_of(map(self._by_device, queries)).items():
-            answer.put(rows, self._part(by_device).predict([queries[row] for row in rows]))
+            answer.put(rows, self._device_time([queries[row] for row in rows], by_device))
         return answer.predictions()
+
+    def _device_time(self, queries: Sequence[Query], by_device: bool) -> Predictions:
+        """Device time of n runs that one predictor answers.
+
+        Where `operators` answers the eager run and no network of the GPU was measured, a fused one
+        takes no longer, and so do the ends of its interval.
+        """
+        predicted = self._part(by_device).predict(queries)
+        fused = (
+            row
+            for row, query in enumerate(queries)
+            if by_device and query.software.fuses and not self.device.support_gp.rows(query.device)
+        )
+        eager = {row: _eager(queries[row]) for row in fused}
+        rows = [row for row, query in eager.items() if not self._by_device(query)]
+        if not rows:
+            return predicted
+        return _at_most(predicted, rows, self.operators.predict([eager[row] for row in rows]))
 
     def _part(self, by_device: bool) -> DeviceTime | OperatorBoost:
         return self.device if by_device else self.operators
@@ -242,6 +260,23 @@ def _without_host(on_gpu: Measurements, host: HostTime) -> Measurements:
     clear = host_s < CLEAR_OF_HOST * measured
     own = measured**OVERLAP - np.where(clear, host_s, 0.0) ** OVERLAP
     return replace(on_gpu, values={"latency_ms": own ** (1.0 / OVERLAP) * 1e3})
+
+
+def _eager(query: Query) -> Query:
+    return replace(query, software=query.software.model_copy(update={"runtime": "eager"}))
+
+
+def _at_most(predicted: Predictions, rows: Sequence[int], most: Predictions) -> Predictions:
+    """Times of n runs, of which those of k rows and the ends of their intervals are bounded."""
+    sides: dict[str, Any] = {}
+    for side in ("values", "low", "high"):
+        sides[side] = {name: own.copy() for name, own in getattr(predicted, side).items()}
+        for name, own in sides[side].items():
+            own[rows] = np.minimum(own[rows], getattr(most, side).get(name, np.inf))
+    factors = sides["values"]["latency_ms"] / predicted.values["latency_ms"]
+    parts = zip(predicted.breakdowns_ms, factors.tolist(), strict=True)
+    scaled = [{name: ms * factor for name, ms in own.items()} for own, factor in parts]
+    return replace(predicted, **sides, breakdowns_ms=scaled)
 
 
 def _runs_on_gpu(query: Query) -> bool:

@@ -93,17 +93,18 @@ class NetworkRows(Columns):
         n, owner = len(queries), rows.owner
         each = times.kernel_seconds(queries, rows) * rows.count
 
-        def summed(values: Column) -> Column:
-            return np.bincount(owner, weights=values, minlength=n).astype(np.float64)
+        def summed(values: Matrix) -> Matrix:
+            size = values.shape[1]
+            places = owner[:, None] * size + np.arange(size)
+            return _counted(places.ravel(), values.ravel(), (n, size))
 
         def by_code(codes: Positions, size: int) -> Matrix:
-            found = np.bincount(owner * size + codes, weights=shares, minlength=n * size)
-            return found.astype(np.float64).reshape(n, size)
+            return _counted(owner * size + codes, shares, (n, size))
 
-        total, roofline = summed(each), summed(rows.roofline_s * rows.count)
-        launches = summed(rows.count)
+        whole = summed(np.column_stack([each, rows.roofline_s * rows.count, rows.count]))
+        total, roofline, launches = whole.T
         shares = each / total[owner]
-        means = [summed(shares * rows.features[:, place]) for place in _MEAN_AT.tolist()]
+        means = summed(shares[:, None] * rows.features[:, _MEAN_AT])
         codes = run_codes(queries, ())
         plain = np.array([q.run.precision in ("fp16", "bf16") for q in queries], dtype=np.float64)
         features = np.column_stack(
@@ -114,7 +115,7 @@ class NetworkRows(Columns):
                 np.log(np.maximum(launches, 1.0) * SHORTEST_S / total),
                 by_code(ROOT_OF_KERNEL_KIND[rows.kind], len(KERNEL_ROOTS)),
                 by_code(rows.role, len(ROLES)),
-                *means,
+                means,
                 np.eye(len(MODES))[codes[:, 0]],
                 np.eye(len(FORMATS))[codes[:, 1]],
                 plain,
@@ -131,7 +132,13 @@ class NetworkRows(Columns):
     @property
     def fused(self) -> Mask:
         """Rows whose runtime fuses operators, shape (n,)."""
-        return np.isin(self.modes, ("compiled", "cpu"))
+        return np.asarray((self.modes == "compiled") | (self.modes == "cpu"))
+
+
+def _counted(places: Positions, weights: Column, shape: tuple[int, int]) -> Matrix:
+    """Sums of the weights at each place of a matrix, in rows."""
+    found = np.bincount(places, weights=weights, minlength=shape[0] * shape[1])
+    return found.astype(np.float64).reshape(shape)
 
 
 def with_latency(measurements: Measurements) -> Measurements:

@@ -194,6 +194,29 @@ def test_a_runtime_is_never_ignored() -> None:
             assert recorded < compiled
 
 
+@pytest.mark.parametrize("batch", [1, 64, 4096])
+def test_a_fused_run_takes_no_longer_than_the_eager_one(batch: int) -> None:
+    """Nor do the ends of the interval of its device time; its breakdown still adds up."""
+    queries = [
+        ask(STRANGER, 48, 3, batch, software, "fp32") for software in (EAGER, COMPILED, RECORDED)
+    ]
+    device, own = latency()._device_times(queries), once().predict(queries[1:])
+    assert batch == 1 or (own.values["latency_ms"] > device.values["latency_ms"][0]).all()
+    for side in (device.values, device.low, device.high):
+        assert (side["latency_ms"][1:] <= side["latency_ms"][0]).all()
+    found = latency().predict(queries)
+    assert (found.values["latency_ms"][1:] <= found.values["latency_ms"][0]).all()
+    totals = [sum(one.values()) for one in found.breakdowns_ms]
+    np.testing.assert_allclose(totals, found.values["latency_ms"])
+
+
+def test_measured_fused_runs_are_not_bounded_by_eager_ones_of_other_gpus() -> None:
+    queries = [ask(STRANGER, 48, 3, batch, COMPILED, "fp32") for batch in (256, 1024, 4096)]
+    measured = 2.0 * ms(latency(), queries)
+    adapted = latency().adapt(Measurements(queries, {"latency_ms": measured}, {}))
+    np.testing.assert_allclose(ms(adapted, queries), measured, rtol=0.15)
+
+
 def test_messages_of_data_parallel_devices_are_in_the_time() -> None:
     """More devices never shorten a step of the same batch on each, sharding all weights takes
     longer than reducing gradients, and the messages are a part of the breakdown.
