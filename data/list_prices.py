@@ -24,6 +24,11 @@ def list_price(device: str) -> Price | None:
     return _prices().get(device)
 
 
+def priced_devices() -> list[str]:
+    """Names of the devices of the catalog whose list price is known."""
+    return list(_prices())
+
+
 @cache
 def _prices() -> dict[str, Price]:
     text = (files("forerun.data") / "list_prices.json").read_text(encoding="utf-8")

@@ -116,8 +116,9 @@ class LanguageModel:
     encoder: Encoder | None = None
 
     def __hash__(self) -> int:
-        """Hash of a few sizes, which is fast where a model has many layers."""
-        return hash((self.hidden_size, self.vocabulary, len(self.layers), self.draft_layers))
+        """Hash of a few sizes and formats, which is fast where a model has many layers."""
+        sizes = (self.hidden_size, self.vocabulary, len(self.layers), self.draft_layers)
+        return hash((*sizes, self.formats.cache, self.formats.layers[-1:]))
 
     def table_parameters(self) -> int:
         """Number of weights of the table of embeddings; the output matrix has as many."""

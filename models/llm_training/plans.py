@@ -28,6 +28,7 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
+from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, too_wide, wins_of
 
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 TOKENS_OF_A_SHARE: Final = 4096
@@ -45,13 +46,6 @@ ONLY_DATA: Final = frozenset({"fsdp", "deepspeed"})
 """Frameworks that divide over data-parallel devices alone."""
 WHOLE_KEYS: Final = frozenset({"torchtitan"})
 """Frameworks whose tensor-parallel devices have whole heads of keys, none of them twice."""
-DRAWN: Final = 20
-"""Best layouts among which it is drawn how often each wins."""
-DRAWS: Final = 2000
-SETTLED: Final = 0.9
-"""Share of draws from which on the winner is settled."""
-MISSES: Final = 3
-"""Layouts that do not fit and are named."""
 
 
 class Times(Protocol):
@@ -140,6 +134,7 @@ class TrainingPlan:
         front: those that fit and that no other beats both in time and in device seconds.
         searched: number of layouts.
         fitting: how many of them fit.
+        withheld: how many were left out, since the interval of their time is too wide to rank.
         close: position in `best` of the layout that a measurement should compare with the winner;
             None where the winner wins in 90 % of draws.
     """
@@ -149,6 +144,7 @@ class TrainingPlan:
     front: tuple[PlannedLayout, ...]
     searched: int
     fitting: int
+    withheld: int
     close: int | None
 
 
@@ -183,24 +179,24 @@ def plan(
     ]
     table = _Searched.of(runs, device, step, memory)
     values = table.values(objective)
+    wide = too_wide(table.low_s, table.high_s) & (step.process is not None)
     fits = table.upper_mib <= (device.usable_mib or 0.0)
     order = np.argsort(values, kind="stable")
-    fitting = order[fits[order]]
+    fitting = order[(fits & ~wide)[order]]
     best = _with_wins(
         [table.planned(row) for row in fitting[:DRAWN]], device, step, objective, seed
     )
     faster = values < (values[fitting[0]] if len(fitting) else np.inf)
-    over = np.flatnonzero(~fits & faster)
+    over = np.flatnonzero(~fits & ~wide & faster)
     misses = over[np.argsort(table.upper_mib[over], kind="stable")][:MISSES]
-    others = [one.wins for one in best[1:]]
-    is_close = bool(others) and best[0].wins < SETTLED
     return TrainingPlan(
         best=tuple(best[:kept]),
         misses=tuple(map(table.planned, misses.tolist())),
-        front=tuple(map(table.planned, table.front(fitting))),
+        front=tuple(table.planned(row) for row in fitting[front(table.costs(fitting))]),
         searched=len(values),
         fitting=len(fitting),
-        close=1 + int(np.argmax(others)) if is_close else None,
+        withheld=int(wide.sum()),
+        close=close_call([one.wins for one in best]),
     )
 
 
@@ -260,14 +256,9 @@ class _Searched:
         each = self.seconds / self.tokens
         return each if objective == "time" else each * self.devices
 
-    def front(self, rows: Positions) -> list[int]:
-        """Of these, those that no other beats in both time and device seconds, fastest first."""
-        time, cost = self.values("time"), self.values("price")
-        found: list[int] = []
-        for row in rows[np.lexsort((cost[rows], time[rows]))].tolist():
-            if not found or cost[row] < cost[found[-1]] * (1.0 - 1e-9):
-                found.append(row)
-        return found
+    def costs(self, rows: Positions) -> Matrix:
+        """Time and device seconds of some layouts, (len(rows), 2)."""
+        return np.column_stack([self.values(own)[rows] for own in ("time", "price")])
 
     def planned(self, row: int) -> PlannedLayout:
         """One of the layouts."""
@@ -290,8 +281,8 @@ def _with_wins(
     logs = step.drawn_logs(queries, DRAWS, seed)
     if objective != "time":
         logs = logs + np.log([one.run.devices for one in best])
-    wins = np.bincount(np.argmin(logs, axis=1), minlength=len(best)) / DRAWS
-    return [replace(one, wins=float(share)) for one, share in zip(best, wins, strict=True)]
+    wins = wins_of(logs).tolist()
+    return [replace(one, wins=share) for one, share in zip(best, wins, strict=True)]
 
 
 def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:

@@ -16,6 +16,7 @@ from forerun.service.schemas.colocation import ColocationOut, HostsOut
 from forerun.service.schemas.listings import PresetsOut, ReadyOut, WorkloadsOut
 from forerun.service.schemas.llm.answers import SupportOut
 from forerun.service.schemas.llm.replay import ReplayOut
+from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut
 from forerun.service.schemas.llm.training_answers import TrainingOut, TrainingPlanOut
 from forerun.service.schemas.measurements import (
     AdaptationOut,
@@ -150,6 +151,11 @@ def llm_estimate_batch(items: Sequence[Body]) -> Call[ServingBatch]:
 def llm_replay(question: Body) -> Call[ReplayOut]:
     """Percentiles of the latencies of a trace of requests."""
     return _asked("/v1/llm/replay", ReplayOut, question)
+
+
+def llm_plan(question: Body) -> Call[LlmPlanOut]:
+    """What to serve a language model on, within limits."""
+    return _asked("/v1/llm/plan", LlmPlanOut, question)
 
 
 def training_estimate(question: Body) -> Call[TrainingOut]:

@@ -169,6 +169,7 @@ class _Calls(Generic[Http]):
     llm_estimate_batch = _Method(calls.llm_estimate_batch)
     llm_replay = _Method(calls.llm_replay)
     llm_support = _Method(calls.llm_support)
+    llm_plan = _Method(calls.llm_plan)
     training_estimate = _Method(calls.training_estimate)
     training_plan = _Method(calls.training_plan)
     diffusion_estimate = _Method(calls.diffusion_estimate)

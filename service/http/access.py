@@ -341,6 +341,7 @@ QUESTIONS = frozenset({
     "/v1/kubernetes/validate",
     "/v1/llm/estimate",
     "/v1/llm/estimate:batch",
+    "/v1/llm/plan",
     "/v1/llm/replay",
     "/v1/power/sweep",
     "/v1/predict",

@@ -180,6 +180,8 @@ class TrainingPlan(Viewed):
             lines.append(
                 "no layout is sure to fit: take more devices, recompute, or a smaller batch"
             )
+        if out.withheld:
+            lines.append(f"{out.withheld:,} left out: their intervals span a factor above 10")
         lines += [self.measure] if self.measure else []
         lines += [f"in the script: {out.script}"] if out.script else []
         if len(self.front) > 1:
@@ -267,17 +269,21 @@ def _asked(
     """
     here = session()
     sheet = here.device(device)
-    if isinstance(model, Mapping):
-        title = str(model.get("name") or "a model by its configuration")
-        described = model if {"name", "config"} & model.keys() else {"config": dict(model)}
-    else:
-        title, described = title_of(str(model)), described_model(str(model))
+    title, own_model = described(model)
     content = {name: own for name, own in given.items() if own is not None}
     try:
-        asked = kind.model_validate({**content, "model": described, "device": sheet.name})
+        asked = kind.model_validate({**content, "model": own_model, "device": sheet.name})
     except ValidationError as error:
         raise InputError(first_fault(error)) from None
     return title, asked, here, sheet
+
+
+def described(model: Any) -> tuple[str, Mapping[str, Any]]:
+    """Title of a model, and the model of a request."""
+    if isinstance(model, Mapping):
+        title = str(model.get("name") or "a model by its configuration")
+        return title, model if {"name", "config"} & model.keys() else {"config": dict(model)}
+    return title_of(str(model)), described_model(str(model))
 
 
 def _row(name: str, own: Estimate | None, missing: Mapping[str, str]) -> list[str]:

@@ -331,10 +331,12 @@ def _of_vllm(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
 def _of_sglang(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     """As `_of_vllm`, of SGLang, whose data-parallel ranks are copies where attention is whole."""
     given.pop("dtype", None)
-    if not given.pop("enable_dp_attention", False):
-        for name in ("dp", "dp_size", "data_parallel_size"):
-            if name in given:
-                read.set("workers", int(read.number(name, given.pop(name))), name)
+    together = given.pop("enable_dp_attention", False)
+    for name in ("dp", "dp_size", "data_parallel_size"):
+        if name in given and together:
+            _divide(read, given, name)
+        elif name in given:
+            read.set("workers", int(read.number(name, given.pop(name))), name)
     if str(given.get("chunked_prefill_size")) == "-1":
         del given["chunked_prefill_size"]
         read.set("engine.chunked_prefill", False, "chunked_prefill_size")
@@ -350,6 +352,21 @@ def _of_sglang(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
         lambda mean, ratio: (mean * (1 + ratio) / 2, (1 - ratio) / (1 + ratio) / sqrt(3.0)),
     )
     return given
+
+
+def _divide(read: _Read, given: dict[str, Any], ranks: str) -> None:
+    """Data-parallel attention of SGLang: its ranks share the devices of tensor parallelism."""
+    for name in ("tp", "tp_size", "tensor_parallel_size"):
+        if name in given:
+            devices, number = (
+                int(read.number(name, given[name])),
+                int(read.number(ranks, given[ranks])),
+            )
+            if number == 0 or devices % number:
+                raise read.refuse(
+                    f"{read.option(name)} {devices} is not divided by {read.option(ranks)} {number}"
+                )
+            given[name] = devices // number
 
 
 def _of_random(

@@ -28,6 +28,7 @@ __all__ = (
     "Observations",
     "Ranking",
     "ServingAnswer",
+    "ServingPlan",
     "Sweep",
     "TrainingAnswer",
     "TrainingPlan",
@@ -42,6 +43,7 @@ __all__ = (
     "drift",
     "fits",
     "llm",
+    "llm_plan",
     "llm_training",
     "measure",
     "observe",
@@ -98,6 +100,10 @@ _MODULES = {
         "ServingAnswer",
         "diffusion",
         "llm",
+    ),
+    "forerun.service.python.planning": (
+        "ServingPlan",
+        "llm_plan",
     ),
     "forerun.service.python.training": (
         "TrainingAnswer",

@@ -24,8 +24,8 @@ from tests.fuzz.asked import BINARY, Asked
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PAGES = (
-    *("/", "/compare", "/power", "/llm", "/training", "/neighbours", "/leaderboard", "/devices"),
-    "/circuits",
+    *("/", "/compare", "/power", "/llm", "/plan", "/training", "/neighbours", "/leaderboard"),
+    *("/devices", "/circuits"),
     *("/devices/l4", "/coverage", "/requests", "/docs", "/redoc", "/problems/bad-request"),
     *("/leaderboard/-/charts", "/leaderboard/torch_gpu", "/static/style.css"),
 )  # fmt: skip

@@ -96,6 +96,23 @@ class Deployed:
     parts: Sequence[Part]
 
 
+class Priced(NamedTuple):
+    """The figures of one deployment.
+
+    Attributes:
+        estimates: metric -> estimate, in the order of `METRICS`.
+        time, power: predictions that they rest on; power is None where it does not run or no
+            predictor answers it.
+        memory, capacity: as of `Deployed`; the capacity has an interval of the usual level.
+    """
+
+    estimates: Mapping[str, Estimate]
+    time: Prediction
+    power: Prediction | None
+    memory: Sequence[PoolMemory]
+    capacity: Estimate | None
+
+
 class _Work(NamedTuple):
     """Requests in flight, where their time goes, and what the time of each part rests on."""
 
@@ -178,15 +195,7 @@ def _deployed(
     evidence: Evidence,
     price: Price | None,
 ) -> Deployed | InputError:
-    power = load.power
-    time = parts_within_wholes(time, query.deployment.load.output_tokens)
-    memory = memory_of(query, work.in_flight)
-    fits = all(own.fits for own in memory)
-    capacity = load.capacity if fits else None
-    time = within_reach(query, time, capacity)
-    if not fits:
-        time, power = _withheld(time), None
-    estimates = _estimates(query, time, power, memory, price)
+    estimates, time, power, memory, capacity = priced(query, time, load, price)
     if not all(isfinite(estimate.value) for estimate in estimates.values()):
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
@@ -209,6 +218,26 @@ def _deployed(
         price=price,
         parts=parts_of(work.shares, work.foundations, estimates),
     )
+
+
+def priced(query: Query, time: Prediction, load: UnderLoad, price: Price | None = None) -> Priced:
+    """The figures of a deployment.
+
+    Args:
+        query: the deployment.
+        time: its times by themselves.
+        load: its power and capacity.
+        price: of a device; None where it is not known.
+    """
+    in_flight = _in_flight(query, time)
+    time = parts_within_wholes(time, query.deployment.load.output_tokens)
+    memory = memory_of(query, in_flight)
+    fits = all(own.fits for own in memory)
+    capacity, power = (load.capacity, load.power) if fits else (None, None)
+    time = within_reach(query, time, capacity)
+    if not fits:
+        time = _withheld(time)
+    return Priced(_estimates(query, time, power, memory, price), time, power, memory, capacity)
 
 
 def _withheld(time: Prediction) -> Prediction:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from forerun.data.device import Device
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
 from forerun.features.llm_serving.memory import MOST_TENSOR
@@ -117,6 +118,13 @@ def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) 
     ]
 
 
+def too_old(engine: str, device: Device) -> str | None:
+    """Why an engine does not run on a device; None where it does."""
+    if engine not in NEEDS_VOLTA or device.architecture not in BEFORE_VOLTA:
+        return None
+    return f"{engine} needs compute capability 7.0, which came with Volta; {device.name} is older"
+
+
 def _misspelt(model: LanguageModel) -> list[Limit]:
     return [
         Limit(f"{line}: this field of the configuration is not known, and was left out")
@@ -127,9 +135,8 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
 def _of_servers(query: Query) -> list[Limit]:
     """That the engine does not run on the device, or layers are divided beyond one server."""
     deployment = query.deployment
-    if deployment.engine.name in NEEDS_VOLTA and query.device.architecture in BEFORE_VOLTA:
-        why = f"{deployment.engine.name} needs compute capability 7.0, which came with Volta"
-        return [Limit(f"{why}; {query.device.name} is older", severity="refusal")]
+    if (why := too_old(deployment.engine.name, query.device)) is not None:
+        return [Limit(why, severity="refusal")]
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)
     if tensor <= MOST_TENSOR or query.device.name in OF_RACKS:

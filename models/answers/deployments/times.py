@@ -4,7 +4,7 @@ Times of closed loops are those of the predictor of times within what the device
 Those of any load, and the capacity, are read from them (`arrivals`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -81,40 +81,97 @@ class _Timed(NamedTuple):
     capacity: Estimate | None = None
 
 
-def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
-    """Times, power and capacity of n deployments."""
+class Loops:
+    """A deployment in closed loops, of which other loads of it are read.
+
+    Args:
+        loops: closed loops of one deployment.
+        times: their times, with intervals of the usual level.
+    """
+
+    def __init__(self, loops: Sequence[Query], times: TimeColumns) -> None:
+        self.loops, self._times = loops, times
+        self._curves: dict[float, LoadCurve] = {}
+        self._full: dict[float, Prediction] = {}
+
+    def curve(self, level: float) -> LoadCurve:
+        """Their times with intervals of a level."""
+        if level not in self._curves:
+            times = self._times
+            if level != USUAL:
+                own = [replace(loop, level=level) for loop in self.loops]
+                leveled = map(_leveled, times.predictions(), own)
+                times = TimeColumns.of_predictions([*leveled])
+            self._curves[level] = LoadCurve.of(self.loops, times)
+        return self._curves[level]
+
+    def full(self, level: float = USUAL) -> Prediction:
+        """The times with every place taken."""
+        if level not in self._full:
+            limits = self._times.limits[-1:]
+            self._full[level] = self.curve(level).closed(self.loops[-1:], limits).prediction(0)
+        return self._full[level]
+
+
+def under_load(
+    queries: Sequence[Query],
+    in_use: InUse,
+    kept: dict[tuple[Hashable, ...], Loops] | None = None,
+    *,
+    with_power: bool = True,
+) -> list[UnderLoad]:
+    """Times, power and capacity of n deployments.
+
+    Args:
+        queries: the deployments.
+        in_use: the predictor in use.
+        kept: closed loops of deployments by `at_any_load`, which are not predicted again; further
+            ones are added.
+        with_power: whether the power is wanted.
+    """
     ones = [of_one_worker(query) for query in queries]
-    known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
-    alike = groups_of(at_any_load(ones[row]) for row in known)
-    members = [[known[place] for place in same] for same in alike.values()]
-    loops = [closed_loops(ones[rows[0]]) for rows in members]
+    members = _alike(ones)
+    kept = {} if kept is None else kept
+    new = {k: closed_loops(ones[rows[0]]) for k, rows in members.items() if k not in kept}
+    loops = {key: new[key] if key in new else kept[key].loops for key in members}
     served = {
-        row: as_served(ones[row], loop[-1].deployment.load.concurrency or 1.0)
-        for loop, rows in zip(loops, members, strict=True)
+        row: as_served(ones[row], loops[key][-1].deployment.load.concurrency or 1.0)
+        for key, rows in members.items()
         for row in rows
     }
     asked = [served.get(row, one) for row, one in enumerate(ones)]
-    times, errors = predicted_times([*asked, *(loop for own in loops for loop in own)], in_use)
+    every = [loop for own in new.values() for loop in own]
+    times, errors = predicted_times([*asked, *every], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
     alone = times.take(np.array(rows, dtype=np.intp)).predictions()
     timed = {
         row: _Timed(asked[row], _leveled(time, queries[row]))
         for row, time in zip(rows, alone, strict=True)
     }
-    for place, own_times in _times_of_loops(loops, len(ones), times, errors, in_use).items():
-        own = [row for row in members[place] if row in timed]
-        found = _on_curve(
-            own_times, loops[place], [ones[row] for row in own], [timed[row] for row in own]
-        )
+    keys, of_new = list(new), [*new.values()]
+    for place, own_times in _times_of_loops(of_new, len(ones), times, errors, in_use).items():
+        kept[keys[place]] = Loops(of_new[place], own_times)
+    for key in [key for key in members if key in kept]:
+        own = [row for row in members[key] if row in timed]
+        found = _on_curve(kept[key], [ones[row] for row in own], [timed[row] for row in own])
         timed |= zip(own, found, strict=True)
     columns = TimeColumns.of_predictions([timed[row].time for row in rows])
     possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
-    power = powers([timed[row].query for row in rows], possible, in_use.loaded.predictor)
+    power: Sequence[Prediction | None] = [None] * len(rows)
+    if with_power:
+        power = powers([timed[row].query for row in rows], possible, in_use.loaded.predictor)
     loads = {row: UnderLoad(error, None) for row, error in errors.items()}
     for row, time, watts in zip(rows, possible, power, strict=True):
         watts = None if watts is None else _leveled(watts, queries[row])
         loads[row] = UnderLoad(time, watts, timed[row].capacity)
     return [_of_all(*own, loads[row]) for row, own in enumerate(zip(queries, ones, strict=True))]
+
+
+def _alike(ones: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
+    """`at_any_load` -> positions of the deployments that are answered and have it in common."""
+    known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
+    alike = groups_of(at_any_load(ones[row]) for row in known)
+    return {key: [known[place] for place in same] for key, same in alike.items()}
 
 
 def _leveled(found: Prediction, query: Query) -> Prediction:
@@ -123,30 +180,17 @@ def _leveled(found: Prediction, query: Query) -> Prediction:
 
 
 def _on_curve(
-    times: TimeColumns, loops: Sequence[Query], asked: Sequence[Query], known: Sequence[_Timed]
+    known_loops: Loops, asked: Sequence[Query], known: Sequence[_Timed]
 ) -> Iterator[_Timed]:
     """Deployments that differ in their load and level alone.
 
     Args:
-        times: times of closed loops of the deployment, with intervals of the usual level.
-        loops: these closed loops.
+        known_loops: closed loops of the deployment.
         asked: n deployments.
         known: each with its times by the predictor, with intervals of its own level.
     """
+    loops, curve, full = known_loops.loops, known_loops.curve, known_loops.full
     every = loops[-1].deployment.load.concurrency or 1.0
-
-    @cache
-    def curve(level: float) -> LoadCurve:
-        if level == USUAL:
-            return LoadCurve.of(loops, times)
-        own = [replace(loop, level=level) for loop in loops]
-        leveled = map(_leveled, times.predictions(), own)
-        return LoadCurve.of(loops, TimeColumns.of_predictions([*leveled]))
-
-    @cache
-    def full(level: float = USUAL) -> Prediction:
-        return curve(level).closed(loops[-1:], times.limits[-1:]).prediction(0)
-
     closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
     read: dict[int, Prediction] = {}
     for level, places in groups_of(asked[at].level for at in closed).items():

@@ -25,8 +25,9 @@ from forerun.models.llm_training.answer import (
     planned,
     training_answer,
 )
-from forerun.models.llm_training.plans import DRAWN, PlannedLayout, TrainingPlan, plan
+from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
 from forerun.models.llm_training.predictors import TrainingPredictors
+from forerun.models.plans import DRAWN
 from forerun.service.answers.answer import graded, rendered
 from forerun.service.answers.llm.framework_arguments import arguments, set_in_script
 from forerun.service.answers.llm.question import DeviceNamed
@@ -133,6 +134,11 @@ def training_plan(
         objective=asked.objective, budget=budget, kept=DRAWN,
     )  # fmt: skip
     searched, nearest = found.plan, (*found.plan.best, *found.plan.misses)
+    if not nearest and searched.withheld:
+        raise UnanswerableQuery(
+            f"The times of all {searched.withheld:,} layouts are not known well enough to rank "
+            "them: their intervals span a factor of more than 10."
+        )
     if not nearest:
         raise UnanswerableQuery(
             f"No layout divides {own.run.devices} devices, {own.run.global_batch} sequences and "
@@ -152,6 +158,7 @@ def training_plan(
         objective=asked.objective,
         searched=searched.searched,
         fitting=searched.fitting,
+        withheld=searched.withheld,
         measure=_measure(searched),
         arguments=arguments(own.run) if searched.best else {},
         script=set_in_script(own.run) or None,

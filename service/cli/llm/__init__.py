@@ -10,6 +10,7 @@ from forerun.service.cli.commands import ForerunGroup
 class _LlmGroup(ForerunGroup):
     NAMES: ClassVar = {
         "estimate": "llm.estimate:estimate",
+        "plan": "llm.plan:plan",
         "replay": "llm.replay:replay",
         "support": "llm.estimate:support",
     }

@@ -14,14 +14,15 @@ from forerun.service.http.pages import (
     predict,
     reference,
     requests,
+    serving_plan,
     training,
 )
 
 PAGES: tuple[APIRouter, ...] = tuple(
     page.router
     for page in (
-        *(predict, compare, power, language_models, training, neighbours, circuits),
-        *(requests, leaderboard, devices, coverage, reference),
+        *(predict, compare, power, language_models, serving_plan, training, neighbours),
+        *(circuits, requests, leaderboard, devices, coverage, reference),
     )
 )
 """The router of every page."""

@@ -146,6 +146,37 @@ def parts_chart(
     return Chart(title, summary, spec, rows, {"name": "", "part": "part", "amount": unit})
 
 
+def trade_off(
+    title: str,
+    rows: Sequence[Mapping[str, Cell]],
+    axes: tuple[str, str],
+    columns: Mapping[str, str],
+) -> Chart:
+    """Two costs of options that no other beats in both, joined by a line.
+
+    Args:
+        title: heading.
+        rows: the options, in the order of the line.
+        axes: fields of both costs.
+        columns: field -> title; the first names the options.
+    """
+    x, y = (
+        logarithmic(field, columns[field], [float(str(row[field])) for row in rows])
+        for field in axes
+    )
+    text = {"type": "text", "dy": -12, "fontSize": 11}
+    spec = {
+        "height": 280,
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            layer({"type": "line", "color": "var(--line)"}),
+            layer({"type": "point", "size": 80, "opacity": 1}, tooltip=shown(**columns)),
+            layer(text, text={"field": next(iter(columns))}),
+        ],
+    }
+    return Chart(title, f"{title}: what no other beats in both.", spec, rows, columns)
+
+
 CACHED: Final = "above the memory roof"
 PLACES: Final = ("under the roof", CACHED)
 """Places of a class of operators; the traffic of the roof counts every tensor once."""

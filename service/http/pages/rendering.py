@@ -28,6 +28,7 @@ NAVIGATION = (
     ("/compare", "Compare"),
     ("/power", "Power"),
     ("/llm", "Language models"),
+    ("/plan", "What to run"),
     ("/training", "Training"),
     ("/neighbours", "Neighbours"),
     ("/circuits", "Circuits"),

@@ -26,12 +26,9 @@ from forerun.service.http.pages.chart import (
     Cell,
     Chart,
     label,
-    layer,
-    logarithmic,
     quantity,
-    shown,
 )
-from forerun.service.http.pages.charts import parts_chart
+from forerun.service.http.pages.charts import parts_chart, trade_off
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, sorted_devices
 from forerun.service.http.state import TheAnswers, TheState
@@ -212,19 +209,4 @@ def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
         return None
     unit = {"run_usd": "price, USD", "run_kwh": "energy of the devices, kWh"}[cost]
     columns = {"devices": "", "days": "days", "cost": unit, "layout": "layout"}
-    x, y = (
-        logarithmic(field, columns[field], [float(str(row[field])) for row in rows])
-        for field in ("days", "cost")
-    )
-    text = {"type": "text", "dy": -12, "fontSize": 11}
-    spec = {
-        "height": 280,
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            layer({"type": "line", "color": "var(--line)"}),
-            layer({"type": "point", "size": 80, "opacity": 1}, tooltip=shown(**columns)),
-            layer(text, text={"field": "devices"}),
-        ],
-    }
-    title = "Days and price by number of devices"
-    return Chart(title, f"{title}: layouts that no other beats in both.", spec, rows, columns)
+    return trade_off("Days and price by number of devices", rows, ("days", "cost"), columns)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from forerun.data.errors import InputError, in_field
 from forerun.data.query import Operation, Query
 from forerun.service.answers.answer import estimated
-from forerun.service.answers.llm import estimates
+from forerun.service.answers.llm import estimates, planning
 from forerun.service.answers.llm.replaying import replay_of
 from forerun.service.answers.llm.support import support
 from forerun.service.http.answers import Answers
@@ -18,6 +18,8 @@ from forerun.service.problems import content, problem_of, unfit
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.answers import SupportOut
 from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut
+from forerun.service.schemas.llm.serving_plan import LlmPlanIn
+from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut
 from forerun.service.schemas.prediction import BatchOut
 from forerun.service.schemas.serving import (
     LLM_EXAMPLES,
@@ -52,6 +54,14 @@ async def llm_estimate_batch(asked: LlmBatchIn, answers: TheAnswers, state: TheS
 async def llm_replay(asked: LlmReplayIn, answers: TheAnswers, state: TheState) -> ReplayOut:
     """Percentiles of the times of a list of requests, and the rate at which they are served."""
     return await state.run(lambda: replay_of(asked, answers.device, answers.adaptation.current()))
+
+
+@router.post("/llm/plan")
+async def llm_plan(asked: LlmPlanIn, answers: TheAnswers, state: TheState) -> LlmPlanOut:
+    """What to serve a language model on: devices, layout and replicas within limits, and why."""
+    return await state.run(
+        lambda: planning.llm_plan(asked, answers.device, answers.adaptation.current())
+    )
 
 
 @router.get("/llm/support")

@@ -152,6 +152,9 @@ class TrainingPlanOut(AboutTrainingOut):
     objective: Objective = Field(description="what is least")
     searched: int = Field(description="number of layouts that were searched")
     fitting: int = Field(description="how many of them fit")
+    withheld: int = Field(
+        description="how many were left out: their time is not known within a factor of 10"
+    )
     best: list[PlannedOut] = Field(description="layouts that fit, best first")
     misses: list[PlannedOut] = Field(
         description="layouts that do not fit and would be faster, nearest to fitting first"

@@ -25,6 +25,7 @@ PATHS = {
     "compare": f"/compare?{RUN}&devices=rtx-4090&devices=l4&prices=rtx-4090=0.4,l4=0.7",
     "power": f"/power?{RUN}&batch_size=64",
     "llm": "/llm",
+    "plan": "/plan",
     "training": "/training",
     "neighbours": "/neighbours",
     "circuits": "/circuits",
@@ -57,7 +58,7 @@ KEPT_AS_DRAWN = "addEventListener('resize', (event) => event.stopImmediatePropag
 @pytest.mark.parametrize(
     "path",
     [
-        *(PATHS[name] for name in ("predict", "compare", "llm", "training", "requests")),
+        *(PATHS[name] for name in ("predict", "compare", "llm", "plan", "training", "requests")),
         "/leaderboard",
     ],
 )
@@ -71,7 +72,7 @@ def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
 
 
 @pytest.mark.parametrize(
-    "name", ["predict", "compare", "power", "llm", "training", "neighbours", "circuits"]
+    "name", ["predict", "compare", "power", "llm", "plan", "training", "neighbours", "circuits"]
 )
 def test_a_page_answers_without_scripts(page_at, name):
     page = page_at(PATHS[name], scripts=False)

@@ -57,6 +57,10 @@ def asked(command, **given):
             },
         ),
         (
+            "sglang serve --model deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention",
+            {"parallelism.tensor": 4, "parallelism.attention_data": "4"},
+        ),
+        (
             "python -m sglang.bench_serving --backend sglang --random-input 512 "
             "--random-output 128",
             {"input_tokens": 256.0, "num_prompts": 1000},

@@ -1,0 +1,33 @@
+"""Figures of deployments for plans: those of whole answers, without what only words need."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from forerun.data.errors import InputError
+from forerun.data.query import Query
+from forerun.models.answers.deployments.answer import Priced, priced
+from forerun.models.answers.deployments.times import Loops, under_load
+from forerun.models.answers.served_models import InUse
+
+
+@dataclass
+class PlanPricing:
+    """Figures of deployments whose load alone changes from one call to the next.
+
+    Attributes:
+        in_use: the predictor in use.
+        kept: closed loops of the deployments that were asked about.
+    """
+
+    in_use: InUse
+    kept: dict[tuple[Hashable, ...], Loops] = field(default_factory=dict)
+
+    def figures(
+        self, queries: Sequence[Query], *, with_power: bool = False
+    ) -> list[Priced | InputError]:
+        """Those of n deployments, in one call of each predictor."""
+        loads = under_load(queries, self.in_use, self.kept, with_power=with_power)
+        return [
+            load.time if isinstance(load.time, InputError) else priced(query, load.time, load)
+            for query, load in zip(queries, loads, strict=True)
+        ]

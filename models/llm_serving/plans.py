@@ -1,0 +1,640 @@
+"""What to serve a language model on: layouts on devices at hand, with as few replicas as will do.
+
+A replica is a copy of the model with its scheduler, or pools for prompts and answers that belong
+together. Of each, the smallest number is sought with which every limit holds and the rate is below
+the capacity: by the ends of intervals that are worse, or by best estimates. What cannot hold by the
+memory or by the least times of the spec sheet is not priced.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import ceil, floor, inf, isfinite, log
+from typing import Final, Literal, Protocol
+
+import numpy as np
+
+from forerun.data.columns import Column, Matrix
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.feed_forward import Experts
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.engine_settings import default_limits
+from forerun.features.llm_serving.least_times import LeastTimes, least_times
+from forerun.features.llm_serving.memory import MOST_TENSOR, divides_heads, serving_memory
+from forerun.models.limit import POWER
+from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, wins_of
+from forerun.models.prediction import Estimate, too_wide
+
+ServingObjective = Literal["price", "devices", "energy", "carbon", "speed"]
+Risk = Literal["upper", "value"]
+LATENCY: Final = "request_latency_ms"
+MOST_WORKER: Final = 32
+"""Devices of one worker that are tried at most."""
+MOST_STAGES: Final = 8
+"""Pipeline stages that are tried at most."""
+MOST_DEVICES: Final = 1024
+"""Devices of one type at most, where no number is given."""
+SEQUENCES: Final = (None, 32, 128)
+BATCHED: Final = (None, 2048, 8192)
+"""Settings of the scheduler that are tried; None is the engine's default."""
+RATIOS: Final = ((1, 1), (2, 1), (1, 2), (1, 3))
+"""Workers for prompts and for answers of one replica, where they are apart."""
+MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
+SCHEDULER, UNKNOWN, WIDE = "scheduler", "unknown", "too_wide"
+RATE: Final = "requests_per_s"
+GROWTH: Final = 1.5
+"""Ratio of numbers of replicas that are tried until one holds."""
+DEVIATE: Final = 1.645
+"""Standard deviations from a median to the end of a 90 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """Devices of one type.
+
+    Attributes:
+        device: the type.
+        most: how many there are; None for as many as are needed.
+        usd_per_device_hour: price of one; None where it is not known.
+    """
+
+    device: Device
+    most: int | None = None
+    usd_per_device_hour: float | None = None
+
+    @property
+    def usd(self) -> float:
+        """The price, which is infinite where it is not known."""
+        return inf if self.usd_per_device_hour is None else self.usd_per_device_hour
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """What a plan keeps to.
+
+    Attributes:
+        times: metric, such as `tpot_ms` -> its most.
+        usd_per_hour: most price of all devices.
+        power_w: most power of all devices.
+        risk: `upper`: limits hold at the upper ends of intervals; `value`: at best estimates.
+    """
+
+    times: Mapping[str, float] = field(default_factory=dict)
+    usd_per_hour: float = inf
+    power_w: float = inf
+    risk: Risk = "upper"
+
+    def end(self, own: Estimate) -> float | None:
+        """The end of an interval that counts for a limit from above."""
+        return own.high if self.risk == "upper" else own.value
+
+
+class Figures(Protocol):
+    """Estimates of a deployment, and the rate that it keeps up with."""
+
+    @property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """Metric -> estimate."""
+        ...
+
+    @property
+    def capacity(self) -> Estimate | None:
+        """The largest rate of arrivals, requests a second."""
+        ...
+
+
+class Pricing(Protocol):
+    """Figures of deployments, as whole answers have them."""
+
+    def figures(
+        self, queries: Sequence[Query], *, with_power: bool = False
+    ) -> Sequence[Figures | InputError]:
+        """Those of n deployments."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A replica on devices of one type.
+
+    Attributes:
+        query: the replica with the rate of all requests.
+        stock: the devices.
+        fewest: replicas that the sheet's arithmetic asks for at least.
+        most: replicas that there are devices for, or that are tried.
+        beaten: whether another scheduler of the layout keeps the limits with `most`.
+    """
+
+    query: Query
+    stock: Stock
+    fewest: int = 1
+    most: int = 1
+    beaten: bool = False
+
+    @property
+    def devices(self) -> int:
+        """Devices of one replica."""
+        return self.query.deployment.devices
+
+    def share(self, replicas: int) -> Query:
+        """One replica with its share of the rate."""
+        deployment = self.query.deployment
+        rate = (deployment.load.requests_per_s or 0.0) / replicas
+        load = replace(deployment.load, requests_per_s=rate)
+        return replace(self.query, workload=replace(deployment, load=load))
+
+
+@dataclass(frozen=True, slots=True)
+class ServingOption:
+    """A replica and how many of it.
+
+    Attributes:
+        unit: the replica.
+        replicas: how many.
+        estimates: metric -> estimate of one replica at its share of the rate.
+        over: limit that it misses -> how many times over; empty where all hold.
+        wins: share of draws from the intervals in which no other option is better.
+    """
+
+    unit: Unit
+    replicas: int
+    estimates: Mapping[str, Estimate]
+    over: Mapping[str, float] = field(default_factory=dict)
+    wins: float = 0.0
+
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas."""
+        return self.replicas * self.unit.devices
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of all devices; infinite where it is not known."""
+        return self.devices * self.unit.stock.usd
+
+    @property
+    def power_w(self) -> float:
+        """Power of all devices by the best estimate; infinite where it is not known."""
+        own = self.estimates.get(POWER)
+        return inf if own is None else self.devices * own.value
+
+    def cost(self, objective: ServingObjective) -> float:
+        """What is least: the rate of requests is the same for all options."""
+        match objective:
+            case "price":
+                return self.usd_per_hour
+            case "devices":
+                return float(self.devices)
+            case "energy" | "carbon":
+                return self.power_w
+            case "speed":
+                return self.estimates[LATENCY].value
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """The options that were searched.
+
+    Attributes:
+        best: those that keep all limits, best first; of one layout its best scheduler alone.
+        misses: those that come nearest to the limits, of those that miss one of the times.
+        front: those that keep all limits and that no other beats in time, price and power.
+        searched: number of options.
+        fitting: how many keep all limits.
+        failed: what others fail by -> how many; the first of `memory`, `devices`, `usd_per_hour`,
+            times and `power_w`. Of a `scheduler`, another one of the layout needs no more
+            replicas. Those `unknown` have no interval or no answer.
+        withheld: how many were left out, since an interval of theirs is too wide to rank.
+        rival: the option that a measurement should compare with the first; None where that wins
+            in 90 % of draws.
+    """
+
+    best: tuple[ServingOption, ...]
+    misses: tuple[ServingOption, ...]
+    front: tuple[ServingOption, ...]
+    searched: int
+    fitting: int
+    failed: Mapping[str, int]
+    withheld: int
+    rival: ServingOption | None
+
+
+def plan(
+    models: Sequence[LanguageModel],
+    load: RequestLoad,
+    engine: Engine,
+    stocks: Sequence[Stock],
+    pricing: Pricing,
+    *,
+    limits: ServingLimits,
+    objective: ServingObjective = "price",
+    apart: bool = False,
+    kept: int = 5,
+    seed: int = 0,
+) -> ServingPlan:
+    """The best ways to serve requests that arrive at a rate.
+
+    Args:
+        models: the model in each number format to choose from.
+        load: lengths and rate of all requests.
+        engine: its settings; limits of its scheduler that it gives are kept, others are chosen.
+        stocks: types of devices to choose from; one option has one type.
+        pricing: what answers times, capacity and power.
+        limits: what must hold.
+        objective: what is least.
+        apart: whether pools of their own for prompts are tried too.
+        kept: number of options that are kept.
+        seed: of the draws.
+    """
+    failed: Counter[str] = Counter()
+    able = _bounded(models, load, engine, stocks, limits, apart, failed)
+    found = fewest_of_each(able, pricing, limits, fastest=objective == "speed")
+    holding = sorted(
+        (one for one in found if not one.over),
+        key=lambda one: (one.replicas, one.estimates[LATENCY].value),
+    )
+    layouts = _one_a_layout(holding)
+    failed[SCHEDULER] += len(holding) - len(layouts)
+    holding = _with_power(layouts, pricing, limits)
+    misses = [one for one in found if one.over and one.over.keys() <= limits.times.keys()]
+    failed.update(next(iter(one.over)) for one in (*found, *holding) if one.over)
+    fitting = [one for one in holding if not one.over]
+    failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in fitting)
+    fitting = [one for one in fitting if isfinite(one.cost(objective))]
+    fitting.sort(key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
+    best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
+    close, withheld = close_call([one.wins for one in best]), failed.pop(WIDE, 0)
+    misses.sort(key=lambda one: max(one.over.values()))
+    return ServingPlan(
+        best=tuple(best[:kept]),
+        misses=tuple(_one_a_layout(misses)[:MISSES]),
+        front=tuple(fitting[row] for row in front(_criteria(fitting))),
+        searched=len(fitting) + failed.total() + withheld,
+        fitting=len(fitting),
+        failed={name: count for name, count in failed.most_common() if count},
+        withheld=withheld,
+        rival=None if close is None else best[close],
+    )
+
+
+def _criteria(options: Sequence[ServingOption]) -> Matrix:
+    """Time of a request, price and power of n options, (n, 3)."""
+    rows = [(one.estimates[LATENCY].value, one.usd_per_hour, one.power_w) for one in options]
+    return np.minimum(np.array(rows, dtype=np.float64).reshape(-1, 3), 1e300)
+
+
+def _one_a_layout(options: Sequence[ServingOption]) -> list[ServingOption]:
+    """The first option of each layout, whatever its scheduler."""
+    first: dict[tuple[object, ...], ServingOption] = {}
+    for one in options:
+        first.setdefault(_layout_of(one.unit), one)
+    return list(first.values())
+
+
+def _layout_of(unit: Unit) -> tuple[object, ...]:
+    own = unit.query.deployment
+    return unit.query.device.name, own.model, own.pool, own.prefill
+
+
+def units_of(
+    model: LanguageModel, load: RequestLoad, engine: Engine, stock: Stock, *, apart: bool = False
+) -> Iterator[Unit]:
+    """Each layout of a replica on devices of one type, by the default scheduler of an engine."""
+    most = MOST_DEVICES if stock.most is None else stock.most
+    layouts = list(_layouts(model, engine, min(most, MOST_WORKER)))
+    pools: list[tuple[Pool, Pool | None]] = [(Pool(own), None) for own in layouts]
+    if apart:
+        alone = [own for own in layouts if own.pipeline == 1]
+        pools += [
+            (Pool(second, decode), Pool(first, prompts))
+            for first, second, (prompts, decode) in product(alone, alone, RATIOS)
+        ]
+    for pool, prefill in pools:
+        deployment = LlmDeployment(model, load, engine, pool, prefill)
+        query = Query(deployment, stock.device, operation=Operation(deployment.devices))
+        unit = Unit(query, stock)
+        yield replace(unit, most=_most(unit))
+
+
+def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parallelism]:
+    """Degrees that an engine can divide a model by, over at most so many devices."""
+    parts = (part for layer in model.layers for part in layer.feed_forward)
+    experts = max((part.experts for part in parts if isinstance(part, Experts)), default=0)
+    tensors = [own for own in _powers(min(MOST_TENSOR, most)) if divides_heads(model, own)]
+    stages = _powers(min(MOST_STAGES, most, len(model.layers)))
+    for tensor, pipeline in product(tensors, stages):
+        if engine.name == "llama.cpp" and tensor > 1:
+            continue
+        if tensor * pipeline <= most:
+            yield Parallelism(tensor, pipeline)
+        if pipeline > 1 or not experts or engine.name == "llama.cpp":
+            continue
+        for ranks in _powers(most // tensor):
+            shared = tensor * ranks
+            if shared > 1 and shared <= experts:
+                yield Parallelism(tensor, 1, ranks, shared)
+
+
+def _powers(most: int) -> list[int]:
+    """Powers of two up to a number."""
+    return [1 << power for power in range(most.bit_length())]
+
+
+def _bounded(
+    models: Sequence[LanguageModel],
+    load: RequestLoad,
+    engine: Engine,
+    stocks: Sequence[Stock],
+    limits: ServingLimits,
+    apart: bool,
+    failed: Counter[str],
+) -> list[Unit]:
+    """The replicas that may keep the limits by memory and sheets, with each scheduler."""
+    every = [
+        unit
+        for model, stock in product(models, stocks)
+        for unit in units_of(model, load, engine, stock, apart=apart)
+    ]
+    fits = [_fits(unit.query) for unit in every]
+    some = [unit for unit, own in zip(every, fits, strict=True) if own and unit.most > 0]
+    least = least_times([unit.query for unit in some], np.ones(len(some)))
+    reasons = dict(zip(map(id, some), _reasons(some, least, limits), strict=True))
+    able = []
+    for unit, own in zip(every, fits, strict=True):
+        own_reason, fewest = reasons.get(id(unit), (STOCK if own else MEMORY, 1))
+        schedulers = _schedulers(engine, unit.query.device)
+        if own_reason:
+            failed[own_reason] += len(schedulers)
+            continue
+        for each in schedulers:
+            deployment = replace(unit.query.deployment, engine=each)
+            able.append(
+                replace(unit, query=replace(unit.query, workload=deployment), fewest=fewest)
+            )
+    return able
+
+
+def _fits(query: Query) -> bool:
+    if query.device.memory_gib is None:
+        return True
+    return all(own.fits for own in serving_memory(query.deployment, query.device, 1.0).values())
+
+
+def _schedulers(engine: Engine, device: Device) -> list[Engine]:
+    """An engine with each limit of its scheduler that is tried and is not its default."""
+    tokens, sequences = default_limits(engine, device)
+    batched = [own for own in BATCHED if own != tokens]
+    at_once = [own for own in SEQUENCES if own != sequences]
+    if engine.max_batched_tokens is not None:
+        batched = [engine.max_batched_tokens]
+    if engine.max_sequences is not None:
+        at_once = [engine.max_sequences]
+    return [
+        replace(engine, max_batched_tokens=own, max_sequences=most)
+        for own, most in product(batched, at_once)
+    ]
+
+
+def _reasons(
+    units: Sequence[Unit], least: LeastTimes, limits: ServingLimits
+) -> list[tuple[str, int]]:
+    """What each of n replicas fails by at its least times, empty for nothing; fewest replicas."""
+    deployments = [unit.query.deployment for unit in units]
+    after = np.array([max(own.load.output_tokens - 1.0, 0.0) for own in deployments])
+    rate = np.array([own.load.requests_per_s or 0.0 for own in deployments])
+    decoded, prompts = (
+        np.array([_at_once(pool) for pool in pools])
+        for pools in ([o.pool for o in deployments], [o.prefill or o.pool for o in deployments])
+    )
+    apart = np.array([own.prefill is not None for own in deployments])
+    prompt, answer = least.prompt / prompts, after * least.token / decoded
+    busy = np.maximum(prompt, answer + np.where(apart, 0.0, prompt))
+    fewest = np.maximum(np.ceil(rate * busy * (1.0 - 1e-9)), 1.0).astype(int)
+    times: dict[str, Column] = {"ttft_ms": 1e3 * least.ttft, "tpot_ms": 1e3 * least.tpot}
+    times[LATENCY] = times["ttft_ms"] + after * times["tpot_ms"]
+    found = []
+    for row, (unit, number) in enumerate(zip(units, fewest.tolist(), strict=True)):
+        reasons = [n for n, most in limits.times.items() if n in times and times[n][row] > most]
+        if number > unit.most:
+            reasons = [STOCK]
+        elif limits.usd_per_hour < inf and _dear(unit, number, limits):
+            reasons = [USD]
+        found.append((reasons[0] if reasons else "", number))
+    return found
+
+
+def _dear(unit: Unit, replicas: int, limits: ServingLimits) -> bool:
+    return replicas * unit.devices * unit.stock.usd > limits.usd_per_hour
+
+
+def _at_once(pool: Pool) -> int:
+    """Requests that all ranks and stages of a pool work on at a time."""
+    split = pool.parallelism
+    return pool.workers * split.attention_data * split.pipeline
+
+
+def fewest_of_each(
+    units: Sequence[Unit], pricing: Pricing, limits: ServingLimits, *, fastest: bool = False
+) -> list[ServingOption]:
+    """As `fewest_replicas`, of layouts with several schedulers.
+
+    Schedulers after the first of a layout are tried with at most as many replicas as that needs,
+    and not at all where fewer cannot do and the time of a request is not what is to be least.
+    """
+    first: dict[tuple[object, ...], int] = {}
+    for row, unit in enumerate(units):
+        first.setdefault(_layout_of(unit), row)
+    options = fewest_replicas([units[row] for row in first.values()], pricing, limits)
+    known = dict(zip(first, options, strict=True))
+    others, found = [], list(options)
+    for unit in (own for row, own in enumerate(units) if first[_layout_of(own)] != row):
+        own = known[_layout_of(unit)]
+        if own.over:
+            others.append(unit)
+        elif fastest or own.replicas > unit.fewest:
+            others.append(replace(unit, most=own.replicas, beaten=True))
+        else:
+            found.append(ServingOption(unit, own.replicas, {}, {SCHEDULER: 1.0}))
+    return [*found, *fewest_replicas(others, pricing, limits)]
+
+
+def fewest_replicas(
+    units: Sequence[Unit], pricing: Pricing, limits: ServingLimits
+) -> list[ServingOption]:
+    """Each replica with the smallest number of it that keeps the times and the rate.
+
+    Those that never do have what they miss with the fewest that keep up with the rate.
+    """
+    searches = [_Search(own, own.most if own.beaten else own.fewest, own.fewest - 1)
+                for own in units]  # fmt: skip
+    asked = [own for own in searches if 0 < own.tried <= own.unit.most]
+    while asked:
+        shares = [own.unit.share(own.tried) for own in asked]
+        for own, found in zip(asked, pricing.figures(shares), strict=True):
+            own.learn(found, limits)
+        asked = [own for own in asked if own.tried]
+    return [own.option(limits) for own in searches]
+
+
+@dataclass
+class _Search:
+    """How many of a replica are needed: up to `low` are too few, `high` is enough.
+
+    Attributes:
+        unit: the replica.
+        tried: the number that is tried next; 0 where nothing is left to try.
+        low, high: bounds; `high` is 0 where none was enough yet.
+        held: the option at `high`.
+        first: the option with the fewest that keep up with the rate, which misses something.
+    """
+
+    unit: Unit
+    tried: int
+    low: int
+    high: int = 0
+    held: ServingOption | None = None
+    first: ServingOption | None = None
+
+    def learn(self, found: Figures | InputError, limits: ServingLimits) -> None:
+        """Take the figures at the tried number, and choose the next."""
+        tried, unit = self.tried, self.unit
+        self.tried = 0
+        needed = None if isinstance(found, InputError) else _needed(unit, found.capacity, limits)
+        if isinstance(found, InputError) or needed is None:
+            self.first = ServingOption(unit, tried, {}, {UNKNOWN: 1.0})
+            return
+        option = ServingOption(unit, tried, found.estimates, _over(found.estimates, limits))
+        if needed > tried:
+            self.low = needed - 1
+        elif not option.over:
+            self.high, self.held = tried, option
+        else:
+            self.low, self.first = tried, self.first or option
+            if UNKNOWN in option.over:
+                return
+        self.tried = self._next()
+
+    def _next(self) -> int:
+        """The next number; 0 where the smallest is known, or there is none."""
+        if self.high:
+            middle = (self.low + self.high) // 2
+            if self.first is not None:
+                middle = min(ceil(GROWTH * self.low), middle)
+            number = max(middle, self.low + 1)
+            return number if number < self.high else 0
+        # What misses a time with all devices that there are, at the least load, always does.
+        number = self.low + 1 if self.first is None else self.unit.most
+        return number if self.low < number <= self.unit.most else 0
+
+    def option(self, limits: ServingLimits) -> ServingOption:
+        """What was found."""
+        found = self.held or self.first
+        if self.held is None and self.unit.beaten:
+            return ServingOption(self.unit, self.unit.most, {}, {SCHEDULER: 1.0})
+        if found is None:  # there are not enough devices to keep up with the rate
+            return ServingOption(self.unit, self.unit.most, {}, {STOCK: 1.0})
+        if found.over or not _dear(self.unit, found.replicas, limits):
+            return found
+        return replace(found, over={USD: found.usd_per_hour / limits.usd_per_hour})
+
+
+def _needed(unit: Unit, capacity: Estimate | None, limits: ServingLimits) -> int | None:
+    """Replicas that keep up with the rate; None where the capacity is not known."""
+    rate = unit.query.deployment.load.requests_per_s or 0.0
+    if capacity is None or (limits.risk == "upper" and not capacity.low):
+        return None
+    if limits.risk == "upper":
+        return ceil(rate / (capacity.low or capacity.value) * (1.0 - 1e-12))
+    return floor(rate / capacity.value) + 1
+
+
+def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str, float]:
+    """Limit of a time that is missed -> how many times over, the most first."""
+    found = {}
+    for name, most in limits.times.items():
+        own = estimates.get(name)
+        end = None if own is None else limits.end(own)
+        if own is None or end is None:
+            return {UNKNOWN: 1.0}
+        if too_wide(name, own):
+            return {WIDE: 1.0}
+        if end > most:
+            found[name] = end / most
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _with_power(
+    options: Sequence[ServingOption], pricing: Pricing, limits: ServingLimits
+) -> list[ServingOption]:
+    """The options with the power of their devices, and whether it keeps its limit."""
+    shares = [one.unit.share(one.replicas) for one in options]
+    found = []
+    for one, own in zip(options, pricing.figures(shares, with_power=True), strict=True):
+        assert not isinstance(own, InputError), "it was answered without power"
+        option, over = replace(one, estimates=own.estimates), {}
+        if limits.power_w < inf:
+            power = own.estimates.get(POWER)
+            watts = inf if power is None else limits.end(power) or power.value
+            if one.devices * watts > limits.power_w:
+                over = {POWER: one.devices * watts / limits.power_w}
+        found.append(replace(option, over=over))
+    return found
+
+
+def _with_wins(
+    best: Sequence[ServingOption],
+    pricing: Pricing,
+    limits: ServingLimits,
+    objective: ServingObjective,
+    seed: int,
+) -> list[ServingOption]:
+    """The same options with the share of draws that each wins.
+
+    The errors of each layout are drawn on their own. Between best estimates and the upper ends of
+    intervals, the logarithm of the number of replicas is linear in the deviate of the error; it is
+    at least what the sheet asks for.
+    """
+    if len(best) < 2:
+        return [replace(one, wins=1.0) for one in best]
+    deviates = np.random.default_rng(seed).standard_normal((DRAWS, len(best)))
+    logs = np.log([one.cost(objective) for one in best])
+    if objective == "speed":
+        drawn = logs + deviates * np.array([_spread(one.estimates[LATENCY]) for one in best])
+    else:
+        few, many = (
+            np.log(_replicas(best, pricing, replace(limits, risk=risk)))
+            for risk in ("value", "upper")
+        )
+        least = np.log([one.unit.fewest for one in best])
+        number = np.maximum(few + deviates * (many - few) / DEVIATE, least)
+        drawn = logs - np.log([one.replicas for one in best]) + number
+    wins = wins_of(drawn).tolist()
+    return [replace(one, wins=share) for one, share in zip(best, wins, strict=True)]
+
+
+def _replicas(best: Sequence[ServingOption], pricing: Pricing, limits: ServingLimits) -> Column:
+    """Replicas of n options that other limits ask for; all that are tried where none do, (n,)."""
+    units = [replace(one.unit, beaten=False, most=_most(one.unit)) for one in best]
+    found = fewest_replicas(units, pricing, limits)
+    return np.array([own.unit.most if own.over else own.replicas for own in found], dtype=float)
+
+
+def _most(unit: Unit) -> int:
+    """Replicas of a unit that there are devices for."""
+    most = MOST_DEVICES if unit.stock.most is None else unit.stock.most
+    return most // unit.devices
+
+
+def _spread(own: Estimate) -> float:
+    """Standard deviation of the logarithm of an estimate, by the upper end of its interval."""
+    return 0.0 if not own.high else log(own.high / own.value) / DEVIATE

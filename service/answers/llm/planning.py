@@ -1,0 +1,347 @@
+"""Plans of serving a language model, as doors give them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from math import inf, isfinite
+from typing import Any, Final
+
+from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_field
+from forerun.data.errors import UnknownLanguageModel as UnknownModel
+from forerun.data.grid_carbon import Grid, grid_of
+from forerun.data.language_models.deployment import Pool
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.list_prices import list_price, priced_devices
+from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.reader import named_model
+from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
+from forerun.models.answers.deployments.limits import of_lengths, too_old
+from forerun.models.answers.deployments.plans import PlanPricing
+from forerun.models.answers.served_models import InUse
+from forerun.models.limit import POWER
+from forerun.models.llm_serving.plans import (
+    LATENCY,
+    ServingLimits,
+    ServingObjective,
+    ServingOption,
+    ServingPlan,
+    Stock,
+    plan,
+)
+from forerun.service.answers.answer import graded, predictor_out, rendered
+from forerun.service.answers.llm.question import DeviceNamed
+from forerun.service.answers.llm.serving_commands import commands
+from forerun.service.schemas.llm.answers import EngineOut, PoolOut
+from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
+from forerun.service.schemas.llm.serving_plan_answers import (
+    LlmPlanOut,
+    PlannedServingOut,
+    TrafficOut,
+)
+from forerun.service.schemas.llm.training_answers import GridOut
+
+TIMES: Final = ("ttft_ms", "tpot_ms", LATENCY)
+MEGAJOULES_PER_KWH: Final = 3.6
+UNITS: Final[Mapping[ServingObjective, str]] = {
+    "price": "USD an hour",
+    "devices": "devices",
+    "energy": "W",
+    "carbon": "W",
+    "speed": "ms for a request",
+}
+"""Objective -> unit of what is least."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A request with its models and devices.
+
+    Attributes:
+        asked: the request.
+        models: the model in each format -> the format; empty for its own.
+        stocks: types of devices.
+        given: name of a device -> as the request gives it.
+        limits: what must hold.
+        grid: carbon intensity; None where none is given.
+        in_use: the predictor in use.
+    """
+
+    asked: LlmPlanIn
+    models: Mapping[LanguageModel, str]
+    stocks: Sequence[Stock]
+    given: Mapping[str, Any]
+    limits: ServingLimits
+    grid: Grid | None
+    in_use: InUse
+
+
+def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmPlanOut:
+    """What to serve a language model on.
+
+    Raises:
+        InputError: the request cannot be answered; the message says why.
+    """
+    own = _question(asked, device_named, in_use)
+    load = asked.load()
+    if load.requests_per_s is None:
+        raise BadRequest("A trace whose requests all arrive at once has no rate: give one.")
+    for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
+        raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
+    found = plan(
+        [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
+        limits=own.limits, objective=asked.objective, apart=asked.disaggregated, kept=asked.kept,
+    )  # fmt: skip
+    best, misses, front, rival = _listed(found, own)
+    first = next(iter((*found.best, *found.misses)), None)
+    whole = _whole(first, own) if first is not None else None
+    sizes = asked.model.sizes()
+    assert sizes is not None
+    about = _about(whole, own)
+    return LlmPlanOut(
+        **about,
+        model=sizes,
+        traffic=TrafficOut(**{n: getattr(load, n) for n in TrafficOut.model_fields}),
+        most=_most(asked),
+        objective=asked.objective,
+        risk=asked.risk,
+        searched=found.searched,
+        fitting=found.fitting,
+        failed=dict(found.failed),
+        withheld=found.withheld,
+        best=best,
+        misses=misses,
+        front=front,
+        measure=None if rival is None else _measure(best[0], rival),
+        commands=_commands(found.best[0], own) if found.best else {},
+        grid=None if own.grid is None else GridOut.model_validate(own.grid),
+        chosen=_chosen(own),
+    )
+
+
+def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Question:
+    """The models, devices and limits of a request.
+
+    Raises:
+        InputError: no such device or model, or a value contradicts another.
+    """
+    models = {_model(asked, own): own for own in asked.formats or [""]}
+    given = asked.devices or [StockIn(device=name) for name in priced_devices()]
+    stocks, names = [], {}
+    for place, one in enumerate(given):
+        with asked.as_written(), in_field("devices", place):
+            device = device_named(one.device)
+            if device.kind == "cpu":
+                raise UnanswerableQuery(f"Plans are made of GPUs alone; {device.name} is none.")
+            if (why := too_old(asked.engine.name, device)) is not None:
+                raise UnanswerableQuery(f"{why[0].upper()}{why[1:]}.")
+            if device.name in names:
+                raise BadRequest(f"{device.name} is given twice.")
+        usd = one.usd_per_device_hour
+        if usd is None and (price := list_price(device.name)) is not None:
+            usd = price.usd_per_device_hour
+        stocks.append(Stock(device, one.count, usd))
+        names[device.name] = one.model_dump(mode="json")["device"]
+    priced = asked.objective == "price" or asked.max_usd_per_hour is not None
+    if priced and all(one.usd_per_device_hour is None for one in stocks):
+        with in_field("devices"):
+            raise BadRequest(
+                "No list price of these devices is known: give usd_per_device_hour with each, or "
+                "another objective, such as devices."
+            )
+    times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
+    limits = ServingLimits(
+        times, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
+    )
+    return _Question(asked, models, stocks, names, limits, _grid(asked), in_use)
+
+
+def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
+    given = asked.model.model_copy(update={"quantization": weights} if weights else {})
+    with asked.as_written(), in_field("model"):
+        model = given.language_model()
+    if model is None:
+        with in_field("model"):
+            raise BadRequest("Give the model by its name or its config.")
+    if model.encoder is not None:
+        raise UnanswerableQuery("Plans are made of decoders alone; this model has an encoder.")
+    return model
+
+
+def _grid(asked: LlmPlanIn) -> Grid | None:
+    if asked.grid_g_co2_per_kwh is not None:
+        return Grid(asked.grid_g_co2_per_kwh, "as given")
+    if asked.region is None:
+        return None
+    with in_field("region"):
+        return grid_of(asked.region)
+
+
+def _most(asked: LlmPlanIn) -> dict[str, float]:
+    """Limit of the request -> its most."""
+    names = (*TIMES, "max_usd_per_hour", "max_power_w")
+    return {n: most for n in names if (most := getattr(asked, n)) is not None}
+
+
+def _listed(
+    found: ServingPlan, own: _Question
+) -> tuple[
+    list[PlannedServingOut],
+    list[PlannedServingOut],
+    list[PlannedServingOut],
+    PlannedServingOut | None,
+]:
+    """The best, the misses, the front and the rival, all answered in one call."""
+    groups = (found.best, found.misses, found.front, () if found.rival is None else (found.rival,))
+    every = list({id(one): one for group in groups for one in group}.values())
+    answers = dict(zip(map(id, every), _answered(every, own), strict=True))
+    drawn = {id(one) for one in found.best} | {id(found.rival)}
+    first = found.best[0] if found.best else None
+    best, misses, front, rival = (
+        [_out(one, answers[id(one)], own, first, drawn=id(one) in drawn) for one in group]
+        for group in groups
+    )
+    return best, misses, front, next(iter(rival), None)
+
+
+def _answered(options: Sequence[ServingOption], own: _Question) -> list[Deployed]:
+    """The whole answer about each option; raises what prevents one."""
+    queries = [_whole_query(one) for one in options]
+    found = deployed_all(queries, own.in_use, [o.unit.stock.usd_per_device_hour for o in options])
+    answers = []
+    for one in found:
+        if isinstance(one, InputError):
+            raise one
+        answers.append(one)
+    return answers
+
+
+def _whole(option: ServingOption, own: _Question) -> Deployed:
+    (answer,) = _answered([option], own)
+    return answer
+
+
+def _whole_query(option: ServingOption) -> Query:
+    """All replicas as one deployment; one replica where prompts have workers of their own."""
+    query, replicas = option.unit.query, option.replicas
+    if query.deployment.prefill is not None:
+        return option.unit.share(replicas)
+    pool = Pool(query.deployment.pool.parallelism, replicas)
+    deployment = replace(query.deployment, pool=pool)
+    return replace(query, workload=deployment, operation=Operation(deployment.devices))
+
+
+def _out(
+    option: ServingOption,
+    answer: Deployed,
+    own: _Question,
+    first: ServingOption | None,
+    *,
+    drawn: bool,
+) -> PlannedServingOut:
+    deployment = option.unit.query.deployment
+    metrics = {n: graded(n, e, answer.trust[n]) for n, e in answer.estimates.items()}
+    power, energy = metrics.get(POWER), metrics.get(ENERGY)
+    carbon = None
+    if energy is not None and own.grid is not None:
+        carbon = energy.value / MEGAJOULES_PER_KWH * own.grid.g_co2_per_kwh
+    return PlannedServingOut(
+        device=option.unit.query.device.name,
+        devices=option.devices,
+        replicas=option.replicas,
+        pool=PoolOut.of(deployment.pool),
+        prefill=None if deployment.prefill is None else PoolOut.of(deployment.prefill),
+        engine=EngineOut.model_validate(deployment.engine),
+        format=own.models[deployment.model],
+        metrics=metrics,
+        usd_per_hour=option.usd_per_hour if isfinite(option.usd_per_hour) else None,
+        power_w=None if power is None else option.devices * power.value,
+        g_co2_per_million_tokens=carbon,
+        limited_by=answer.limited_by,
+        wins=option.wins if drawn else None,
+        worse=None if first in (None, option) or option.over else _worse(option, first, own),
+        over=dict(option.over),
+        request=_request(option, answer.query, own),
+    )
+
+
+def _worse(option: ServingOption, first: ServingOption | None, own: _Question) -> str:
+    """How much more than the first an option takes of what is to be least."""
+    assert first is not None
+    objective = own.asked.objective
+    pairs: list[tuple[str, float, float]] = [
+        (UNITS[objective], option.cost(objective), first.cost(objective)),
+        (UNITS["speed"], option.estimates[LATENCY].value, first.estimates[LATENCY].value),
+    ]
+    for unit, value, least in pairs:
+        if value > least * (1.0 + 5e-4):
+            more = 100.0 * (value / least - 1.0)
+            return f"{more:,.3g} % more {unit}: {value:,.4g} against {least:,.4g}"
+    return "no more, and no faster"
+
+
+def _request(option: ServingOption, query: Query, own: _Question) -> dict[str, Any]:
+    """The option as a request to `/v1/llm/estimate`."""
+    asked, deployment = own.asked, query.deployment
+    model = asked.model.model_dump(mode="json", exclude_none=True)
+    if weights := own.models[deployment.model]:
+        model["quantization"] = weights
+    load = {name: value for name, value in asdict(deployment.load).items() if value}
+    engine = {
+        **asked.engine.model_dump(mode="json", exclude_unset=True),
+        "name": deployment.engine.name,
+        "max_batched_tokens": deployment.engine.max_batched_tokens,
+        "max_sequences": deployment.engine.max_sequences,
+    }
+    found: dict[str, Any] = {
+        "model": model,
+        "device": own.given[query.device.name],
+        **load,
+        "engine": {name: value for name, value in engine.items() if value is not None},
+        "parallelism": asdict(deployment.pool.parallelism),
+        "workers": deployment.pool.workers,
+    }
+    if (first := deployment.prefill) is not None:
+        found["prefill"] = {"parallelism": asdict(first.parallelism), "workers": first.workers}
+    if option.unit.stock.usd_per_device_hour is not None:
+        found["usd_per_device_hour"] = option.unit.stock.usd_per_device_hour
+    return found
+
+
+def _about(whole: Deployed | None, own: _Question) -> dict[str, Any]:
+    """Limits of the answer about the first option, and the predictor."""
+    if whole is None:
+        return {"limits": [], "limit_details": [], "predictor": predictor_out(own.in_use, 0)}
+    found = rendered(whole.query, whole.limits, own.in_use)
+    return {n: found[n] for n in ("limits", "limit_details", "level", "predictor")}
+
+
+def _measure(first: PlannedServingOut, rival: PlannedServingOut) -> str:
+    """What a measurement should compare."""
+    wins = [100.0 * (one.wins or 0.0) for one in (first, rival)]
+    one = f"{rival.devices // rival.replicas} {rival.device}"
+    return (
+        f"the first wins in {wins[0]:.0f} % of draws, {rival.words()} in {wins[1]:.0f} %: run the "
+        f"benchmark of the engine on one replica of each ({one} for the second) at rising rates, "
+        "and take the rate up to which the limits hold"
+    )
+
+
+def _commands(option: ServingOption, own: _Question) -> dict[str, str]:
+    deployment, device = option.unit.query.deployment, option.unit.query.device
+    name = own.asked.model.name or "./model"
+    with suppress(UnknownModel):  # it is described by its configuration
+        name = named_model(name).name
+    weights = own.models[deployment.model] or own.asked.model.quantization
+    return commands(deployment, device, name, weights if isinstance(weights, str) else "",
+                    option.replicas)  # fmt: skip
+
+
+def _chosen(own: _Question) -> list[str]:
+    """What was chosen where the request leaves it open."""
+    lines = []
+    if own.asked.devices is None:
+        names = ", ".join(own.given)
+        lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")
+    if not own.limits.times:
+        lines.append("no limit of a time: replicas keep up with the rate alone")
+    return lines

@@ -1,0 +1,145 @@
+"""`forerun llm plan`: what to serve a language model on."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from forerun.service.cli import options as o
+from forerun.service.cli.llm.options import RequestOptions
+from forerun.service.cli.options import takes
+from forerun.service.cli.output import print_json, show, working
+from forerun.service.requests.model_source import described_model, title_of
+from forerun.service.schemas.llm.deployment import EngineIn
+from forerun.service.schemas.llm.serving_plan import LlmPlanIn
+
+if TYPE_CHECKING:
+    from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut
+
+NOT_OPTIONS: Final = frozenset(
+    {"model", "devices", "formats", "sizes", "requests", "trace"}
+    | {"engine.draft_tokens", "engine.draft_acceptance"}
+)
+OF_PLAN: Final = RequestOptions({"": LlmPlanIn, "engine": EngineIn}, NOT_OPTIONS)
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="name of a public model (`forerun llm support`), config.json, or its folder"
+    ),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        help="type to choose from, or NAME=COUNT of those at hand; repeatable "
+        "[GPUs with a list price]",
+    ),
+]
+Formats = Annotated[
+    list[str] | None,
+    typer.Option("--format", help="number format of weights to try, such as fp8; repeatable"),
+]
+Traced = Annotated[
+    str | None,
+    typer.Option(help="file of requests or name of a public trace, as for `llm replay`"),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(help="INPUT,OUTPUT,SHARE of a histogram of lengths; repeatable"),
+]
+WrittenAs = Annotated[
+    str | None,
+    typer.Option("--as", help="print the first option alone: vllm, sglang, kubernetes or kserve"),
+]
+
+
+@takes(OF_PLAN.options(), OF_PLAN.request)
+def plan(
+    context: typer.Context,
+    model: Model,
+    *,
+    device: Types = None,
+    number_format: Formats = None,
+    trace: Traced = None,
+    size: Sizes = None,
+    run: dict[str, Any],
+    written_as: WrittenAs = None,
+    explain: o.Explain = False,
+    json: o.Json = False,
+) -> None:
+    """Find what to serve a language model on: devices, layout, scheduler and replicas.
+
+    Limits hold at the upper ends of intervals; with --risk value, at the best estimates.
+    """
+    from forerun.service.python.planning import ServingPlan, command_of
+    from forerun.service.python.view import record_of
+
+    content = {**run, "model": described_model(model)}
+    if written_as in ("vllm", "sglang"):
+        content.setdefault("engine", {}).setdefault("name", written_as)
+    if device:
+        content["devices"] = list(_stocks(device))
+    if number_format:
+        content["formats"] = number_format
+    if size:
+        content["sizes"] = list(map(_size, size))
+    if trace is not None:
+        content |= _traced(trace)
+    out = _planned(content, OF_PLAN.names(context))
+    if written_as is not None:
+        typer.echo(command_of(out, written_as).rstrip("\n"))
+    elif json:
+        print_json(out)
+    else:
+        found = record_of(ServingPlan, out, title=title_of(model), content=out)
+        show(found.view(), out.limit_details if explain else ())
+
+
+def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlanOut":
+    """The answer to a request of options.
+
+    Raises:
+        InputError: an option is not valid, or the request cannot be answered.
+    """
+    from pydantic import ValidationError
+
+    from forerun.data.errors import BadRequest
+    from forerun.data.list_prices import priced_devices
+    from forerun.service.answers.llm.planning import llm_plan
+    from forerun.service.problems import unfit
+
+    devices = o.devices_known()
+    try:
+        asked = LlmPlanIn.model_validate(content)
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    names = [str(one.device) for one in asked.devices or ()] or priced_devices()
+    in_use = o.in_use(devices, "llm_deployment", map(devices.get, names))
+    with working("searching deployments"):
+        return llm_plan(asked, lambda given: devices.get(str(given)), in_use)
+
+
+def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
+    """Devices by NAME or NAME=COUNT, several separated by commas."""
+    for word in (word for words in given for word in words.split(",")):
+        name, _, count = word.partition("=")
+        yield {"device": name, **({"count": count} if count else {})}
+
+
+def _size(given: str) -> dict[str, str]:
+    return dict(zip(("input_tokens", "output_tokens", "share"), given.split(","), strict=False))
+
+
+def _traced(trace: str) -> dict[str, Any]:
+    """The requests of a file, or the name of a public trace."""
+    from forerun.data.language_models.traces import PACKAGED, read_trace
+
+    if trace in PACKAGED or not Path(trace).exists():
+        return {"trace": trace}
+    read = read_trace(Path(trace))
+    names = ("arrival_s", "input_tokens", "output_tokens")
+    columns = [getattr(read, name).tolist() for name in names]
+    return {"requests": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}

@@ -1,0 +1,188 @@
+"""Requests for plans of serving: traffic, limits, devices at hand."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.traces import named_trace, read_trace
+from forerun.models.llm_serving.plans import Risk, ServingObjective
+from forerun.service.requests.faults import about_fields
+from forerun.service.requests.field_names import also
+from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
+from forerun.service.schemas.llm.deployment import EngineIn, NamedPart, Share, Tokens, Variation
+from forerun.service.schemas.llm.model import LanguageModelIn
+from forerun.service.schemas.llm.replay import MOST_REPLAYED
+
+EXAMPLE_PLAN: dict[str, Any] = example("serving_plan")
+MOST_TYPES = 32
+MOST_SIZES = 1_000
+Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+LENGTHS = ("input_tokens", "output_tokens")
+
+
+class StockIn(Strict):
+    """Devices of one type that are at hand."""
+
+    device: OneDevice = Field(description="name of a device, or a spec sheet")
+    count: int | None = Field(
+        default=None, ge=1, le=100_000, description="how many there are; any number when absent"
+    )
+    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None, description="price of one; a list price, where one is known, when absent"
+    )
+
+
+def _stock(given: Any) -> Any:
+    """Devices by their name or sheet alone are any number of them."""
+    is_stock = isinstance(given, StockIn) or (isinstance(given, Mapping) and "device" in given)
+    return given if is_stock else {"device": given}
+
+
+Stocked = Annotated[StockIn, BeforeValidator(_stock)]
+
+
+class SizeIn(Strict):
+    """Requests of one size."""
+
+    input_tokens: Tokens = Field(description="length of the prompts")
+    output_tokens: Tokens = Field(description="length of the answers")
+    share: Annotated[float, Field(gt=0, le=1e12)] = Field(
+        default=1.0, description="how many there are, in any unit that all sizes share"
+    )
+
+
+class LlmPlanIn(NamedPart):
+    """What to serve a language model on: traffic, limits and devices at hand."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
+
+    model: LanguageModelIn = Field(description="the model, by its name or its configuration")
+    formats: Annotated[list[Name], Field(max_length=8)] = Field(
+        default_factory=list,
+        description="number formats of weights to choose from, as `quantization` of the model; the "
+        "model's own alone when empty",
+    )
+    devices: Annotated[list[Stocked], Field(min_length=1, max_length=MOST_TYPES)] | None = Field(
+        default=None,
+        description="types to choose from, by their names or with their number and price; all "
+        "GPUs with a list price when absent",
+    )
+    requests_per_s: Rate | None = Field(
+        default=None, description="rate of all requests" + also("requests_per_s")
+    )
+    input_tokens: Tokens | None = Field(
+        default=None, description="mean length of the prompts" + also("input_tokens")
+    )
+    output_tokens: Tokens | None = Field(
+        default=None, description="mean length of the answers" + also("output_tokens")
+    )
+    input_variation: Variation = Field(
+        default=0.0, description="standard deviation of the prompts' lengths over their mean"
+    )
+    output_variation: Variation = Field(
+        default=0.0, description="standard deviation of the answers' lengths over their mean"
+    )
+    cached_share: Share = Field(
+        default=0.0,
+        description="share of the input tokens whose keys and values are in a prefix cache",
+    )
+    sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = Field(
+        default=None, description="histogram of lengths, in place of their means"
+    )
+    requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = Field(
+        default=None, description="a trace, as in POST /v1/llm/replay: it has rate and lengths"
+    )
+    trace: Annotated[str, Field(max_length=80)] | None = Field(
+        default=None, description="name of a public trace, in place of `requests`"
+    )
+    engine: EngineIn = Field(
+        default_factory=EngineIn,
+        description="the inference engine; limits of its scheduler that are given are not chosen",
+    )
+    ttft_ms: Milliseconds | None = Field(
+        default=None, description="most mean time to the first token, milliseconds"
+    )
+    tpot_ms: Milliseconds | None = Field(
+        default=None, description="most mean time for each further token, milliseconds"
+    )
+    request_latency_ms: Milliseconds | None = Field(
+        default=None, description="most mean time of a request, milliseconds"
+    )
+    max_usd_per_hour: Amount | None = Field(
+        default=None, description="most price of all devices, USD"
+    )
+    max_power_w: Amount | None = Field(default=None, description="most power of all devices, W")
+    objective: ServingObjective = Field(
+        default="price",
+        description="what is least; speed is the time of a request, at the fewest replicas that "
+        "keep the limits",
+    )
+    risk: Risk = Field(
+        default="upper",
+        description="where limits hold: at the upper ends of intervals, or at the best estimates "
+        "(value)",
+    )
+    disaggregated: bool = Field(
+        default=False, description="whether workers of their own for prompts are tried too"
+    )
+    grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = Field(
+        default=None, description="carbon intensity of the electricity, g of CO2 equivalent a kWh"
+    )
+    region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(
+        default=None, description="country whose yearly mean stands for it, such as france"
+    )
+    kept: Annotated[int, Field(ge=1, le=20)] = Field(
+        default=4, description="options that are answered"
+    )
+
+    @model_validator(mode="after")
+    def _traffic_is_whole(self) -> "LlmPlanIn":
+        """Rate and lengths are given once."""
+        traced = [n for n in ("requests", "trace") if getattr(self, n) is not None]
+        means = [n for n in LENGTHS if getattr(self, n) is not None]
+        if len(traced) == 2 or (traced and self.sizes is not None):
+            raise ValueError("give one of requests, trace and sizes")
+        if (traced or self.sizes is not None) and means:
+            source = traced[0] if traced else "sizes"
+            raise about_fields(f"{{}} follows from {source}: leave it out", means[0])
+        if not traced and self.sizes is None and len(means) < 2:
+            missing = next(n for n in LENGTHS if n not in means)
+            raise about_fields("{} is missing", missing)
+        if not traced and self.requests_per_s is None:
+            raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
+        return self
+
+    def load(self) -> RequestLoad:
+        """Rate and lengths of the requests; a rate that is given replaces that of a trace.
+
+        Raises:
+            BadTrace: the requests cannot be read.
+        """
+        if self.requests is not None or self.trace is not None:
+            given = self.requests
+            found = named_trace(self.trace or "") if given is None else read_trace(given)
+            mean = found.load()
+            rate = self.requests_per_s or mean.requests_per_s
+            return replace(mean, requests_per_s=rate, cached_share=self.cached_share)
+        if self.sizes is not None:
+            (given_in, varied_in), (given_out, varied_out) = (
+                _moments(self.sizes, name) for name in LENGTHS
+            )
+        else:
+            given_in, varied_in = self.input_tokens or 0.0, self.input_variation
+            given_out, varied_out = self.output_tokens or 0.0, self.output_variation
+        rest = (None, self.requests_per_s, self.cached_share, varied_in, varied_out)
+        return RequestLoad(given_in, given_out, *rest)
+
+
+def _moments(sizes: list[SizeIn], name: str) -> tuple[float, float]:
+    """Mean of a length, and its standard deviation over the mean."""
+    total = sum(own.share for own in sizes)
+    mean = sum(own.share * getattr(own, name) for own in sizes) / total
+    square = sum(own.share * (getattr(own, name) - mean) ** 2 for own in sizes) / total
+    return mean, square**0.5 / mean

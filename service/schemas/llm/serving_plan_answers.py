@@ -1,0 +1,142 @@
+"""Answers about what to serve a language model on."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, Field
+
+from forerun.models.llm_serving.plans import Risk, ServingObjective
+from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
+from forerun.service.schemas.language_model import ModelSizesOut
+from forerun.service.schemas.llm.answers import EngineOut, PoolOut, counted
+from forerun.service.schemas.llm.training_answers import GridOut
+
+FAILED: Final[Mapping[str, str]] = {
+    "memory": "do not fit the memory",
+    "devices": "need more devices than there are",
+    "scheduler": "are as good with another scheduler",
+    "unknown": "have no interval, price or answer",
+}
+"""What options fail by -> in words, where it is no limit."""
+
+
+class TrafficOut(BaseModel):
+    """The requests that a plan is for."""
+
+    requests_per_s: float = Field(description="rate of all requests")
+    input_tokens: float = Field(description="mean length of the prompts")
+    output_tokens: float = Field(description="mean length of the answers")
+    input_variation: float = Field(description="standard deviation of prompts over their mean")
+    output_variation: float = Field(description="standard deviation of answers over their mean")
+
+
+class PlannedServingOut(BaseModel):
+    """One way to serve the requests."""
+
+    device: str = Field(description="name of the device")
+    devices: int = Field(description="number of all devices")
+    replicas: int = Field(description="copies of the model, or of the pools that belong together")
+    pool: PoolOut = Field(description="workers of one replica; decoding where `prefill` is")
+    prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
+    engine: EngineOut = Field(description="the engine with the limits of its scheduler")
+    format: str = Field(description="number format of the weights; empty for the model's own")
+    metrics: dict[str, GradedOut] = Field(
+        description="metric -> estimate, as POST /v1/llm/estimate answers `request`"
+    )
+    usd_per_hour: float | None = Field(description="price of all devices; null where not known")
+    power_w: float | None = Field(description="power of all devices, W; null where not known")
+    g_co2_per_million_tokens: float | None = Field(
+        description="g of CO2 equivalent; null without a grid, or where power is not known"
+    )
+    limited_by: str | None = Field(description="what bounds the rate; null where not known")
+    wins: float | None = Field(
+        description="share of draws from the intervals in which no other option is better, 0 to 1; "
+        "null for options that were not drawn"
+    )
+    worse: str | None = Field(description="why it is not the first; null for the first")
+    over: dict[str, float] = Field(
+        description="limit that it misses -> how many times over; empty where all hold"
+    )
+    request: dict[str, Any] = Field(
+        description="the same as a request to POST /v1/llm/estimate; with `prefill`, that of one "
+        "replica"
+    )
+
+    def words(self) -> str:
+        """Replicas, degrees, scheduler and format."""
+        own = self.pool.parallelism
+        degrees = {"tensor": own.tensor, "pipeline": own.pipeline, "data": own.attention_data}
+        words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+        if own.expert > 1:
+            words.append(f"expert {own.expert}")
+        if self.prefill is not None:
+            tensor = self.prefill.parallelism.tensor
+            words = [f"{self.prefill.workers} for prompts (tensor {tensor})",
+                     f"{self.pool.workers} for answers", *words]  # fmt: skip
+        if self.engine.max_sequences is not None:
+            words.append(f"{self.engine.max_sequences} sequences")
+        if self.engine.max_batched_tokens is not None:
+            words.append(f"{self.engine.max_batched_tokens:,} batched tokens")
+        words += [self.format] * bool(self.format)
+        count = self.devices // self.replicas
+        devices = f"{self.replicas} x {count} {self.device}" if self.replicas > 1 else ""
+        return ", ".join((devices or f"{count} {self.device}", *words))
+
+
+class LlmPlanOut(LimitedAnswerOut):
+    """What to serve a language model on."""
+
+    model: ModelSizesOut = Field(description="what was read from the request's config or name")
+    traffic: TrafficOut = Field(description="the requests")
+    most: dict[str, float] = Field(description="limit -> its most")
+    objective: ServingObjective = Field(description="what is least")
+    risk: Risk = Field(description="where limits hold: upper ends of intervals, or best estimates")
+    searched: int = Field(description="number of options that were searched")
+    fitting: int = Field(description="layouts that keep all limits, each with its best scheduler")
+    failed: dict[str, int] = Field(
+        description="what others fail by -> how many: memory, devices (too few at hand), "
+        "usd_per_hour, a time, power_w; scheduler: another one of the layout is as good; unknown: "
+        "no interval, price or answer"
+    )
+    withheld: int = Field(
+        description="how many were left out: a time is not known within a factor of 10"
+    )
+    best: list[PlannedServingOut] = Field(description="options that keep all limits, best first")
+    misses: list[PlannedServingOut] = Field(
+        description="options that miss the time limits by least, with the fewest replicas that "
+        "keep up with the rate"
+    )
+    front: list[PlannedServingOut] = Field(
+        description="options that keep all limits and that no other beats in the time of a "
+        "request, in price and in power, fastest first"
+    )
+    measure: str | None = Field(
+        description="what a measurement should compare; null where the first wins anyway"
+    )
+    commands: dict[str, str] = Field(
+        description="the first option for an engine (vllm, sglang), for kubernetes and for kserve; "
+        "without those that cannot express it"
+    )
+    grid: GridOut | None = Field(description="carbon intensity; null where none is given")
+    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
+    predictor: PredictorOut = Field(description="the predictor that answered")
+
+    def title(self) -> str:
+        """Traffic and limits."""
+        own = self.traffic
+        limits = [f"{name} {most:,.4g}" for name, most in self.most.items()]
+        return (
+            f"{own.requests_per_s:,.4g} requests/s, {own.input_tokens:,.0f} tokens in, "
+            f"{own.output_tokens:,.0f} out; at most {', '.join(limits) or 'the capacity'}"
+        )
+
+    def counts(self) -> list[str]:
+        """What was searched, and what failed by which limit, one line each."""
+        failed = ", ".join(
+            f"{count:,} {FAILED.get(name, f'miss {name}')}" for name, count in self.failed.items()
+        )
+        lines = [f"{counted(self.fitting, 'layout')} of {self.searched:,} options keep all limits"]
+        lines += [f"others: {failed}"] if failed else []
+        if self.withheld:
+            lines.append(f"{self.withheld:,} not ranked: intervals span a factor above 10")
+        return lines

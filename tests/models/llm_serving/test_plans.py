@@ -1,0 +1,196 @@
+"""Plans of serving by a formula that a test can follow: the search and its laws."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import Engine, RequestLoad
+from forerun.data.query import Query
+from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.llm_serving.plans import (
+    Figures,
+    ServingLimits,
+    ServingPlan,
+    Stock,
+    fewest_replicas,
+    plan,
+    units_of,
+)
+from forerun.models.prediction import Estimate
+
+CATALOG = DeviceCatalog.load()
+LLAMA = named_language_model("meta-llama/Llama-3.1-8B")
+MIXTRAL = named_language_model("mistralai/Mixtral-8x7B-Instruct-v0.1")
+LOAD = RequestLoad(1000.0, 200.0, None, 20.0)
+PRICES = {"l4": 0.8, "h100-sxm-80gb": 6.9, "h200-sxm-141gb": 7.9, "a100-sxm-80gb": 3.4}
+STOCKS = [Stock(CATALOG.get(name), None, usd) for name, usd in PRICES.items()]
+LIMITS = ServingLimits({"ttft_ms": 600.0, "tpot_ms": 60.0})
+
+
+@dataclass(frozen=True)
+class Made:
+    """Figures of one deployment."""
+
+    estimates: Mapping[str, Estimate]
+    capacity: Estimate | None
+
+
+@dataclass
+class Formula:
+    """A server whose times grow with its load as those of a queue; ends are a third off.
+
+    Attributes:
+        wide: ratio of the upper end to the value.
+        calls: number of queries of each call.
+    """
+
+    wide: float = 4 / 3
+    calls: list[int] = field(default_factory=list)
+
+    def figures(
+        self, queries: Sequence[Query], *, with_power: bool = False
+    ) -> list[Figures | InputError]:
+        """Those of n deployments."""
+        self.calls.append(len(queries))
+        return [self._one(query, with_power) for query in queries]
+
+    def _one(self, query: Query, with_power: bool) -> Made:
+        own, device = query.deployment, query.device
+        speed = device.bandwidth_gbs / 1000.0 * own.pool.parallelism.devices**0.8
+        places = min(own.engine.max_sequences or 256, 256)
+        capacity = speed * places / (places + 64.0)
+        busy = min((own.load.requests_per_s or 0.0) / capacity, 0.999)
+        values = {"ttft_ms": 200.0 / speed / (1.0 - busy), "tpot_ms": 40.0 / speed * (1 + 2 * busy)}
+        values["request_latency_ms"] = values["ttft_ms"] + 199.0 * values["tpot_ms"]
+        if with_power:
+            values["power_w"] = 100.0 + 400.0 * busy
+        estimates = {n: Estimate(v, v / self.wide, self.wide * v, 0.9) for n, v in values.items()}
+        return Made(estimates, Estimate(capacity, capacity / self.wide, self.wide * capacity, 0.9))
+
+
+def planned(
+    limits: ServingLimits = LIMITS, load: RequestLoad = LOAD, stocks: Sequence[Stock] = STOCKS
+) -> ServingPlan:
+    """A plan by the formula."""
+    return plan([LLAMA], load, Engine(), stocks, Formula(), limits=limits)
+
+
+def cost(found: ServingPlan) -> float:
+    """Price of the best; infinite where there is none."""
+    return found.best[0].usd_per_hour if found.best else inf
+
+
+def test_the_number_of_replicas_is_the_smallest_that_holds() -> None:
+    """Against all numbers up to 200."""
+    units = [unit for stock in STOCKS for unit in units_of(LLAMA, LOAD, Engine(), stock)]
+    pricing = Formula()
+    for unit, found in zip(units, fewest_replicas(units, pricing, LIMITS), strict=True):
+        holds = []
+        for number in range(1, min(unit.most, 200) + 1):
+            (own,) = pricing.figures([unit.share(number)])
+            assert not isinstance(own, InputError) and own.capacity is not None
+            in_time = all((own.estimates[n].high or 0.0) <= m for n, m in LIMITS.times.items())
+            holds.append(in_time and 20.0 / number <= (own.capacity.low or 0.0))
+        assert (not found.over) == any(holds)
+        if any(holds):
+            assert found.replicas == 1 + holds.index(True)
+
+
+def test_the_best_is_the_cheapest_and_keeps_all_limits() -> None:
+    """At the upper ends, as every option that is listed, the front too."""
+    found = planned()
+    assert found.fitting >= len(found.best) > 1
+    for one in (*found.best, *found.front):
+        assert all((one.estimates[n].high or inf) <= most for n, most in LIMITS.times.items())
+    assert all(one.usd_per_hour <= two.usd_per_hour for one, two in pairwise(found.best))
+    for one, two in pairwise(found.front):
+        assert one.estimates["request_latency_ms"].value < two.estimates["request_latency_ms"].value
+        assert one.usd_per_hour > two.usd_per_hour or one.power_w > two.power_w
+
+
+def test_every_option_is_counted_once() -> None:
+    """What keeps the limits, what fails and what is left out are all that was searched."""
+    found = planned()
+    assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
+    assert {"scheduler"} < found.failed.keys()
+
+
+@pytest.mark.parametrize("name", ["ttft_ms", "tpot_ms"])
+def test_looser_limits_never_cost_more(name: str) -> None:
+    """Also from limits that nothing keeps."""
+    costs = [
+        cost(planned(ServingLimits({**LIMITS.times, name: most})))
+        for most in (0.1, 30.0, 60.0, 120.0, 400.0, 1500.0)
+    ]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] == inf > costs[-1]
+
+
+def test_best_estimates_never_cost_more_than_upper_ends() -> None:
+    """The risk of a limit has its price."""
+    value = cost(planned(ServingLimits(LIMITS.times, risk="value")))
+    assert value < cost(planned())
+
+
+def test_more_traffic_never_costs_less() -> None:
+    """From a trickle to many replicas."""
+    rates = (0.1, 1.0, 3.0, 10.0, 31.0, 100.0)
+    costs = [cost(planned(load=RequestLoad(1000.0, 200.0, None, rate))) for rate in rates]
+    assert costs == sorted(costs) and costs[0] < costs[-1] < inf
+
+
+def test_a_wider_choice_of_devices_never_costs_more() -> None:
+    """Each further type, and each further device of a type."""
+    costs = [cost(planned(stocks=STOCKS[:number])) for number in range(1, 5)]
+    assert costs == sorted(costs, reverse=True)
+    counts = [
+        cost(planned(stocks=[Stock(CATALOG.get("l4"), most, 0.8), *STOCKS[1:2]]))
+        for most in (1, 4, 64, 512)
+    ]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_budgets_are_kept_and_said() -> None:
+    """Of money, of power, and of devices."""
+    free = planned()
+    dear = planned(ServingLimits(LIMITS.times, usd_per_hour=cost(free) * 0.99))
+    assert not dear.best and dear.failed["usd_per_hour"] > 0
+    least = min(one.power_w for one in free.front)
+    assert not planned(ServingLimits(LIMITS.times, power_w=least / 2)).best
+    few = planned(stocks=[Stock(CATALOG.get("l4"), 2, 0.8)])
+    assert not few.best and few.failed["devices"] > 0
+
+
+def test_nothing_is_ranked_by_an_interval_wider_than_a_factor_of_ten() -> None:
+    """It is counted as left out."""
+    formula = Formula(wide=4.0)
+    found = plan([LLAMA], LOAD, Engine(), STOCKS, formula, limits=ServingLimits({"tpot_ms": 1e6}))
+    assert not found.best and found.withheld > 0
+
+
+def test_layouts_of_experts_spread_them_over_all_devices_of_a_layer() -> None:
+    """Degrees are such that engines can express them, and no layout is twice."""
+    units = list(units_of(MIXTRAL, LOAD, Engine(), STOCKS[1], apart=False))
+    degrees = [unit.query.deployment.pool.parallelism for unit in units]
+    assert len(set(degrees)) == len(degrees)
+    assert {own.expert for own in degrees} == {1, 2, 4, 8}
+    assert all(own.expert in (1, own.tensor * own.attention_data) for own in degrees)
+
+
+def test_pools_of_their_own_are_tried_where_that_is_asked() -> None:
+    """Prompts and answers in several ratios."""
+    units = list(units_of(LLAMA, LOAD, Engine(), STOCKS[1], apart=True))
+    pools = [own.prefill.workers for u in units if (own := u.query.deployment).prefill]
+    assert set(pools) == {1, 2}
+
+
+def test_a_scheduler_that_is_given_is_not_chosen() -> None:
+    """All options have it."""
+    engine = Engine(max_sequences=48, max_batched_tokens=4096)
+    found = plan([LLAMA], LOAD, engine, STOCKS, Formula(), limits=LIMITS)
+    assert {one.unit.query.deployment.engine for one in found.front} == {engine}

@@ -1,0 +1,232 @@
+"""Plans of serving: one question through every door, agreement with estimates, and commands."""
+
+import json
+import re
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+import yaml
+
+import forerun
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import Engine, RequestLoad
+from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.llm_serving.plans import Stock, units_of
+from forerun.service.answers.llm.serving_commands import commands
+from forerun.service.cli import app
+from forerun.service.requests.commands import fields_of
+from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN
+from forerun.service.schemas.serving import LlmEstimateIn
+
+PUBLISHED = json.loads((Path(__file__).parent / "published_engine_arguments.json").read_text())
+FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
+LIMITS = ("ttft_ms", "tpot_ms", "request_latency_ms")
+CATALOG = DeviceCatalog.load()
+ENGINES = [
+    Engine(),
+    Engine(max_sequences=64, max_batched_tokens=4096, memory_share=0.85),
+    Engine(chunked_prefill=False, graphs=False),
+]
+MODELS = ("meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
+        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
+
+
+def asked(client, content, status=200):
+    answer = client.post("/v1/llm/plan", json=content)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_one_plan_is_the_same_through_every_door(adapting, home, capsys):
+    by_http = asked(adapting, {**FEW, "region": "france"})
+    own = {name: value for name, value in FEW.items() if name != "model"}
+    assert forerun.llm_plan(FEW["model"], **own, region="france").to_dict() == by_http
+    words = ("--rate", 5, "--input-tokens", 2000, "--output-tokens", 300, "--ttft-ms", 1000)
+    words = ("--request-rate", *words[1:], "--tpot-ms", 50, "--region", "france", "--json")
+    called = ("llm", "plan", FEW["model"], "--device", "l40s,h100-sxm-80gb", *words)
+    app([*map(str, called)], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == by_http
+
+
+def figures(own):
+    return [own[name] for name in ("value", "low", "high") if own[name] is not None]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"risk": "value"},
+        {"objective": "energy", "tpot_ms": 25},
+        {"objective": "speed", "requests_per_s": 0.5},
+        {"formats": ["fp8", "bf16"], "request_latency_ms": 9000},
+        {"disaggregated": True, "objective": "devices"},
+        {"input_variation": 0.5, "requests_per_s": 60},
+    ],
+    ids=str,
+)
+def test_estimates_say_what_a_plan_says(adapting, changes):
+    """Each option, asked again by its request, has the same figures and keeps the limits."""
+    plan = asked(adapting, {**FEW, **changes})
+    assert plan["best"]
+    end = "value" if plan["risk"] == "value" else "high"
+    for one in (*plan["best"], *plan["front"]):
+        answer = adapting.post("/v1/llm/estimate", json=one["request"])
+        assert answer.status_code == 200, answer.text
+        estimate = answer.json()
+        assert estimate["metrics"].keys() == one["metrics"].keys()
+        for name, own in one["metrics"].items():
+            assert figures(estimate["metrics"][name]) == pytest.approx(figures(own), rel=1e-9)
+        for name in LIMITS:
+            if name in plan["most"]:
+                assert estimate["metrics"][name][end] <= plan["most"][name] * (1 + 1e-9)
+        capacity = estimate["deployment"]["capacity"]
+        rate = one["request"]["requests_per_s"]
+        assert rate <= capacity["low" if end == "high" else "requests_per_s"] * (1 + 1e-9)
+        assert not any(d["severity"] == "refusal" for d in estimate["limit_details"])
+
+
+def test_a_histogram_is_its_mean_and_variation(adapting):
+    sizes = [
+        {"input_tokens": 1000, "output_tokens": 200, "share": 3},
+        {"input_tokens": 5000, "output_tokens": 600, "share": 1},
+    ]
+    lengths = ("input_tokens", "output_tokens")
+    content = {name: value for name, value in FEW.items() if name not in lengths}
+    traffic = asked(adapting, {**content, "sizes": sizes})["traffic"]
+    assert traffic["input_tokens"] == pytest.approx(2000)
+    assert traffic["output_tokens"] == pytest.approx(300)
+    assert traffic["input_variation"] == pytest.approx(3**0.5 * 1000 / 2000)
+
+
+def test_a_trace_has_rate_and_lengths(adapting):
+    limits = {name: FEW[name] for name in ("model", "devices", "tpot_ms")}
+    rows = [{"arrival_s": t / 4, "input_tokens": 500, "output_tokens": 50} for t in range(41)]
+    traffic = asked(adapting, {**limits, "requests": rows})["traffic"]
+    assert traffic["requests_per_s"] == pytest.approx(4.0)
+    assert traffic["input_tokens"] == 500
+    fault = asked(adapting, {**limits, "requests": rows, "input_tokens": 3}, 422)
+    assert "follows from requests" in fault["detail"]
+
+
+def test_devices_at_hand_and_budgets_are_kept(adapting):
+    free = asked(adapting, FEW)
+    few = {**FEW, "devices": [{"device": "l40s", "count": 2}, {"device": "h100", "count": 1}]}
+    plan = asked(adapting, few)
+    for one in plan["best"]:
+        assert one["devices"] <= {"l40s": 2, "h100-sxm-80gb": 1}[one["device"]]
+    dear = asked(adapting, {**FEW, "max_usd_per_hour": free["best"][0]["usd_per_hour"] / 2})
+    assert dear["best"] == [] and dear["commands"] == {}
+    assert dear["failed"]["usd_per_hour"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"devices": ["epyc-9654"]}, "GPUs alone"),
+        ({"devices": ["l4", "l4"]}, "given twice"),
+        ({"devices": ["p100-pcie-16gb"]}, "is older"),
+        ({"input_tokens": 1000000}, "the model takes 131,072"),
+        ({"devices": [{"device": "rx-7900-xtx"}]}, "usd_per_device_hour"),
+        ({"requests_per_s": None}, "rate of all requests"),
+        ({"output_tokens": None}, "output_tokens is missing"),
+        ({"formats": ["fp3"]}, "fp3"),
+        ({"region": "atlantis"}, "united-states"),
+        ({"tpot": 5}, "tpot"),
+    ],
+    ids=str,
+)
+def test_a_fault_is_one_line(client, changes, words):
+    fault = asked(client, {**FEW, **changes}, 422)
+    assert words in json.dumps(fault) and "\n" not in fault["detail"]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("model", MODELS)
+def test_commands_are_read_as_what_they_were_written_from(engine, model):
+    """By the parser of pasted commands: degrees, scheduler, memory, graphs."""
+    stock, load = Stock(CATALOG.get("h200-sxm-141gb")), RequestLoad(1000.0, 200.0, None, 5.0)
+    own = named_language_model(model)
+    for settings in (replace(one, name=engine) for one in ENGINES):
+        for unit in units_of(own, load, settings, stock):
+            deployment = unit.query.deployment
+            written = commands(deployment, stock.device, model, "", 3)
+            read, notes, _ = fields_of(written[engine])
+            content = {**read, "device": "h200", "input_tokens": 1000, "output_tokens": 200}
+            found = LlmEstimateIn.model_validate({**content, "requests_per_s": 5})
+            assert found.parallelism.parallelism() == deployment.pool.parallelism
+            assert found.engine.engine() == settings
+            assert not any("not read" in note for note in notes)
+            named = set(re.findall(r"--([\w-]+)", written[engine]))
+            assert named <= set(PUBLISHED[engine]["names"])
+
+
+def test_a_format_that_engines_convert_to_is_an_option_and_others_are_checkpoints():
+    stock, load = Stock(CATALOG.get("h100-sxm-80gb")), RequestLoad(1000.0, 200.0, None, 5.0)
+    unit = next(units_of(named_language_model(MODELS[0]), load, Engine(), stock))
+    written = [
+        commands(unit.query.deployment, stock.device, MODELS[0], weights, 1)["vllm"]
+        for weights in ("fp8", "nvfp4")
+    ]
+    formats = [fields_of(one)[0]["model"] for one in written]
+    assert [one["quantization"] for one in formats] == ["fp8", "nvfp4"]
+    assert formats[0]["name"] == "meta-llama/Meta-Llama-3.1-8B"
+
+
+def test_manifests_run_the_command_on_the_devices_of_a_replica(adapting):
+    plan = asked(adapting, {**FEW, "requests_per_s": 60})
+    first, command = plan["best"][0], plan["commands"]["vllm"].split()
+    deployment, service = (yaml.safe_load(plan["commands"][n]) for n in ("kubernetes", "kserve"))
+    spec = deployment["spec"]
+    assert spec["replicas"] == first["replicas"] > 1
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    predictor = service["spec"]["predictor"]
+    assert predictor["minReplicas"] == predictor["maxReplicas"] == first["replicas"]
+    for (container,) in (spec["template"]["spec"]["containers"], predictor["containers"]):
+        assert container["command"][: len(command)] == command
+        limits = container["resources"]["limits"]
+        assert limits == {"nvidia.com/gpu": str(first["devices"] // first["replicas"])}
+
+
+def test_the_command_prints_one_form_alone(home, capsys):
+    words = ("llm", "plan", "llama-3.1-8b", "--device", "h100", "--request-rate", "2")
+    words += ("--input-tokens", "500", "--output-tokens", "100", "--as")
+    app([*words, "sglang"], standalone_mode=False)
+    assert capsys.readouterr().out.startswith("python3 -m sglang.launch_server --model-path")
+    with pytest.raises(forerun.InputError, match=r"cannot be written for slurm.*vllm"):
+        app([*words, "slurm"], standalone_mode=False)
+
+
+def test_the_text_says_winner_counts_and_why_the_others_are_worse(home):
+    own = {name: value for name, value in FEW.items() if name != "model"}
+    plan = forerun.llm_plan(FEW["model"], **own)
+    text = str(plan)
+    for words in ("options keep all limits", "each replica: vllm serve", "more USD an hour"):
+        assert words in text
+    assert {"device", "replicas", "usd_per_hour", "tpot_ms_high"} <= set(plan.to_pandas())
+
+
+def test_laws_hold_by_the_predictors_of_the_release(adapting):
+    """Looser limits and a wider choice never cost more, more traffic never less."""
+
+    def costs(several):
+        plans = [asked(adapting, {**FEW, **changes}) for changes in several]
+        found = [plan["best"][0]["usd_per_hour"] if plan["best"] else inf for plan in plans]
+        assert min(found) < inf
+        return found
+
+    limits = costs({"tpot_ms": most} for most in (5, 15, 25, 50, 200))
+    assert limits == sorted(limits, reverse=True)
+    traffic = costs({"requests_per_s": rate} for rate in (0.5, 5, 20, 80))
+    assert traffic == sorted(traffic)
+    names = ["a100-sxm-80gb", "h100-sxm-80gb", "l40s", "l4"]
+    choice = costs({"devices": names[:number]} for number in range(1, 5))
+    assert choice == sorted(choice, reverse=True)
