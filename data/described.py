@@ -38,13 +38,13 @@ class Described(BaseModel):
     ) -> JsonSchemaValue:
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
-        texts = _field_texts(cls)
+        texts = field_texts(cls)
         for name in properties.keys() & texts.keys():
             properties[name].setdefault("description", texts[name])
         return schema
 
 
-def _field_texts(model: type[BaseModel]) -> dict[str, str]:
+def field_texts(model: type[BaseModel]) -> dict[str, str]:
     """Field -> the docstring below it, in a model and those that it is made from."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):

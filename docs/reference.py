@@ -477,7 +477,7 @@ def _options(texts: Sequence[str]) -> str:
 
 def settings() -> str:
     """Table of environment variables."""
-    from forerun.service.schemas.fields import field_texts
+    from forerun.data.described import field_texts
     from forerun.service.settings import Settings
 
     rows, texts = [], field_texts(Settings)
