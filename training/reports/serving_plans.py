@@ -129,7 +129,7 @@ def shares_of(
 ) -> list[float]:
     """Share of the best measured rate of each of `CHOICES`; NaN where it answers no layout."""
     measured = best_rates(setting, runs, {metric: runs.column(metric) for metric in TIMES})
-    pools = sorted(measured, key=lambda pool: (pool.parallelism.tensor, pool.devices))
+    pools = sorted(set(setting.pools), key=lambda own: (own.parallelism.tensor, own.devices))
     fewest = min(pools, key=lambda pool: (pool.devices, pool.parallelism.tensor))
     chosen = [_choice(setting, runs, times) for times in (own, peer)]
     reached = [

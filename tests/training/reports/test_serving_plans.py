@@ -74,12 +74,12 @@ def test_who_predicts_what_was_measured_recommends_the_best() -> None:
 
 
 def test_a_choice_that_misses_the_limit_reached_nothing() -> None:
-    """Its share is zero, however fast it is."""
+    """Its share is zero, however fast it is; so is that of a rule that looks at no time."""
     made = runs()
     (one,) = settings(made)
     degree = np.array([query.deployment.pool.parallelism.tensor for query in made.queries])
     tpot = np.where(degree == 1, 1e4, made.column("tpot_ms"))
     slow = Measurements.of(made.queries, {**made.values, "tpot_ms": tpot}, dict(made.groups))
     own = {"tpot_ms": np.where(degree == 1, 1.0, 1e4), "ttft_ms": made.column("ttft_ms")}
-    chosen, *_ = shares_of(one, slow, own, own)
-    assert chosen == 0.0
+    chosen, _, _, fewest = shares_of(one, slow, own, own)
+    assert (chosen, fewest) == (0.0, 0.0)
