@@ -36,6 +36,8 @@ from forerun.models.predictor import SETTING
 
 RIDGE = 1.0
 """Ridge penalty on the exponents of standardised settings, in rows."""
+MOST_PAIRED = 8
+"""Settings up to which boosters have a product and a ratio of each pair."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Settings:
 
     Attributes:
         ranges: minimum and maximum of each numeric setting.
-        choices: categorical setting -> its values, sorted; a value's code is its position.
+        choices: categorical setting -> its values, sorted.
     """
 
     ranges: FeatureRange
@@ -85,16 +87,15 @@ class Settings:
         """Feature matrix of the boosters, shape (n, features).
 
         Its columns are the numeric settings, their logarithms, sums and differences of each pair of
-        logarithms, and the codes of categorical settings. A setting that is not given is NaN, and
-        so is the code of a value outside the training set.
+        logarithms where these are few, and a column for each value of a categorical setting, which
+        is 0 for all where the value is not in the training set. A number that is not given is NaN.
         """
         logs = self.logarithms(queries)
-        pairs = list(combinations(logs.T, 2))
+        pairs = list(combinations(logs.T, 2)) if logs.shape[1] <= MOST_PAIRED else []
         products = [a + b for a, b in pairs]
         ratios = [a - b for a, b in pairs]
-        return np.column_stack(
-            [_numbers(self.ranges.names, queries), logs, *products, *ratios, *self._codes(queries)]
-        )
+        numbers = _numbers(self.ranges.names, queries)
+        return np.column_stack([numbers, logs, *products, *ratios, *self._flags(queries)])
 
     def logarithms(self, queries: Sequence[Query]) -> Matrix:
         """Logarithms of the settings that are positive in the training set, (n, settings)."""
@@ -119,23 +120,16 @@ class Settings:
         each value of a categorical setting; NaN where a number is not given.
         """
         numbers = _numbers(self.ranges.names, queries)[:, self.ranges.low <= 0.0]
+        return np.column_stack([self.logarithms(queries), numbers, *self._flags(queries)])
+
+    def _flags(self, queries: Sequence[Query]) -> list[Column]:
+        """One column for each value of each categorical setting, 1 where it has that value, (n,)."""
         given = [query.benchmark.by_name for query in queries]
-        flags = [
+        return [
             np.array([str(settings.get(name)) == value for settings in given], dtype=np.float64)
             for name, values in self.choices.items()
             for value in values
         ]
-        return np.column_stack([self.logarithms(queries), numbers, *flags])
-
-    def _codes(self, queries: Sequence[Query]) -> list[Column]:
-        """Codes of each categorical setting, shape (n,); NaN for a value without a code."""
-        given = [query.benchmark.by_name for query in queries]
-        columns = []
-        for name, values in self.choices.items():
-            code = {value: float(number) for number, value in enumerate(values)}
-            column = [code.get(str(settings.get(name)), np.nan) for settings in given]
-            columns.append(np.array(column))
-        return columns
 
 
 @dataclass(frozen=True)

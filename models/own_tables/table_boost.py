@@ -139,7 +139,7 @@ class TableBoost(StoredPredictor):
     table: str = field(default="", metadata=SETTING)
     own_devices: bool = field(default=False, metadata=SETTING)
     seed: int = field(default=0, metadata=SETTING)
-    trees: int = field(default=150, metadata=SETTING)
+    trees: int = field(default=400, metadata=SETTING)
     kinds: tuple[str, ...] = ()
     devices: KnownDevices = field(default_factory=KnownDevices)
     ran_on: Mapping[str, DeviceKind] = field(default_factory=dict)

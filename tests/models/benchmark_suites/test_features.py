@@ -21,18 +21,19 @@ ROWS = [query(n=n, k=k, mode=m) for n, k, m in ((1.0, 8.0, "a"), (4.0, 2.0, "b")
 SETTINGS = Settings.of(ROWS)
 
 
-def test_columns_are_numbers_logarithms_sums_differences_and_codes():
+def test_columns_are_numbers_logarithms_sums_differences_and_a_column_for_each_choice():
     assert SETTINGS.ranges.names == ("k", "n")
     assert SETTINGS.choices == {"mode": ("a", "b")}
     k, n = np.log([8.0, 1.0])
-    expected = [8.0, 1.0, k, n, k + n, k - n, 0.0]
+    expected = [8.0, 1.0, k, n, k + n, k - n, 1.0, 0.0]
     assert SETTINGS.matrix(ROWS)[0].tolist() == pytest.approx(expected)
     assert SETTINGS.matrix(ROWS)[:, -1].tolist() == [0.0, 1.0, 0.0]
 
 
 def test_what_is_not_given_or_not_known_has_no_number():
     row = SETTINGS.matrix([query(n=4.0, mode="c")])[0]
-    assert np.isnan(row[[0, 2, 4, 5, 6]]).all()
+    assert np.isnan(row[[0, 2, 4, 5]]).all()
+    assert row[6:].tolist() == [0.0, 0.0]
     assert row[[1, 3]].tolist() == pytest.approx([4.0, np.log(4.0)])
     limits = SETTINGS.limits(query(n=4.0, mode="c", x=1.0))
     assert tuple(map(str, limits)) == (
@@ -47,6 +48,12 @@ def test_settings_beyond_their_range_are_named():
     assert SETTINGS.limits(query(n=16.0, k=8.0, mode="a")) == ()
     (line,) = SETTINGS.limits(query(n=16.1, k=8.0, mode="a"))
     assert str(line) == "n is 16.1, the training set has 1 to 16"
+
+
+def test_many_settings_have_no_pairs():
+    """Products of every pair hide the settings themselves from boosters of few rows."""
+    wide = Settings.of([query(**{f"s{i}": 1.0 + i * j for i in range(9)}) for j in (1, 2)])
+    assert wide.matrix(ROWS).shape == (3, 18)
 
 
 def test_settings_that_reach_zero_have_no_logarithm():
