@@ -123,7 +123,7 @@ class Settings:
         return np.column_stack([self.logarithms(queries), numbers, *self._flags(queries)])
 
     def _flags(self, queries: Sequence[Query]) -> list[Column]:
-        """One column for each value of each categorical setting, 1 where it has that value, (n,)."""
+        """A column for each value of each categorical setting, 1 where it has that value, (n,)."""
         given = [query.benchmark.by_name for query in queries]
         return [
             np.array([str(settings.get(name)) == value for settings in given], dtype=np.float64)

@@ -56,6 +56,10 @@ GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
 DEVIATE: Final = 1.645
 """Standard deviations from a median to the end of a 90 % interval."""
+SHARED: Final = 0.87
+"""Share of the variance of log errors that layouts of a model on a device have in common, with all
+runs of the model on the device left out (40 settings of `forerun.training.reports.serving_plans`:
+standard deviations of 0.28 between settings and of 0.11 between layouts of a setting)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,13 +604,16 @@ def _with_wins(
 ) -> list[ServingOption]:
     """The same options with the share of draws that each wins.
 
-    The errors of each layout are drawn on their own. Between best estimates and the upper ends of
-    intervals, the logarithm of the number of replicas is linear in the deviate of the error; it is
-    at least what the sheet asks for.
+    Layouts on devices of one type share most of their error. Between best estimates and the upper
+    ends of intervals, the logarithm of the number of replicas is linear in the deviate of the
+    error; it is at least what the sheet asks for.
     """
     if len(best) < 2:
         return [replace(one, wins=1.0) for one in best]
-    deviates = np.random.default_rng(seed).standard_normal((DRAWS, len(best)))
+    names, types = np.unique([one.unit.query.device.name for one in best], return_inverse=True)
+    normal = np.random.default_rng(seed).standard_normal((DRAWS, len(names) + len(best)))
+    shared, own = normal[:, types], normal[:, len(names) :]
+    deviates = SHARED**0.5 * shared + (1.0 - SHARED) ** 0.5 * own
     logs = np.log([one.cost(objective) for one in best])
     if objective == "speed":
         drawn = logs + deviates * np.array([_spread(one.estimates[LATENCY]) for one in best])

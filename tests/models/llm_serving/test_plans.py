@@ -1,7 +1,7 @@
 """Plans of serving by a formula that a test can follow: the search and its laws."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 
@@ -194,3 +194,19 @@ def test_a_scheduler_that_is_given_is_not_chosen() -> None:
     engine = Engine(max_sequences=48, max_batched_tokens=4096)
     found = plan([LLAMA], LOAD, engine, STOCKS, Formula(), limits=LIMITS)
     assert {one.unit.query.deployment.engine for one in found.front} == {engine}
+
+
+def test_layouts_on_one_type_share_most_of_their_error() -> None:
+    """Half the devices win fewer draws than a device of another type with two thirds the speed."""
+
+    def wins(*stocks: Stock) -> float:
+        """Share of draws of the slowest."""
+        load = RequestLoad(1000.0, 200.0, None, 0.1)
+        engine = Engine(max_sequences=64, max_batched_tokens=2048)
+        limits, pricing = ServingLimits(), Formula(wide=3.0)
+        found = plan([LLAMA], load, engine, stocks, pricing, limits=limits, objective="speed")
+        return found.best[-1].wins
+
+    h100, a100 = (Stock(CATALOG.get(name), 1, 1.0) for name in ("h100-sxm-80gb", "a100-sxm-80gb"))
+    assert wins(h100, a100) > 0.2
+    assert wins(replace(h100, most=2)) < 0.05
