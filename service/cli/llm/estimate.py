@@ -22,18 +22,9 @@ if TYPE_CHECKING:
 @takes(OF_SERVING.options(), OF_SERVING.request)
 def estimate(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="config.json, the folder that holds it, or the name of a public model "
-            "(`forerun llm support`); may be left out with --command",
-            show_default=False,
-        ),
-    ] = "",
+    model: Annotated[str, typer.Argument(show_default=False)] = "",
     *,
-    device: Annotated[
-        list[str], typer.Option("--device", "--system", help="name of a device; may be repeated")
-    ],
+    device: Annotated[list[str], typer.Option("--device", "--system")],
     run: dict[str, Any],
     explain: o.Explain = False,
     json: o.Json = False,
@@ -43,6 +34,15 @@ def estimate(
     A device that is not known or cannot be answered is one line on standard error; the others are
     answered, and the exit code is 2. It is 0 where an answer says that the model does not fit or
     that requests arrive faster than they are answered; rates and price are then those at capacity.
+
+    Args:
+        context: the options as they were typed
+        model: config.json, the folder that holds it, or the name of a public model (`forerun llm
+            support`); may be left out with --command
+        device: name of a device; may be repeated
+        run: how it is served
+        explain: also print bounds, breakdowns and all limits
+        json: print one JSON object
     """
     names = [name for listed in device for name in listed.split(",")]
     described = described_model(model) if model else {}

@@ -45,19 +45,13 @@ OF_STEP: Final = RequestOptions(
     SHORT,
 )
 OF_PLAN: Final = RequestOptions({"": TrainingPlanIn, "cluster": ClusterIn}, NOT_OPTIONS, SHORT)
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="name of a public model (`forerun llm support`), config.json, or its folder"
-    ),
-]
-OneDevice = Annotated[list[str], typer.Option("--device", help="name of one device")]
+OneDevice = Annotated[list[str], typer.Option()]
 
 
 @takes(OF_STEP.options(), OF_STEP.request)
 def train_step(
     context: typer.Context,
-    model: Model,
+    model: str,
     *,
     device: OneDevice,
     run: dict[str, Any],
@@ -69,6 +63,14 @@ def train_step(
     MFU is the share of the devices' peak arithmetic, in the format of the run, that forward and
     backward passes use; HFU also counts what is computed again. Without a layout, the fastest that
     fits is answered. Layouts and prices of all kinds are compared by `forerun train-plan`.
+
+    Args:
+        context: the options as they were typed
+        model: name of a public model (`forerun llm support`), config.json, or its folder
+        device: name of one device
+        run: how it is trained
+        explain: also print bounds, breakdowns and all limits
+        json: print one JSON object
     """
     from forerun.service.answers.llm.training import training_estimate
     from forerun.service.python.training import TrainingAnswer
@@ -87,14 +89,11 @@ def train_step(
 @takes(OF_PLAN.options(), OF_PLAN.request)
 def train_plan(
     context: typer.Context,
-    model: Model,
+    model: str,
     *,
     device: OneDevice,
     run: dict[str, Any],
-    written_as: Annotated[
-        ArgumentsOf | None,
-        typer.Option("--as", help="print the first layout as arguments of this framework alone"),
-    ] = None,
+    written_as: Annotated[ArgumentsOf | None, typer.Option("--as")] = None,
     explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
@@ -102,6 +101,15 @@ def train_plan(
 
     Layouts count as fitting where the upper end of their memory does. A budget (--max-usd,
     --max-days) chooses the number of devices.
+
+    Args:
+        context: the options as they were typed
+        model: name of a public model (`forerun llm support`), config.json, or its folder
+        device: name of one device
+        run: how it is trained
+        written_as: print the first layout as arguments of this framework alone
+        explain: also print bounds, breakdowns and all limits
+        json: print one JSON object
     """
     from forerun.service.answers.llm.training import training_plan
     from forerun.service.python.training import TrainingPlan, arguments_of
