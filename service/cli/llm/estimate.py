@@ -104,12 +104,10 @@ def _answers(
     Raises:
         InputError: an option is not valid, or the request cannot be answered on any device.
     """
-    from pydantic import ValidationError
-
     from forerun.data.device import Device
-    from forerun.data.errors import BadRequest, InputError
+    from forerun.data.errors import InputError
     from forerun.service.answers.llm.estimates import llm_estimates
-    from forerun.service.problems import unfit
+    from forerun.service.problems import valid
     from forerun.service.schemas.serving import LlmEstimateIn
 
     devices = o.devices_known()
@@ -117,10 +115,7 @@ def _answers(
     content = dict(run)
     if described := model | content.get("model", {}):
         content["model"] = described
-    try:
-        asked = [LlmEstimateIn.model_validate(content | {"device": one.name}) for one in chosen]
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    asked = [valid(LlmEstimateIn, content | {"device": one.name}, name_of) for one in chosen]
     by_name = {device.name: device for device in chosen}
 
     def named(given: str | Device) -> Device:

@@ -9,7 +9,7 @@ from forerun.data.language_models.training import TrainingFramework
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.options import RequestOptions
 from forerun.service.cli.options import takes
-from forerun.service.cli.output import print_json, show, working
+from forerun.service.cli.output import show_answer, working
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.training import (
     ArgumentsOf,
@@ -74,16 +74,11 @@ def train_step(
     """
     from forerun.service.answers.llm.training import training_estimate
     from forerun.service.python.training import TrainingAnswer
-    from forerun.service.python.view import record_of
 
     out = _answered(
         TrainingEstimateIn, model, device, run, OF_STEP.names(context), training_estimate
     )
-    if json:
-        print_json(out)
-        return
-    answer = record_of(TrainingAnswer, out, title=title_of(model), content=out)
-    show(answer.view(), out.limit_details if explain else ())
+    show_answer(TrainingAnswer, title_of(model), out, explain=explain, json=json)
 
 
 @takes(OF_PLAN.options(), OF_PLAN.request)
@@ -113,7 +108,6 @@ def train_plan(
     """
     from forerun.service.answers.llm.training import training_plan
     from forerun.service.python.training import TrainingPlan, arguments_of
-    from forerun.service.python.view import record_of
 
     if written_as in FRAMEWORK_OF and "framework" not in run:
         run = {**run, "framework": FRAMEWORK_OF[written_as]}
@@ -122,11 +116,8 @@ def train_plan(
         typer.echo(arguments_of(out, written_as))
         if out.script and written_as in LEFT_TO_SCRIPT:
             typer.echo(f"in the script: {out.script}", err=True)
-    elif json:
-        print_json(out)
     else:
-        plan = record_of(TrainingPlan, out, title=title_of(model), content=out)
-        show(plan.view(), out.limit_details if explain else ())
+        show_answer(TrainingPlan, title_of(model), out, explain=explain, json=json)
 
 
 def _answered(
@@ -142,20 +133,15 @@ def _answered(
     Raises:
         InputError: an option is not valid, or the request cannot be answered.
     """
-    from pydantic import ValidationError
-
     from forerun.data.errors import BadRequest
-    from forerun.service.problems import unfit
+    from forerun.service.problems import valid
 
     devices = o.devices_known()
     if len(device) > 1:
         raise BadRequest(f"--device: one device is answered at a time, {len(device)} are given.")
     chosen = devices.get(device[0])
     described = described_model(model) | run.get("model", {})
-    try:
-        asked = kind.model_validate({**run, "model": described, "device": chosen.name})
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    asked = valid(kind, {**run, "model": described, "device": chosen.name}, name_of)
     in_use = o.in_use(devices, "llm_training", [chosen])
     with working("searching layouts"):
         return ask(asked, lambda _: chosen, in_use)

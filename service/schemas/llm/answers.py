@@ -116,6 +116,10 @@ class PriceOut(Described):
     source: str
     """where the price comes from, and its date"""
 
+    def sentence(self) -> str:
+        """The price and its source."""
+        return f"{self.usd_per_device_hour:,.4g} USD for an hour of a device: {self.source}"
+
 
 class CapacityOut(Described):
     """The largest rate of arrivals that a deployment keeps up with."""
@@ -191,8 +195,7 @@ class DeploymentOut(Described):
         if self.limited_by is not None:
             lines.append(f"limited by {self.limited_by}")
         if self.price is not None:
-            usd = f"{self.price.usd_per_device_hour:,.4g} USD"
-            lines.append(f"{usd} for an hour of a device: {self.price.source}")
+            lines.append(self.price.sentence())
         return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
 
 

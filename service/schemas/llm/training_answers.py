@@ -131,10 +131,7 @@ class AboutTrainingOut(LimitedAnswerOut):
 
     def facts(self) -> list[str]:
         """Price, carbon intensity and what was chosen, one line each."""
-        lines = []
-        if self.price is not None:
-            usd = f"{self.price.usd_per_device_hour:,.4g} USD"
-            lines.append(f"{usd} for an hour of a device: {self.price.source}")
+        lines = [] if self.price is None else [self.price.sentence()]
         if self.grid is not None:
             lines.append(f"{self.grid.g_co2_per_kwh:,.4g} g of CO2 a kWh: {self.grid.source}")
         return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
