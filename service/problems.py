@@ -161,8 +161,13 @@ def problem_of(
     )
 
 
-def valid(schema: type[T], given: object) -> T:
+def valid(schema: type[T], given: object, name_of: Callable[[str], str] | None = None) -> T:
     """Plain data, such as the content of a file, as a schema has it.
+
+    Args:
+        schema: the schema.
+        given: the data.
+        name_of: as for `unfit`.
 
     Raises:
         BadRequest: it does not fit the schema; the message names the fields, and pydantic's error
@@ -171,7 +176,7 @@ def valid(schema: type[T], given: object) -> T:
     try:
         return schema.model_validate(given)
     except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from error
+        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from error
 
 
 def unfit(

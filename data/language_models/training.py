@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from forerun.data.described import described
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Experts
@@ -44,28 +45,18 @@ Batch = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class Cluster:
-    """How devices are connected; None is what machines with that device have.
+    """How devices are connected; None is what machines with that device have."""
 
-    Attributes:
-        node_devices: devices that the fast links connect, such as 8, or 72 in an NVL72 rack.
-        network_gbit_s: rate of the network of one device, Gbit/s in one direction.
-    """
-
-    node_devices: Annotated[
-        Degree | None,
-        Field(description="devices that fast links connect; that of common machines when absent"),
-    ] = None
-    network_gbit_s: Annotated[
-        Annotated[float, Field(gt=0, le=100_000)] | None,
-        Field(
-            description="network rate of one device, Gbit/s in one direction; that of common "
-            "machines when absent"
-        ),
-    ] = None
+    node_devices: Degree | None = None
+    """devices that fast links connect; that of common machines when absent"""
+    network_gbit_s: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    """network rate of one device, Gbit/s in one direction; that of common machines when absent"""
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class TrainingLayout:
     """How a training step is divided over devices and time.
 
@@ -73,43 +64,30 @@ class TrainingLayout:
     the data-parallel (and tensor-parallel) groups.
     """
 
-    tensor: Annotated[Degree, Field(description="devices that share each layer's products")] = 1
-    context: Annotated[Degree, Field(description="devices that share each sequence")] = 1
-    pipeline: Annotated[Degree, Field(description="groups of devices with successive layers")] = 1
-    virtual_stages: Annotated[
-        Degree,
-        Field(
-            description="groups of layers that each pipeline device holds; above 1 the schedule is "
-            "interleaved 1F1B"
-        ),
-    ] = 1
-    expert: Annotated[Degree, Field(description="devices that routed experts are spread over")] = 1
-    micro_batch: Annotated[
-        Batch, Field(description="sequences of one forward pass on one data-parallel rank")
-    ] = 1
-    zero_stage: Annotated[
-        Literal[0, 1, 2, 3],
-        Field(
-            description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
-            "gradients (2), also weights (3, as FSDP does)"
-        ),
-    ] = 1
-    shard_devices: Annotated[
-        Degree | None,
-        Field(
-            description="data-parallel devices that hold one full copy together (hybrid sharding); "
-            "all of them when absent"
-        ),
-    ] = None
-    sequence_parallel: Annotated[
-        bool,
-        Field(description="whether tensor-parallel devices also divide norms and residuals"),
-    ] = True
-    recompute: Annotated[
-        Recompute,
-        Field(description="what the backward pass computes again, to save memory"),
-    ] = "none"
-    offload: Annotated[Offload, Field(description="what is kept in the host's memory")] = "none"
+    tensor: Degree = 1
+    """devices that share each layer's products"""
+    context: Degree = 1
+    """devices that share each sequence"""
+    pipeline: Degree = 1
+    """groups of devices with successive layers"""
+    virtual_stages: Degree = 1
+    """groups of layers that each pipeline device holds; above 1 the schedule is interleaved 1F1B"""
+    expert: Degree = 1
+    """devices that routed experts are spread over"""
+    micro_batch: Batch = 1
+    """sequences of one forward pass on one data-parallel rank"""
+    zero_stage: Literal[0, 1, 2, 3] = 1
+    """stage of ZeRO: data-parallel devices shard optimizer states (1), also gradients (2), also
+    weights (3, as FSDP does)"""
+    shard_devices: Degree | None = None
+    """data-parallel devices that hold one full copy together (hybrid sharding); all of them when
+    absent"""
+    sequence_parallel: bool = True
+    """whether tensor-parallel devices also divide norms and residuals"""
+    recompute: Recompute = "none"
+    """what the backward pass computes again, to save memory"""
+    offload: Offload = "none"
+    """what is kept in the host's memory"""
 
     @property
     def model_devices(self) -> int:
@@ -118,6 +96,7 @@ class TrainingLayout:
 
 
 @dataclass(frozen=True, slots=True)
+@described
 class LlmTraining:
     """Steps of training a language model; the device count of the query is `devices`.
 
@@ -125,38 +104,26 @@ class LlmTraining:
     """
 
     model: LanguageModel
-    sequence_tokens: Annotated[Tokens, Field(description="tokens of each sequence")]
-    global_batch: Annotated[
-        Batch, Field(description="sequences of one step, all devices and micro-batches together")
-    ]
-    devices: Annotated[Degree, Field(description="number of devices")] = 1
+    sequence_tokens: Tokens
+    """tokens of each sequence"""
+    global_batch: Batch
+    """sequences of one step, all devices and micro-batches together"""
+    devices: Degree = 1
+    """number of devices"""
     layout: TrainingLayout = TrainingLayout()
-    precision: Annotated[
-        TrainingPrecision,
-        Field(description="number format of the layers' matrix products"),
-    ] = "bf16"
-    optimizer: Annotated[
-        Optimizer, Field(description="optimizer, with the format of its moments")
-    ] = "adamw"
-    framework: Annotated[
-        TrainingFramework,
-        Field(
-            description="training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; "
-            "fsdp is accelerate, Transformers and others on PyTorch's FSDP"
-        ),
-    ] = "megatron"
-    attention: Annotated[
-        ScoreStorage,
-        Field(description="whether attention keeps its matrix of scores: flash does not"),
-    ] = "flash"
-    lora_rank: Annotated[
-        int,
-        Field(ge=0, le=65_536, description="rank of LoRA adapters on frozen weights; 0 trains all"),
-    ] = 0
-    frozen_weights: Annotated[
-        FrozenFormat | None,
-        Field(description="how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"),
-    ] = None
+    precision: TrainingPrecision = "bf16"
+    """number format of the layers' matrix products"""
+    optimizer: Optimizer = "adamw"
+    """optimizer, with the format of its moments"""
+    framework: TrainingFramework = "megatron"
+    """training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; fsdp is accelerate,
+    Transformers and others on PyTorch's FSDP"""
+    attention: ScoreStorage = "flash"
+    """whether attention keeps its matrix of scores: flash does not"""
+    lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """rank of LoRA adapters on frozen weights; 0 trains all"""
+    frozen_weights: FrozenFormat | None = None
+    """how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"""
     cluster: Cluster = Cluster()
     kind: Literal["llm_training"] = "llm_training"
 

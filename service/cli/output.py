@@ -15,8 +15,8 @@ from rich.markup import escape
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from forerun.service.python.view import View
-    from forerun.service.schemas.answers import LimitOut
+    from forerun.service.python.view import View, Viewed
+    from forerun.service.schemas.answers import LimitedAnswerOut, LimitOut
 
 PIPE_WIDTH = 240
 
@@ -79,6 +79,27 @@ def show(view: "View", limits: "Iterable[LimitOut]" = ()) -> None:
         out.print(line, markup=False)
     for heading, message in dict.fromkeys((own.heading, own.message) for own in limits):
         out.print(f"[yellow]{heading}:[/yellow] {escape(message)}")
+
+
+def show_answer(
+    kind: "type[Viewed]", title: str, out: "LimitedAnswerOut", *, explain: bool, json: bool
+) -> None:
+    """Print an answer as a JSON object, or as Python shows it.
+
+    Args:
+        kind: record that shows it.
+        title: what it is about.
+        out: the answer.
+        explain: whether its limits are printed too.
+        json: whether it is printed as a JSON object.
+    """
+    from forerun.service.python.view import record_of
+
+    if json:
+        print_json(out)
+    else:
+        shown = record_of(kind, out, title=title, content=out)
+        show(shown.view(), out.limit_details if explain else ())
 
 
 @contextmanager

@@ -22,18 +22,9 @@ if TYPE_CHECKING:
 @takes(OF_SERVING.options(), OF_SERVING.request)
 def estimate(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="config.json, the folder that holds it, or the name of a public model "
-            "(`forerun llm support`); may be left out with --command",
-            show_default=False,
-        ),
-    ] = "",
+    model: Annotated[str, typer.Argument(show_default=False)] = "",
     *,
-    device: Annotated[
-        list[str], typer.Option("--device", "--system", help="name of a device; may be repeated")
-    ],
+    device: Annotated[list[str], typer.Option("--device", "--system")],
     run: dict[str, Any],
     explain: o.Explain = False,
     json: o.Json = False,
@@ -43,6 +34,15 @@ def estimate(
     A device that is not known or cannot be answered is one line on standard error; the others are
     answered, and the exit code is 2. It is 0 where an answer says that the model does not fit or
     that requests arrive faster than they are answered; rates and price are then those at capacity.
+
+    Args:
+        context: the options as they were typed
+        model: config.json, the folder that holds it, or the name of a public model (`forerun llm
+            support`); may be left out with --command
+        device: name of a device; may be repeated
+        run: how it is served
+        explain: also print bounds, breakdowns and all limits
+        json: print one JSON object
     """
     names = [name for listed in device for name in listed.split(",")]
     described = described_model(model) if model else {}
@@ -104,12 +104,10 @@ def _answers(
     Raises:
         InputError: an option is not valid, or the request cannot be answered on any device.
     """
-    from pydantic import ValidationError
-
     from forerun.data.device import Device
-    from forerun.data.errors import BadRequest, InputError
+    from forerun.data.errors import InputError
     from forerun.service.answers.llm.estimates import llm_estimates
-    from forerun.service.problems import unfit
+    from forerun.service.problems import valid
     from forerun.service.schemas.serving import LlmEstimateIn
 
     devices = o.devices_known()
@@ -117,10 +115,7 @@ def _answers(
     content = dict(run)
     if described := model | content.get("model", {}):
         content["model"] = described
-    try:
-        asked = [LlmEstimateIn.model_validate(content | {"device": one.name}) for one in chosen]
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    asked = [valid(LlmEstimateIn, content | {"device": one.name}, name_of) for one in chosen]
     by_name = {device.name: device for device in chosen}
 
     def named(given: str | Device) -> Device:

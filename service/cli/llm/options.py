@@ -81,11 +81,7 @@ class RequestOptions:
         return [
             option_of(
                 name,
-                {
-                    **self.fields[path],
-                    "description": _help(path, self.fields[path]),
-                    "default": None,
-                },
+                {**schema, "description": _help(path, schema), "default": None},
                 dict.fromkeys((name, *ALSO.get(path, ()), *self.further.get(name, ()))),
             )
             for (path, schema), name in zip(self.fields.items(), self.paths, strict=True)

@@ -19,34 +19,31 @@ if TYPE_CHECKING:
 @takes(OF_SERVING.options(without=OF_LOAD), OF_SERVING.request)
 def replay(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Argument(help="as for `forerun llm estimate`: a name, or a config.json")
-    ],
-    trace: Annotated[
-        str,
-        typer.Argument(
-            help="CSV file with a header, or file of one JSON object a line, with arrival_s, "
-            "input_tokens and output_tokens; or the name of a public trace, such as splitwise_conv"
-        ),
-    ],
-    device: Annotated[str, typer.Option("--device", "--system", help="name of a device")],
+    model: str,
+    trace: str,
+    device: Annotated[str, typer.Option("--device", "--system")],
     *,
     run: dict[str, Any],
-    speed: Annotated[
-        float, typer.Option(min=1e-3, max=1e3, help="factor by which requests arrive faster")
-    ] = 1.0,
-    until: Annotated[
-        float | None, typer.Option(min=0, help="seconds of the trace after which to end [all]")
-    ] = None,
-    least_loaded: Annotated[
-        bool,
-        typer.Option(help="send each request to the worker with the fewest in flight, not in turn"),
-    ] = False,
+    speed: Annotated[float, typer.Option(min=1e-3, max=1e3)] = 1.0,
+    until: Annotated[float | None, typer.Option(min=0)] = None,
+    least_loaded: bool = False,
     json: o.Json = False,
 ) -> None:
     """Predict percentiles of the times of a trace of requests, by an event model of the engine.
 
     Lengths and load are those of the trace.
+
+    Args:
+        context: the options as they were typed
+        model: as for `forerun llm estimate`: a name, or a config.json
+        trace: CSV file with a header, or file of one JSON object a line, with arrival_s,
+            input_tokens and output_tokens; or the name of a public trace, such as splitwise_conv
+        device: name of a device
+        run: how it is served
+        speed: factor by which requests arrive faster
+        until: seconds of the trace after which to end [all]
+        least_loaded: send each request to the worker with the fewest in flight, not in turn
+        json: print one JSON object
     """
     from forerun.data.errors import InputError
     from forerun.service.answers.llm.replaying import replayed

@@ -9,7 +9,7 @@ from forerun.data.language_models.training import TrainingFramework
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.options import RequestOptions
 from forerun.service.cli.options import takes
-from forerun.service.cli.output import print_json, show, working
+from forerun.service.cli.output import show_answer, working
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.training import (
     ArgumentsOf,
@@ -45,19 +45,13 @@ OF_STEP: Final = RequestOptions(
     SHORT,
 )
 OF_PLAN: Final = RequestOptions({"": TrainingPlanIn, "cluster": ClusterIn}, NOT_OPTIONS, SHORT)
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="name of a public model (`forerun llm support`), config.json, or its folder"
-    ),
-]
-OneDevice = Annotated[list[str], typer.Option("--device", help="name of one device")]
+OneDevice = Annotated[list[str], typer.Option()]
 
 
 @takes(OF_STEP.options(), OF_STEP.request)
 def train_step(
     context: typer.Context,
-    model: Model,
+    model: str,
     *,
     device: OneDevice,
     run: dict[str, Any],
@@ -69,32 +63,32 @@ def train_step(
     MFU is the share of the devices' peak arithmetic, in the format of the run, that forward and
     backward passes use; HFU also counts what is computed again. Without a layout, the fastest that
     fits is answered. Layouts and prices of all kinds are compared by `forerun train-plan`.
+
+    Args:
+        context: the options as they were typed
+        model: name of a public model (`forerun llm support`), config.json, or its folder
+        device: name of one device
+        run: how it is trained
+        explain: also print bounds, breakdowns and all limits
+        json: print one JSON object
     """
     from forerun.service.answers.llm.training import training_estimate
     from forerun.service.python.training import TrainingAnswer
-    from forerun.service.python.view import record_of
 
     out = _answered(
         TrainingEstimateIn, model, device, run, OF_STEP.names(context), training_estimate
     )
-    if json:
-        print_json(out)
-        return
-    answer = record_of(TrainingAnswer, out, title=title_of(model), content=out)
-    show(answer.view(), out.limit_details if explain else ())
+    show_answer(TrainingAnswer, title_of(model), out, explain=explain, json=json)
 
 
 @takes(OF_PLAN.options(), OF_PLAN.request)
 def train_plan(
     context: typer.Context,
-    model: Model,
+    model: str,
     *,
     device: OneDevice,
     run: dict[str, Any],
-    written_as: Annotated[
-        ArgumentsOf | None,
-        typer.Option("--as", help="print the first layout as arguments of this framework alone"),
-    ] = None,
+    written_as: Annotated[ArgumentsOf | None, typer.Option("--as")] = None,
     explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
@@ -102,10 +96,18 @@ def train_plan(
 
     Layouts count as fitting where the upper end of their memory does. A budget (--max-usd,
     --max-days) chooses the number of devices.
+
+    Args:
+        context: the options as they were typed
+        model: name of a public model (`forerun llm support`), config.json, or its folder
+        device: name of one device
+        run: how it is trained
+        written_as: print the first layout as arguments of this framework alone
+        explain: also print bounds, breakdowns and all limits
+        json: print one JSON object
     """
     from forerun.service.answers.llm.training import training_plan
     from forerun.service.python.training import TrainingPlan, arguments_of
-    from forerun.service.python.view import record_of
 
     if written_as in FRAMEWORK_OF and "framework" not in run:
         run = {**run, "framework": FRAMEWORK_OF[written_as]}
@@ -114,11 +116,8 @@ def train_plan(
         typer.echo(arguments_of(out, written_as))
         if out.script and written_as in LEFT_TO_SCRIPT:
             typer.echo(f"in the script: {out.script}", err=True)
-    elif json:
-        print_json(out)
     else:
-        plan = record_of(TrainingPlan, out, title=title_of(model), content=out)
-        show(plan.view(), out.limit_details if explain else ())
+        show_answer(TrainingPlan, title_of(model), out, explain=explain, json=json)
 
 
 def _answered(
@@ -134,20 +133,15 @@ def _answered(
     Raises:
         InputError: an option is not valid, or the request cannot be answered.
     """
-    from pydantic import ValidationError
-
     from forerun.data.errors import BadRequest
-    from forerun.service.problems import unfit
+    from forerun.service.problems import valid
 
     devices = o.devices_known()
     if len(device) > 1:
         raise BadRequest(f"--device: one device is answered at a time, {len(device)} are given.")
     chosen = devices.get(device[0])
     described = described_model(model) | run.get("model", {})
-    try:
-        asked = kind.model_validate({**run, "model": described, "device": chosen.name})
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    asked = valid(kind, {**run, "model": described, "device": chosen.name}, name_of)
     in_use = o.in_use(devices, "llm_training", [chosen])
     with working("searching layouts"):
         return ask(asked, lambda _: chosen, in_use)

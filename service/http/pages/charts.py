@@ -151,8 +151,8 @@ def trade_off(
     rows: Sequence[Mapping[str, Cell]],
     axes: tuple[str, str],
     columns: Mapping[str, str],
-) -> Chart:
-    """Two costs of options that no other beats in both, joined by a line.
+) -> Chart | None:
+    """Two costs of options that no other beats in both, joined by a line; None for fewer than two.
 
     Args:
         title: heading.
@@ -160,6 +160,8 @@ def trade_off(
         axes: fields of both costs.
         columns: field -> title; the first names the options.
     """
+    if len(rows) < 2:
+        return None
     x, y = (
         logarithmic(field, columns[field], [float(str(row[field])) for row in rows])
         for field in axes

@@ -24,7 +24,7 @@ from forerun.service.http.pages.chart import (
     shown,
 )
 from forerun.service.http.pages.charts import fit_in_words
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.rendering import page_or_part, page_router
 from forerun.service.http.pages.run_form import (
     BatchPoint,
     Name,
@@ -209,15 +209,13 @@ async def compare_page(
 ) -> HTMLResponse:
     """A heat map of devices and batch sizes, a ranking, and the devices that none beats."""
 
-    def page() -> HTMLResponse:
-        context = _answer(form, answers)
-        if asks_for_part(request):
-            return rendered("compare_answer.html", PATH, **context)
-        more: dict[str, Any] = {"measures": MEASURES, "objectives": OBJECTIVES}
-        more["prices"] = form.written_prices()
-        return rendered("compare.html", PATH, **context, **more, **form_context(form, answers))
+    def fields() -> dict[str, Any]:
+        own = {"measures": MEASURES, "objectives": OBJECTIVES, "prices": form.written_prices()}
+        return own | form_context(form, answers)
 
-    return await state.run(page)
+    return await state.run(
+        lambda: page_or_part(request, "compare", PATH, _answer(form, answers), fields)
+    )
 
 
 def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The page *Language models*: what serving one takes on several devices."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pydantic import Field
 from starlette.responses import HTMLResponse
 
 from forerun.data.device import Device
-from forerun.data.errors import BadRequest, InputError
+from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.weights import BYTES
 from forerun.data.metrics import TITLES, metric
@@ -35,12 +34,14 @@ from forerun.service.http.pages.chart import (
     shown,
 )
 from forerun.service.http.pages.charts import parts_chart
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.rendering import page_or_part, page_router
 from forerun.service.http.pages.run_form import (
+    Config,
     EmptyIsAbsent,
     Name,
     Refused,
     in_words,
+    model_of,
     refusals,
     sorted_devices,
 )
@@ -72,7 +73,6 @@ DEGREES = (1, 2, 4, 8)
 """Degrees of tensor parallelism that are compared."""
 
 USUAL_MODEL = "llama-3.1-8b"
-LONGEST_CONFIG = 40_000
 
 MOST_CHANGES = 24
 """Most changes after which the nearest question that can run is given up."""
@@ -96,7 +96,7 @@ class LlmForm(EmptyIsAbsent):
     device: list[Name] = Field(default=["h100-sxm-80gb"], max_length=MOST_COMPARED)
     device_count: Degree | None = None
     name: Name = USUAL_MODEL
-    config: str | None = Field(default=None, max_length=LONGEST_CONFIG)
+    config: Config | None = None
     max_sequences: int = Field(default=64, ge=1, le=65_536)
     weights: Name | None = None
     tensor_parallel: Degree | None = None
@@ -120,12 +120,7 @@ class LlmForm(EmptyIsAbsent):
         content = self.model_dump(include={*same, "usd_per_device_hour"}, exclude_none=True)
         if self.requests_per_s is None:
             content["concurrency"] = count or self.max_sequences
-        model: dict[str, Any] = {"name": self.name, "quantization": self.weights}
-        if self.config is not None:
-            try:
-                model |= {"name": None, "config": json.loads(self.config)}
-            except ValueError as error:
-                raise BadRequest(f"config.json is not valid JSON: {error}.") from None
+        model = model_of(self.name, self.config) | {"quantization": self.weights}
         parallelism = {"expert": self.expert_parallel}
         if self.tensor_parallel is not None:
             parallelism["tensor"] = self.tensor_parallel
@@ -175,11 +170,8 @@ async def llm_page(
 ) -> HTMLResponse:
     """The estimates of the form, and curves over concurrent requests."""
 
-    def page() -> HTMLResponse:
-        context = _answer(form, answers)
-        if asks_for_part(request):
-            return rendered("llm_answer.html", PATH, **context)
-        more: dict[str, Any] = {
+    def fields() -> dict[str, Any]:
+        return {
             "catalog": list(filter(is_answered, sorted_devices(answers, form.device))),
             "models": named_models(),
             "choices": {
@@ -188,9 +180,10 @@ async def llm_page(
                            "llama.cpp": "llama.cpp", "other": "another"},
             },
         }  # fmt: skip
-        return rendered("llm.html", PATH, **context, **more)
 
-    return await state.run(page)
+    return await state.run(
+        lambda: page_or_part(request, "llm", PATH, _answer(form, answers), fields)
+    )
 
 
 def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:

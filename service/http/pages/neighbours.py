@@ -18,7 +18,7 @@ from forerun.service.http.pages.chart import (
     number,
     short,
 )
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.rendering import page_or_part, page_router
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.colocation import ColocationIn, HostIn, ProgramIn, ProgramOut
@@ -66,13 +66,8 @@ async def neighbours_page(
     """The relative speed of every program once the candidate runs there."""
 
     def page() -> HTMLResponse:
-        context = _answer(form, answers)
-        if asks_for_part(request):
-            return rendered("neighbours_answer.html", PATH, **context)
-        candidates = {**PROGRAMS, OWN: OWN}
-        return rendered(
-            "neighbours.html", PATH, **context, programs=PROGRAMS, candidates=candidates
-        )
+        own = {"programs": PROGRAMS, "candidates": {**PROGRAMS, OWN: OWN}}
+        return page_or_part(request, "neighbours", PATH, _answer(form, answers), lambda: own)
 
     return await state.run(page)
 

@@ -21,7 +21,7 @@ from forerun.service.http.pages.chart import (
     short,
     shown,
 )
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.rendering import page_or_part, page_router
 from forerun.service.http.pages.run_form import (
     Name,
     RunForm,
@@ -58,9 +58,7 @@ async def power_page(
 
     def page() -> HTMLResponse:
         context = _answer(form, answers)
-        if asks_for_part(request):
-            return rendered("power_answer.html", PATH, **context)
-        return rendered("power.html", PATH, **context, **form_context(form, answers))
+        return page_or_part(request, "power", PATH, context, lambda: form_context(form, answers))
 
     return await state.run(page)
 

@@ -14,7 +14,7 @@ from forerun.service.http.pages.charts import (
     parts_chart,
     roofline_chart,
 )
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.rendering import asks_for_part, page_or_part, page_router, rendered
 from forerun.service.http.pages.requests import EXAMPLES
 from forerun.service.http.pages.run_form import (
     METRICS,
@@ -46,9 +46,7 @@ async def predict_page(
 
     def page() -> HTMLResponse:
         context = _answer(form, answers, origin)
-        if asks_for_part(request):
-            return rendered("predict_answer.html", "/", **context)
-        return rendered("predict.html", "/", **context, **form_context(form, answers))
+        return page_or_part(request, "predict", "/", context, lambda: form_context(form, answers))
 
     return await state.run(page)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -84,6 +84,27 @@ def asks_for_part(request: Request) -> bool:
     """Whether htmx asks for a part that it puts into a page, rather than for a whole page."""
     asks = request.headers.get("hx-request") == "true"
     return asks and request.headers.get("hx-history-restore-request") != "true"
+
+
+def page_or_part(
+    request: Request,
+    name: str,
+    path: str,
+    answer: Mapping[str, Any],
+    form: Callable[[], Mapping[str, Any]],
+) -> HTMLResponse:
+    """The page of a form with its answer, or the answer alone where htmx asks for a part.
+
+    Args:
+        request: the request.
+        name: what the names of both templates, `NAME.html` and `NAME_answer.html`, begin with.
+        path: path of the page in the navigation.
+        answer: variables of the answer.
+        form: gives the variables of the form, which a part does not need.
+    """
+    if asks_for_part(request):
+        return rendered(f"{name}_answer.html", path, **answer)
+    return rendered(f"{name}.html", path, **answer, **form())
 
 
 @cache

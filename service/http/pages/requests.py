@@ -12,7 +12,7 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.charts import attribution_chart
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.rendering import page_or_part, page_router
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.presets import Preset, as_prediction, preset_named, presets
@@ -106,11 +106,8 @@ async def requests_page(
             "divided": _divided(answer),
             "as_curl": curl(f"{origin}{preset.endpoint}", asked),
         }
-        if asks_for_part(request):
-            return rendered("requests_answer.html", REQUESTS, **context)
-        text = json.dumps(asked, indent=2)
-        more: dict[str, Any] = {"offered": further_presets(), "text": text}
-        return rendered("requests.html", REQUESTS, **context, **more)
+        more: dict[str, Any] = {"offered": further_presets(), "text": json.dumps(asked, indent=2)}
+        return page_or_part(request, "requests", REQUESTS, context, lambda: more)
 
     return await state.run(page)
 

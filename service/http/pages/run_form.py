@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, Field, model_validator
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError
+from forerun.data.errors import BadRequest, InputError
 from forerun.data.metrics import TITLES
 from forerun.data.query import Query
 from forerun.data.software import Runtime, Software
@@ -52,6 +52,7 @@ def refusals(limits: Iterable[LimitOut]) -> str:
 
 MOST_DEVICES = 12
 LONGEST_NAME = 200
+LONGEST_CONFIG = 40_000
 USUAL_DEVICES = ("rtx-4090", "a100-pcie-80gb", "l4")
 """Devices that are asked about when the address names none."""
 
@@ -75,6 +76,7 @@ RUNTIMES: Mapping[Runtime, str] = {
 }
 
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
+Config = Annotated[str, Field(max_length=LONGEST_CONFIG)]
 
 
 class EmptyIsAbsent(BaseModel):
@@ -240,6 +242,26 @@ def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]
     names = {device.name for device in first}
     others = [device for device in answers.devices.catalog if device.name not in names]
     return first + sorted(others, key=lambda device: (device.vendor.lower(), device.title.lower()))
+
+
+def gpus(answers: Answers, chosen: Sequence[str]) -> list[Device]:
+    """The GPUs of the catalogue with a spec sheet, in the order of `sorted_devices`."""
+    listed = sorted_devices(answers, chosen)
+    return [own for own in listed if own.kind == "gpu" and own.has_sheet]
+
+
+def model_of(name: str, config: str | None) -> dict[str, Any]:
+    """The model of a request by its name, or by the text of a config.json where there is one.
+
+    Raises:
+        BadRequest: the text is no JSON.
+    """
+    if config is None:
+        return {"name": name}
+    try:
+        return {"config": json.loads(config)}
+    except ValueError as error:
+        raise BadRequest(f"config.json is not valid JSON: {error}.") from None
 
 
 METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")

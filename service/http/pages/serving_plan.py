@@ -14,8 +14,8 @@ from forerun.models.llm_serving.plans import Risk, ServingObjective
 from forerun.service.answers.llm.planning import llm_plan
 from forerun.service.http.pages.chart import Cell, Chart, quantity
 from forerun.service.http.pages.charts import trade_off
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, sorted_devices
+from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, gpus
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.llm.deployment import Tokens
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, Milliseconds, Rate
@@ -71,10 +71,10 @@ async def plan_page(
 ) -> HTMLResponse:
     """The plan of the form."""
 
-    def page() -> HTMLResponse:
+    def answer() -> dict[str, Any]:
         plan = llm_plan(form.asked(), answers.device, answers.adaptation.current())
         chart = front_chart(plan.front)
-        context: dict[str, Any] = {
+        return {
             "subject": f"{form.name}, {form.requests_per_s:g} requests a second",
             "form": form,
             "plan": plan,
@@ -82,18 +82,12 @@ async def plan_page(
             "examples": EXAMPLES,
             "charts": [] if chart is None else [chart],
         }
-        if asks_for_part(request):
-            return rendered("plan_answer.html", PATH, **context)
-        listed = sorted_devices(answers, form.devices)
-        gpus = [own for own in listed if own.kind == "gpu" and own.has_sheet]
-        more: dict[str, Any] = {
-            "catalog": gpus,
-            "models": named_models(),
-            "priced": priced_devices(),
-        }
-        return rendered("plan.html", PATH, **context, **more)
 
-    return await state.run(page)
+    def fields() -> dict[str, Any]:
+        listed = gpus(answers, form.devices)
+        return {"catalog": listed, "models": named_models(), "priced": priced_devices()}
+
+    return await state.run(lambda: page_or_part(request, "plan", PATH, answer(), fields))
 
 
 def front_chart(front: Sequence[PlannedServingOut]) -> Chart | None:
@@ -112,8 +106,6 @@ def front_chart(front: Sequence[PlannedServingOut]) -> Chart | None:
                 "seconds": latency.value / 1e3, "cost": cost, "option": one.words(),
                 "text": quantity(latency.value, "ms"),
             })  # fmt: skip
-    if len(rows) < 2:
-        return None
     unit = "USD an hour" if is_priced else "W of all devices"
     columns = {"devices": "", "seconds": "s for a request", "cost": unit, "option": "option"}
     return trade_off("What speed costs", rows, ("seconds", "cost"), columns)

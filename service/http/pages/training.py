@@ -1,6 +1,5 @@
 """The page *Training*: in which layout a language model trains, whether it fits, what it costs."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -9,7 +8,6 @@ from fastapi import Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
-from forerun.data.errors import BadRequest
 from forerun.data.language_models.training import (
     Batch,
     Degree,
@@ -29,8 +27,8 @@ from forerun.service.http.pages.chart import (
     quantity,
 )
 from forerun.service.http.pages.charts import parts_chart, trade_off
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, sorted_devices
+from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.run_form import Config, EmptyIsAbsent, Link, Name, gpus, model_of
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.llm.training import (
     Amount,
@@ -43,7 +41,6 @@ from forerun.service.schemas.llm.training_answers import (
 )
 
 PATH = "/training"
-LONGEST_CONFIG = 40_000
 METRICS = (
     "step_s", "tokens_per_s", "tokens_per_s_per_device", "mfu", "hfu", "allocated_memory_mib",
     "reserved_memory_mib", "peak_memory_mib", "power_w", "run_days", "run_usd", "run_kwh",
@@ -71,7 +68,7 @@ class TrainingForm(EmptyIsAbsent):
     """A language model by its name or its config.json, and how it is trained on what."""
 
     name: Name = "llama-3.1-8b"
-    config: str | None = Field(default=None, max_length=LONGEST_CONFIG)
+    config: Config | None = None
     device: Name = "rtx-4090"
     devices: Degree = 1
     lora_rank: int = Field(default=16, ge=0, le=65_536)
@@ -91,12 +88,7 @@ class TrainingForm(EmptyIsAbsent):
             BadRequest: the text of config.json is no JSON.
         """
         content = self.model_dump(exclude={"name", "config"}, exclude_none=True)
-        content["model"] = {"name": self.name}
-        if self.config is not None:
-            try:
-                content["model"] = {"config": json.loads(self.config)}
-            except ValueError as error:
-                raise BadRequest(f"config.json is not valid JSON: {error}.") from None
+        content["model"] = model_of(self.name, self.config)
         if not self.lora_rank:
             del content["frozen_weights"]
         asked: TrainingPlanIn = TrainingPlanIn.model_validate(content)
@@ -109,18 +101,12 @@ async def training_page(
 ) -> HTMLResponse:
     """The plan of the form, and its first layout in full."""
 
-    def page() -> HTMLResponse:
-        context = _answer(form, answers)
-        if asks_for_part(request):
-            return rendered("training_answer.html", PATH, **context)
-        gpus = [own for own in sorted_devices(answers, [form.device]) if own.kind == "gpu"]
-        more: dict[str, Any] = {
-            "catalog": [own for own in gpus if own.has_sheet],
-            "models": named_models(),
-        }
-        return rendered("training.html", PATH, **context, **more)
+    def fields() -> dict[str, Any]:
+        return {"catalog": gpus(answers, [form.device]), "models": named_models()}
 
-    return await state.run(page)
+    return await state.run(
+        lambda: page_or_part(request, "training", PATH, _answer(form, answers), fields)
+    )
 
 
 def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
@@ -205,8 +191,6 @@ def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
                 "days": days.value, "cost": price.value, "devices": f"{one.devices:,} devices",
                 "layout": one.words(), "text": quantity(price.value, price.unit),
             })  # fmt: skip
-    if len(rows) < 2:
-        return None
     unit = {"run_usd": "price, USD", "run_kwh": "energy of the devices, kWh"}[cost]
     columns = {"devices": "", "days": "days", "cost": unit, "layout": "layout"}
     return trade_off("Days and price by number of devices", rows, ("days", "cost"), columns)

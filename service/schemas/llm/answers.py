@@ -2,46 +2,64 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict
 
+from forerun.data.described import Described
 from forerun.data.language_models.deployment import EngineName, Pool
 from forerun.models.limit import Basis
 
 
-class EngineOut(BaseModel):
+class EngineOut(Described):
     """An inference engine and its settings; null is the engine's own default."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    name: EngineName = Field(description="the engine")
-    version: str = Field(description="its version; empty where the request names none")
-    max_batched_tokens: int | None = Field(description="most tokens of one iteration")
-    max_sequences: int | None = Field(description="most sequences of one iteration")
-    chunked_prefill: bool = Field(description="whether prompts share iterations with decoding")
-    graphs: bool = Field(description="whether decoding replays CUDA graphs")
-    memory_share: float = Field(description="share of the memory for weights and cache, 0 to 1")
-    block_tokens: int = Field(description="tokens in a block of keys and values")
-    draft_tokens: int = Field(description="tokens drafted in an iteration; 0 for none")
-    draft_acceptance: float = Field(description="probability that a drafted token is accepted")
+    name: EngineName
+    """the engine"""
+    version: str
+    """its version; empty where the request names none"""
+    max_batched_tokens: int | None
+    """most tokens of one iteration"""
+    max_sequences: int | None
+    """most sequences of one iteration"""
+    chunked_prefill: bool
+    """whether prompts share iterations with decoding"""
+    graphs: bool
+    """whether decoding replays CUDA graphs"""
+    memory_share: float
+    """share of the memory for weights and cache, 0 to 1"""
+    block_tokens: int
+    """tokens in a block of keys and values"""
+    draft_tokens: int
+    """tokens drafted in an iteration; 0 for none"""
+    draft_acceptance: float
+    """probability that a drafted token is accepted"""
 
 
-class ParallelismOut(BaseModel):
+class ParallelismOut(Described):
     """How one worker is divided over devices."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    tensor: int = Field(description="devices that share each layer's products")
-    pipeline: int = Field(description="groups of devices that hold successive layers")
-    attention_data: int = Field(description="data-parallel ranks of attention")
-    expert: int = Field(description="devices that routed experts are spread over whole")
+    tensor: int
+    """devices that share each layer's products"""
+    pipeline: int
+    """groups of devices that hold successive layers"""
+    attention_data: int
+    """data-parallel ranks of attention"""
+    expert: int
+    """devices that routed experts are spread over whole"""
 
 
-class PoolOut(BaseModel):
+class PoolOut(Described):
     """Workers that serve the same phase."""
 
-    parallelism: ParallelismOut = Field(description="how each worker is divided over devices")
-    workers: int = Field(description="number of workers")
-    devices: int = Field(description="number of devices of all workers")
+    parallelism: ParallelismOut
+    """how each worker is divided over devices"""
+    workers: int
+    """number of workers"""
+    devices: int
+    """number of devices of all workers"""
 
     @classmethod
     def of(cls, pool: Pool) -> "PoolOut":
@@ -50,28 +68,36 @@ class PoolOut(BaseModel):
         return cls(parallelism=degrees, workers=pool.workers, devices=pool.devices)
 
 
-class PoolMemoryOut(BaseModel):
+class PoolMemoryOut(Described):
     """Memory of one device, and what it has room for."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    phase: Literal["both", "prefill", "decode"] = Field(description="what the workers serve")
-    fits: bool = Field(description="whether the weights and one request fit")
-    weights_mib: float = Field(description="weights, MiB")
-    cache_mib: float = Field(
-        description="keys, values and states of the requests in flight, at least of one, at the "
-        "end of their answers, MiB"
-    )
-    activations_mib: float = Field(description="activations of the largest iteration, MiB")
-    overhead_mib: float = Field(description="context of the device, graphs, communication, MiB")
-    needed_mib: float = Field(description="all of these together, MiB")
-    reserved_mib: float = Field(description="what the engine reserves, used or not, MiB")
-    usable_mib: float = Field(description="memory of the device, MiB")
-    cache_bytes_per_token: float = Field(description="keys and values of one token, bytes")
-    cache_tokens: float = Field(description="tokens that the cache has room for, one worker")
-    largest_concurrency: float = Field(
-        description="requests of these lengths that the caches of all workers have room for"
-    )
+    phase: Literal["both", "prefill", "decode"]
+    """what the workers serve"""
+    fits: bool
+    """whether the weights and one request fit"""
+    weights_mib: float
+    """weights, MiB"""
+    cache_mib: float
+    """keys, values and states of the requests in flight, at least of one, at the end of their
+    answers, MiB"""
+    activations_mib: float
+    """activations of the largest iteration, MiB"""
+    overhead_mib: float
+    """context of the device, graphs, communication, MiB"""
+    needed_mib: float
+    """all of these together, MiB"""
+    reserved_mib: float
+    """what the engine reserves, used or not, MiB"""
+    usable_mib: float
+    """memory of the device, MiB"""
+    cache_bytes_per_token: float
+    """keys and values of one token, bytes"""
+    cache_tokens: float
+    """tokens that the cache has room for, one worker"""
+    largest_concurrency: float
+    """requests of these lengths that the caches of all workers have room for"""
 
     def sentence(self) -> str:
         """The weights, the memory, and the requests that there is room for."""
@@ -80,67 +106,75 @@ class PoolMemoryOut(BaseModel):
         return PoolMemory(**self.model_dump()).sentence()
 
 
-class PriceOut(BaseModel):
+class PriceOut(Described):
     """The price of a device."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    usd_per_device_hour: float = Field(description="price of a device for an hour, US dollars")
-    source: str = Field(description="where the price comes from, and its date")
+    usd_per_device_hour: float
+    """price of a device for an hour, US dollars"""
+    source: str
+    """where the price comes from, and its date"""
+
+    def sentence(self) -> str:
+        """The price and its source."""
+        return f"{self.usd_per_device_hour:,.4g} USD for an hour of a device: {self.source}"
 
 
-class CapacityOut(BaseModel):
+class CapacityOut(Described):
     """The largest rate of arrivals that a deployment keeps up with."""
 
-    requests_per_s: float = Field(description="requests a second, all devices together")
-    low: float | None = Field(description="lower end of its interval; null without one")
-    high: float | None = Field(description="upper end of its interval; null without one")
+    requests_per_s: float
+    """requests a second, all devices together"""
+    low: float | None
+    """lower end of its interval; null without one"""
+    high: float | None
+    """upper end of its interval; null without one"""
 
 
-class PartOut(BaseModel):
+class PartOut(Described):
     """A part of the work, and what its estimate rests on."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    name: str = Field(
-        description="products, experts, prefill_attention, decode_attention, collectives, host, "
-        "memory or power"
-    )
-    basis: Basis = Field(
-        description="measured: on this device; transferred: from other devices; analytic: closed "
-        "form alone"
-    )
-    reason: str = Field(description="one sentence about it")
-    prefill_share: float | None = Field(
-        description="share of the time of a prompt, 0 to 1; null for memory and power"
-    )
-    decode_share: float | None = Field(
-        description="share of the time of an output token, 0 to 1; null for memory and power"
-    )
+    name: str
+    """products, experts, prefill_attention, decode_attention, collectives, host, memory or power"""
+    basis: Basis
+    """measured: on this device; transferred: from other devices; analytic: closed form alone"""
+    reason: str
+    """one sentence about it"""
+    prefill_share: float | None
+    """share of the time of a prompt, 0 to 1; null for memory and power"""
+    decode_share: float | None
+    """share of the time of an output token, 0 to 1; null for memory and power"""
 
 
-class DeploymentOut(BaseModel):
+class DeploymentOut(Described):
     """A deployed model as it was answered: what was chosen, its memory, price and parts."""
 
-    engine: EngineOut = Field(description="the inference engine and its settings")
-    pool: PoolOut = Field(description="workers that serve requests; decoding where `prefill` is")
-    prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
-    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
-    capacity: CapacityOut | None = Field(
-        description="largest rate of arrivals that is kept up with; null where it does not fit, or "
-        "the number of requests in flight is given and each of them has a place"
-    )
-    replicas: int | None = Field(
-        description="deployments like this one that together keep up with the arrivals, by the "
-        "lower end of the capacity; null without a rate of arrivals"
-    )
-    memory: list[PoolMemoryOut] = Field(description="memory of a device, by phase")
-    limited_by: str | None = Field(
-        description="what bounds the rate: arithmetic, memory bandwidth, collectives, host, cache "
-        "capacity or arrival rate; null where that is not known"
-    )
-    price: PriceOut | None = Field(description="price of a device; null where none is known")
-    parts: list[PartOut] = Field(description="parts of the work, and what each rests on")
+    engine: EngineOut
+    """the inference engine and its settings"""
+    pool: PoolOut
+    """workers that serve requests; decoding where `prefill` is"""
+    prefill: PoolOut | None
+    """workers of their own for prompts; null for none"""
+    chosen: list[str]
+    """what was chosen where the request leaves it open"""
+    capacity: CapacityOut | None
+    """largest rate of arrivals that is kept up with; null where it does not fit, or the number of
+    requests in flight is given and each of them has a place"""
+    replicas: int | None
+    """deployments like this one that together keep up with the arrivals, by the lower end of the
+    capacity; null without a rate of arrivals"""
+    memory: list[PoolMemoryOut]
+    """memory of a device, by phase"""
+    limited_by: str | None
+    """what bounds the rate: arithmetic, memory bandwidth, collectives, host, cache capacity or
+    arrival rate; null where that is not known"""
+    price: PriceOut | None
+    """price of a device; null where none is known"""
+    parts: list[PartOut]
+    """parts of the work, and what each rests on"""
 
     def facts(self) -> list[str]:
         """Devices, memory, what limits the rate, price, and what was chosen, one line each."""
@@ -161,8 +195,7 @@ class DeploymentOut(BaseModel):
         if self.limited_by is not None:
             lines.append(f"limited by {self.limited_by}")
         if self.price is not None:
-            usd = f"{self.price.usd_per_device_hour:,.4g} USD"
-            lines.append(f"{usd} for an hour of a device: {self.price.source}")
+            lines.append(self.price.sentence())
         return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
 
 
@@ -185,28 +218,36 @@ def counted(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-class SupportedOut(BaseModel):
+class SupportedOut(Described):
     """Where a metric of deployed models was measured."""
 
-    metric: str = Field(description="name of the metric")
-    devices: list[str] = Field(description="devices in the training set")
-    models: list[str] = Field(description="models in the training set")
-    datasets: list[str] = Field(description="datasets in the training set")
+    metric: str
+    """name of the metric"""
+    devices: list[str]
+    """devices in the training set"""
+    models: list[str]
+    """models in the training set"""
+    datasets: list[str]
+    """datasets in the training set"""
 
 
-class SupportOut(BaseModel):
+class SupportOut(Described):
     """What requests about language models may name, and what their answers rest on."""
 
-    models: list[str] = Field(description="models by name, whose configuration is known")
-    families: list[str] = Field(description="values of `model_type` whose config.json is read")
-    devices: list[str] = Field(description="devices with a spec sheet that answers rest on")
-    engines: list[str] = Field(description="inference engines")
-    formats: list[str] = Field(description="number formats of weights")
-    cache_formats: list[str] = Field(description="number formats of keys and values")
-    also: dict[str, list[str]] = Field(
-        description="field of a request -> names that are accepted for it"
-    )
-    measured: list[SupportedOut] = Field(
-        description="metric by metric, where it was measured: on other devices an answer is "
-        "transferred, and without measurements analytic"
-    )
+    models: list[str]
+    """models by name, whose configuration is known"""
+    families: list[str]
+    """values of `model_type` whose config.json is read"""
+    devices: list[str]
+    """devices with a spec sheet that answers rest on"""
+    engines: list[str]
+    """inference engines"""
+    formats: list[str]
+    """number formats of weights"""
+    cache_formats: list[str]
+    """number formats of keys and values"""
+    also: dict[str, list[str]]
+    """field of a request -> names that are accepted for it"""
+    measured: list[SupportedOut]
+    """metric by metric, where it was measured: on other devices an answer is transferred, and
+    without measurements analytic"""

@@ -174,10 +174,10 @@ class ParallelismIn(options_of(Parallelism, NamedPart, "parallelism")):  # type:
 class PrefillIn(Strict):
     """Workers of their own for prompts (disaggregated serving)."""
 
-    parallelism: ParallelismIn = Field(
-        default_factory=ParallelismIn, description="devices of each of these workers"
-    )
-    workers: Degree = Field(default=1, description="number of these workers")
+    parallelism: ParallelismIn = Field(default_factory=ParallelismIn)
+    """devices of each of these workers"""
+    workers: Degree = 1
+    """number of these workers"""
 
 
 class DeploymentFields(NamedPart):
@@ -202,30 +202,22 @@ class DeploymentFields(NamedPart):
         description="rate of Poisson arrivals over all devices, in place of `concurrency`; inf "
         "counts as not given" + also("requests_per_s"),
     )
-    cached_share: Share = Field(
-        default=0.0,
-        description="share of the input tokens whose keys and values are in a prefix cache",
-    )
-    input_variation: Variation = Field(
-        default=0.0, description="standard deviation of the prompts' lengths over their mean"
-    )
-    output_variation: Variation = Field(
-        default=0.0, description="standard deviation of the answers' lengths over their mean"
-    )
-    engine: EngineIn = Field(default_factory=EngineIn, description="the inference engine")
-    parallelism: ParallelismIn = Field(
-        default_factory=ParallelismIn, description="devices of one worker, a copy of the model"
-    )
-    workers: Degree | None = Field(
-        default=None,
-        description="number of workers; as many as `device_count` has room for, or 1, when absent",
-    )
-    prefill: PrefillIn | None = Field(
-        default=None, description="workers of their own for prompts (disaggregated serving)"
-    )
-    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
-        default=None, description="price of a device; a list price, where one is known, when absent"
-    )
+    cached_share: Share = 0.0
+    """share of the input tokens whose keys and values are in a prefix cache"""
+    input_variation: Variation = 0.0
+    """standard deviation of the prompts' lengths over their mean"""
+    output_variation: Variation = 0.0
+    """standard deviation of the answers' lengths over their mean"""
+    engine: EngineIn = Field(default_factory=EngineIn)
+    """the inference engine"""
+    parallelism: ParallelismIn = Field(default_factory=ParallelismIn)
+    """devices of one worker, a copy of the model"""
+    workers: Degree | None = None
+    """number of workers; as many as `device_count` has room for, or 1, when absent"""
+    prefill: PrefillIn | None = None
+    """workers of their own for prompts (disaggregated serving)"""
+    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """price of a device; a list price, where one is known, when absent"""
 
     @property
     def has_lengths(self) -> bool:

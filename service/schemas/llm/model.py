@@ -35,22 +35,15 @@ class LanguageModelIn(NamedPart):
 
     PART: ClassVar[str] = "model"
 
-    name: Name | None = Field(
-        default=None,
-        description="name of a public model, as in GET /v1/llm/support; its configuration comes "
-        "with the package",
-    )
-    config: dict[str, Any] | None = Field(
-        default=None,
-        description="content of the model's config.json, from which parameters, architecture, "
-        "experts and cache follow, and `weights` unless they are given",
-    )
-    quantization: Name | dict[str, Any] | None = Field(
-        default=None,
-        description="how the weights are quantised, where `config` does not say so: fp8, nvfp4, "
-        "mxfp4, int8, int4, awq or gptq, a format of GGUF files such as q4_k_m, or the content of "
-        "hf_quant_config.json",
-    )
+    name: Name | None = None
+    """name of a public model, as in GET /v1/llm/support; its configuration comes with the
+    package"""
+    config: dict[str, Any] | None = None
+    """content of the model's config.json, from which parameters, architecture, experts and cache
+    follow, and `weights` unless they are given"""
+    quantization: Name | dict[str, Any] | None = None
+    """how the weights are quantised, where `config` does not say so: fp8, nvfp4, mxfp4, int8, int4,
+    awq or gptq, a format of GGUF files such as q4_k_m, or the content of hf_quant_config.json"""
     cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = Field(
         default=None,
         description="number format of keys and values; that of the configuration when absent or "

@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from forerun.data.described import Described
 from forerun.models.limit import Basis
 from forerun.service.schemas.answers import DeviceOut, PredictorOut
 
@@ -19,7 +20,7 @@ EXAMPLE_REPLAY: dict[str, Any] = {
 }
 
 
-class LlmReplayIn(BaseModel):
+class LlmReplayIn(Described):
     """A deployment and the requests that arrive at it.
 
     The other fields are those of `POST /v1/llm/estimate`, without lengths, concurrency and rate.
@@ -27,75 +28,87 @@ class LlmReplayIn(BaseModel):
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [EXAMPLE_REPLAY]})
 
-    requests: list[Any] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MOST_REPLAYED,
-        description="requests with `arrival_s` (seconds from any origin), `input_tokens` and "
-        "`output_tokens`",
-    )
-    trace: str | None = Field(
-        default=None, max_length=80, description="name of a public trace, in place of `requests`"
-    )
-    speed: float = Field(
-        default=1.0, ge=1e-3, le=1e3, description="factor by which requests arrive faster"
-    )
-    dispatch: Literal["round_robin", "least_loaded"] = Field(
-        default="round_robin", description="how requests are spread over workers and ranks"
-    )
+    requests: list[Any] | None = Field(default=None, min_length=1, max_length=MOST_REPLAYED)
+    """requests with `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`"""
+    trace: str | None = Field(default=None, max_length=80)
+    """name of a public trace, in place of `requests`"""
+    speed: float = Field(default=1.0, ge=1e-3, le=1e3)
+    """factor by which requests arrive faster"""
+    dispatch: Literal["round_robin", "least_loaded"] = "round_robin"
+    """how requests are spread over workers and ranks"""
 
     def deployment(self) -> dict[str, Any]:
         """The fields of the deployment."""
         return dict(self.model_extra or {})
 
 
-class StatisticsOut(BaseModel):
+class StatisticsOut(Described):
     """Mean and percentiles over requests; null where none has the time."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    mean: float | None = Field(description="mean")
-    p50: float | None = Field(description="median")
-    p90: float | None = Field(description="90th percentile")
-    p99: float | None = Field(description="99th percentile")
+    mean: float | None
+    """mean"""
+    p50: float | None
+    """median"""
+    p90: float | None
+    """90th percentile"""
+    p99: float | None
+    """99th percentile"""
 
 
-class ScalesOut(BaseModel):
+class ScalesOut(Described):
     """Factors of iterations over the closed form, by the fitted predictor at the mean load."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    prefill: float = Field(
-        description="factor of the time of prompts, 1: what was measured of them holds for loads "
-        "in which they start together"
-    )
-    decode: float = Field(description="factor of the time of decoding")
-    basis: Basis = Field(
-        description="what the factors rest on; `analytic`: both are 1, the closed form alone"
-    )
+    prefill: float
+    """factor of the time of prompts, 1: what was measured of them holds for loads in which they
+    start together"""
+    decode: float
+    """factor of the time of decoding"""
+    basis: Basis
+    """what the factors rest on; `analytic`: both are 1, the closed form alone"""
 
 
-class ReplayOut(BaseModel):
+class ReplayOut(Described):
     """What the requests of a trace meet, without intervals."""
 
-    requests: int = Field(description="number of requests")
-    refused: int = Field(description="requests longer than the cache of a rank")
-    preempted: int = Field(description="requests whose keys and values were given up at some time")
-    span_s: float = Field(description="from the first arrival to the last token, s")
-    ttft_ms: StatisticsOut = Field(description="from an arrival to the first token, milliseconds")
-    tpot_ms: StatisticsOut = Field(description="time for each further token, milliseconds")
-    request_latency_ms: StatisticsOut = Field(
-        description="from an arrival to the last token, milliseconds"
-    )
-    requests_per_s: float = Field(description="requests answered a second")
-    tokens_per_s: float = Field(description="tokens written a second, all devices together")
-    tokens_per_s_per_device: float = Field(description="tokens written a second by one device")
-    busy_share: float = Field(description="share of the span in which ranks are busy, mean, 0 to 1")
-    mean_sequences: float = Field(description="sequences that decode on a busy rank, mean")
-    most_cache_share: float = Field(description="largest share of a rank's cache in use, 0 to 1")
-    scales: ScalesOut = Field(description="how the times of iterations were fitted")
-    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
-    limits: list[str] = Field(description="limits of the fitted times at the mean load")
-    device: DeviceOut = Field(description="the device")
-    device_count: int = Field(description="number of devices")
-    predictor: PredictorOut = Field(description="the predictor of the fitted times")
+    requests: int
+    """number of requests"""
+    refused: int
+    """requests longer than the cache of a rank"""
+    preempted: int
+    """requests whose keys and values were given up at some time"""
+    span_s: float
+    """from the first arrival to the last token, s"""
+    ttft_ms: StatisticsOut
+    """from an arrival to the first token, milliseconds"""
+    tpot_ms: StatisticsOut
+    """time for each further token, milliseconds"""
+    request_latency_ms: StatisticsOut
+    """from an arrival to the last token, milliseconds"""
+    requests_per_s: float
+    """requests answered a second"""
+    tokens_per_s: float
+    """tokens written a second, all devices together"""
+    tokens_per_s_per_device: float
+    """tokens written a second by one device"""
+    busy_share: float
+    """share of the span in which ranks are busy, mean, 0 to 1"""
+    mean_sequences: float
+    """sequences that decode on a busy rank, mean"""
+    most_cache_share: float
+    """largest share of a rank's cache in use, 0 to 1"""
+    scales: ScalesOut
+    """how the times of iterations were fitted"""
+    chosen: list[str]
+    """what was chosen where the request leaves it open"""
+    limits: list[str]
+    """limits of the fitted times at the mean load"""
+    device: DeviceOut
+    """the device"""
+    device_count: int
+    """number of devices"""
+    predictor: PredictorOut
+    """the predictor of the fitted times"""

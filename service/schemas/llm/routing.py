@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
+from forerun.data.described import Described
 from forerun.models.llm_serving.single_requests import QUANTILE
 from forerun.service.requests.faults import fault_in
 from forerun.service.requests.field_names import PATHS
@@ -49,13 +50,12 @@ class RoutedIn(LlmEstimateIn):
     """A deployed model; each server that a router knows is one worker of it."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ROUTED]})
-    input_tokens: Tokens | None = Field(default=1024.0, description="mean length of the prompts")
-    output_tokens: Tokens | None = Field(default=256.0, description="mean length of the answers")
-    concurrency: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        default=1.0,
-        description="as `requests_per_s` and `num_prompts` not taken: the state of a "
-        "server tells its load",
-    )
+    input_tokens: Tokens | None = 1024.0
+    """mean length of the prompts"""
+    output_tokens: Tokens | None = 256.0
+    """mean length of the answers"""
+    concurrency: Annotated[float, Field(ge=1, le=1e6)] | None = 1.0
+    """as `requests_per_s` and `num_prompts` not taken: the state of a server tells its load"""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -70,32 +70,40 @@ class RoutedIn(LlmEstimateIn):
         return validated({**given, "concurrency": 1.0})
 
 
-class RoutedOut(BaseModel):
+class RoutedOut(Described):
     """A deployment that a router asks about."""
 
-    name: str = Field(description="its name, as in the path")
-    device: str = Field(description="the device")
-    ttft_rows: int = Field(description="latest times to the first token that are learned from")
-    tpot_rows: int = Field(description="latest times per token that are learned from")
-    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
+    name: str
+    """its name, as in the path"""
+    device: str
+    """the device"""
+    ttft_rows: int
+    """latest times to the first token that are learned from"""
+    tpot_rows: int
+    """latest times per token that are learned from"""
+    chosen: list[str]
+    """what was chosen where the request leaves it open"""
 
 
-class RouterStateIn(BaseModel):
+class RouterStateIn(Described):
     """A request, and the state of a server when it is sent there; other fields are ignored."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_STATE]})
 
-    kv_cache_percentage: Share = Field(description="share of the cache in use, 0 to 1")
-    input_token_length: Count = Field(description="tokens of the prompt")
-    num_request_waiting: Count = Field(description="requests that wait")
-    num_request_running: Count = Field(description="requests that run")
-    num_tokens_generated: Count = Field(default=0, description="not used")
-    prefix_cache_score: Share = Field(
-        default=0.0, description="share of the prompt in the prefix cache, 0 to 1"
-    )
-    prefill_tokens_in_flight: Count = Field(
-        default=0, description="tokens of prompts sent there and not yet processed; 0 if not known"
-    )
+    kv_cache_percentage: Share
+    """share of the cache in use, 0 to 1"""
+    input_token_length: Count
+    """tokens of the prompt"""
+    num_request_waiting: Count
+    """requests that wait"""
+    num_request_running: Count
+    """requests that run"""
+    num_tokens_generated: Count = 0
+    """not used"""
+    prefix_cache_score: Share = 0.0
+    """share of the prompt in the prefix cache, 0 to 1"""
+    prefill_tokens_in_flight: Count = 0
+    """tokens of prompts sent there and not yet processed; 0 if not known"""
 
 
 class RouterEntryIn(RouterStateIn):
@@ -103,72 +111,88 @@ class RouterEntryIn(RouterStateIn):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_ENTRY]})
 
-    actual_ttft_ms: Milliseconds = Field(description="time to the first token, milliseconds")
-    actual_tpot_ms: Milliseconds = Field(description="time per further token, milliseconds")
+    actual_ttft_ms: Milliseconds
+    """time to the first token, milliseconds"""
+    actual_tpot_ms: Milliseconds
+    """time per further token, milliseconds"""
 
 
-class RouterEntriesIn(BaseModel):
+class RouterEntriesIn(Described):
     """Measured requests, in the order in which they were measured."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"entries": [EXAMPLE_ENTRY]}]})
 
-    entries: list[RouterEntryIn] = Field(max_length=MOST_ROWS, description="measured requests")
+    entries: list[RouterEntryIn] = Field(max_length=MOST_ROWS)
+    """measured requests"""
 
 
-class RouterStatesIn(BaseModel):
+class RouterStatesIn(Described):
     """Requests whose times are asked for."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"requests": [EXAMPLE_STATE]}]})
 
-    requests: list[RouterStateIn] = Field(
-        min_length=1, max_length=MOST_ROWS, description="requests"
-    )
+    requests: list[RouterStateIn] = Field(min_length=1, max_length=MOST_ROWS)
+    """requests"""
 
 
-class RouterModelOut(BaseModel):
+class RouterModelOut(Described):
     """What answers, as llm-d's client wants to know it."""
 
-    model_type: Literal["lightgbm"] = Field(
-        default=MODEL_TYPE,
-        description="what llm-d's client needs to read, which knows its own types alone",
-    )
-    objective_type: Literal["quantile"] = Field(
-        default="quantile", description="times are quantiles"
-    )
-    quantile: float = Field(default=QUANTILE, description="which quantile, 0 to 1")
+    model_type: Literal["lightgbm"] = MODEL_TYPE
+    """what llm-d's client needs to read, which knows its own types alone"""
+    objective_type: Literal["quantile"] = "quantile"
+    """times are quantiles"""
+    quantile: float = QUANTILE
+    """which quantile, 0 to 1"""
 
 
 class RouterTimesOut(RouterModelOut):
     """Predicted times of a request."""
 
-    ttft_ms: float = Field(description="quantile of the time to the first token, milliseconds")
-    tpot_ms: float = Field(description="quantile of the time per further token, milliseconds")
-    predicted_at: datetime = Field(description="when it was predicted, UTC")
-    last_model_load: datetime | None = Field(default=None, description="always null")
+    ttft_ms: float
+    """quantile of the time to the first token, milliseconds"""
+    tpot_ms: float
+    """quantile of the time per further token, milliseconds"""
+    predicted_at: datetime
+    """when it was predicted, UTC"""
+    last_model_load: datetime | None = None
+    """always null"""
 
 
-class RouterAllTimesOut(BaseModel):
+class RouterAllTimesOut(Described):
     """Predicted times of requests, in their order."""
 
-    predictions: list[RouterTimesOut] = Field(description="times of each request")
-    errors: list[str] = Field(default_factory=list, description="always empty")
-    total_requests: int = Field(description="number of requests")
-    successful_predictions: int = Field(description="the same number")
-    failed_predictions: int = Field(default=0, description="always 0")
-    processing_time_ms: float = Field(description="time of the answer, milliseconds")
+    predictions: list[RouterTimesOut]
+    """times of each request"""
+    errors: list[str] = Field(default_factory=list)
+    """always empty"""
+    total_requests: int
+    """number of requests"""
+    successful_predictions: int
+    """the same number"""
+    failed_predictions: int = 0
+    """always 0"""
+    processing_time_ms: float
+    """time of the answer, milliseconds"""
 
 
 class RouterStatusOut(RouterModelOut):
     """Whether a deployment is answered."""
 
-    is_ready: bool = Field(default=True, description="always true: it needs no rows")
-    last_model_load: datetime | None = Field(default=None, description="always null")
-    training_server_url: str = Field(default="", description="always empty")
-    models_exist: dict[str, bool] = Field(description="times that are answered")
-    model_status: dict[str, bool] = Field(description="the same, as the training server has it")
+    is_ready: bool = True
+    """always true: it needs no rows"""
+    last_model_load: datetime | None = None
+    """always null"""
+    training_server_url: str = ""
+    """always empty"""
+    models_exist: dict[str, bool]
+    """times that are answered"""
+    model_status: dict[str, bool]
+    """the same, as the training server has it"""
 
 
-class AcceptedOut(BaseModel):
+class AcceptedOut(Described):
     """That measured requests were stored."""
 
-    message: str = Field(description="one sentence with their number")
+    message: str
+    """one sentence with their number"""

@@ -43,30 +43,26 @@ class ClusterIn(options_of(Cluster, Strict)):  # type: ignore[misc]
 class TrainingFields(options_of(LlmTraining, NamedPart, without=OWN)):  # type: ignore[misc]
     """A language model that is trained, and what its tokens are charged with."""
 
-    model: LanguageModelIn = Field(description="the model, by its name or its configuration")
-    device: OneDevice = Field(description="name of a device, or a spec sheet")
-    sequence_tokens: Tokens | None = Field(
-        default=None,
-        description="tokens of each sequence; 4,096, or the model's longest context where that is "
-        "shorter, when absent",
-    )
-    global_batch: Batch | None = Field(
-        default=None,
-        description="sequences of one step, all devices together; when absent, those of about 4 "
-        "million tokens, or 16 with adapters, as a multiple of the devices",
-    )
-    cluster: ClusterIn = Field(default_factory=ClusterIn, description="how devices are connected")
-    tokens: Amount | None = Field(default=None, description="number of tokens to train on")
-    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
-        default=None, description="price of a device; a list price, where one is known, when absent"
-    )
-    grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = Field(
-        default=None, description="carbon intensity of the electricity, g of CO2 equivalent a kWh"
-    )
-    region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(
-        default=None,
-        description="country whose yearly mean stands for it, such as france or united-states",
-    )
+    model: LanguageModelIn
+    """the model, by its name or its configuration"""
+    device: OneDevice
+    """name of a device, or a spec sheet"""
+    sequence_tokens: Tokens | None = None
+    """tokens of each sequence; 4,096, or the model's longest context where that is shorter, when
+    absent"""
+    global_batch: Batch | None = None
+    """sequences of one step, all devices together; when absent, those of about 4 million tokens, or
+    16 with adapters, as a multiple of the devices"""
+    cluster: ClusterIn = Field(default_factory=ClusterIn)
+    """how devices are connected"""
+    tokens: Amount | None = None
+    """number of tokens to train on"""
+    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """price of a device; a list price, where one is known, when absent"""
+    grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
+    """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
+    region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
+    """country whose yearly mean stands for it, such as france or united-states"""
 
 
 class TrainingEstimateIn(TrainingFields):
@@ -74,9 +70,8 @@ class TrainingEstimateIn(TrainingFields):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ESTIMATE]})
 
-    layout: LayoutIn | None = Field(
-        default=None, description="how a step is divided; the fastest that fits when absent"
-    )
+    layout: LayoutIn | None = None
+    """how a step is divided; the fastest that fits when absent"""
 
 
 class TrainingPlanIn(TrainingFields):
@@ -84,20 +79,11 @@ class TrainingPlanIn(TrainingFields):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
 
-    objective: Objective = Field(
-        default="time",
-        description="what is least for a number of tokens; price and energy follow from the time "
-        "of all devices",
-    )
-    max_usd: Amount | None = Field(
-        default=None,
-        description="most that the tokens may cost; chooses the number of devices: the fastest",
-    )
-    max_days: Amount | None = Field(
-        default=None,
-        description="most days that the tokens may take; chooses the number of devices: the "
-        "cheapest",
-    )
-    kept: Annotated[int, Field(ge=1, le=20)] = Field(
-        default=5, description="layouts that are answered"
-    )
+    objective: Objective = "time"
+    """what is least for a number of tokens; price and energy follow from the time of all devices"""
+    max_usd: Amount | None = None
+    """most that the tokens may cost; chooses the number of devices: the fastest"""
+    max_days: Amount | None = None
+    """most days that the tokens may take; chooses the number of devices: the cheapest"""
+    kept: Annotated[int, Field(ge=1, le=20)] = 5
+    """layouts that are answered"""

@@ -1,7 +1,8 @@
 """Answers about training a language model: its layout, its figures, and the plan."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict
 
+from forerun.data.described import Described
 from forerun.data.language_models.training import Objective
 from forerun.service.schemas.answers import DeviceOut, GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
@@ -9,26 +10,38 @@ from forerun.service.schemas.llm.answers import PriceOut, counted
 from forerun.service.schemas.llm.training import LayoutIn
 
 
-class TrainingRunOut(BaseModel):
+class TrainingRunOut(Described):
     """The run that was answered."""
 
-    devices: int = Field(description="number of devices")
-    sequence_tokens: int = Field(description="tokens of each sequence")
-    global_batch: int = Field(description="sequences of one step")
-    precision: str = Field(description="number format of the layers' matrix products")
-    optimizer: str = Field(description="optimizer")
-    framework: str = Field(description="training framework")
-    attention: str = Field(description="flash or eager")
-    lora_rank: int = Field(description="rank of adapters; 0 trains all weights")
-    frozen_weights: str | None = Field(description="how frozen weights are stored; null for none")
+    devices: int
+    """number of devices"""
+    sequence_tokens: int
+    """tokens of each sequence"""
+    global_batch: int
+    """sequences of one step"""
+    precision: str
+    """number format of the layers' matrix products"""
+    optimizer: str
+    """optimizer"""
+    framework: str
+    """training framework"""
+    attention: str
+    """flash or eager"""
+    lora_rank: int
+    """rank of adapters; 0 trains all weights"""
+    frozen_weights: str | None
+    """how frozen weights are stored; null for none"""
 
 
-class PlacedOut(BaseModel):
+class PlacedOut(Described):
     """A layout with its degrees."""
 
-    layout: LayoutIn = Field(description="the layout, as a request takes it")
-    data: int = Field(description="data-parallel ranks")
-    micro_batches: int = Field(description="micro-batches of a rank in a step")
+    layout: LayoutIn
+    """the layout, as a request takes it"""
+    data: int
+    """data-parallel ranks"""
+    micro_batches: int
+    """micro-batches of a rank in a step"""
 
     def words(self) -> str:
         """Degrees that are not 1, micro-batch and what is sharded, recomputed and offloaded."""
@@ -50,50 +63,60 @@ class PlacedOut(BaseModel):
 DEGREES = ("tensor", "context", "pipeline", "expert")
 
 
-class PartOfStepOut(BaseModel):
+class PartOfStepOut(Described):
     """A part of a step."""
 
-    name: str = Field(description="name of the part")
-    meaning: str = Field(description="what it is, in plain words")
-    seconds: float = Field(description="time of it, seconds")
-    share: float = Field(description="share of the step, 0 to 1")
+    name: str
+    """name of the part"""
+    meaning: str
+    """what it is, in plain words"""
+    seconds: float
+    """time of it, seconds"""
+    share: float
+    """share of the step, 0 to 1"""
 
 
-class StageMemoryOut(BaseModel):
+class StageMemoryOut(Described):
     """Memory of the devices of a run, by part and by stage."""
 
-    fullest_mib: dict[str, float] = Field(
-        description="part -> MiB of the fullest device, which add up to what it shows: weights, "
-        "gradients, optimizer, activations, recomputed, running, gathered, buffers, logits, "
-        "workspace, allocator or slack (fragments), context"
-    )
-    stages_mib: list[float] = Field(
-        description="MiB of one device of each pipeline stage, before fragments and context"
-    )
-    usable_mib: float | None = Field(
-        description="memory that runs can use, MiB; null where not known"
-    )
+    fullest_mib: dict[str, float]
+    """part -> MiB of the fullest device, which add up to what it shows: weights, gradients,
+    optimizer, activations, recomputed, running, gathered, buffers, logits, workspace, allocator or
+    slack (fragments), context"""
+    stages_mib: list[float]
+    """MiB of one device of each pipeline stage, before fragments and context"""
+    usable_mib: float | None
+    """memory that runs can use, MiB; null where not known"""
 
 
-class GridOut(BaseModel):
+class GridOut(Described):
     """Carbon intensity of the electricity."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    g_co2_per_kwh: float = Field(description="g of CO2 equivalent a kWh")
-    source: str = Field(description="where it comes from, and its year")
+    g_co2_per_kwh: float
+    """g of CO2 equivalent a kWh"""
+    source: str
+    """where it comes from, and its year"""
 
 
 class AboutTrainingOut(LimitedAnswerOut):
     """What answers about training have in common."""
 
-    device: DeviceOut = Field(description="the device")
-    model: ModelSizesOut = Field(description="what was read from the request's config or name")
-    run: TrainingRunOut = Field(description="the run that was answered")
-    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
-    price: PriceOut | None = Field(description="price of a device; null where none is known")
-    grid: GridOut | None = Field(description="carbon intensity; null where none is given")
-    predictor: PredictorOut = Field(description="the predictor that answered")
+    device: DeviceOut
+    """the device"""
+    model: ModelSizesOut
+    """what was read from the request's config or name"""
+    run: TrainingRunOut
+    """the run that was answered"""
+    chosen: list[str]
+    """what was chosen where the request leaves it open"""
+    price: PriceOut | None
+    """price of a device; null where none is known"""
+    grid: GridOut | None
+    """carbon intensity; null where none is given"""
+    predictor: PredictorOut
+    """the predictor that answered"""
 
     def title(self) -> str:
         """The devices and what is done on them."""
@@ -108,10 +131,7 @@ class AboutTrainingOut(LimitedAnswerOut):
 
     def facts(self) -> list[str]:
         """Price, carbon intensity and what was chosen, one line each."""
-        lines = []
-        if self.price is not None:
-            usd = f"{self.price.usd_per_device_hour:,.4g} USD"
-            lines.append(f"{usd} for an hour of a device: {self.price.source}")
+        lines = [] if self.price is None else [self.price.sentence()]
         if self.grid is not None:
             lines.append(f"{self.grid.g_co2_per_kwh:,.4g} g of CO2 a kWh: {self.grid.source}")
         return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
@@ -120,57 +140,55 @@ class AboutTrainingOut(LimitedAnswerOut):
 class TrainingOut(AboutTrainingOut, PlacedOut):
     """What a step of training takes, and what tokens cost."""
 
-    metrics: dict[str, GradedOut] = Field(
-        description="metric -> estimate; memory and power are of one device, rates and costs of all"
-    )
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    fits: bool | None = Field(
-        description="whether runs can use as much of the device's memory as the upper end; null "
-        "where its memory is not known"
-    )
-    breakdown: list[PartOfStepOut] = Field(description="where the time goes, longest first")
-    memory: StageMemoryOut = Field(description="memory by part and by stage")
+    metrics: dict[str, GradedOut]
+    """metric -> estimate; memory and power are of one device, rates and costs of all"""
+    missing: dict[str, str]
+    """metric without an estimate -> the reason"""
+    fits: bool | None
+    """whether runs can use as much of the device's memory as the upper end; null where its memory
+    is not known"""
+    breakdown: list[PartOfStepOut]
+    """where the time goes, longest first"""
+    memory: StageMemoryOut
+    """memory by part and by stage"""
 
 
 class PlannedOut(PlacedOut):
     """A layout of a plan."""
 
-    devices: int = Field(description="number of devices")
-    metrics: dict[str, GradedOut] = Field(
-        description="metric -> estimate, among them what the tokens cost"
-    )
-    fits: bool = Field(description="whether the upper end of the memory is at most the device's")
-    wins: float | None = Field(
-        description="share of draws from the intervals in which no other layout is better, 0 to 1; "
-        "null for layouts that were not drawn"
-    )
+    devices: int
+    """number of devices"""
+    metrics: dict[str, GradedOut]
+    """metric -> estimate, among them what the tokens cost"""
+    fits: bool
+    """whether the upper end of the memory is at most the device's"""
+    wins: float | None
+    """share of draws from the intervals in which no other layout is better, 0 to 1; null for
+    layouts that were not drawn"""
 
 
 class TrainingPlanOut(AboutTrainingOut):
     """The best layouts of a run."""
 
-    objective: Objective = Field(description="what is least")
-    searched: int = Field(description="number of layouts that were searched")
-    fitting: int = Field(description="how many of them fit")
-    withheld: int = Field(
-        description="how many were left out: their time is not known within a factor of 10"
-    )
-    best: list[PlannedOut] = Field(description="layouts that fit, best first")
-    misses: list[PlannedOut] = Field(
-        description="layouts that do not fit and would be faster, nearest to fitting first"
-    )
-    front: list[PlannedOut] = Field(
-        description="layouts on a quarter to four times as many devices, or all that a budget "
-        "chooses from, that fit and that no other beats both in time and in price and energy"
-    )
-    measure: str | None = Field(
-        description="which layouts a measurement should compare; null where the first wins anyway"
-    )
-    arguments: dict[str, str] = Field(
-        description="framework -> the first layout in its arguments; without those that cannot "
-        "express it"
-    )
-    script: str | None = Field(
-        description="what the training script sets under accelerate and DeepSpeed: adapters and "
-        "the format of frozen weights, as calls of PEFT and Transformers; null for none"
-    )
+    objective: Objective
+    """what is least"""
+    searched: int
+    """number of layouts that were searched"""
+    fitting: int
+    """how many of them fit"""
+    withheld: int
+    """how many were left out: their time is not known within a factor of 10"""
+    best: list[PlannedOut]
+    """layouts that fit, best first"""
+    misses: list[PlannedOut]
+    """layouts that do not fit and would be faster, nearest to fitting first"""
+    front: list[PlannedOut]
+    """layouts on a quarter to four times as many devices, or all that a budget chooses from, that
+    fit and that no other beats both in time and in price and energy"""
+    measure: str | None
+    """which layouts a measurement should compare; null where the first wins anyway"""
+    arguments: dict[str, str]
+    """framework -> the first layout in its arguments; without those that cannot express it"""
+    script: str | None
+    """what the training script sets under accelerate and DeepSpeed: adapters and the format of
+    frozen weights, as calls of PEFT and Transformers; null for none"""

@@ -40,18 +40,9 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving import LlmLatency
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
 from forerun.training.protocols.language_models.kernels import DEVICES
-from forerun.training.protocols.protocol import (
-    EVERY,
-    KNOWN,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Task,
-    Tasks,
-    Trained,
-)
 
 FORMATS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
@@ -167,22 +158,22 @@ def _replicas(row: Row, devices: int) -> float:
     return float(round(ratio)) if np.isfinite(ratio) else 1.0
 
 
-class AiConfiguratorServingProtocols(DatasetProtocols):
+class AiConfiguratorServingProtocols(dp.DatasetProtocols):
     """Time to the first token and time per further token (ms) of serving runs."""
 
     dataset = "aiconfigurator_serving"
     reads: ClassVar = {RUNS: (*QUERY, "id", "source", *TIMES)}
     unseen: ClassVar = {
-        "unseen_model": {"model": NEW, "device": KNOWN},
-        "unseen_device": {"device": NEW},
+        "unseen_model": {"model": dp.NEW, "device": dp.KNOWN},
+        "unseen_device": {"device": dp.NEW},
     }
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All runs, without repeats."""
         return serving_runs(bundle.table(RUNS), catalog)
 
     def sides(
-        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+        self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY
     ) -> Iterator[tuple[str, Measurements, Measurements]]:
         """Those of the bundle's splits; of aggregated runs also a sixth of the releases each."""
         yield from super().sides(bundle, rows, kept)
@@ -193,7 +184,7 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
             if not out.all():
                 yield "unseen_release_aggregated", runs.take(~out), runs.take(out)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Both times; of folds also the time per token, asked by rate."""
         yield from _tasks(held_out, protocol)
         if train is not None:
@@ -219,9 +210,9 @@ def asked_by_rate(runs: Measurements) -> Measurements:
     return replace(rows, queries=queries)
 
 
-def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> Tasks:
+def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> dp.Tasks:
     """Tasks of times, over all rows; the closed form alone and kernels are the baselines."""
     plain = LlmLatency().predict(rows.queries).values
     for metric in metrics:
         simple = {"closed_form": plain[metric], **summed_kernels(rows.queries, metric)}
-        yield Task(f"{protocol}/{metric}", metric, rows, baselines=simple)
+        yield dp.Task(f"{protocol}/{metric}", metric, rows, baselines=simple)

@@ -34,16 +34,8 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker
 from forerun.models.predictor import Predictor
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
-from forerun.training.protocols.protocol import (
-    DatasetProtocols,
-    Fold,
-    Seen,
-    Task,
-    Tasks,
-    counted,
-    tasks_by,
-)
 
 DEVICE: Final = "h100-sxm-80gb"
 METRIC: Final = "request_latency_ms"
@@ -54,7 +46,7 @@ VERSIONS: Final[Mapping[str, str]] = {"vllm": "0.6"}
 """A release of 2024, before vLLM 0.8; the table does not give them."""
 
 
-class ApexProtocols(DatasetProtocols):
+class ApexProtocols(dp.DatasetProtocols):
     """Mean time of a request (ms) in runs whose trace is known, by the closed form.
 
     Its arrivals are Poisson's at the trace's mean rate.
@@ -76,25 +68,25 @@ class ApexProtocols(DatasetProtocols):
         """None: every row is held out."""
         return Measurements([], {METRIC: np.empty(0)}, {})
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """One fold without a training set."""
-        yield Fold("replay", self.training_rows(bundle, catalog), [*_tasks(bundle, catalog)])
+        yield dp.Fold("replay", self.training_rows(bundle, catalog), [*_tasks(bundle, catalog)])
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """The same tasks."""
         yield from _tasks(bundle, catalog)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Runs whose requests are not published."""
         table = bundle.table(RUNS)
-        return counted({"the requests of the trace are not published": ~_known(table)})
+        return dp.counted({"the requests of the trace are not published": ~_known(table)})
 
 
 def _known(table: pd.DataFrame) -> Mask:
     return ~table["trace"].str.startswith("summarization").to_numpy(dtype=np.bool_)
 
 
-def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Tasks:
+def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> dp.Tasks:
     """All runs, and those of each engine; the event model and kernels as baselines."""
     table = bundle.table(RUNS)
     runs = [Run.of(row, catalog) for row in table[_known(table)].to_dict("records")]
@@ -104,8 +96,8 @@ def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Tasks:
     rows = replace(rows, groups={name: rows.groups[name] for name in groups})
     replayed = {"event_model": np.array([run.replayed_ms() for run in runs])}
     simple = {**replayed, **summed_kernels(rows.queries, METRIC)}
-    yield Task(f"replay/{METRIC}", METRIC, rows, baselines=simple)
-    yield from tasks_by(rows, ("engine",), f"replay/{METRIC}/{{engine}}", METRIC, simple)
+    yield dp.Task(f"replay/{METRIC}", METRIC, rows, baselines=simple)
+    yield from dp.tasks_by(rows, ("engine",), f"replay/{METRIC}/{{engine}}", METRIC, simple)
 
 
 @dataclass(frozen=True, slots=True)

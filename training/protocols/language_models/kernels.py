@@ -34,18 +34,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_kernels.families import family_of, kernel_groups
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.training.protocols.protocol import (
-    DatasetProtocols,
-    Fold,
-    Seen,
-    Task,
-    Tasks,
-    counted,
-    design_w,
-    is_seen,
-    median_by,
-    tasks_by,
-)
+from forerun.training.protocols import protocol as dp
 
 TASK_ROWS: Final = 4000
 """Most rows of a task, drawn at random with a fixed seed."""
@@ -112,7 +101,7 @@ class KernelRows:
         groups = {name: column for name, column in drawn.groups.items() if name != "site"}
         return replace(drawn, groups=groups)
 
-    def unseen_devices(self, key: str = "device", only: Sequence[str] = ()) -> Iterator[Fold]:
+    def unseen_devices(self, key: str = "device", only: Sequence[str] = ()) -> Iterator[dp.Fold]:
         """Each device is held out: rows of the others train.
 
         Args:
@@ -123,7 +112,7 @@ class KernelRows:
         for device in only or np.unique(names).tolist():
             yield self.fold("unseen_device", names == device)
 
-    def held_out_sites(self) -> Fold:
+    def held_out_sites(self) -> dp.Fold:
         """A tenth of the sites is held out on all devices."""
         sites = self.measured.groups["site"]
         distinct = np.unique(sites)
@@ -131,19 +120,19 @@ class KernelRows:
         chosen = np.random.default_rng(0).choice(distinct, count, replace=False)
         return self.fold("held_out_sites", np.isin(sites, chosen))
 
-    def random_rows(self) -> Fold:
+    def random_rows(self) -> dp.Fold:
         """A tenth of the rows is held out at random."""
         held = np.random.default_rng(0).random(len(self.measured)) < HELD_OUT_SHARE
         return self.fold("random_rows", held)
 
-    def fold(self, name: str, held: Mask) -> Fold:
+    def fold(self, name: str, held: Mask) -> dp.Fold:
         """These rows held out; at most `most` others of each device and part train."""
         protocol = f"{self.prefix}{name}"
         train = self.measured.take(self._drawn(~held, self.most))
         tasks = kernel_tasks(
             self.measured.take(self._drawn(held, TASK_ROWS)), train, protocol, self.groups
         )
-        return Fold(protocol, train, tasks)
+        return dp.Fold(protocol, train, tasks)
 
     def _drawn(self, among: Mask, most: int) -> Mask:
         """Mask of at most `most` rows of each device and part."""
@@ -160,7 +149,7 @@ class KernelRows:
 
 def kernel_tasks(
     held_out: Measurements, train: Measurements, protocol: str, groups: Groups = kernel_groups
-) -> list[Task]:
+) -> list[dp.Task]:
     """One task for each device and part, with the roofline bound and that times one factor.
 
     Args:
@@ -173,10 +162,10 @@ def kernel_tasks(
     ratios = replace(
         train, values={"factor": train.values["latency_ms"] / bounds_ms(train, groups)}
     )
-    factor = median_by(ratios, held_out, "factor", ("part",))
+    factor = dp.median_by(ratios, held_out, "factor", ("part",))
     baselines = {"roofline": bound_ms, "roofline_times_factor": bound_ms * factor}
     keys, name = ("part", "device"), f"{protocol}/{{part}}"
-    return list(tasks_by(held_out, keys, name, "latency_ms", baselines))
+    return list(dp.tasks_by(held_out, keys, name, "latency_ms", baselines))
 
 
 def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
@@ -380,7 +369,7 @@ def power_rows(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     return rows
 
 
-def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
     """Each GPU is held out, with one task for each family.
 
     The baseline draws the median share of the design power in the training rows of the family.
@@ -395,15 +384,15 @@ def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
     names = rows.groups["device"]
     for device in np.unique(names).tolist():
         train, held_out = rows.take(names != device), rows.take(names == device)
-        shares = replace(train, values={"share": train.values["power_w"] / design_w(train)})
-        share = median_by(shares, held_out, "share", ("part",))
-        baselines = {"constant_share": share * design_w(held_out)}
+        shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
+        share = dp.median_by(shares, held_out, "share", ("part",))
+        baselines = {"constant_share": share * dp.design_w(held_out)}
         name = "power_unseen_device/{part}"
-        tasks = tasks_by(held_out, ("device", "part"), name, "power_w", baselines)
-        yield Fold("power_unseen_device", train, list(tasks), source="aiconfigurator/power")
+        tasks = dp.tasks_by(held_out, ("device", "part"), name, "power_w", baselines)
+        yield dp.Fold("power_unseen_device", train, list(tasks), source="aiconfigurator/power")
 
 
-class KernelProtocols(DatasetProtocols, ABC):
+class KernelProtocols(dp.DatasetProtocols, ABC):
     """Protocols of tables of kernels."""
 
     @abstractmethod
@@ -430,7 +419,7 @@ class AiConfiguratorProtocols(KernelProtocols):
             both = collectives(bundle.table("nccl"), bundle.table("custom_allreduce"))
             yield COLLECTIVES.rows(both, catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Of each table: GPUs held out, then a tenth of the sites; of products also of the rows.
 
         The power of kernels follows, with GPUs held out.
@@ -442,22 +431,24 @@ class AiConfiguratorProtocols(KernelProtocols):
                 yield rows.random_rows()
         yield from power_folds(bundle, catalog)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Products on devices that are not in the training set."""
         rows = TABLES["gemm"].rows(bundle.table("gemm"), catalog).measured
-        new = rows.take(~is_seen(rows, "device", seen))
-        yield from tasks_by(new, ("device", "part"), "gemm_unseen_device/{part}", "latency_ms")
+        new = rows.take(~dp.is_seen(rows, "device", seen))
+        yield from dp.tasks_by(new, ("device", "part"), "gemm_unseen_device/{part}", "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Products on devices in the training set."""
         return _trained_devices("gemm", bundle.table("gemm")["system"], DEVICES, seen)
 
 
 def _trained_devices(
-    table: str, names: "pd.Series[str]", devices: Mapping[str, str], seen: Seen
+    table: str, names: "pd.Series[str]", devices: Mapping[str, str], seen: dp.Seen
 ) -> Mapping[str, int]:
     same = names.astype(str).map(devices).isin(list(seen.get("device", ())))
-    return counted({f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)})
+    return dp.counted(
+        {f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)}
+    )
 
 
 class KernelPowerRows(AiConfiguratorProtocols):
@@ -501,19 +492,19 @@ class VidurProtocols(KernelProtocols):
         """The only table."""
         yield operator_rows(bundle.table("ops_mlp"), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """A100 and A40 to H100, then a tenth of the rows of all GPUs."""
         (rows,) = self.tables(bundle, catalog)
         yield from rows.unseen_devices(only=[HELD_OUT])
         yield rows.random_rows()
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Operators of devices that are not in the training set."""
         rows = operator_rows(bundle.table("ops_mlp"), catalog).measured
-        new = rows.take(~is_seen(rows, "device", seen))
-        yield from tasks_by(new, ("device",), "unseen_device/operators", "latency_ms")
+        new = rows.take(~dp.is_seen(rows, "device", seen))
+        yield from dp.tasks_by(new, ("device",), "unseen_device/operators", "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Operators of devices in the training set."""
         return _trained_devices("ops_mlp", bundle.table("ops_mlp")["device"], VIDUR_DEVICES, seen)
 

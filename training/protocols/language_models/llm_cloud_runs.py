@@ -39,8 +39,8 @@ from forerun.data.software import Software
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model, read_language_model
 from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 NAMED: Final[Mapping[str, str]] = LlmCloudRuns.facts["named"]
 QWEN_HALF: Final[Mapping[str, Any]] = LlmCloudRuns.facts["qwen_half"]
@@ -51,7 +51,7 @@ LONGEST_SOCKETS: Final = 8
 SCORED: Final = ("tpot_ms", "ttft_ms")
 
 
-class LlmCloudRunsProtocols(DatasetProtocols):
+class LlmCloudRunsProtocols(dp.DatasetProtocols):
     """Time per token and time to the first token (ms), alone and under load."""
 
     dataset = "llm_cloud_runs"
@@ -71,17 +71,17 @@ class LlmCloudRunsProtocols(DatasetProtocols):
             rows = rows + own
         return rows
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """One fold for each split."""
         tables = _tables(bundle, catalog)
         for split in LlmCloudRuns().checked_splits(bundle):
             rows, kept = tables[split.table]
-            for protocol, train, held_out in split_rows([split], rows, kept):
-                yield Fold(protocol, train, [*_tasks(held_out, protocol)])
+            for protocol, train, held_out in dp.split_rows([split], rows, kept):
+                yield dp.Fold(protocol, train, [*_tasks(held_out, protocol)])
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    ) -> Iterator[dp.Task]:
         """Rows of processors and GPUs that are not in the training set."""
         for rows, _ in _tables(bundle, catalog).values():
             new = ~np.isin(rows.groups["processor"], list(seen.get("processor", ())))
@@ -89,7 +89,7 @@ class LlmCloudRunsProtocols(DatasetProtocols):
                 yield from _tasks(rows.take(new), "unseen_processor")
 
 
-def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
+def _tasks(rows: Measurements, protocol: str) -> Iterator[dp.Task]:
     """Tasks of each time under each engine; with vLLM also of one request at a time."""
     plain = ProcessorLlmLatency().predict(rows.queries).values
     parts: dict[str, Mask] = {"": np.ones(len(rows), dtype=np.bool_)}
@@ -105,7 +105,7 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
                 simple = {"closed_form": plain[metric][own]}
                 if held_out.queries[0].device.kind == "gpu":
                     simple |= summed_kernels(held_out.queries, metric)
-                yield Task(name, metric, held_out, baselines=simple)
+                yield dp.Task(name, metric, held_out, baselines=simple)
 
 
 def _tables(

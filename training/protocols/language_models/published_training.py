@@ -32,16 +32,7 @@ from forerun.data.software import Software
 from forerun.features.llm_training.step import model_flop, sheet_of
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
-from forerun.training.protocols.protocol import (
-    KNOWN,
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Seen,
-    Task,
-    Tasks,
-    Trained,
-)
+from forerun.training.protocols import protocol as dp
 
 STEP: Final = "latency_ms"
 RESERVED, DEVICE = "reserved_memory_mib", "peak_memory_mib"
@@ -58,7 +49,7 @@ DEGREES: Final = ("tensor", "context", "pipeline", "virtual_stages", "expert", "
 Row = Mapping[Hashable, Any]
 
 
-class PublishedTrainingProtocols(DatasetProtocols):
+class PublishedTrainingProtocols(dp.DatasetProtocols):
     """Milliseconds of a step, and its peak memory as the allocator or nvidia-smi shows it."""
 
     dataset = "published_training"
@@ -69,29 +60,29 @@ class PublishedTrainingProtocols(DatasetProtocols):
         "unseen_chip": ("device", "chip"),
     }
     unseen: ClassVar = {
-        "unseen_device": {"device": NEW},
-        "unseen_family": {"family": NEW, "device": KNOWN},
+        "unseen_device": {"device": dp.NEW},
+        "unseen_family": {"family": dp.NEW, "device": dp.KNOWN},
     }
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All configurations with a known model and device."""
         return step_measurements(bundle.table("table"), catalog)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for the time of a step, and one for each kind of memory that is predicted."""
         answered = {metric for predictor in self.predictors() for metric in predictor.metrics}
         for metric, name in TASKS.items():
             rows = held_out.take(np.isfinite(held_out.values[metric]))
             if len(rows) and metric in answered:
                 baselines = _baselines(train, rows) if metric == STEP else {}
-                yield Task(f"{protocol}/{name}", metric, rows, baselines=baselines)
+                yield dp.Task(f"{protocol}/{name}", metric, rows, baselines=baselines)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows without a known model, device, batch, or figure, and those that repeat others."""
         return left_out(bundle.table("table"), catalog)
 
 
-def step_measurements(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+def step_measurements(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
     """Configurations of `table` as measured steps.
 
     Args:
@@ -214,7 +205,7 @@ def _by_rate_ms(query: Query, row: "pd.Series[Any]") -> float:
     return 1e3 * model_flop(run) / (float(row["tflops_per_gpu"]) * 1e12 * run.devices)
 
 
-def _baselines(train: Trained, rows: Measurements) -> dict[str, Column]:
+def _baselines(train: dp.Trained, rows: Measurements) -> dict[str, Column]:
     """Arithmetic at the peak of the format, and at the median share of it of the same GPU.
 
     The share of a GPU without training rows is the median of those of the others.

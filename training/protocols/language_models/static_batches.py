@@ -44,20 +44,8 @@ from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.latency import LlmLatency
+from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
-from forerun.training.protocols.protocol import (
-    NEW,
-    DatasetProtocols,
-    Kept,
-    Seen,
-    Support,
-    Task,
-    Tasks,
-    Trained,
-    counted,
-    is_seen,
-    tasks_by,
-)
 
 DEVICES: Final[Mapping[str, str]] = LlmInferenceBench.facts["devices"]
 DIES: Final[Mapping[str, int]] = {"AMD MI250 GPU": 2}
@@ -202,58 +190,58 @@ def _splitwise_query(row: Row, device: Device) -> Query:
     return Query(deployment, device, software, Operation(deployment.devices))
 
 
-class LlmInferenceBenchProtocols(DatasetProtocols):
+class LlmInferenceBenchProtocols(dp.DatasetProtocols):
     """Tokens written per second, with an accelerator or a model held out."""
 
     dataset = "llm_inference_bench"
     reads: ClassVar = {RESULTS: (*BENCHMARK_QUERY, "latency_s", "throughput_tok_s")}
     split_protocols = ("unseen_device", "unseen_model")
-    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows whose model is known."""
         return benchmark_rows(bundle.table(RESULTS), catalog)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """Rows of an accelerator also with a support set, by `suggest` and by lot."""
         name = f"{protocol}/{RATE}"
         simple = _simple(held_out)
         if protocol == "unseen_model":
-            yield Task(name, RATE, held_out, baselines=simple)
+            yield dp.Task(name, RATE, held_out, baselines=simple)
             return
-        for task in tasks_by(held_out, ("device",), name, RATE, simple):
+        for task in dp.tasks_by(held_out, ("device",), name, RATE, simple):
             yield task
             for rule in ("suggested", "random") if len(task.held_out) > SUPPORT_ROWS else ():
                 adapted = f"{name}/{SUPPORT_ROWS}_{rule}"
-                support = Support(SUPPORT_ROWS, suggested=rule == "suggested")
+                support = dp.Support(SUPPORT_ROWS, suggested=rule == "suggested")
                 yield replace(task, name=adapted, support=support)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows of models without a configuration, and of accelerators in the training set."""
         table = bundle.table(RESULTS)
         rows, _ = benchmark_rows(table, catalog)
-        return counted(
+        return dp.counted(
             {
                 "the model has no configuration here": ~known_networks(table),
-                "this device is in the training set": is_seen(rows, "device", seen),
+                "this device is in the training set": dp.is_seen(rows, "device", seen),
             }
         )
 
 
-class SplitwiseProtocols(DatasetProtocols):
+class SplitwiseProtocols(dp.DatasetProtocols):
     """Tokens written per second by a batch from end to end."""
 
     dataset = "splitwise"
     reads: ClassVar = {RUNS: (*QUERY, *TIMES)}
     unseen: ClassVar = {"unseen_setup": {}}
 
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All batches, the median of the repeats of each."""
         return splitwise_rows(bundle.table(RUNS), catalog)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """The rate of all batches."""
-        yield Task(f"{protocol}/{RATE}", RATE, held_out, baselines=_simple(held_out))
+        yield dp.Task(f"{protocol}/{RATE}", RATE, held_out, baselines=_simple(held_out))
 
 
 def _simple(rows: Measurements) -> dict[str, Column]:
