@@ -189,7 +189,7 @@ def _together(
     """
     stages, engine = deployment.pool.parallelism.pipeline, deployment.engine
     worker = workers()
-    decoding = lengths.decode((1.0 + others) / stages)
+    decoding = lengths.decode(_on_a_stage(others, stages))
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
     mixed = prompt.combined_with(others_alone) if mixes(engine) else prompt
@@ -236,7 +236,7 @@ def _apart(
 
     def decoded(numbers: Column) -> tuple[dict[str, Column], Column, Column]:
         """Parts of an iteration, time per token and share of time of workers for prompts."""
-        decoding = lengths.decode((1.0 + numbers) / deployment.pool.parallelism.pipeline)
+        decoding = lengths.decode(_on_a_stage(numbers, deployment.pool.parallelism.pipeline))
         parts = {
             name: column.reshape(numbers.shape) for name, column in decoder.parts(decoding).items()
         }
@@ -272,6 +272,11 @@ def _grid(
     in_flight = 1.0 + _ranks(deployment) * decoding
     parts = (own[part] for own in (decode, prefill) for part in PARTS)
     return np.stack([*found, in_flight, *parts])
+
+
+def _on_a_stage(others: Column, stages: int) -> Column:
+    """Sequences that a stage decodes at a time: a part of all, and one where there are fewer."""
+    return np.maximum((1.0 + others) / stages, 1.0)
 
 
 def _ranks(deployment: LlmDeployment) -> int:

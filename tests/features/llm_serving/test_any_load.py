@@ -10,7 +10,7 @@ from forerun.data.query import Query
 from forerun.features.llm_serving.any_load import QUANTITIES, AnyLoad
 from forerun.features.llm_serving.comparable import alike_at_any_load
 from forerun.features.llm_serving.engine_settings import Limits
-from tests.features.llm_serving.deployments import DEVICE, deployment, with_engine
+from tests.features.llm_serving.deployments import DEVICE, deployment, expert_model, with_engine
 
 LENGTHS = ((100.0, 20.0), (3000.0, 1.0), (40_000.0, 800.0))
 
@@ -48,3 +48,14 @@ def test_no_more_decode_together_than_prompts_can_begin_in_an_iteration():
     assert Limits.of(longer, DEVICE, longer.pool.parallelism).sequences > limits.sequences
     apart = replace(own, prefill=Pool())
     assert Limits.of(apart, DEVICE, own.pool.parallelism).sequences > limits.sequences
+
+
+@pytest.mark.parametrize("prefill", [None, Pool()])
+def test_stages_do_not_make_one_request_faster(prefill):
+    """It passes all of them in turn; with experts, less than one sequence would read fewer."""
+    tpot = []
+    for stages in (1, 2, 8):
+        own = deployment(expert_model(), stages=stages, prefill=prefill, concurrency=1.0)
+        (found,) = AnyLoad.of_each([own], DEVICE)
+        tpot.append(found.grid[QUANTITIES.index("tpot"), 0])
+    assert tpot == sorted(tpot)
