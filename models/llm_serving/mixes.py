@@ -1,0 +1,298 @@
+"""Which requests go to which type of device, and how many replicas of each, at least cost.
+
+Requests are grouped by their lengths. Of each group, a replica keeps up with some rate within the
+limits; one that serves several groups is busy for the sum of their rates over these. Each group is
+divided into slices, each of which goes to one kind of replica, and an integer programme finds the
+numbers of replicas (Melange, arXiv 2404.14527; solved by HiGHS).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Final, Literal
+
+import numpy as np
+
+from forerun.data.columns import Column, Matrix
+from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import Engine, RequestLoad
+from forerun.data.language_models.model import LanguageModel
+from forerun.models.llm_serving.plans import (
+    MOST_DEVICES,
+    Pricing,
+    ServingLimits,
+    Stock,
+    Unit,
+    at_rate,
+    keeps,
+    layout_of,
+    may_keep,
+)
+
+MixObjective = Literal["price", "devices"]
+MOST_GROUPS: Final = 24
+"""Groups of lengths at most."""
+SLICES: Final = 8
+"""Parts of a group that may go to different replicas, as in Melange."""
+STEPS: Final = 64
+"""Parts of the capacity in which the rate that keeps the limits is sought."""
+MOST_NODES: Final = 2000
+"""Nodes of the search after which the best mix that was found is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Replicas of one kind.
+
+    Attributes:
+        unit: the replica.
+        replicas: how many.
+        shares: share of each of n groups that goes to them, (n,).
+    """
+
+    unit: Unit
+    replicas: int
+    shares: Column
+
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas."""
+        return self.replicas * self.unit.devices
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of all devices; infinite where it is not known."""
+        return self.devices * self.unit.stock.usd
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Replicas that together serve all requests.
+
+    Attributes:
+        parts: those of each kind; empty where nothing serves all.
+        singles: type of device -> cost of serving all with it alone; infinite where it cannot.
+        cost: USD an hour, or devices; infinite where nothing serves all.
+    """
+
+    parts: tuple[Part, ...]
+    singles: Mapping[str, float]
+    cost: float
+
+    @property
+    def saving(self) -> float | None:
+        """Share of the cost of the best single type that is saved; None where none serves all."""
+        best = min(self.singles.values(), default=inf)
+        return 1.0 - self.cost / best if isfinite(best) and best > 0.0 else None
+
+
+def grouped(
+    load: RequestLoad, inputs: Column, outputs: Column, weights: Column
+) -> list[RequestLoad]:
+    """Requests by lengths that differ by a factor of two at most, or of more in many groups.
+
+    Args:
+        load: all requests.
+        inputs, outputs: lengths of n requests, tokens, (n,).
+        weights: how many of each there are, in any unit, (n,).
+    """
+    lengths = np.stack([inputs, outputs]).astype(float)
+    logs, ratio = np.log2(np.maximum(lengths, 1.0)), 1.0
+    while True:
+        _, cell = np.unique(np.floor(logs / ratio), axis=1, return_inverse=True)
+        cell, number = cell.reshape(-1), int(cell.max()) + 1
+        if number <= MOST_GROUPS:
+            break
+        ratio *= 1.5
+    totals = np.bincount(cell, weights)
+    means = [np.bincount(cell, weights * own) / totals for own in lengths]
+    spreads = [
+        np.sqrt(np.bincount(cell, weights * (own - mean[cell]) ** 2) / totals) / mean
+        for own, mean in zip(lengths, means, strict=True)
+    ]
+    rates = (load.requests_per_s or 0.0) * totals / totals.sum()
+    columns = np.stack([*means, rates, *spreads], axis=1).tolist()
+    return [
+        RequestLoad(given_in, given_out, None, rate, load.cached_share, varied_in, varied_out)
+        for given_in, given_out, rate, varied_in, varied_out in columns
+    ]
+
+
+def mix(
+    models: Sequence[LanguageModel],
+    loads: Sequence[RequestLoad],
+    engine: Engine,
+    stocks: Sequence[Stock],
+    pricing: Pricing,
+    *,
+    limits: ServingLimits,
+    objective: MixObjective = "price",
+    apart: bool = False,
+) -> Mix:
+    """The mix of replicas that serves requests of several lengths at least cost.
+
+    Args:
+        models: the model in each number format to choose from.
+        loads: lengths and rate of each of n groups of requests.
+        engine: its settings; limits of its scheduler that it does not give are its defaults.
+        stocks: types of devices to choose from.
+        pricing: what answers times and capacity.
+        limits: what must hold of each group, and the most price; not the power.
+        objective: what is least.
+        apart: whether pools of their own for prompts are tried too.
+    """
+    if objective == "price" or limits.usd_per_hour < inf:
+        stocks = [one for one in stocks if isfinite(one.usd)]
+    pairs = [
+        (place, unit)
+        for place, load in enumerate(loads)
+        for unit in may_keep(models, load, engine, stocks, limits, apart=apart)
+    ]
+    units, rates = _priced(pairs, len(loads), pricing, limits)
+    demand = np.array([load.requests_per_s or 0.0 for load in loads])
+    every = _undominated(units, rates)
+    kept, names = {}, dict.fromkeys(one.device.name for one in stocks)
+    for name in names:
+        rows = [row for row in every if units[row].query.device.name == name]
+        kept[name] = _solved(units, rates, rows, demand, limits, objective)
+    found_mixes = [*kept.values(), _solved(units, rates, every, demand, limits, objective)]
+    best = min(found_mixes, key=lambda one: one.cost, default=Mix((), {}, inf))
+    return replace(best, singles={name: one.cost for name, one in kept.items()})
+
+
+def _priced(
+    pairs: Sequence[tuple[int, Unit]], groups: int, pricing: Pricing, limits: ServingLimits
+) -> tuple[list[Unit], Matrix]:
+    """Replicas, k of them, and the rate of each of n groups that one keeps up with, (k, n).
+
+    Larger replicas of a type are tried until they serve no group at a higher rate per device.
+    """
+    units: dict[object, Unit] = {}
+    rates: dict[object, Column] = {}
+    best: dict[str, Column] = {}
+    done: set[str] = set()
+    for devices in sorted({unit.devices for _, unit in pairs}):
+        own = [(place, unit) for place, unit in pairs
+               if unit.devices == devices and unit.query.device.name not in done]  # fmt: skip
+        before = dict(best)
+        found = rates_of([unit for _, unit in own], pricing, limits).tolist()
+        for (place, unit), rate in zip(own, found, strict=True):
+            key, name = layout_of(unit), unit.query.device.name
+            units.setdefault(key, unit)
+            rates.setdefault(key, np.zeros(groups))[place] = rate
+            best[name] = np.maximum(best.get(name, np.zeros(groups)), rates[key] / devices)
+        done |= {n for n, most in before.items() if most.all() and (best[n] <= most).all()}
+    return list(units.values()), np.array(list(rates.values())).reshape(-1, groups)
+
+
+def rates_of(units: Sequence[Unit], pricing: Pricing, limits: ServingLimits) -> Column:
+    """Largest rate of each of n replicas with which the times hold, requests a second, (n,).
+
+    It is sought in steps of the capacity; 0 where not even the first keeps the limits.
+    """
+    idle = pricing.figures([unit.share(MOST_DEVICES) for unit in units]) if units else []
+    ends = np.zeros(len(units))
+    for row, own in enumerate(idle):
+        if not isinstance(own, InputError) and own.capacity is not None:
+            low = own.capacity.low if limits.risk == "upper" else own.capacity.value
+            ends[row] = low or 0.0
+    low, step = np.zeros(len(units), dtype=int), STEPS
+    while step := step // 2:
+        rows = np.flatnonzero(ends > 0.0).tolist()
+        tried = [at_rate(units[row].query, ends[row] * (low[row] + step) / STEPS) for row in rows]
+        for row, own in zip(rows, pricing.figures(tried) if tried else [], strict=True):
+            if not isinstance(own, InputError) and keeps(own.estimates, limits):
+                low[row] += step
+    return np.asarray(ends * low / STEPS)
+
+
+def _undominated(units: Sequence[Unit], rates: Matrix) -> list[int]:
+    """Positions of the replicas in whose place smaller ones of the type would not do as well."""
+    kept: list[int] = []
+    order = sorted(range(len(units)), key=lambda row: (units[row].devices, -rates[row].sum()))
+    for row in order:
+        own = units[row]
+        fitting = (one for one in kept if units[one].query.device.name == own.query.device.name)
+        if rates[row].any() and not any(
+            (own.devices // units[one].devices * rates[one] >= rates[row]).all() for one in fitting
+        ):
+            kept.append(row)
+    return kept
+
+
+def _solved(
+    units: Sequence[Unit],
+    rates: Matrix,
+    rows: Sequence[int],
+    demand: Column,
+    limits: ServingLimits,
+    objective: MixObjective,
+) -> Mix:
+    """The best mix of some replicas."""
+    own = [units[row] for row in rows]
+    devices = np.array([unit.devices for unit in own], dtype=float)
+    usd = devices * [unit.stock.usd for unit in own]
+    stocks = {unit.query.device.name: unit.stock for unit in own}
+    uses = [devices * [unit.query.device.name == name for unit in own] for name in stocks]
+    most = [float(MOST_DEVICES if one.most is None else one.most) for one in stocks.values()]
+    if limits.usd_per_hour < inf:
+        uses, most = [*uses, usd], [*most, limits.usd_per_hour]
+    cost = usd if objective == "price" else devices
+    found = least_cost(cost, rates[list(rows)], demand, np.array(uses), np.array(most))
+    if found is None:
+        return Mix((), {}, inf)
+    numbers, shares = found
+    parts = [
+        Part(unit, int(number), share)
+        for unit, number, share in zip(own, numbers, shares, strict=True)
+        if number
+    ]
+    return Mix(tuple(parts), {}, float(cost @ numbers))
+
+
+def least_cost(
+    cost: Column, rates: Matrix, demand: Column, uses: Matrix, most: Column
+) -> tuple[Column, Matrix] | None:
+    """Numbers of k kinds of replicas, (k,), and the share of n groups of each, (k, n).
+
+    Args:
+        cost: of one replica of each kind, (k,).
+        rates: rate of each group that one keeps up with, requests a second, (k, n); 0 for none.
+        demand: rate of each group, requests a second, (n,).
+        uses: what one replica takes of each of m supplies, (m, k).
+        most: the supplies, (m,).
+
+    Returns:
+        None where no mix serves all.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    kinds, groups = rates.shape
+    if not kinds or not (rates > 0.0).any(axis=0).all():
+        return None
+    able = rates > 0.0
+    busy = np.where(able, demand / np.where(able, rates, 1.0), 0.0) / SLICES
+    numbers, slices = np.eye(kinds), np.zeros((kinds, kinds * groups))
+    for kind in range(kinds):
+        slices[kind, kind * groups : (kind + 1) * groups] = busy[kind]
+    found = milp(
+        np.concatenate([cost, np.zeros(kinds * groups)]),
+        integrality=np.ones(kinds * (groups + 1)),
+        bounds=Bounds(0.0, np.concatenate([np.full(kinds, np.inf), SLICES * able.ravel()])),
+        constraints=[
+            LinearConstraint(np.hstack([-numbers, slices]), -np.inf, 0.0),
+            LinearConstraint(
+                np.hstack([np.zeros((groups, kinds)), np.tile(np.eye(groups), kinds)]),
+                SLICES, SLICES,
+            ),
+            LinearConstraint(
+                np.hstack([uses, np.zeros((len(uses), kinds * groups))]), -np.inf, most
+            ),
+        ],
+        options={"node_limit": MOST_NODES},
+    )  # fmt: skip
+    if found.x is None:
+        return None
+    whole = np.round(found.x)
+    shares = whole[kinds:].reshape(kinds, groups) / SLICES
+    return whole[:kinds], shares
