@@ -8,6 +8,7 @@ numbers of replicas (Melange, arXiv 2404.14527; solved by HiGHS).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import inf, isfinite
 from typing import Final, Literal
 
@@ -21,6 +22,7 @@ from forerun.models.llm_serving.plans import (
     MOST_DEVICES,
     Pricing,
     ServingLimits,
+    ServingOption,
     Stock,
     Unit,
     at_rate,
@@ -41,41 +43,18 @@ MOST_NODES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Replicas of one kind.
-
-    Attributes:
-        unit: the replica.
-        replicas: how many.
-        shares: share of each of n groups that goes to them, (n,).
-    """
-
-    unit: Unit
-    replicas: int
-    shares: Column
-
-    @property
-    def devices(self) -> int:
-        """Devices of all replicas."""
-        return self.replicas * self.unit.devices
-
-    @property
-    def usd_per_hour(self) -> float:
-        """Price of all devices; infinite where it is not known."""
-        return self.devices * self.unit.stock.usd
-
-
-@dataclass(frozen=True, slots=True)
 class Mix:
     """Replicas that together serve all requests.
 
     Attributes:
-        parts: those of each kind; empty where nothing serves all.
+        parts: those of each kind, k of them; empty where nothing serves all.
+        shares: share of each of n groups that goes to each kind, (k, n).
         singles: type of device -> cost of serving all with it alone; infinite where it cannot.
         cost: USD an hour, or devices; infinite where nothing serves all.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ServingOption, ...]
+    shares: Matrix
     singles: Mapping[str, float]
     cost: float
 
@@ -93,7 +72,8 @@ def grouped(
 
     Args:
         load: all requests.
-        inputs, outputs: lengths of n requests, tokens, (n,).
+        inputs: length of the prompt of each of n requests, tokens, (n,).
+        outputs: length of the answer of each, tokens, (n,).
         weights: how many of each there are, in any unit, (n,).
     """
     lengths = np.stack([inputs, outputs]).astype(float)
@@ -150,14 +130,14 @@ def mix(
     ]
     units, rates = _priced(pairs, len(loads), pricing, limits)
     demand = np.array([load.requests_per_s or 0.0 for load in loads])
-    every = _undominated(units, rates)
-    kept, names = {}, dict.fromkeys(one.device.name for one in stocks)
-    for name in names:
-        rows = [row for row in every if units[row].query.device.name == name]
-        kept[name] = _solved(units, rates, rows, demand, limits, objective)
-    found_mixes = [*kept.values(), _solved(units, rates, every, demand, limits, objective)]
-    best = min(found_mixes, key=lambda one: one.cost, default=Mix((), {}, inf))
-    return replace(best, singles={name: one.cost for name, one in kept.items()})
+    names = [unit.query.device.name for unit in units]
+    found = {
+        name: _solved([own == name for own in names], units, rates, demand, limits, objective)
+        for name in dict.fromkeys(one.device.name for one in stocks)
+    }
+    every = _solved([True] * len(units), units, rates, demand, limits, objective)
+    best = min(every, *found.values(), key=lambda one: one.cost)
+    return replace(best, singles={name: one.cost for name, one in found.items()})
 
 
 def _priced(
@@ -206,30 +186,16 @@ def rates_of(units: Sequence[Unit], pricing: Pricing, limits: ServingLimits) -> 
     return np.asarray(ends * low / STEPS)
 
 
-def _undominated(units: Sequence[Unit], rates: Matrix) -> list[int]:
-    """Positions of the replicas in whose place smaller ones of the type would not do as well."""
-    kept: list[int] = []
-    order = sorted(range(len(units)), key=lambda row: (units[row].devices, -rates[row].sum()))
-    for row in order:
-        own = units[row]
-        fitting = (one for one in kept if units[one].query.device.name == own.query.device.name)
-        if rates[row].any() and not any(
-            (own.devices // units[one].devices * rates[one] >= rates[row]).all() for one in fitting
-        ):
-            kept.append(row)
-    return kept
-
-
 def _solved(
+    kept: Sequence[bool],
     units: Sequence[Unit],
     rates: Matrix,
-    rows: Sequence[int],
     demand: Column,
     limits: ServingLimits,
     objective: MixObjective,
 ) -> Mix:
-    """The best mix of some replicas."""
-    own = [units[row] for row in rows]
+    """The best mix of the replicas that are kept."""
+    own = [*compress(units, kept)]
     devices = np.array([unit.devices for unit in own], dtype=float)
     usd = devices * [unit.stock.usd for unit in own]
     stocks = {unit.query.device.name: unit.stock for unit in own}
@@ -238,20 +204,17 @@ def _solved(
     if limits.usd_per_hour < inf:
         uses, most = [*uses, usd], [*most, limits.usd_per_hour]
     cost = usd if objective == "price" else devices
-    found = least_cost(cost, rates[list(rows)], demand, np.array(uses), np.array(most))
+    found = least_cost(cost, rates[np.array(kept, dtype=bool)], demand, uses, most)
     if found is None:
-        return Mix((), {}, inf)
+        return Mix((), np.zeros((0, len(demand))), {}, inf)
     numbers, shares = found
-    parts = [
-        Part(unit, int(number), share)
-        for unit, number, share in zip(own, numbers, shares, strict=True)
-        if number
-    ]
-    return Mix(tuple(parts), {}, float(cost @ numbers))
+    parts = [ServingOption(unit, int(one), {}) for unit, one in zip(own, numbers, strict=True)]
+    taken = tuple(one for one in parts if one.replicas)
+    return Mix(taken, shares[numbers > 0.0], {}, float(cost @ numbers))
 
 
 def least_cost(
-    cost: Column, rates: Matrix, demand: Column, uses: Matrix, most: Column
+    cost: Column, rates: Matrix, demand: Column, uses: Sequence[Column], most: Sequence[float]
 ) -> tuple[Column, Matrix] | None:
     """Numbers of k kinds of replicas, (k,), and the share of n groups of each, (k, n).
 
@@ -259,8 +222,8 @@ def least_cost(
         cost: of one replica of each kind, (k,).
         rates: rate of each group that one keeps up with, requests a second, (k, n); 0 for none.
         demand: rate of each group, requests a second, (n,).
-        uses: what one replica takes of each of m supplies, (m, k).
-        most: the supplies, (m,).
+        uses: what one replica of each kind takes of each of m supplies, m of (k,).
+        most: the m supplies.
 
     Returns:
         None where no mix serves all.
@@ -271,28 +234,21 @@ def least_cost(
     if not kinds or not (rates > 0.0).any(axis=0).all():
         return None
     able = rates > 0.0
-    busy = np.where(able, demand / np.where(able, rates, 1.0), 0.0) / SLICES
-    numbers, slices = np.eye(kinds), np.zeros((kinds, kinds * groups))
-    for kind in range(kinds):
-        slices[kind, kind * groups : (kind + 1) * groups] = busy[kind]
+    busy = np.divide(demand, SLICES * rates, where=able, out=np.zeros_like(rates))
+    own, none = np.eye(kinds), np.zeros((groups, kinds))
+    of_each = (own[:, :, np.newaxis] * busy[:, np.newaxis]).reshape(kinds, -1)
     found = milp(
         np.concatenate([cost, np.zeros(kinds * groups)]),
         integrality=np.ones(kinds * (groups + 1)),
-        bounds=Bounds(0.0, np.concatenate([np.full(kinds, np.inf), SLICES * able.ravel()])),
+        bounds=Bounds(0.0, np.concatenate([np.full(kinds, inf), SLICES * able.ravel()])),
         constraints=[
-            LinearConstraint(np.hstack([-numbers, slices]), -np.inf, 0.0),
-            LinearConstraint(
-                np.hstack([np.zeros((groups, kinds)), np.tile(np.eye(groups), kinds)]),
-                SLICES, SLICES,
-            ),
-            LinearConstraint(
-                np.hstack([uses, np.zeros((len(uses), kinds * groups))]), -np.inf, most
-            ),
+            LinearConstraint(np.hstack([-own, of_each]), -inf, 0.0),
+            LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), SLICES, SLICES),
+            LinearConstraint(np.pad(uses, ((0, 0), (0, kinds * groups))), -inf, most),
         ],
         options={"node_limit": MOST_NODES},
-    )  # fmt: skip
+    )
     if found.x is None:
         return None
     whole = np.round(found.x)
-    shares = whole[kinds:].reshape(kinds, groups) / SLICES
-    return whole[:kinds], shares
+    return whole[:kinds], whole[kinds:].reshape(kinds, groups) / SLICES

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import Any, Final
 
 from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_field
@@ -30,10 +30,9 @@ from forerun.models.llm_serving.plans import (
     plan,
 )
 from forerun.service.answers.answer import graded, predictor_out, rendered
-from forerun.service.answers.llm.mixing import mix_out
+from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import commands
-from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     LlmPlanOut,
@@ -258,22 +257,14 @@ def _out(
     *,
     drawn: bool,
 ) -> PlannedServingOut:
-    deployment = option.unit.query.deployment
     metrics = {n: graded(n, e, answer.trust[n]) for n, e in answer.estimates.items()}
     power, energy = metrics.get(POWER), metrics.get(ENERGY)
     carbon = None
     if energy is not None and own.grid is not None:
         carbon = energy.value / MEGAJOULES_PER_KWH * own.grid.g_co2_per_kwh
     return PlannedServingOut(
-        device=option.unit.query.device.name,
-        devices=option.devices,
-        replicas=option.replicas,
-        pool=PoolOut.of(deployment.pool),
-        prefill=None if deployment.prefill is None else PoolOut.of(deployment.prefill),
-        engine=EngineOut.model_validate(deployment.engine),
-        format=own.models[deployment.model],
+        **replicas_of(option, own.models),
         metrics=metrics,
-        usd_per_hour=option.usd_per_hour if isfinite(option.usd_per_hour) else None,
         power_w=None if power is None else option.devices * power.value,
         g_co2_per_million_tokens=carbon,
         limited_by=answer.limited_by,

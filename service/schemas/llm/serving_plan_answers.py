@@ -98,8 +98,6 @@ class MixedSizeOut(Described):
     """mean length of the answers"""
     requests_per_s: float
     """rate of those that these replicas serve"""
-    share: float
-    """share of all requests of the size, 0 to 1"""
 
 
 class MixPartOut(ReplicasOut):
