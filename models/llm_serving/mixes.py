@@ -197,9 +197,10 @@ def _solved(
     """The best mix of the replicas that are kept."""
     own = [*compress(units, kept)]
     devices = np.array([unit.devices for unit in own], dtype=float)
-    usd = devices * [unit.stock.usd for unit in own]
+    usd = devices * np.array([unit.stock.usd for unit in own])
     stocks = {unit.query.device.name: unit.stock for unit in own}
-    uses = [devices * [unit.query.device.name == name for unit in own] for name in stocks]
+    names = np.array([unit.query.device.name for unit in own])
+    uses = [devices * (names == name) for name in stocks]
     most = [float(MOST_DEVICES if one.most is None else one.most) for one in stocks.values()]
     if limits.usd_per_hour < inf:
         uses, most = [*uses, usd], [*most, limits.usd_per_hour]

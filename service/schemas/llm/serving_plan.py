@@ -192,13 +192,13 @@ class LlmPlanIn(NamedPart):
     def loads(self) -> list[RequestLoad]:
         """Rate and lengths of the requests of each size; of all where lengths have means alone."""
         if (found := self._traced()) is not None:
-            columns = [found.input_tokens, found.output_tokens, np.ones(len(found.input_tokens))]
+            given = [found.input_tokens, found.output_tokens, np.ones(len(found.input_tokens))]
         elif self.sizes is not None:
             names = (*LENGTHS, "share")
-            columns = [np.array([getattr(one, n) for one in self.sizes]) for n in names]
+            given = [np.array([getattr(one, n) for one in self.sizes]) for n in names]
         else:
             return [self.load()]
-        return grouped(self.load(), *columns)
+        return grouped(self.load(), *(own.astype(float) for own in given))
 
     def _traced(self) -> Requests | None:
         if self.requests is not None:
