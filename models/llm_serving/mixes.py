@@ -1,9 +1,9 @@
 """Which requests go to which type of device, and how many replicas of each, at least cost.
 
 Requests are grouped by their lengths. Of each group, a replica keeps up with some rate within the
-limits; one that serves several groups is busy for the sum of their rates over these. Each group is
-divided into slices, each of which goes to one kind of replica, and an integer programme finds the
-numbers of replicas (Melange, arXiv 2404.14527; solved by HiGHS).
+limits; one that serves several groups is busy for the sum of their rates over these. An integer
+programme finds the numbers of replicas, as Melange does (arXiv 2404.14527), and the share of each
+group that goes to each kind; where Melange divides a group into slices, any share may be taken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.language_models.model import LanguageModel
 from forerun.models.llm_serving.plans import (
     MOST_DEVICES,
+    Figures,
     Pricing,
     ServingLimits,
     ServingOption,
@@ -34,10 +35,10 @@ from forerun.models.llm_serving.plans import (
 MixObjective = Literal["price", "devices"]
 MOST_GROUPS: Final = 24
 """Groups of lengths at most."""
-SLICES: Final = 8
-"""Parts of a group that may go to different replicas, as in Melange."""
 STEPS: Final = 64
 """Parts of the capacity in which the rate that keeps the limits is sought."""
+SMALLEST: Final = 1e-6
+"""Share of a group that is none."""
 MOST_NODES: Final = 2000
 """Nodes of the search after which the best mix that was found is taken."""
 
@@ -171,19 +172,23 @@ def rates_of(units: Sequence[Unit], pricing: Pricing, limits: ServingLimits) -> 
     It is sought in steps of the capacity; 0 where not even the first keeps the limits.
     """
     idle = pricing.figures([unit.share(MOST_DEVICES) for unit in units]) if units else []
-    ends = np.zeros(len(units))
-    for row, own in enumerate(idle):
-        if not isinstance(own, InputError) and own.capacity is not None:
-            low = own.capacity.low if limits.risk == "upper" else own.capacity.value
-            ends[row] = low or 0.0
-    low, step = np.zeros(len(units), dtype=int), STEPS
+    ends = np.array([_end(own, limits) for own in idle])
+    kept, step = np.zeros(len(units)), STEPS
     while step := step // 2:
         rows = np.flatnonzero(ends > 0.0).tolist()
-        tried = [at_rate(units[row].query, ends[row] * (low[row] + step) / STEPS) for row in rows]
+        tried = [at_rate(units[row].query, ends[row] * (kept[row] + step) / STEPS) for row in rows]
         for row, own in zip(rows, pricing.figures(tried) if tried else [], strict=True):
             if not isinstance(own, InputError) and keeps(own.estimates, limits):
-                low[row] += step
-    return np.asarray(ends * low / STEPS)
+                kept[row] += step
+    return np.asarray(ends * kept / STEPS)
+
+
+def _end(found: Figures | InputError, limits: ServingLimits) -> float:
+    """The end of the capacity that counts; 0 where it is not known."""
+    if isinstance(found, InputError) or found.capacity is None:
+        return 0.0
+    own = found.capacity
+    return (own.low if limits.risk == "upper" else own.value) or 0.0
 
 
 def _solved(
@@ -235,21 +240,21 @@ def least_cost(
     if not kinds or not (rates > 0.0).any(axis=0).all():
         return None
     able = rates > 0.0
-    busy = np.divide(demand, SLICES * rates, where=able, out=np.zeros_like(rates))
+    busy = np.divide(demand, rates, where=able, out=np.zeros_like(rates))
     own, none = np.eye(kinds), np.zeros((groups, kinds))
     of_each = (own[:, :, np.newaxis] * busy[:, np.newaxis]).reshape(kinds, -1)
     found = milp(
         np.concatenate([cost, np.zeros(kinds * groups)]),
-        integrality=np.ones(kinds * (groups + 1)),
-        bounds=Bounds(0.0, np.concatenate([np.full(kinds, inf), SLICES * able.ravel()])),
+        integrality=np.repeat([1, 0], [kinds, kinds * groups]),
+        bounds=Bounds(0.0, np.concatenate([np.full(kinds, inf), able.ravel()])),
         constraints=[
             LinearConstraint(np.hstack([-own, of_each]), -inf, 0.0),
-            LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), SLICES, SLICES),
+            LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), 1.0, 1.0),
             LinearConstraint(np.pad(uses, ((0, 0), (0, kinds * groups))), -inf, most),
         ],
         options={"node_limit": MOST_NODES},
     )
     if found.x is None:
         return None
-    whole = np.round(found.x)
-    return whole[:kinds], whole[kinds:].reshape(kinds, groups) / SLICES
+    shares = found.x[kinds:].reshape(kinds, groups)
+    return np.round(found.x[:kinds]), np.where(shares > SMALLEST, shares, 0.0)
