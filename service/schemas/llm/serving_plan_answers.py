@@ -128,7 +128,9 @@ class MixOut(Described):
             return ["no mix keeps all limits for every size"]
         price = "" if self.usd_per_hour is None else f"{self.usd_per_hour:,.4g} USD an hour"
         saved = "" if self.saving is None else f"{100 * self.saving:.0f} % less than one type"
-        lines = [", ".join(filter(None, ("mix of types: " + price, saved)))]
+        alone = [f"{n} {cost:,.4g}" for n, cost in self.single_types.items() if cost is not None]
+        lines = ["mix of types: " + ", ".join(filter(None, (price, saved)))]
+        lines += [f"  of one type: {', '.join(alone)}"] if alone else []
         for one in self.parts:
             rate = sum(own.requests_per_s for own in one.sizes)
             tokens = [own.input_tokens + own.output_tokens for own in one.sizes]
