@@ -134,9 +134,7 @@ class LlmPlanIn(NamedPart):
         default=False, description="whether workers of their own for prompts are tried too"
     )
     mix: bool = Field(
-        default=False,
-        description="whether types of devices are also mixed, each for the sizes of requests that "
-        "it serves at least price or devices",
+        default=False, description="whether types are also mixed by sizes of requests"
     )
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = Field(
         default=None, description="carbon intensity of the electricity, g of CO2 equivalent a kWh"
