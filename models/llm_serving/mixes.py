@@ -252,7 +252,8 @@ def least_cost(
             LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), 1.0, 1.0),
             LinearConstraint(np.pad(uses, ((0, 0), (0, kinds * groups))), -inf, most),
         ],
-        options={"node_limit": MOST_NODES},
+        # Of presolved programmes, HiGHS 1.x writes lines to standard output.
+        options={"node_limit": MOST_NODES, "presolve": False},
     )
     if found.x is None:
         return None
