@@ -152,10 +152,13 @@ class Unit:
 
     def share(self, replicas: int) -> Query:
         """One replica with its share of the rate."""
-        deployment = self.query.deployment
-        rate = (deployment.load.requests_per_s or 0.0) / replicas
-        load = replace(deployment.load, requests_per_s=rate)
-        return replace(self.query, workload=replace(deployment, load=load))
+        return at_rate(self.query, (self.query.deployment.load.requests_per_s or 0.0) / replicas)
+
+
+def at_rate(query: Query, requests_per_s: float) -> Query:
+    """A deployment at another rate of its requests."""
+    load = replace(query.deployment.load, requests_per_s=requests_per_s)
+    return replace(query, workload=replace(query.deployment, load=load))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,11 +304,12 @@ def _one_a_layout(options: Sequence[ServingOption]) -> list[ServingOption]:
     """The first option of each layout, whatever its scheduler."""
     first: dict[tuple[object, ...], ServingOption] = {}
     for one in options:
-        first.setdefault(_layout_of(one.unit), one)
+        first.setdefault(layout_of(one.unit), one)
     return list(first.values())
 
 
-def _layout_of(unit: Unit) -> tuple[object, ...]:
+def layout_of(unit: Unit) -> tuple[object, ...]:
+    """What replicas share whose schedulers alone differ."""
     own = unit.query.deployment
     return unit.query.device.name, own.model, own.pool, own.prefill
 
@@ -388,6 +392,29 @@ def _bounded(
     return able
 
 
+def may_keep(
+    models: Sequence[LanguageModel],
+    load: RequestLoad,
+    engine: Engine,
+    stocks: Sequence[Stock],
+    limits: ServingLimits,
+    *,
+    apart: bool,
+) -> list[Unit]:
+    """The replicas that may keep the times of some requests, each with its first scheduler."""
+    times = ServingLimits(limits.times, risk=limits.risk)
+    few = replace(load, requests_per_s=0.0)
+    able = _bounded(models, few, engine, stocks, times, apart, Counter())
+    first = {layout_of(unit): unit for unit in reversed(able)}
+    return [replace(unit, query=at_rate(unit.query, load.requests_per_s or 0.0))
+            for unit in first.values()]  # fmt: skip
+
+
+def keeps(estimates: Mapping[str, Estimate], limits: ServingLimits) -> bool:
+    """Whether all times hold."""
+    return not _over(estimates, limits)
+
+
 def _fits(query: Query) -> bool:
     if query.device.memory_gib is None:
         return True
@@ -457,12 +484,12 @@ def fewest_of_each(
     """
     first: dict[tuple[object, ...], int] = {}
     for row, unit in enumerate(units):
-        first.setdefault(_layout_of(unit), row)
+        first.setdefault(layout_of(unit), row)
     options = fewest_replicas([units[row] for row in first.values()], pricing, limits)
     known = dict(zip(first, options, strict=True))
     others, found = [], list(options)
-    for unit in (own for row, own in enumerate(units) if first[_layout_of(own)] != row):
-        own = known[_layout_of(unit)]
+    for unit in (own for row, own in enumerate(units) if first[layout_of(own)] != row):
+        own = known[layout_of(unit)]
         if own.over:
             others.append(unit)
         elif fastest or own.replicas > unit.fewest:

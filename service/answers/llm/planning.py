@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import Any, Final
 
 from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_field
 from forerun.data.errors import UnknownLanguageModel as UnknownModel
 from forerun.data.grid_carbon import Grid, grid_of
-from forerun.data.language_models.deployment import Pool
+from forerun.data.language_models.deployment import Pool, RequestLoad
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
@@ -19,6 +19,7 @@ from forerun.models.answers.deployments.limits import of_lengths, too_old
 from forerun.models.answers.deployments.plans import PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
+from forerun.models.llm_serving.mixes import mix
 from forerun.models.llm_serving.plans import (
     LATENCY,
     ServingLimits,
@@ -29,12 +30,13 @@ from forerun.models.llm_serving.plans import (
     plan,
 )
 from forerun.service.answers.answer import graded, predictor_out, rendered
+from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import commands
-from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     LlmPlanOut,
+    MixOut,
     PlannedServingOut,
     TrafficOut,
 )
@@ -85,8 +87,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     load = asked.load()
     if load.requests_per_s is None:
         raise BadRequest("A trace whose requests all arrive at once has no rate: give one.")
-    for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
-        raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
+    _check_lengths(own, load)
     found = plan(
         [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
         limits=own.limits, objective=asked.objective, apart=asked.disaggregated, kept=asked.kept,
@@ -111,11 +112,29 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         best=best,
         misses=misses,
         front=front,
+        mix=_mixed(own) if asked.mix else None,
         measure=None if rival is None else _measure(best[0], rival),
         commands=_commands(found.best[0], own) if found.best else {},
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
         chosen=_chosen(own),
     )
+
+
+def _check_lengths(own: _Question, load: RequestLoad) -> None:
+    for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
+        raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
+
+
+def _mixed(own: _Question) -> MixOut:
+    asked, loads = own.asked, own.asked.loads()
+    for load in loads:
+        _check_lengths(own, load)
+    found = mix(
+        [*own.models], loads, asked.engine.engine(), own.stocks, PlanPricing(own.in_use),
+        limits=own.limits, objective="price" if asked.objective == "price" else "devices",
+        apart=asked.disaggregated,
+    )  # fmt: skip
+    return mix_out(found, loads, own.models)
 
 
 def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Question:
@@ -238,22 +257,14 @@ def _out(
     *,
     drawn: bool,
 ) -> PlannedServingOut:
-    deployment = option.unit.query.deployment
     metrics = {n: graded(n, e, answer.trust[n]) for n, e in answer.estimates.items()}
     power, energy = metrics.get(POWER), metrics.get(ENERGY)
     carbon = None
     if energy is not None and own.grid is not None:
         carbon = energy.value / MEGAJOULES_PER_KWH * own.grid.g_co2_per_kwh
     return PlannedServingOut(
-        device=option.unit.query.device.name,
-        devices=option.devices,
-        replicas=option.replicas,
-        pool=PoolOut.of(deployment.pool),
-        prefill=None if deployment.prefill is None else PoolOut.of(deployment.prefill),
-        engine=EngineOut.model_validate(deployment.engine),
-        format=own.models[deployment.model],
+        **replicas_of(option, own.models),
         metrics=metrics,
-        usd_per_hour=option.usd_per_hour if isfinite(option.usd_per_hour) else None,
         power_w=None if power is None else option.devices * power.value,
         g_co2_per_million_tokens=carbon,
         limited_by=answer.limited_by,

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
+from forerun.models.llm_serving.mixes import grouped
 from forerun.models.llm_serving.plans import Risk, ServingObjective
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also
@@ -130,6 +133,9 @@ class LlmPlanIn(NamedPart):
     disaggregated: bool = Field(
         default=False, description="whether workers of their own for prompts are tried too"
     )
+    mix: bool = Field(
+        default=False, description="whether types are also mixed by sizes of requests"
+    )
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = Field(
         default=None, description="carbon intensity of the electricity, g of CO2 equivalent a kWh"
     )
@@ -155,6 +161,10 @@ class LlmPlanIn(NamedPart):
             raise about_fields("{} is missing", missing)
         if not traced and self.requests_per_s is None:
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
+        if self.mix and self.objective not in ("price", "devices"):
+            raise about_fields("{} of a mix is price or devices", "objective")
+        if self.mix and self.max_power_w is not None:
+            raise about_fields("{} is no limit of a mix: leave it out", "max_power_w")
         return self
 
     def load(self) -> RequestLoad:
@@ -163,9 +173,7 @@ class LlmPlanIn(NamedPart):
         Raises:
             BadTrace: the requests cannot be read.
         """
-        if self.requests is not None or self.trace is not None:
-            given = self.requests
-            found = named_trace(self.trace or "") if given is None else read_trace(given)
+        if (found := self._traced()) is not None:
             mean = found.load()
             rate = self.requests_per_s or mean.requests_per_s
             return replace(mean, requests_per_s=rate, cached_share=self.cached_share)
@@ -178,6 +186,22 @@ class LlmPlanIn(NamedPart):
             given_out, varied_out = self.output_tokens or 0.0, self.output_variation
         rest = (None, self.requests_per_s, self.cached_share, varied_in, varied_out)
         return RequestLoad(given_in, given_out, *rest)
+
+    def loads(self) -> list[RequestLoad]:
+        """Rate and lengths of the requests of each size; of all where lengths have means alone."""
+        if (found := self._traced()) is not None:
+            given = [found.input_tokens, found.output_tokens, np.ones(len(found.input_tokens))]
+        elif self.sizes is not None:
+            names = (*LENGTHS, "share")
+            given = [np.array([getattr(one, n) for one in self.sizes]) for n in names]
+        else:
+            return [self.load()]
+        return grouped(self.load(), *(own.astype(float) for own in given))
+
+    def _traced(self) -> Requests | None:
+        if self.requests is not None:
+            return read_trace(self.requests)
+        return None if self.trace is None else named_trace(self.trace)
 
 
 def _moments(sizes: list[SizeIn], name: str) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
+from forerun.data.described import Described
 from forerun.models.llm_serving.plans import Risk, ServingObjective
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
@@ -30,8 +31,8 @@ class TrafficOut(BaseModel):
     output_variation: float = Field(description="standard deviation of answers over their mean")
 
 
-class PlannedServingOut(BaseModel):
-    """One way to serve the requests."""
+class ReplicasOut(BaseModel):
+    """Replicas of one kind."""
 
     device: str = Field(description="name of the device")
     devices: int = Field(description="number of all devices")
@@ -40,27 +41,7 @@ class PlannedServingOut(BaseModel):
     prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
     engine: EngineOut = Field(description="the engine with the limits of its scheduler")
     format: str = Field(description="number format of the weights; empty for the model's own")
-    metrics: dict[str, GradedOut] = Field(
-        description="metric -> estimate, as POST /v1/llm/estimate answers `request`"
-    )
     usd_per_hour: float | None = Field(description="price of all devices; null where not known")
-    power_w: float | None = Field(description="power of all devices, W; null where not known")
-    g_co2_per_million_tokens: float | None = Field(
-        description="g of CO2 equivalent; null without a grid, or where power is not known"
-    )
-    limited_by: str | None = Field(description="what bounds the rate; null where not known")
-    wins: float | None = Field(
-        description="share of draws from the intervals in which no other option is better, 0 to 1; "
-        "null for options that were not drawn"
-    )
-    worse: str | None = Field(description="why it is not the first; null for the first")
-    over: dict[str, float] = Field(
-        description="limit that it misses -> how many times over; empty where all hold"
-    )
-    request: dict[str, Any] = Field(
-        description="the same as a request to POST /v1/llm/estimate; with `prefill`, that of one "
-        "replica"
-    )
 
     def words(self) -> str:
         """Replicas, degrees, scheduler and format."""
@@ -81,6 +62,83 @@ class PlannedServingOut(BaseModel):
         count = self.devices // self.replicas
         devices = f"{self.replicas} x {count} {self.device}" if self.replicas > 1 else ""
         return ", ".join((devices or f"{count} {self.device}", *words))
+
+
+class PlannedServingOut(ReplicasOut):
+    """One way to serve the requests."""
+
+    metrics: dict[str, GradedOut] = Field(
+        description="metric -> estimate, as POST /v1/llm/estimate answers `request`"
+    )
+    power_w: float | None = Field(description="power of all devices, W; null where not known")
+    g_co2_per_million_tokens: float | None = Field(
+        description="g of CO2 equivalent; null without a grid, or where power is not known"
+    )
+    limited_by: str | None = Field(description="what bounds the rate; null where not known")
+    wins: float | None = Field(
+        description="share of draws from the intervals in which no other option is better, 0 to 1; "
+        "null for options that were not drawn"
+    )
+    worse: str | None = Field(description="why it is not the first; null for the first")
+    over: dict[str, float] = Field(
+        description="limit that it misses -> how many times over; empty where all hold"
+    )
+    request: dict[str, Any] = Field(
+        description="the same as a request to POST /v1/llm/estimate; with `prefill`, that of one "
+        "replica"
+    )
+
+
+class MixedSizeOut(Described):
+    """Requests of one size that some replicas of a mix serve."""
+
+    input_tokens: float
+    """mean length of the prompts"""
+    output_tokens: float
+    """mean length of the answers"""
+    requests_per_s: float
+    """rate of those that these replicas serve"""
+
+
+class MixPartOut(ReplicasOut):
+    """Replicas of a mix, and the requests that go to them."""
+
+    sizes: list[MixedSizeOut] = Field(description="the requests that go to them")
+
+
+class MixOut(Described):
+    """Types of devices that together serve the requests by their sizes, at least cost."""
+
+    parts: list[MixPartOut]
+    """replicas of each kind; empty where no mix keeps all limits"""
+    usd_per_hour: float | None
+    """price of all devices; null where not known, or without a mix"""
+    devices: int
+    """number of all devices"""
+    single_types: dict[str, float | None]
+    """type of device -> cost of serving all sizes with it alone, USD an hour or devices as the
+    objective; null where it cannot"""
+    saving: float | None
+    """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
+    serves all sizes"""
+
+    def lines(self) -> list[str]:
+        """The replicas with their sizes, and what is saved."""
+        if not self.parts:
+            return ["no mix keeps all limits for every size"]
+        price = "" if self.usd_per_hour is None else f"{self.usd_per_hour:,.4g} USD an hour"
+        saved = "" if self.saving is None else f"{100 * self.saving:.0f} % less than one type"
+        alone = [f"{n} {cost:,.4g}" for n, cost in self.single_types.items() if cost is not None]
+        lines = ["mix of types: " + ", ".join(filter(None, (price, saved)))]
+        lines += [f"  of one type: {', '.join(alone)}"] if alone else []
+        for one in self.parts:
+            rate = sum(own.requests_per_s for own in one.sizes)
+            tokens = [own.input_tokens + own.output_tokens for own in one.sizes]
+            lines.append(
+                f"  {one.words()}: {rate:,.3g} requests/s of {min(tokens, default=0):,.0f} to "
+                f"{max(tokens, default=0):,.0f} tokens"
+            )
+        return lines
 
 
 class LlmPlanOut(LimitedAnswerOut):
@@ -110,6 +168,7 @@ class LlmPlanOut(LimitedAnswerOut):
         description="options that keep all limits and that no other beats in the time of a "
         "request, in price and in power, fastest first"
     )
+    mix: MixOut | None = Field(description="mix of types of devices; null where none is asked for")
     measure: str | None = Field(
         description="what a measurement should compare; null where the first wins anyway"
     )

@@ -230,3 +230,47 @@ def test_laws_hold_by_the_predictors_of_the_release(adapting):
     names = ["a100-sxm-80gb", "h100-sxm-80gb", "l40s", "l4"]
     choice = costs({"devices": names[:number]} for number in range(1, 5))
     assert choice == sorted(choice, reverse=True)
+
+
+MIXED = {
+    **{"model": "llama-3.1-8b", "requests_per_s": 6, "tpot_ms": 80, "mix": True, "kept": 1},
+    "devices": [{"device": "l4", "count": 4}, "h100-sxm-80gb"],
+    "sizes": [
+        {"input_tokens": 200, "output_tokens": 100, "share": 0.8},
+        {"input_tokens": 8000, "output_tokens": 400, "share": 0.2},
+    ],
+}
+
+
+def test_a_mix_serves_all_sizes_within_the_devices_at_least_price(adapting, home, capsys):
+    found = asked(adapting, MIXED)
+    own = found["mix"]
+    assert own["parts"]
+    rates = {}
+    for part in own["parts"]:
+        for size in part["sizes"]:
+            tokens = size["input_tokens"]
+            rates[tokens] = rates.get(tokens, 0.0) + size["requests_per_s"]
+    assert rates == pytest.approx({200.0: 4.8, 8000.0: 1.2})
+    assert sum(part["usd_per_hour"] for part in own["parts"]) == pytest.approx(own["usd_per_hour"])
+    assert sum(part["devices"] for part in own["parts"] if part["device"] == "l4") <= 4
+    singles = [cost for cost in own["single_types"].values() if cost is not None]
+    assert own["usd_per_hour"] <= min(singles)
+    assert own["saving"] == pytest.approx(1.0 - own["usd_per_hour"] / min(singles))
+    words = {name: value for name, value in MIXED.items() if name != "model"}
+    plan = forerun.llm_plan("llama-3.1-8b", **words)
+    assert plan.to_dict() == found
+    assert "mix of types" in str(plan)
+    called = ("llm", "plan", "llama-3.1-8b", "--device", "l4=4,h100-sxm-80gb", "--mix", "--json")
+    called += ("--request-rate", "6", "--tpot-ms", "80", "--kept", "1")
+    called += ("--size", "200,100,0.8", "--size", "8000,400,0.2")
+    app([*called], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [({"objective": "energy"}, "objective"), ({"max_power_w": 900}, "max_power_w")],
+)
+def test_what_a_mix_cannot_keep_is_refused(adapting, changes, where):
+    assert where in str(asked(adapting, {**MIXED, **changes}, 422))
