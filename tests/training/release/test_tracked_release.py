@@ -66,7 +66,7 @@ def assert_used(table, training, evaluation):
         "table": table,
         "own_devices": "True",
         "seed": "0",
-        "trees": "150",
+        "trees": "400",
     }
     assert not training.data.metrics
     for run, context in ((training, "training"), (evaluation, "evaluation")):
