@@ -50,7 +50,7 @@ BATCHED: Final = (None, 2048, 8192)
 RATIOS: Final = ((1, 1), (2, 1), (1, 2), (1, 3))
 """Workers for prompts and for answers of one replica, where they are apart."""
 MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
-SCHEDULER, UNKNOWN, WIDE = "scheduler", "unknown", "too_wide"
+SCHEDULER, UNKNOWN = "scheduler", "unknown"
 RATE: Final = "requests_per_s"
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
@@ -213,15 +213,18 @@ class ServingPlan:
     """The options that were searched.
 
     Attributes:
-        best: those that keep all limits, best first; of one layout its best scheduler alone.
-        misses: those that come nearest to the limits, of those that miss one of the times.
+        best: those that keep all limits, best first, and the rival; of one layout its best
+            scheduler alone.
+        misses: those that come nearest to the limits, of those that miss a time, the price or the
+            power.
         front: those that keep all limits and that no other beats in time, price and power.
         searched: number of options.
         fitting: how many keep all limits.
         failed: what others fail by -> how many; the first of `memory`, `devices`, `usd_per_hour`,
             times and `power_w`. Of a `scheduler`, another one of the layout needs no more
             replicas. Those `unknown` have no interval or no answer.
-        withheld: how many were left out, since an interval of theirs is too wide to rank.
+        withheld: how many were left out of an order by speed, since the interval of their time is
+            too wide.
         rival: the option that a measurement should compare with the first; None where that wins
             in 90 % of draws.
     """
@@ -264,8 +267,8 @@ def plan(
         seed: of the draws.
     """
     failed: Counter[str] = Counter()
-    able = _bounded(models, load, engine, stocks, limits, apart, failed)
-    found = fewest_of_each(able, pricing, limits, fastest=objective == "speed")
+    units = _bounded(models, load, engine, stocks, limits, apart, failed)
+    found = fewest_of_each(units, pricing, limits, fastest=objective == "speed")
     holding = sorted(
         (one for one in found if not one.over),
         key=lambda one: (one.replicas, one.estimates[LATENCY].value),
@@ -273,25 +276,35 @@ def plan(
     layouts = _one_a_layout(holding)
     failed[SCHEDULER] += len(holding) - len(layouts)
     holding = _with_power(layouts, pricing, limits)
-    misses = [one for one in found if one.over and one.over.keys() <= limits.times.keys()]
-    failed.update(next(iter(one.over)) for one in (*found, *holding) if one.over)
-    fitting = [one for one in holding if not one.over]
-    failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in fitting)
-    fitting = [one for one in fitting if isfinite(one.cost(objective))]
-    fitting.sort(key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
+    missing = [one for one in (*found, *holding) if one.over]
+    failed.update(next(iter(one.over)) for one in missing)
+    able = [one for one in holding if not one.over]
+    failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in able)
+    able = [one for one in able if isfinite(one.cost(objective))]
+    wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
+    fitting = sorted(
+        (one for one in able if one not in wide),
+        key=lambda one: (one.cost(objective), one.estimates[LATENCY].value),
+    )
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
-    close, withheld = close_call([one.wins for one in best]), failed.pop(WIDE, 0)
-    misses.sort(key=lambda one: max(one.over.values()))
+    close = close_call([one.wins for one in best])
     return ServingPlan(
-        best=tuple(best[:kept]),
-        misses=tuple(_one_a_layout(misses)[:MISSES]),
+        best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
+        misses=tuple(_nearest(missing, limits)[:MISSES]),
         front=tuple(fitting[row] for row in front(_criteria(fitting))),
-        searched=len(fitting) + failed.total() + withheld,
+        searched=len(able) + failed.total(),
         fitting=len(fitting),
         failed={name: count for name, count in failed.most_common() if count},
-        withheld=withheld,
+        withheld=len(wide),
         rival=None if close is None else best[close],
     )
+
+
+def _nearest(missing: Sequence[ServingOption], limits: ServingLimits) -> list[ServingOption]:
+    """Those that miss nothing but times, the price or the power, nearest first."""
+    named = {*limits.times, USD, POWER}
+    known = [one for one in missing if one.over.keys() <= named]
+    return _one_a_layout(sorted(known, key=lambda one: max(one.over.values())))
 
 
 def _criteria(options: Sequence[ServingOption]) -> Matrix:
@@ -597,8 +610,6 @@ def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str,
         end = None if own is None else limits.end(own)
         if own is None or end is None:
             return {UNKNOWN: 1.0}
-        if too_wide(name, own):
-            return {WIDE: 1.0}
         if end > most:
             found[name] = end / most
     return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -73,20 +73,20 @@ class ServingPlan(Viewed):
             [one.words(), _usd(one), _watts(one),
              *(_figures(one, name) for name in COLUMNS),
              "" if one.wins is None else f"{100 * one.wins:.0f} %",
-             one.worse or ", ".join(f"{n} {by:.2f} times over" for n, by in one.over.items())]
+             one.worse or ", ".join(one.missed(out.most, out.risk))]
             for one in (*self.best, *self.misses)
         ]  # fmt: skip
         lines = out.counts()
         if not self.best:
             lines.append(
-                "nothing keeps all limits: loosen one, add devices or formats, or take --risk value"
+                "nothing keeps all limits: loosen one, add devices or formats, or take risk=value"
             )
         if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
             lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
         lines += out.mix.lines() if out.mix is not None else []
         lines += [self.measure] if self.measure else []
         if len(self.front) > 1:
-            lines.append("faster for more, and cheaper for slower:")
+            lines.append("trade-off of request latency, price and power:")
             lines += [f"  {_on_front(one)}" for one in self.front]
         lines += [f"chosen: {sentence}" for sentence in out.chosen]
         if self.commands:
@@ -119,7 +119,7 @@ def llm_plan(
     title, content = described(model)
     content = {**asked, "model": content}
     if devices is not None:
-        content["devices"] = list(devices)
+        content["devices"] = [devices] if isinstance(devices, str) else list(devices)
     try:
         request = LlmPlanIn.model_validate(content)
     except ValidationError as error:
@@ -134,10 +134,14 @@ def command_of(out: LlmPlanOut, kind: str) -> str:
     Raises:
         InputError: it cannot be written so.
     """
+    if not out.best:
+        raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
     if kind not in out.commands:
-        known = ", ".join(out.commands) or "none"
-        raise InputError(f"The first option cannot be written for {kind}; it is for {known}.")
-    return out.commands[kind]
+        known = ", ".join(out.commands) or "nothing: neither disaggregated pools nor other engines"
+        raise InputError(f"The plan cannot be written for {kind}; it can for {known}.")
+    first = out.best[0]
+    lines = [f"{first.words()}, {_usd(first)} an hour", *out.chosen]
+    return "".join(f"# {line}\n" for line in lines) + out.commands[kind]
 
 
 def _usd(one: PlannedServingOut) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from math import inf
+from math import ceil, inf, log2
 from typing import Any, Final
 
 from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_field
@@ -13,6 +13,7 @@ from forerun.data.language_models.deployment import Pool, RequestLoad
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
+from forerun.features.links import NODE_DEVICES
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths, too_old
@@ -32,7 +33,7 @@ from forerun.models.llm_serving.plans import (
 from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
-from forerun.service.answers.llm.serving_commands import commands
+from forerun.service.answers.llm.serving_commands import CONVERTED, commands
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     LlmPlanOut,
@@ -98,6 +99,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     sizes = asked.model.sizes()
     assert sizes is not None
     about = _about(whole, own)
+    longest = None if whole is None else _longest(whole, own)
     return LlmPlanOut(
         **about,
         model=sizes,
@@ -114,13 +116,23 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         front=front,
         mix=_mixed(own) if asked.mix else None,
         measure=None if rival is None else _measure(best[0], rival),
-        commands=_commands(found.best[0], own) if found.best else {},
+        commands=_commands(found.best[0], own, longest) if found.best else {},
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
-        chosen=_chosen(own),
+        chosen=_chosen(own, found.best[0] if found.best else None, longest),
     )
 
 
 def _check_lengths(own: _Question, load: RequestLoad) -> None:
+    most, needed = own.asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
+    if most is not None and needed > most:
+        with in_field("engine", "max_request_tokens"):
+            raise BadRequest(
+                f"Requests of {needed:,.0f} tokens with their answers are longer than the {most:,} "
+                "that the engine takes."
+            )
+    if own.asked.tpot_ms is not None and load.output_tokens <= 1.0:
+        with in_field("tpot_ms"):
+            raise BadRequest("An answer of one token has no time per further token: leave it out.")
     for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
         raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
 
@@ -164,8 +176,8 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     if priced and all(one.usd_per_device_hour is None for one in stocks):
         with in_field("devices"):
             raise BadRequest(
-                "No list price of these devices is known: give usd_per_device_hour with each, or "
-                "another objective, such as devices."
+                "No list price of these devices is known: give usd_per_device_hour with each (on "
+                "the command line NAME@USD), or another objective, such as devices."
             )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     limits = ServingLimits(
@@ -287,7 +299,7 @@ def _worse(option: ServingOption, first: ServingOption | None, own: _Question) -
         if value > least * (1.0 + 5e-4):
             more = 100.0 * (value / least - 1.0)
             return f"{more:,.3g} % more {unit}: {value:,.4g} against {least:,.4g}"
-    return "no more, and no faster"
+    return "same price and speed" if objective == "price" else "no less, and no faster"
 
 
 def _request(option: ServingOption, query: Query, own: _Question) -> dict[str, Any]:
@@ -331,28 +343,57 @@ def _measure(first: PlannedServingOut, rival: PlannedServingOut) -> str:
     wins = [100.0 * (one.wins or 0.0) for one in (first, rival)]
     one = f"{rival.devices // rival.replicas} {rival.device}"
     return (
-        f"the first wins in {wins[0]:.0f} % of draws, {rival.words()} in {wins[1]:.0f} %: run the "
-        f"benchmark of the engine on one replica of each ({one} for the second) at rising rates, "
-        "and take the rate up to which the limits hold"
+        "not certain: the first, which upper ends of intervals choose, is best in "
+        f"{wins[0]:.0f} % of simulated cases, {rival.words()} in {wins[1]:.0f} %; benchmark one "
+        f"replica of each ({one} for the second) at rising request rates, and note the highest "
+        "that keeps the limits"
     )
 
 
-def _commands(option: ServingOption, own: _Question) -> dict[str, str]:
+def _longest(whole: Deployed, own: _Question) -> int | None:
+    """Most tokens of a request that a server is told to take; None for the model's own context.
+
+    vLLM does not start where its cache has no room for one request of the longest context.
+    """
+    if own.asked.engine.max_request_tokens is not None:
+        return own.asked.engine.max_request_tokens
+    deployment = whole.query.deployment
+    room = min((memory.cache_tokens for memory in whole.memory), default=inf)
+    if room >= (deployment.model.most_tokens or 0):
+        return None
+    needed = deployment.load.input_tokens + deployment.load.output_tokens
+    return int(min(room, 1 << ceil(log2(2.0 * needed))))
+
+
+def _commands(option: ServingOption, own: _Question, longest: int | None) -> dict[str, str]:
     deployment, device = option.unit.query.deployment, option.unit.query.device
     name = own.asked.model.name or "./model"
     with suppress(UnknownModel):  # it is described by its configuration
         name = named_model(name).name
     weights = own.models[deployment.model] or own.asked.model.quantization
     return commands(deployment, device, name, weights if isinstance(weights, str) else "",
-                    option.replicas)  # fmt: skip
+                    option.replicas, longest)  # fmt: skip
 
 
-def _chosen(own: _Question) -> list[str]:
+def _chosen(own: _Question, first: ServingOption | None, longest: int | None) -> list[str]:
     """What was chosen where the request leaves it open."""
     lines = []
     if own.asked.devices is None:
         names = ", ".join(own.given)
         lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")
     if not own.limits.times:
-        lines.append("no limit of a time: replicas keep up with the rate alone")
+        lines.append("no limit on latency: the plan keeps up with the rate alone")
+    if longest is not None and own.asked.engine.max_request_tokens is None:
+        lines.append(
+            f"requests of at most {longest:,} tokens, as the cache cannot hold the longest context "
+            "of the model"
+        )
+    if own.asked.model.name is None:
+        lines.append("./model stands for the folder of the model")
+    if first is not None:
+        weights, node = own.models[first.unit.query.deployment.model], first.unit.query.device
+        if weights and weights not in CONVERTED:
+            lines.append(f"the name of the checkpoint in {weights} is a placeholder")
+        if first.unit.devices > (node.node_devices or NODE_DEVICES):
+            lines.append("a replica spans several servers: start Ray on them first")
     return lines

@@ -23,23 +23,23 @@ IMAGES: Final[Mapping[str, tuple[str, str, int]]] = {
     "sglang": ("lmsysorg/sglang", "latest", 30000),
 }
 """Engine -> image, its tag where no version is asked for, and port."""
-RESOURCES: Final[Mapping[str, str]] = {
-    "nvidia": "nvidia.com/gpu",
-    "amd": "amd.com/gpu",
-    "intel": "gpu.intel.com/i915",
-}
-"""Vendor -> resource of its device plugin."""
+LONGEST: Final[Mapping[str, str]] = {"vllm": "--max-model-len", "sglang": "--context-length"}
 CONVERTED: Final = frozenset({"fp8"})
 """Formats to which engines convert weights as they load them; others need such a checkpoint."""
 
 
 def commands(
-    deployment: LlmDeployment, device: Device, name: str, weights: str, replicas: int
+    deployment: LlmDeployment,
+    device: Device,
+    name: str,
+    weights: str,
+    replicas: int,
+    longest: int | None = None,
 ) -> dict[str, str]:
     """The replicas of a deployment as a command of its engine and as manifests.
 
     Empty for engines without such commands and where prompts have workers of their own; without
-    manifests where a replica is larger than a server.
+    manifests where a replica is larger than a server, or GPUs need another image than NVIDIA's.
 
     Args:
         deployment: one replica.
@@ -47,16 +47,18 @@ def commands(
         name: the model as the engine is to load it.
         weights: format of its weights; empty for its own.
         replicas: number of replicas.
+        longest: most tokens of a request; None for the model's own context.
     """
     engine = deployment.engine.name
     if engine not in _OPTIONS or deployment.prefill is not None:
         return {}
     words = _words(deployment, name, weights)
+    if longest is not None:
+        words += [LONGEST[engine], str(longest)]
     found: dict[str, str] = {engine: shlex.join(words)}
-    if deployment.devices > (device.node_devices or NODE_DEVICES):
+    if deployment.devices > (device.node_devices or NODE_DEVICES) or device.vendor != "nvidia":
         return found
-    resource = RESOURCES.get(device.vendor.lower(), RESOURCES["nvidia"])
-    container = _container(deployment, words, {resource: str(deployment.devices)})
+    container = _container(deployment, words, {"nvidia.com/gpu": str(deployment.devices)})
     label = re.sub(r"[^a-z0-9]+", "-", name.rpartition("/")[2].lower()).strip("-")[:50] or "model"
     found["kubernetes"] = _yaml(_deployment(label, container, replicas))
     found["kserve"] = _yaml(_inference_service(label, container, replicas))

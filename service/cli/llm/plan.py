@@ -34,8 +34,8 @@ Types = Annotated[
     list[str] | None,
     typer.Option(
         "--device",
-        help="type to choose from, or NAME=COUNT of those at hand; repeatable "
-        "[GPUs with a list price]",
+        help="type to choose from, NAME=COUNT of those at hand, or NAME@USD with the price of one "
+        "for an hour; repeatable [GPUs with a list price]",
     ),
 ]
 Formats = Annotated[
@@ -123,10 +123,12 @@ def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlan
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
-    """Devices by NAME or NAME=COUNT, several separated by commas."""
+    """Devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, several separated by commas."""
     for word in (word for words in given for word in words.split(",")):
-        name, _, count = word.partition("=")
-        yield {"device": name, **({"count": count} if count else {})}
+        stock, _, usd = word.partition("@")
+        name, _, count = stock.partition("=")
+        found = {"device": name, "count": count, "usd_per_device_hour": usd}
+        yield {field: text for field, text in found.items() if text}
 
 
 def _size(given: str) -> dict[str, str]:

@@ -9,16 +9,31 @@ from forerun.data.described import Described
 from forerun.models.llm_serving.plans import Risk, ServingObjective
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
-from forerun.service.schemas.llm.answers import EngineOut, PoolOut, counted
+from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.training_answers import GridOut
 
 FAILED: Final[Mapping[str, str]] = {
-    "memory": "do not fit the memory",
+    "memory": "do not fit in memory",
     "devices": "need more devices than there are",
-    "scheduler": "are as good with another scheduler",
+    "scheduler": "differ only in settings of the scheduler and are no better",
     "unknown": "have no interval, price or answer",
+    "ttft_ms": "exceed the limit on time to first token",
+    "tpot_ms": "exceed the limit on time per output token",
+    "request_latency_ms": "exceed the limit on request latency",
+    "usd_per_hour": "exceed the price",
+    "power_w": "exceed the power",
 }
-"""What options fail by -> in words, where it is no limit."""
+"""What options fail by -> in words."""
+
+
+TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
+NAMES: Final[Mapping[str, str]] = {
+    "ttft_ms": "time to first token",
+    "tpot_ms": "time per output token",
+    "request_latency_ms": "request latency",
+    "usd_per_hour": "price",
+    "power_w": "power at the upper end",
+}
 
 
 class TrafficOut(BaseModel):
@@ -87,6 +102,19 @@ class PlannedServingOut(ReplicasOut):
         description="the same as a request to POST /v1/llm/estimate; with `prefill`, that of one "
         "replica"
     )
+
+    def missed(self, most: Mapping[str, float], risk: Risk) -> list[str]:
+        """Each limit that it misses, with the figure that counts."""
+        lines = []
+        for name, by in self.over.items():
+            limit = most.get(name, most.get(f"max_{name}"))
+            own = self.metrics.get(name) if name in TIMES else None
+            end = None if own is None else own.high if risk == "upper" else own.value
+            if limit is None or end is None:
+                lines.append(f"{NAMES.get(name, name)} {by:.2f} times the limit")
+            else:
+                lines.append(f"{NAMES[name]} up to {end:,.4g} ms (limit {limit:,.4g})")
+        return lines
 
 
 class MixedSizeOut(Described):
@@ -157,12 +185,14 @@ class LlmPlanOut(LimitedAnswerOut):
         "no interval, price or answer"
     )
     withheld: int = Field(
-        description="how many were left out: a time is not known within a factor of 10"
+        description="how many were left out of an order by speed: their latency is not known "
+        "within a factor of 10"
     )
-    best: list[PlannedServingOut] = Field(description="options that keep all limits, best first")
+    best: list[PlannedServingOut] = Field(
+        description="options that keep all limits, best first, and the one that `measure` names"
+    )
     misses: list[PlannedServingOut] = Field(
-        description="options that miss the time limits by least, with the fewest replicas that "
-        "keep up with the rate"
+        description="options that miss the times, the price or the power by least"
     )
     front: list[PlannedServingOut] = Field(
         description="options that keep all limits and that no other beats in the time of a "
@@ -186,16 +216,18 @@ class LlmPlanOut(LimitedAnswerOut):
         limits = [f"{name} {most:,.4g}" for name, most in self.most.items()]
         return (
             f"{own.requests_per_s:,.4g} requests/s, {own.input_tokens:,.0f} tokens in, "
-            f"{own.output_tokens:,.0f} out; at most {', '.join(limits) or 'the capacity'}"
+            f"{own.output_tokens:,.0f} out; "
+            + (f"at most {', '.join(limits)}" if limits else "no limits on latency")
         )
 
     def counts(self) -> list[str]:
         """What was searched, and what failed by which limit, one line each."""
-        failed = ", ".join(
-            f"{count:,} {FAILED.get(name, f'miss {name}')}" for name, count in self.failed.items()
-        )
-        lines = [f"{counted(self.fitting, 'layout')} of {self.searched:,} options keep all limits"]
-        lines += [f"others: {failed}"] if failed else []
+        failed = ", ".join(f"{count:,} {FAILED[name]}" for name, count in self.failed.items())
+        lines = [f"{self.fitting:,} of {self.searched:,} options keep all limits"]
+        lines += [f"left out: {failed}"] if failed else []
         if self.withheld:
-            lines.append(f"{self.withheld:,} not ranked: intervals span a factor above 10")
+            lines.append(
+                f"{self.withheld:,} not ranked: their latency is too uncertain (the upper end is "
+                "more than 10 times the lower end)"
+            )
         return lines

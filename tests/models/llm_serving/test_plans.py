@@ -166,10 +166,21 @@ def test_budgets_are_kept_and_said() -> None:
     assert not few.best and few.failed["devices"] > 0
 
 
+def test_a_limit_that_nothing_exceeds_changes_nothing() -> None:
+    """However wide the intervals are: the end that counts is known."""
+    loose = ServingLimits({"tpot_ms": 1e6, "ttft_ms": 1e9})
+    prices = [
+        cost(plan([LLAMA], LOAD, Engine(), STOCKS, Formula(wide=4.0), limits=limits))
+        for limits in (ServingLimits(), loose)
+    ]
+    assert prices[0] == prices[1] < inf
+
+
 def test_nothing_is_ranked_by_an_interval_wider_than_a_factor_of_ten() -> None:
-    """It is counted as left out."""
+    """It is counted as left out of an order by speed."""
     formula = Formula(wide=4.0)
-    found = plan([LLAMA], LOAD, Engine(), STOCKS, formula, limits=ServingLimits({"tpot_ms": 1e6}))
+    found = plan([LLAMA], LOAD, Engine(), STOCKS, formula, limits=ServingLimits(),
+                 objective="speed")  # fmt: skip
     assert not found.best and found.withheld > 0
 
 

@@ -200,9 +200,34 @@ def test_the_command_prints_one_form_alone(home, capsys):
     words = ("llm", "plan", "llama-3.1-8b", "--device", "h100", "--request-rate", "2")
     words += ("--input-tokens", "500", "--output-tokens", "100", "--as")
     app([*words, "sglang"], standalone_mode=False)
-    assert capsys.readouterr().out.startswith("python3 -m sglang.launch_server --model-path")
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == "# 1 h100-sxm-80gb, 6.88 USD an hour"
+    assert last.startswith("python3 -m sglang.launch_server --model-path")
     with pytest.raises(forerun.InputError, match=r"cannot be written for slurm.*vllm"):
         app([*words, "slurm"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(("memory", "given", "written"), [(24, None, 4096), (80, None, None),
+                                                           (80, 8000, 8000)])  # fmt: skip
+def test_a_server_is_told_a_context_that_its_cache_holds(adapting, memory, given, written):
+    """VLLM does not start where its cache is smaller than the context of the model."""
+    device = "l4" if memory == 24 else "h100"
+    traffic = {"requests_per_s": 0.5, "input_tokens": 1000, "output_tokens": 200}
+    own = {"model": "llama-3.1-8b", "devices": [device], **traffic}
+    plan = asked(adapting, {**own, "engine": {"max_request_tokens": given}})
+    option = f"--max-model-len {written}"
+    assert (option in plan["commands"]["vllm"]) == (written is not None)
+    assert any("at most 4,096 tokens" in line for line in plan["chosen"]) == (written == 4096)
+
+
+def test_traffic_that_the_engine_refuses_has_no_plan(home):
+    own = {"requests_per_s": 1, "input_tokens": 1000, "devices": "h100"}
+    with pytest.raises(forerun.InputError, match=r"1,200 tokens .* longer than the 1,100"):
+        forerun.llm_plan(
+            "llama-3.1-8b", output_tokens=200, engine={"max_request_tokens": 1100}, **own
+        )
+    with pytest.raises(forerun.InputError, match="no time per further token"):
+        forerun.llm_plan("llama-3.1-8b", output_tokens=1, tpot_ms=50, **own)
 
 
 def test_the_text_says_winner_counts_and_why_the_others_are_worse(home):
