@@ -80,6 +80,16 @@ def test_the_programme_finds_the_least_cost_of_all_mixes(seed):
         assert not shares[rates == 0.0].any()
 
 
+@pytest.mark.parametrize("seed", [70, 94, 104])
+def test_the_programme_writes_nothing_to_standard_output(seed, capfd):
+    generator = np.random.default_rng(seed)
+    devices = np.tile([1.0, 2.0], 3)
+    cost = np.repeat([0.7, 1.01, 3.67], 2) * devices
+    rates = cost[:, np.newaxis] * generator.uniform(0.5, 1.5, (6, 8))
+    least_cost(cost, rates, generator.uniform(0.1, 1.0, 8), [devices], [1024.0])
+    assert capfd.readouterr().out == ""
+
+
 def test_a_mix_is_never_dearer_than_one_type_and_sometimes_cheaper():
     savings = []
     for times in (0.1, 0.5, 1.0, 2.0, 5.0):
