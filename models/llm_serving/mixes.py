@@ -2,8 +2,8 @@
 
 Requests are grouped by their lengths. Of each group, a replica keeps up with some rate within the
 limits; one that serves several groups is busy for the sum of their rates over these. An integer
-programme finds the numbers of replicas, as Melange does (arXiv 2404.14527), and the share of each
-group that goes to each kind; where Melange divides a group into slices, any share may be taken.
+programme finds the numbers of replicas and how many slices of each group go to each kind (Melange,
+arXiv 2404.14527; solved by HiGHS).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,10 @@ MOST_GROUPS: Final = 24
 """Groups of lengths at most."""
 STEPS: Final = 64
 """Parts of the capacity in which the rate that keeps the limits is sought."""
-SMALLEST: Final = 1e-6
-"""Share of a group that is none."""
-MOST_NODES: Final = 2000
+SLICES: Final = 8
+"""Parts of a group that may go to different replicas, as in Melange. With any share in their place,
+HiGHS 1.12 writes lines to standard output."""
+MOST_NODES: Final = 500
 """Nodes of the search after which the best mix that was found is taken."""
 
 
@@ -240,22 +241,21 @@ def least_cost(
     if not kinds or not (rates > 0.0).any(axis=0).all():
         return None
     able = rates > 0.0
-    busy = np.divide(demand, rates, where=able, out=np.zeros_like(rates))
+    busy = np.divide(demand, SLICES * rates, where=able, out=np.zeros_like(rates))
     own, none = np.eye(kinds), np.zeros((groups, kinds))
     of_each = (own[:, :, np.newaxis] * busy[:, np.newaxis]).reshape(kinds, -1)
     found = milp(
         np.concatenate([cost, np.zeros(kinds * groups)]),
-        integrality=np.repeat([1, 0], [kinds, kinds * groups]),
-        bounds=Bounds(0.0, np.concatenate([np.full(kinds, inf), able.ravel()])),
+        integrality=np.ones(kinds * (groups + 1)),
+        bounds=Bounds(0.0, np.concatenate([np.full(kinds, inf), SLICES * able.ravel()])),
         constraints=[
             LinearConstraint(np.hstack([-own, of_each]), -inf, 0.0),
-            LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), 1.0, 1.0),
+            LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), SLICES, SLICES),
             LinearConstraint(np.pad(uses, ((0, 0), (0, kinds * groups))), -inf, most),
         ],
-        # Of presolved programmes, HiGHS 1.x writes lines to standard output.
-        options={"node_limit": MOST_NODES, "presolve": False},
+        options={"node_limit": MOST_NODES},
     )
     if found.x is None:
         return None
-    shares = found.x[kinds:].reshape(kinds, groups)
-    return np.round(found.x[:kinds]), np.where(shares > SMALLEST, shares, 0.0)
+    whole = np.round(found.x)
+    return whole[:kinds], whole[kinds:].reshape(kinds, groups) / SLICES

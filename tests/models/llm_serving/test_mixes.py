@@ -6,7 +6,6 @@ from math import inf
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
@@ -56,13 +55,17 @@ def drawn(seed: int) -> tuple[np.ndarray, ...]:
 
 
 def tried(cost, rates, demand, most) -> float:
-    """The least cost of all numbers of replicas that a linear programme can deal the load to."""
-    busy = np.where(rates > 0.0, demand / np.where(rates > 0.0, rates, 1.0), 1e9)
-    each = [np.kron(np.eye(3)[kind], busy[kind]) for kind in range(3)]
+    """The least cost over all numbers of replicas and all ways to deal out the slices."""
+    parts = range(mixes.SLICES + 1)
+    ways = [own for own in product(parts, repeat=3) if sum(own) == mixes.SLICES]
     least = inf
-    for numbers in product(*(range(int(own) + 1) for own in most)):
-        dealt = linprog(np.zeros(6), each, numbers, np.tile(np.eye(2), 3), np.ones(2))
-        if dealt.status == 0:
+    for dealt in product(ways, repeat=2):
+        shares = np.array(dealt).T / mixes.SLICES
+        if (shares[rates == 0.0] > 0.0).any():
+            continue
+        busy = (shares * demand / np.where(rates > 0.0, rates, 1.0)).sum(axis=1)
+        numbers = np.ceil(busy - 1e-9)
+        if (numbers <= most).all():
             least = min(least, float(cost @ numbers))
     return least
 
@@ -78,6 +81,16 @@ def test_the_programme_finds_the_least_cost_of_all_mixes(seed):
         assert shares.sum(axis=0) == pytest.approx(1.0)
         assert (numbers <= most).all()
         assert not shares[rates == 0.0].any()
+
+
+@pytest.mark.parametrize("seed", [70, 94, 104])
+def test_the_programme_writes_nothing_to_standard_output(seed, capfd):
+    generator = np.random.default_rng(seed)
+    devices = np.tile([1.0, 2.0], 3)
+    cost = np.repeat([0.7, 1.01, 3.67], 2) * devices
+    rates = cost[:, np.newaxis] * generator.uniform(0.5, 1.5, (6, 8))
+    least_cost(cost, rates, generator.uniform(0.1, 1.0, 8), [devices], [1024.0])
+    assert capfd.readouterr().out == ""
 
 
 def test_a_mix_is_never_dearer_than_one_type_and_sometimes_cheaper():
