@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Query, Request
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.responses import HTMLResponse
 
 from forerun.data.language_models.deployment import EngineName
@@ -22,7 +22,8 @@ from forerun.service.schemas.llm.serving_plan import LlmPlanIn, Milliseconds, Ra
 from forerun.service.schemas.llm.serving_plan_answers import PlannedServingOut
 
 PATH = "/plan"
-COLUMNS = ("ttft_ms", "tpot_ms", "request_latency_ms")
+LIMITS = ("ttft_ms", "tpot_ms")
+COLUMNS = (*LIMITS, "request_latency_ms")
 """Metrics of the table of options."""
 EXAMPLES = (
     Link("Chat with 70 B", "Five requests a second, on any GPU with a list price.", PATH),
@@ -54,6 +55,12 @@ class PlanForm(EmptyIsAbsent):
     devices: list[Name] = Field(default_factory=list, max_length=32)
     objective: ServingObjective = "price"
     risk: Risk = "upper"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_cleared_limits(cls, given: Any) -> Any:
+        """A limit that was left empty is none; a page that is opened without one has the default."""
+        return {name: (value or None) if name in LIMITS else value for name, value in given.items()}
 
     def asked(self) -> LlmPlanIn:
         """The request for a plan."""

@@ -28,3 +28,10 @@ def test_a_tighter_limit_is_asked_without_loading_the_page(page_at):
 def test_limits_that_nothing_keeps_are_said_with_the_nearest(page_at):
     page = page_at("/plan?devices=l4&tpot_ms=5&name=llama-3.1-8b")
     assert "Nothing keeps all limits" in page.locator("#answer .card").first.inner_text()
+
+
+def test_a_cleared_limit_is_none(page_at):
+    """An address with an empty limit has none, one without has the limits of the first question."""
+    page = page_at("/plan?devices=h100-sxm-80gb&name=llama-3.1-8b&ttft_ms=&tpot_ms=")
+    assert "no limits on latency" in page.inner_text("#answer")
+    assert "at most ttft_ms 1,000" in page_at("/plan?devices=h100-sxm-80gb").inner_text("#answer")
