@@ -59,7 +59,7 @@ class PlanForm(EmptyIsAbsent):
     @model_validator(mode="before")
     @classmethod
     def _without_cleared_limits(cls, given: Any) -> Any:
-        """A limit that was left empty is none; a page that is opened without one has the default."""
+        """A limit that was left empty is none; an address without one has the default."""
         return {name: (value or None) if name in LIMITS else value for name, value in given.items()}
 
     def asked(self) -> LlmPlanIn:
