@@ -31,13 +31,12 @@ LENGTHS = ("input_tokens", "output_tokens")
 class StockIn(Strict):
     """Devices of one type that are at hand."""
 
-    device: OneDevice = Field(description="name of a device, or a spec sheet")
-    count: int | None = Field(
-        default=None, ge=1, le=100_000, description="how many there are; any number when absent"
-    )
-    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
-        default=None, description="price of one; a list price, where one is known, when absent"
-    )
+    device: OneDevice
+    """name of a device, or a spec sheet"""
+    count: int | None = Field(default=None, ge=1, le=100_000)
+    """how many there are; any number when absent"""
+    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """price of one; a list price, where one is known, when absent"""
 
 
 def _stock(given: Any) -> Any:
@@ -52,11 +51,12 @@ Stocked = Annotated[StockIn, BeforeValidator(_stock)]
 class SizeIn(Strict):
     """Requests of one size."""
 
-    input_tokens: Tokens = Field(description="length of the prompts")
-    output_tokens: Tokens = Field(description="length of the answers")
-    share: Annotated[float, Field(gt=0, le=1e12)] = Field(
-        default=1.0, description="how many there are, in any unit that all sizes share"
-    )
+    input_tokens: Tokens
+    """length of the prompts"""
+    output_tokens: Tokens
+    """length of the answers"""
+    share: Annotated[float, Field(gt=0, le=1e12)] = 1.0
+    """how many there are, in any unit that all sizes share"""
 
 
 class LlmPlanIn(NamedPart):
@@ -64,17 +64,14 @@ class LlmPlanIn(NamedPart):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
 
-    model: LanguageModelIn = Field(description="the model, by its name or its configuration")
-    formats: Annotated[list[Name], Field(max_length=8)] = Field(
-        default_factory=list,
-        description="number formats of weights to choose from, as `quantization` of the model; the "
-        "model's own alone when empty",
-    )
-    devices: Annotated[list[Stocked], Field(min_length=1, max_length=MOST_TYPES)] | None = Field(
-        default=None,
-        description="types to choose from, by their names or with their number and price; all "
-        "GPUs with a list price when absent",
-    )
+    model: LanguageModelIn
+    """the model, by its name or its configuration"""
+    formats: Annotated[list[Name], Field(max_length=8)] = Field(default_factory=list)
+    """number formats of weights to choose from, as `quantization` of the model; the model's own
+    alone when empty"""
+    devices: Annotated[list[Stocked], Field(min_length=1, max_length=MOST_TYPES)] | None = None
+    """types to choose from, by their names or with their number and price; all GPUs with a list
+    price when absent"""
     requests_per_s: Rate | None = Field(
         default=None, description="rate of all requests" + also("requests_per_s")
     )
@@ -84,67 +81,45 @@ class LlmPlanIn(NamedPart):
     output_tokens: Tokens | None = Field(
         default=None, description="mean length of the answers" + also("output_tokens")
     )
-    input_variation: Variation = Field(
-        default=0.0, description="standard deviation of the prompts' lengths over their mean"
-    )
-    output_variation: Variation = Field(
-        default=0.0, description="standard deviation of the answers' lengths over their mean"
-    )
-    cached_share: Share = Field(
-        default=0.0,
-        description="share of the input tokens whose keys and values are in a prefix cache",
-    )
-    sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = Field(
-        default=None, description="histogram of lengths, in place of their means"
-    )
-    requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = Field(
-        default=None, description="a trace, as in POST /v1/llm/replay: it has rate and lengths"
-    )
-    trace: Annotated[str, Field(max_length=80)] | None = Field(
-        default=None, description="name of a public trace, in place of `requests`"
-    )
-    engine: EngineIn = Field(
-        default_factory=EngineIn,
-        description="the inference engine; limits of its scheduler that are given are not chosen",
-    )
-    ttft_ms: Milliseconds | None = Field(
-        default=None, description="most mean time to the first token, milliseconds"
-    )
-    tpot_ms: Milliseconds | None = Field(
-        default=None, description="most mean time for each further token, milliseconds"
-    )
-    request_latency_ms: Milliseconds | None = Field(
-        default=None, description="most mean time of a request, milliseconds"
-    )
-    max_usd_per_hour: Amount | None = Field(
-        default=None, description="most price of all devices, USD"
-    )
-    max_power_w: Amount | None = Field(default=None, description="most power of all devices, W")
-    objective: ServingObjective = Field(
-        default="price",
-        description="what is least; speed is the time of a request, at the fewest replicas that "
-        "keep the limits",
-    )
-    risk: Risk = Field(
-        default="upper",
-        description="where limits hold: at the upper ends of intervals, or at the best estimates "
-        "(value)",
-    )
-    disaggregated: bool = Field(
-        default=False, description="whether workers of their own for prompts are tried too"
-    )
-    mix: bool = Field(
-        default=False, description="whether types are also mixed by sizes of requests"
-    )
-    grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = Field(
-        default=None, description="carbon intensity of the electricity, g of CO2 equivalent a kWh"
-    )
-    region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = Field(
-        default=None, description="country whose yearly mean stands for it, such as france"
-    )
-    kept: Annotated[int, Field(ge=1, le=20)] = Field(
-        default=4, description="options that are answered"
-    )
+    input_variation: Variation = 0.0
+    """standard deviation of the prompts' lengths over their mean"""
+    output_variation: Variation = 0.0
+    """standard deviation of the answers' lengths over their mean"""
+    cached_share: Share = 0.0
+    """share of the input tokens whose keys and values are in a prefix cache"""
+    sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
+    """histogram of lengths, in place of their means"""
+    requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = None
+    """a trace, as in POST /v1/llm/replay: it has rate and lengths"""
+    trace: Annotated[str, Field(max_length=80)] | None = None
+    """name of a public trace, in place of `requests`"""
+    engine: EngineIn = Field(default_factory=EngineIn)
+    """the inference engine; limits of its scheduler that are given are not chosen"""
+    ttft_ms: Milliseconds | None = None
+    """limit on the mean time to first token, milliseconds"""
+    tpot_ms: Milliseconds | None = None
+    """limit on the mean time per output token, milliseconds"""
+    request_latency_ms: Milliseconds | None = None
+    """limit on the mean latency of requests, milliseconds"""
+    max_usd_per_hour: Amount | None = None
+    """limit on the price of all devices, USD"""
+    max_power_w: Amount | None = None
+    """limit on the power of all devices, W"""
+    objective: ServingObjective = "price"
+    """what to minimise; speed is the latency of requests, with the fewest replicas that keep the
+    limits"""
+    risk: Risk = "upper"
+    """where limits hold: at the upper ends of intervals, or at the best estimates (value)"""
+    disaggregated: bool = False
+    """whether separate workers for prompts are tried too"""
+    mix: bool = False
+    """whether to mix types of devices by the sizes of requests, too"""
+    grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
+    """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
+    region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
+    """country whose yearly mean stands for it, such as france"""
+    kept: Annotated[int, Field(ge=1, le=20)] = 4
+    """number of options to answer"""
 
     @model_validator(mode="after")
     def _traffic_is_whole(self) -> "LlmPlanIn":

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, Field
-
 from forerun.data.described import Described
 from forerun.models.llm_serving.plans import Risk, ServingObjective
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
@@ -36,27 +34,40 @@ NAMES: Final[Mapping[str, str]] = {
 }
 
 
-class TrafficOut(BaseModel):
+class TrafficOut(Described):
     """The requests that a plan is for."""
 
-    requests_per_s: float = Field(description="rate of all requests")
-    input_tokens: float = Field(description="mean length of the prompts")
-    output_tokens: float = Field(description="mean length of the answers")
-    input_variation: float = Field(description="standard deviation of prompts over their mean")
-    output_variation: float = Field(description="standard deviation of answers over their mean")
+    requests_per_s: float
+    """rate of all requests"""
+    input_tokens: float
+    """mean length of the prompts"""
+    output_tokens: float
+    """mean length of the answers"""
+    input_variation: float
+    """standard deviation of prompts over their mean"""
+    output_variation: float
+    """standard deviation of answers over their mean"""
 
 
-class ReplicasOut(BaseModel):
+class ReplicasOut(Described):
     """Replicas of one kind."""
 
-    device: str = Field(description="name of the device")
-    devices: int = Field(description="number of all devices")
-    replicas: int = Field(description="copies of the model, or of the pools that belong together")
-    pool: PoolOut = Field(description="workers of one replica; decoding where `prefill` is")
-    prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
-    engine: EngineOut = Field(description="the engine with the limits of its scheduler")
-    format: str = Field(description="number format of the weights; empty for the model's own")
-    usd_per_hour: float | None = Field(description="price of all devices; null where not known")
+    device: str
+    """name of the device"""
+    devices: int
+    """number of all devices"""
+    replicas: int
+    """copies of the model, or of the pools that belong together"""
+    pool: PoolOut
+    """workers of one replica; decoding where `prefill` is"""
+    prefill: PoolOut | None
+    """workers of their own for prompts; null for none"""
+    engine: EngineOut
+    """the engine with the limits of its scheduler"""
+    format: str
+    """number format of the weights; empty for the model's own"""
+    usd_per_hour: float | None
+    """price of all devices; null where not known"""
 
     def words(self) -> str:
         """Replicas, degrees, scheduler and format."""
@@ -82,26 +93,23 @@ class ReplicasOut(BaseModel):
 class PlannedServingOut(ReplicasOut):
     """One way to serve the requests."""
 
-    metrics: dict[str, GradedOut] = Field(
-        description="metric -> estimate, as POST /v1/llm/estimate answers `request`"
-    )
-    power_w: float | None = Field(description="power of all devices, W; null where not known")
-    g_co2_per_million_tokens: float | None = Field(
-        description="g of CO2 equivalent; null without a grid, or where power is not known"
-    )
-    limited_by: str | None = Field(description="what bounds the rate; null where not known")
-    wins: float | None = Field(
-        description="share of draws from the intervals in which no other option is better, 0 to 1; "
-        "null for options that were not drawn"
-    )
-    worse: str | None = Field(description="why it is not the first; null for the first")
-    over: dict[str, float] = Field(
-        description="limit that it misses -> how many times over; empty where all hold"
-    )
-    request: dict[str, Any] = Field(
-        description="the same as a request to POST /v1/llm/estimate; with `prefill`, that of one "
-        "replica"
-    )
+    metrics: dict[str, GradedOut]
+    """metric -> estimate, as POST /v1/llm/estimate answers `request`"""
+    power_w: float | None
+    """power of all devices, W; null where not known"""
+    g_co2_per_million_tokens: float | None
+    """g of CO2 equivalent; null without a grid, or where power is not known"""
+    limited_by: str | None
+    """what bounds the rate; null where not known"""
+    wins: float | None
+    """share of draws from the intervals in which no other option is better, 0 to 1; null for
+    options that were not drawn"""
+    worse: str | None
+    """why it is not the first; null for the first"""
+    over: dict[str, float]
+    """limit that it misses -> how many times over; empty where all hold"""
+    request: dict[str, Any]
+    """the same as a request to POST /v1/llm/estimate; with `prefill`, that of one replica"""
 
     def missed(self, most: Mapping[str, float], risk: Risk) -> list[str]:
         """Each limit that it misses, with the figure that counts."""
@@ -131,7 +139,8 @@ class MixedSizeOut(Described):
 class MixPartOut(ReplicasOut):
     """Replicas of a mix, and the requests that go to them."""
 
-    sizes: list[MixedSizeOut] = Field(description="the requests that go to them")
+    sizes: list[MixedSizeOut]
+    """the requests that go to them"""
 
 
 class MixOut(Described):
@@ -172,43 +181,47 @@ class MixOut(Described):
 class LlmPlanOut(LimitedAnswerOut):
     """What to serve a language model on."""
 
-    model: ModelSizesOut = Field(description="what was read from the request's config or name")
-    traffic: TrafficOut = Field(description="the requests")
-    most: dict[str, float] = Field(description="limit -> its most")
-    objective: ServingObjective = Field(description="what is least")
-    risk: Risk = Field(description="where limits hold: upper ends of intervals, or best estimates")
-    searched: int = Field(description="number of options that were searched")
-    fitting: int = Field(description="layouts that keep all limits, each with its best scheduler")
-    failed: dict[str, int] = Field(
-        description="what others fail by -> how many: memory, devices (too few at hand), "
-        "usd_per_hour, a time, power_w; scheduler: another one of the layout is as good; unknown: "
-        "no interval, price or answer"
-    )
-    withheld: int = Field(
-        description="how many were left out of an order by speed: their latency is not known "
-        "within a factor of 10"
-    )
-    best: list[PlannedServingOut] = Field(
-        description="options that keep all limits, best first, and the one that `measure` names"
-    )
-    misses: list[PlannedServingOut] = Field(
-        description="options that miss the times, the price or the power by least"
-    )
-    front: list[PlannedServingOut] = Field(
-        description="options that keep all limits and that no other beats in the time of a "
-        "request, in price and in power, fastest first"
-    )
-    mix: MixOut | None = Field(description="mix of types of devices; null where none is asked for")
-    measure: str | None = Field(
-        description="what a measurement should compare; null where the first wins anyway"
-    )
-    commands: dict[str, str] = Field(
-        description="the first option for an engine (vllm, sglang), for kubernetes and for kserve; "
-        "without those that cannot express it"
-    )
-    grid: GridOut | None = Field(description="carbon intensity; null where none is given")
-    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
-    predictor: PredictorOut = Field(description="the predictor that answered")
+    model: ModelSizesOut
+    """what was read from the request's config or name"""
+    traffic: TrafficOut
+    """the requests"""
+    most: dict[str, float]
+    """limit -> its most"""
+    objective: ServingObjective
+    """what is least"""
+    risk: Risk
+    """where limits hold: upper ends of intervals, or best estimates"""
+    searched: int
+    """number of options that were searched"""
+    fitting: int
+    """layouts that keep all limits, each with its best scheduler"""
+    failed: dict[str, int]
+    """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
+    power_w; scheduler: another one of the layout is as good; unknown: no interval, price or
+    answer"""
+    withheld: int
+    """how many were left out of an order by speed: their latency is not known within a factor of
+    10"""
+    best: list[PlannedServingOut]
+    """options that keep all limits, best first, and the one that `measure` names"""
+    misses: list[PlannedServingOut]
+    """options that miss the times, the price or the power by least"""
+    front: list[PlannedServingOut]
+    """options that keep all limits and that no other beats in the time of a request, in price and
+    in power, fastest first"""
+    mix: MixOut | None
+    """mix of types of devices; null where none is asked for"""
+    measure: str | None
+    """what a measurement should compare; null where the first wins anyway"""
+    commands: dict[str, str]
+    """the first option for an engine (vllm, sglang), for kubernetes and for kserve; without those
+    that cannot express it"""
+    grid: GridOut | None
+    """carbon intensity; null where none is given"""
+    chosen: list[str]
+    """what was chosen where the request leaves it open"""
+    predictor: PredictorOut
+    """the predictor that answered"""
 
     def title(self) -> str:
         """Traffic and limits."""
