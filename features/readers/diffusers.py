@@ -78,7 +78,7 @@ def _object(content: bytes, where: str) -> dict[str, Any]:
     try:
         given = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UnreadableModel(where, f"it is not sound JSON: {error}.") from None
+        raise UnreadableModel(where, f"not valid JSON: {error}.") from None
     if not isinstance(given, dict) or not isinstance(given.get("_class_name"), str):
         raise UnreadableModel(where, "it is no configuration of diffusers.")
     check_sizes(where, "", given)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from forerun.data.errors import BadShape, MissingExtra, UnreadableModel
+from forerun.data.errors import BadShape, InputError, MissingExtra, UnreadableModel
 from forerun.data.graph import BindingReason, BoundDimension, OperatorGraph
 from forerun.features.graphs.dropout import ATTRIBUTE as DROPOUT
 from forerun.features.readers.input_sizes import (
@@ -15,6 +15,7 @@ from forerun.features.readers.input_sizes import (
     DEFAULT_SEQUENCE_LENGTH,
     InputSizes,
 )
+from forerun.features.readers.language_model.reader import read_language_model
 
 _LARGEST_LAYERS = 1_000
 _LARGEST_WIDTH = 1 << 20
@@ -52,10 +53,11 @@ class HuggingFaceReader:
         try:
             given = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise UnreadableModel(where, f"it is not sound JSON: {error}.") from None
+            raise UnreadableModel(where, f"not valid JSON: {error}.") from None
         if not isinstance(given, dict):
             raise UnreadableModel(where, "it is JSON, but not an object.")
         check_sizes(where, "", given)
+        _check_layers(where, given)
         if sizes.shapes:
             raise BadShape(f"{where} takes no shapes; give a sequence length or an image size.")
         return _traced(where, given, sizes)
@@ -75,6 +77,20 @@ def check_sizes(where: str, field: str, value: Any) -> None:
         limit = _limit(field)
         if not -limit <= value <= limit:
             raise UnreadableModel(where, f"{field} is {value}; up to {limit} can be traced.")
+
+
+def _check_layers(where: str, given: Mapping[str, Any]) -> None:
+    """Refuse a language model that lacks a size, for which transformers would take its default.
+
+    Raises:
+        UnreadableModel: a field that sizes follow from is missing.
+    """
+    try:
+        read_language_model(given)
+    except InputError as error:
+        _, _, why = str(error).partition(": ")
+        if error.field and why.startswith(f"{error.field[-1]} is missing"):
+            raise UnreadableModel(where, why) from None
 
 
 def _limit(field: str) -> int:

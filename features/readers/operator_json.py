@@ -54,7 +54,7 @@ def parse_json(content: bytes, where: str) -> Mapping[str, Any]:
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UnreadableModel(where, f"it is not sound JSON: {error}.") from error
+        raise UnreadableModel(where, f"not valid JSON: {error}.") from error
     if not isinstance(parsed, dict):
         raise UnreadableModel(where, "it is JSON, but not an object.")
     return parsed

@@ -47,14 +47,14 @@ CLOSED_FORM: Final = Limit(
     LATENCY,
 )
 OF_POWER: Final = (
-    "extrapolated: no power of such training is known here; 76 % of the design power, as nodes of "
-    "H100s drew, and half to all of it as the range"
+    "not measured: 76 % of TDP assumed, as on nodes of H100s; range 50 to 100 % of TDP"
 )
+ONE_POWER: Final = "power of all layouts: 76 % of TDP, since that of some is not known"
 MEASURED_MEMORY: Final = "memory of this framework was measured"
 OTHER_MEMORY: Final = (
     "extrapolated: memory of this framework was not measured; the range is that of others"
 )
-CANNOT_RUN: Final = "the fullest device does not have the memory: it cannot run as asked"
+CANNOT_RUN: Final = "does not fit in memory"
 MISSING: Final[Mapping[str, str]] = {
     POWER: "the sheet of the device has no design power",
     "run_days": "give tokens, the number of tokens to train on",
@@ -121,9 +121,21 @@ class TrainingAnswer:
 
 
 def training_answer(
-    run: LlmTraining, device: Device, known: TrainingPredictors, costs: Costs
+    run: LlmTraining,
+    device: Device,
+    known: TrainingPredictors,
+    costs: Costs,
+    *,
+    power_of_tdp: bool = False,
 ) -> TrainingAnswer:
     """What is known of a run with its layout.
+
+    Args:
+        run: the run.
+        device: the device.
+        known: what answers times and memory.
+        costs: what tokens are charged with.
+        power_of_tdp: whether power is `POWER_SHARES` of the design power even where kernels tell.
 
     Raises:
         UnanswerableQuery: degrees do not divide the run.
@@ -135,6 +147,9 @@ def training_answer(
         found = _by_kernels(query, layouts, known.in_use)
     else:
         found = _by_layout(query, layouts, known)
+    if power_of_tdp and (assumed := power_of(device)):
+        grades = {**found.grades, POWER: Trust("C", OF_POWER)}
+        found = replace(found, estimates={**found.estimates, **assumed}, grades=grades)
     limits, estimates, missing = found.limits, dict(found.estimates), dict(found.missing)
     if any(limit.severity == "refusal" for limit in limits):
         estimates.pop(STEP, None)
@@ -319,7 +334,7 @@ def planned(
     others = plan(run, device, known, known, devices=sorted({*counts}))
     if budget is not None:
         run = replace(run, devices=_affordable(others.front, device, costs, budget))
-        chosen = (f"{run.devices:,} devices, by the budget and best estimates of the time",)
+        chosen = (f"{_devices(run)}, by the budget and best estimates of the time",)
     found = plan(run, device, known, known, objective=objective, kept=kept)
     return PlanAnswer(found, others.front, chosen)
 
@@ -353,8 +368,12 @@ def _beyond(front: Sequence[PlannedLayout], device: Device, costs: Costs) -> str
         cost = _cost_of(one, device, costs)
         usd = "" if "run_usd" not in cost else f" and {cost['run_usd'].value:,.3g} USD"
         days = f"{cost['run_days'].value:,.3g} days"
-        ends.append(f"the {which} takes {days}{usd} on {one.run.devices:,} devices")
+        ends.append(f"the {which} takes {days}{usd} on {_devices(one.run)}")
     return f"No layout that fits keeps the budget: {', '.join(ends)}."
+
+
+def _devices(run: LlmTraining) -> str:
+    return f"{run.devices:,} device{'s' * (run.devices > 1)}"
 
 
 def _at_most_one(share: Estimate) -> Estimate:

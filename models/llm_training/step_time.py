@@ -93,14 +93,11 @@ UNSEEN_MODEL: Final = Limit(
 )
 FRAMEWORK_ON: Final = "framework_on"
 MEANING: Final[Mapping[str, str]] = {
-    **{"log_hidden": "width of the hidden state", "log_weights": "weights of the model"},
-    **{"log_tokens": "tokens of a micro-batch", "log_width": "width on one device"},
-    **{
-        "log_micro_batches": "micro-batches of a step and one",
-        "log_sequence": "tokens of a sequence",
-    },
+    **{"log_hidden": "a hidden state of width {}", "log_weights": "{} weights"},
+    **{"log_tokens": "{} tokens a micro-batch", "log_width": "width {} on one device"},
+    **{"log_micro_batches": "{} micro-batches a step", "log_sequence": "sequences of {} tokens"},
 }
-"""Feature of `CHECKED` -> what it is the logarithm of."""
+"""Feature of `CHECKED` -> what is said of it: of micro-batches, it is the logarithm of one more."""
 UNSEEN_DEVICE: Final = Limit(
     "no training on this device was measured; the interval is that of devices that were left out",
     LATENCY,
@@ -301,8 +298,9 @@ class LlmTrainingStep(StoredPredictor):
         for limit in self.ranges.outside(checked, LATENCY):
             assert limit.feature is not None
             ends = (limit.value, limit.low, limit.high)
-            own, low, high = (f"{np.exp(end or 0.0):,.4g}" for end in ends)
-            line = f"{MEANING[limit.feature]}: {own}; {low} to {high} were measured in training"
+            more = float(limit.feature == "log_micro_batches")
+            own, low, high = (f"{np.exp(end or 0.0) - more:,.0f}" for end in ends)
+            line = f"{MEANING[limit.feature].format(own)}; measured runs had {low} to {high}"
             found.append(replace(limit, message=line))
         return tuple(found)
 
@@ -377,7 +375,8 @@ def too_long(query: Query) -> tuple[Limit, ...]:
     if longest is None or run.sequence_tokens <= longest:
         return ()
     line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
-    return (Limit(line, severity="note"),)
+    own = float(run.sequence_tokens)
+    return (Limit(line, None, "note", "sequence_tokens", own, 1.0, float(longest)),)
 
 
 def _checked(table: TrainingRows) -> Matrix:

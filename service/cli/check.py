@@ -39,7 +39,8 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
         is_job = text.startswith("#!") or "\n#SBATCH" in text
         asked = [job_in(text)] if is_job else pods_in(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"{file} cannot be read: {error}.") from None
+        why = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+        raise UnreadableFile(f"Cannot read {file}: {why}.") from None
     except UnreadableFile as error:
         raise UnreadableFile(f"{file}: {error}") from None
     settings = Settings.load()

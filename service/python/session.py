@@ -1,6 +1,6 @@
 """What every question of a process shares: settings, devices, and the predictor in use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
@@ -100,6 +100,8 @@ def listed(given: DeviceLike | Sequence[DeviceLike]) -> list[DeviceLike]:
     """
     if isinstance(given, str):
         return [*given.split(",")]
+    if not isinstance(given, PathLike | Device | Iterable):
+        raise InputError(f"device: give a name, a spec sheet or a list of them, not {given!r:.80}.")
     several: list[DeviceLike] = [given] if isinstance(given, PathLike | Device) else list(given)
     if not several:
         raise InputError("device: the list is empty; `forerun.devices()` lists the names.")

@@ -24,6 +24,7 @@ from forerun.service.python.view import (
 )
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.answers import GRADES, GradedOut
+from forerun.service.schemas.llm.answers import counted
 from forerun.service.schemas.llm.training import (
     ArgumentsOf,
     TrainingEstimateIn,
@@ -105,8 +106,8 @@ class TrainingAnswer(Viewed):
         """Every metric with its interval and grade, then where time and memory go."""
         out = self.content
         rows = [_row(name, self.metrics.get(name), self.missing) for name in WORDS]
-        verdict = {True: "yes", False: "not at the upper end", None: "not known"}[self.fits]
-        lines = [f"layout: {out.words()}", f"fits: {verdict}", *_where(out)]
+        lines = [f"layout: {out.words()}", f"fits: {out.fit()}", *_where(out)]
+        lines += [f"to fit: {out.to_fit(out.layout)}"] if self.fits is False else []
         lines += refusals(out.limit_details)
         lines += [*out.facts(), GRADES]
         headings = ("", "estimate", out.interval_heading, "trust", "why")
@@ -177,9 +178,8 @@ class TrainingPlan(Viewed):
             f"{out.fitting:,} of {out.searched:,} layouts fit at the upper end of their memory"
         ]
         if not self.best:
-            lines.append(
-                "no layout is sure to fit: take more devices, recompute, or a smaller batch"
-            )
+            layouts = [one.layout for one in self.misses[:1]]
+            lines += [f"no layout is sure to fit: {out.to_fit(one)}" for one in layouts]
         if out.withheld:
             lines.append(f"{out.withheld:,} left out: their intervals span a factor above 10")
         lines += [self.measure] if self.measure else []
@@ -316,4 +316,4 @@ def metric_text(own: GradedOut) -> str:
 def _on_front(one: PlannedOut) -> str:
     costs = [_figures(one.metrics.get(name)) for name in ("run_days", "run_usd", "run_kwh")]
     figures = ", ".join(text for text in costs if text) or _figures(one.metrics.get("step_s"))
-    return f"{one.devices:,} devices: {figures} ({one.words()})"
+    return f"{counted(one.devices, 'device')}: {figures} ({one.words()})"

@@ -136,7 +136,7 @@ def _axis_name(dimension: BoundDimensionOut) -> str:
 
 
 CALIBRATED = "of runs like those measured, about {:.3g} % take more than `high`"
-ENGINEERING = "`high` is an engineering bound; how often runs take more is not known"
+ENGINEERING = "the upper end is an estimate that was not calibrated"
 
 
 class FitsOut(Described):

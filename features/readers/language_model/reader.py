@@ -130,7 +130,7 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
     except OSError as error:
         raise UnreadableModel(where, f"{error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise UnreadableModel(where, f"it is not sound JSON: {error}.") from None
+        raise UnreadableModel(where, f"not valid JSON: {error}.") from None
     if not isinstance(given, dict):
         raise UnreadableModel(where, "it is JSON, but not an object.")
     return given

@@ -8,9 +8,12 @@ LLaMA-Factory 0.9.
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
+from forerun.data.device import Device
 from forerun.data.language_models.training import LlmTraining
+from forerun.data.workload import Network, TrainingSetup
 from forerun.features.llm_training.memory import group_sizes
 
 MEGATRON_FP8: Final = {"fp8": "tensorwise", "mxfp8": "mxfp8"}
@@ -205,3 +208,25 @@ def _options(given: Mapping[str, Any], switches: list[str]) -> str:
     return " ".join(
         [*(f"--{name} {own}" for name, own in given.items()), *(f"--{s}" for s in switches)]
     )
+
+
+def predict_command(network: Network, device: Device, tokens: int) -> str:
+    """The command that asks for a training step of a model's config.json as this network.
+
+    Args:
+        network: a decoder that is trained.
+        device: what it runs on.
+        tokens: of each sequence.
+    """
+    usual = asdict(TrainingSetup())
+    setup = asdict(network.training or TrainingSetup())
+    options: dict[str, Any] = {
+        **{"device": device.name, "phase": network.phase, "precision": network.precision},
+        **{"batch_size": network.batch_size, "sequence_length": tokens},
+        **{name: own for name, own in setup.items() if own != usual[name]},
+    }
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if own is True else f" {own}")
+        for name, own in options.items()
+    ]
+    return f"forerun predict config.json {' '.join(words)}"

@@ -1,6 +1,6 @@
 """Requests about training language models as runs, and their answers as doors give them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -12,13 +12,18 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.training import (
     Cluster,
     LlmTraining,
+    Objective,
     TrainingLayout,
     faults_of_layout,
 )
 from forerun.data.list_prices import Price, list_price
+from forerun.features.llm_training.graph import networks
+from forerun.features.llm_training.layouts import Layouts
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_training.answer import (
     MISSING,
+    OF_POWER,
+    ONE_POWER,
     Budget,
     Costs,
     TrainingAnswer,
@@ -29,10 +34,14 @@ from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
 from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.plans import DRAWN
 from forerun.service.answers.answer import graded, rendered
-from forerun.service.answers.llm.framework_arguments import arguments, set_in_script
+from forerun.service.answers.llm.framework_arguments import (
+    arguments,
+    predict_command,
+    set_in_script,
+)
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.schemas.answers import GradedOut
-from forerun.service.schemas.llm.answers import PriceOut
+from forerun.service.schemas.llm.answers import PriceOut, counted
 from forerun.service.schemas.llm.training import (
     LayoutIn,
     TrainingEstimateIn,
@@ -71,6 +80,12 @@ PARTS: Final[Mapping[str, str]] = {
     "waiting": "waiting for the fullest stage and for kernels to start",
 }
 """Part of a step -> what it is."""
+
+
+BEST: Final[Mapping[Objective, str]] = {
+    **{"time": "fastest", "price": "cheapest", "energy": "the one with least energy"}
+}
+"""Objective -> what the best is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,7 @@ def training_estimate(
             stages_mib=list(answer.stages_mib),
             usable_mib=own.device.usable_mib,
         ),
+        predict=_as_network(own, known),
     )
 
 
@@ -141,16 +157,21 @@ def training_plan(
         )
     if not nearest:
         raise UnanswerableQuery(
-            f"No layout divides {own.run.devices} devices, {own.run.global_batch} sequences and "
-            "the model's heads and layers; change devices or global_batch."
+            f"No layout divides {counted(own.run.devices, 'device')}, {own.run.global_batch} "
+            "sequences and the model's heads and layers; change devices or global_batch."
         )
     own = replace(own, run=nearest[0].run, chosen=(*own.chosen, *found.chosen))
-    answer = training_answer(own.run, own.device, known, own.costs)
+    kept = searched.best[: asked.kept]
+    layouts = {"best": kept, "misses": searched.misses, "front": found.front}
+    runs = [one.run for several in layouts.values() for one in several]
+    answers, is_one_power = _compared([own.run, *runs], own, known)
+    answer = answers[own.run]
+    if is_one_power:
+        own = replace(own, chosen=(*own.chosen, ONE_POWER))
     is_drawn = known.process is not None
     listed = {
-        "best": [_planned(one, own, known, drawn=is_drawn) for one in searched.best[: asked.kept]],
-        "misses": [_planned(one, own, known) for one in searched.misses],
-        "front": [_planned(one, own, known) for one in found.front],
+        name: [_planned(one, answers[one.run], is_drawn and name == "best") for one in several]
+        for name, several in layouts.items()
     }
     return TrainingPlanOut(
         **_about(asked, own, answer, in_use),
@@ -159,7 +180,7 @@ def training_plan(
         searched=searched.searched,
         fitting=searched.fitting,
         withheld=searched.withheld,
-        measure=_measure(searched),
+        measure=_measure(searched, asked.objective),
         arguments=arguments(own.run) if searched.best else {},
         script=set_in_script(own.run) or None,
     )
@@ -252,7 +273,7 @@ def _budget(asked: TrainingPlanIn, costs: Costs) -> Budget | None:
         return None
     if "devices" in asked.model_fields_set:
         with in_field("devices"):
-            raise BadRequest("A budget chooses the number of devices: leave devices out.")
+            raise BadRequest("A budget chooses the number of devices: give no devices with it.")
     if costs.tokens is None:
         with in_field("tokens"):
             raise BadRequest("A budget needs tokens, the number of tokens to train on.")
@@ -322,11 +343,38 @@ def _breakdown(seconds: Mapping[str, float]) -> list[PartOfStepOut]:
     ]
 
 
-def _planned(
-    one: PlannedLayout, own: _Question, known: TrainingPredictors, *, drawn: bool = False
-) -> PlannedOut:
+def _as_network(own: _Question, known: TrainingPredictors) -> str | None:
+    """The command that asks the same as a network; None where kernels do not answer."""
+    layouts = Layouts.of(own.run)
+    if not known.by_kernels(own.run, layouts)[0]:
+        return None
+    (network,) = networks(own.run, layouts)
+    return predict_command(network, own.device, own.run.sequence_tokens)
+
+
+def _compared(
+    runs: Iterable[LlmTraining], own: _Question, known: TrainingPredictors
+) -> tuple[dict[LlmTraining, TrainingAnswer], bool]:
+    """Run -> answer, and whether power is a share of the design power in all since some have no
+    other: energies are compared, and one more device must not lower them by another rule.
+    """
+    found = {run: training_answer(run, own.device, known, own.costs) for run in runs}
+    assumed = [run for run, answer in found.items() if _is_assumed(answer)]
+    if not assumed or len(assumed) == len(found):
+        return found, False
+    others = found.keys() - set(assumed)
+    return found | {
+        run: training_answer(run, own.device, known, own.costs, power_of_tdp=True) for run in others
+    }, True
+
+
+def _is_assumed(answer: TrainingAnswer) -> bool:
+    power = answer.trust.get("power_w")
+    return power is not None and power.reason == OF_POWER
+
+
+def _planned(one: PlannedLayout, answer: TrainingAnswer, drawn: bool) -> PlannedOut:
     """A layout of a plan with its figures."""
-    answer = training_answer(one.run, own.device, known, own.costs)
     return PlannedOut(
         **_placed(one.run),
         devices=one.run.devices,
@@ -336,14 +384,14 @@ def _planned(
     )
 
 
-def _measure(searched: TrainingPlan) -> str | None:
+def _measure(searched: TrainingPlan, objective: Objective) -> str | None:
     """Which layouts a measurement should compare, where the first does not win anyway."""
     if searched.close is None:
         return None
     first, other = searched.best[0], searched.best[searched.close]
     return (
-        f"the first wins in {100 * first.wins:.0f} % of draws: measure some steps of it and of "
-        f"layout {searched.close + 1} ({_words(other)})"
+        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases. "
+        f"Time a few steps of it and of layout {searched.close + 1} ({_words(other)})."
     )
 
 

@@ -79,6 +79,8 @@ def train_step(
         TrainingEstimateIn, model, device, run, OF_STEP.names(context), training_estimate
     )
     show_answer(TrainingAnswer, title_of(model), out, explain=explain, json=json)
+    if explain and out.predict and not json:
+        typer.echo(f"the same as a network: {out.predict}")
 
 
 @takes(OF_PLAN.options(), OF_PLAN.request)

@@ -24,7 +24,6 @@ from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.answers.colocation import slowest_programs
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 from forerun.service.http.kubernetes.language_models import ServedIn, served_by
-from forerun.service.http.schemas import LimitsIn
 from forerun.service.log import log
 from forerun.service.problems import valid
 from forerun.service.schemas.colocation import MOST_HOSTS, HostIn, HostsIn, ProgramIn
@@ -88,7 +87,6 @@ def placed_by(pod: Pod) -> Placed:
         if options or limits:
             raise BadRequest("forerun.dev/graph or forerun.dev/workload is missing.")
         return Placed(None, speed)
-    valid(LimitsIn, limits)
     workload.setdefault("kind", "network")
     operation = {"power_limit_w": options.pop("power_limit_w", None)}
     return Placed(options | {"workload": workload, "operation": operation, "limits": limits}, speed)

@@ -215,7 +215,7 @@ def _degrees(pool: PoolOut) -> str:
 
 def counted(count: int, word: str) -> str:
     """A number and what is counted, in the singular for one."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 class SupportedOut(Described):

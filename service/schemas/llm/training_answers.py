@@ -49,7 +49,7 @@ class PlacedOut(Described):
         degrees = {"data": self.data, **own.model_dump(include=set(DEGREES))}
         words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
         if own.virtual_stages > 1:
-            words.append(f"{own.virtual_stages} groups a stage")
+            words.append(f"{own.virtual_stages} virtual stages each")
         words.append(f"micro-batch {own.micro_batch}")
         if own.zero_stage and self.data * own.context > 1:
             words.append(f"ZeRO {own.zero_stage}")
@@ -129,9 +129,23 @@ class AboutTrainingOut(LimitedAnswerOut):
             f"{counted(run.devices, 'device')}"
         )
 
+    def to_fit(self, layout: LayoutIn) -> str:
+        """What would lower the memory of a layout that does not fit, most helpful first."""
+        ways = {
+            "keep frozen weights in nf4": self.run.lora_rank and self.run.frozen_weights != "nf4",
+            "recompute": layout.recompute == "none",
+            "take micro-batches of 1": layout.micro_batch > 1,
+            "train adapters (LoRA)": not self.run.lora_rank,
+            "shorten sequences": True,
+            "take more devices": not self.run.lora_rank,
+        }
+        *first, last = [way for way, helps in ways.items() if helps]
+        return f"{', '.join(first)} or {last}" if first else last
+
     def facts(self) -> list[str]:
-        """Price, carbon intensity and what was chosen, one line each."""
+        """Price, carbon intensity, sequences that are too long, and what was chosen."""
         lines = [] if self.price is None else [self.price.sentence()]
+        lines += [own.message for own in self.limit_details if own.feature == "sequence_tokens"]
         if self.grid is not None:
             lines.append(f"{self.grid.g_co2_per_kwh:,.4g} g of CO2 a kWh: {self.grid.source}")
         return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
@@ -151,6 +165,17 @@ class TrainingOut(AboutTrainingOut, PlacedOut):
     """where the time goes, longest first"""
     memory: StageMemoryOut
     """memory by part and by stage"""
+    predict: str | None
+    """command that asks the same of the model's config.json as a network; null for closed forms"""
+
+    def fit(self) -> str:
+        """Whether it fits, with the interval of the memory and what runs can use, MiB."""
+        peak, usable = self.metrics.get("peak_memory_mib"), self.memory.usable_mib
+        if peak is None or usable is None or self.fits is None:
+            return "not known"
+        word = "yes" if self.fits else "perhaps" if peak.value <= usable else "no"
+        low, high = (peak.value if end is None else end for end in (peak.low, peak.high))
+        return f"{word} ({low:,.0f} to {high:,.0f} MiB needed, {usable:,.0f} MiB usable)"
 
 
 class PlannedOut(PlacedOut):

@@ -7,6 +7,7 @@ import pytest
 from forerun.data.errors import BadShape, UnreadableModel
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
+from forerun.features.readers.language_model.reader import read_language_model
 
 pytest.importorskip("transformers")
 BERT = {"model_type": "bert", "architectures": ["BertModel"], "num_hidden_layers": 2}
@@ -43,6 +44,20 @@ def test_llama_reads_its_grouped_heads(tmp_path):
     graph = read_graph(write(tmp_path, **config), sequence_length=32)
     assert [op.kind for op in graph.operators].count("attention") == 2
     assert not graph.unknown
+
+
+@pytest.mark.parametrize("missing", ["num_hidden_layers", "hidden_size"])
+def test_a_language_model_without_a_size_is_refused_as_by_plans(tmp_path, missing):
+    """And does not get the size that transformers takes by default."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = {"model_type": "llama", "vocab_size": 100, "intermediate_size": 128, **sizes}
+    del config[missing]
+    file = write(tmp_path, **config)
+    with pytest.raises(UnreadableModel, match=f"{missing} is missing") as caught:
+        read_graph(file)
+    with pytest.raises(UnreadableModel) as by_plans:
+        read_language_model(file)
+    assert str(caught.value) == str(by_plans.value)
 
 
 def test_an_image_model_takes_pixels(tmp_path):

@@ -122,7 +122,7 @@ def test_what_cannot_fit_has_memory_and_a_reason_but_no_time(known: TrainingPred
     answer = training_answer(large, CATALOG.get("rtx-4090"), known, COST)
     assert answer.fits is False
     assert "step_s" not in answer.estimates and "run_usd" not in answer.estimates
-    assert "does not have the memory" in answer.missing["step_s"]
+    assert "does not fit in memory" in answer.missing["step_s"]
     assert answer.estimates["peak_memory_mib"].value > 24 * 1024
     assert [limit.severity for limit in answer.limits].count("refusal") == 1
 

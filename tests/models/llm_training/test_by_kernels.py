@@ -137,7 +137,7 @@ def test_what_cannot_fit_has_memory_and_a_reason_but_no_time(known) -> None:
     run = replace(FULL, model=named_language_model("llama-3.1-8b"))
     own = training_answer(run, CATALOG.get("rtx-4090"), known, COST)
     assert own.fits is False and "step_s" not in own.estimates and not own.breakdown_s
-    assert "does not have the memory" in own.missing["step_s"]
+    assert "does not fit in memory" in own.missing["step_s"]
     assert own.estimates["peak_memory_mib"].value > 24 * 1024
 
 

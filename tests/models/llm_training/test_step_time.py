@@ -161,7 +161,7 @@ def test_what_was_not_measured_is_a_limit_and_widens(fitted: LlmTrainingStep) ->
     said = " ".join(map(str, far[0].limits))
     assert "deepspeed" in said
     assert "no training on this device" in said
-    assert "tokens of a sequence: 1.311e+05; 4,096 to 4,096 were measured" in said
+    assert "sequences of 131,072 tokens; measured runs had 4,096 to 4,096" in said
     widths = [np.log(f.high["latency_ms"] / f.low["latency_ms"])[0] for f in (near, far)]
     assert widths[1] > 2.0 * widths[0]
 
@@ -207,3 +207,14 @@ def test_own_runs_move_the_device_they_are_of(fitted: LlmTrainingStep) -> None:
     assert adapted.predict(other).values["latency_ms"] == pytest.approx(
         fitted.predict(other).values["latency_ms"], rel=0.15
     )
+
+
+def test_micro_batches_outside_the_range_are_counted_as_they_are(fitted: LlmTrainingStep) -> None:
+    """Neither as logarithms nor as one more."""
+    known = made_up_rows().queries[0]
+    run = replace(known.llm_training, global_batch=known.llm_training.data * 1024)
+    run = replace(run, layout=replace(run.layout, micro_batch=1))
+    measured = sorted({one.llm_training.micro_batches for one in made_up_rows().queries})
+    (found,) = fitted.predict([replace(known, workload=run)])
+    line = f"1,024 micro-batches a step; measured runs had {measured[0]:,} to {measured[-1]:,}"
+    assert line in " ".join(map(str, found.limits))

@@ -127,8 +127,9 @@ def test_a_file_of_another_kind_is_one_line_and_exit_code_2(checked, text):
 
 
 def test_a_file_that_is_not_there_is_one_line(forerun, tmp_path):
-    code, _, err = forerun("check", tmp_path / "missing.yaml")
-    assert (code, len(err.splitlines())) == (2, 1)
+    file = tmp_path / "missing.yaml"
+    code, _, err = forerun("check", file)
+    assert (code, err) == (2, f"forerun: Cannot read {file}: no such file.\n")
 
 
 @pytest.mark.parametrize(
@@ -157,3 +158,15 @@ def test_wrong_input_is_one_line_and_exit_2(forerun, tmp_path, words, said):
     assert out == ""
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_all_mistakes_of_a_pod_are_found_together(checked):
+    """Limits, names and values, each with its line."""
+    indent = "\n" + " " * 8
+    more = ("precision: amq", 'max-latency-ms: "fast"')
+    added = "".join(f"{indent}forerun.dev/{own}" for own in more)
+    wrong = MANIFEST.replace("batch-size", "batch-siz").replace("resnet50", f"resnet50{added}")
+    code, lines = checked(wrong)
+    assert code == 1
+    found = [own.split(": ")[2] for own in lines]
+    assert found == [f"forerun.dev/{own}" for own in ("precision", "max-latency-ms", "batch-siz")]

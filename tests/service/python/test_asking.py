@@ -393,6 +393,11 @@ def test_a_language_model_is_read_from_its_folder_with_its_quantisation(tmp_path
     assert given.tpot_ms.value < quantized.tpot_ms.value
 
 
+def test_what_is_no_device_is_one_clear_line(squeezenet):
+    with pytest.raises(forerun.InputError, match="device: give a name, a spec sheet or a list"):
+        forerun.predict(squeezenet, device=3)
+
+
 def test_a_list_of_devices_is_refused_where_one_is_taken():
     with pytest.raises(InputError, match="ask for each"):
         forerun.llm(8e9, device=["h100", "l4"])

@@ -106,7 +106,7 @@ def test_a_name_that_no_text_can_hold_is_written_as_an_escape():
 def test_a_truncated_file_is_refused(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA)[:-30])
-    with pytest.raises(UnreadableModel, match=r"Cannot read config\.json: it is not sound JSON"):
+    with pytest.raises(UnreadableModel, match=r"Cannot read config\.json: not valid JSON"):
         read_language_model(path)
 
 
@@ -127,7 +127,7 @@ def test_what_is_no_object_or_not_there_is_refused(tmp_path):
         read_language_model(b"[1, 2]")
     with pytest.raises(UnreadableModel, match="No such file"):
         read_language_model(tmp_path / "config.json")
-    with pytest.raises(UnreadableModel, match="not sound JSON"):
+    with pytest.raises(UnreadableModel, match="not valid JSON"):
         read_language_model(b"[" * 100_000)
 
 

@@ -131,7 +131,7 @@ def test_a_budget_needs_tokens_and_chooses_devices(client):
     fault = asked(client, "plan", {**plan, "max_days": 40}, 422)
     assert "A budget needs tokens" in fault["detail"]
     fault = asked(client, "plan", {**EXAMPLE_PLAN, "max_days": 40}, 422)
-    assert "leave devices out" in fault["detail"]
+    assert "give no devices with it" in fault["detail"]
     fault = asked(client, "plan", {**plan, "tokens": 1e12, "max_usd": 5}, 422)
     assert "No layout that fits keeps the budget" in fault["detail"]
 
@@ -234,7 +234,7 @@ def test_a_plan_within_a_budget_names_the_measurement_that_would_settle_it(adapt
     content |= {"max_days": 60, "kept": 1}
     plan = asked(adapting, "plan", content)
     assert plan["best"][0]["wins"] < 0.9
-    assert plan["measure"].startswith("the first wins in ")
+    assert plan["measure"].startswith("Close: the first is fastest in ")
 
 
 def test_a_printed_plan_has_its_carbon_and_what_the_script_sets(home):
@@ -243,3 +243,59 @@ def test_a_printed_plan_has_its_carbon_and_what_the_script_sets(home):
     text = str(plan)
     assert "CO2" in text and "peft.LoraConfig(r=8" in text
     assert "run_co2_kg" in plan.content.best[0].metrics
+
+
+LORA_8B = {"device": "rtx-4090", "lora_rank": 16}
+
+
+@pytest.mark.parametrize(
+    ("frozen", "tokens", "word", "way"),
+    [(None, 4096, "no", "to fit: keep frozen weights in nf4 or"), ("nf4", 512, "yes", "")],
+)
+def test_a_printed_step_says_whether_it_fits_by_how_much_and_what_helps(
+    home, frozen, tokens, word, way
+):
+    """`no` where the best estimate does not fit either, as `predict` says it."""
+    given = LORA_8B | {"frozen_weights": frozen, "sequence_tokens": tokens}
+    answer = forerun.llm_training("llama-3.1-8b", **given)
+    peak, usable = answer.peak_memory_mib, answer.content.memory.usable_mib
+    assert (word == "no") == (peak.value > usable)
+    sizes = f"{peak.low:,.0f} to {peak.high:,.0f} MiB needed, {usable:,.0f} MiB usable"
+    assert f"fits: {word} ({sizes})" in str(answer)
+    assert way in str(answer) and bool(way) == ("to fit: " in str(answer))
+
+
+def test_one_more_device_never_lowers_the_energy_of_a_plan(home):
+    """Power by kernels is known of one device alone: all layouts are compared by one rule."""
+    plan = forerun.training_plan("llama-3.1-8b", **LORA_8B, frozen_weights="nf4", tokens=1e7)
+    energies = {one.devices: one.metrics["run_kwh"].value for one in plan.front}
+    assert 1 in energies and len(energies) > 1
+    assert energies[1] <= min(energies.values())
+    assert "power of all layouts: 76 % of TDP" in str(plan) and "1 device: " in str(plan)
+
+
+def test_sequences_longer_than_the_model_takes_are_said(home):
+    """In the answer, and not only among its limits."""
+    for tokens, is_said in ((131_072, False), (1_000_000, True)):
+        answer = forerun.llm_training(
+            "llama-3.1-8b", device="h100", sequence_tokens=tokens, global_batch=1
+        )
+        assert ("sequences are longer than the 131,072 tokens" in str(answer)) == is_said
+
+
+def test_what_kernels_answer_comes_with_its_command_as_a_network(home, tmp_path, capsys):
+    """And the command has the same answer: differences are those of a traced graph."""
+    pytest.importorskip("transformers")
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(SMALL | {"architectures": ["LlamaForCausalLM"]}))
+    words = ("--device", "rtx-4090", "--lora-rank", "8", "--sequence-tokens", "256")
+    app(["train-step", str(file), *words, "--explain"], standalone_mode=False)
+    said = capsys.readouterr().out.partition("the same as a network: forerun ")[2].split()
+    asked_again = [str(file) if word == "config.json" else word for word in said]
+    app([*asked_again, "--json"], standalone_mode=False)
+    network = json.loads(capsys.readouterr().out)["metrics"]
+    step = forerun.llm_training(str(file), device="rtx-4090", lora_rank=8, sequence_tokens=256)
+    assert network["latency_ms"]["value"] == pytest.approx(1e3 * step.step_s.value, rel=0.03)
+    memory = step.peak_memory_mib.value
+    assert network["peak_memory_mib"]["value"] == pytest.approx(memory, rel=0.03)
+    assert forerun.llm_training(str(file), device="rtx-4090").content.predict is None

@@ -93,7 +93,6 @@ def test_a_program_is_given_by_name_or_with_its_profile():
     ("annotations", "named"),
     [
         ({"max_latency_ms": "40"}, "forerun.dev/graph"),
-        ({"graph": "resnet50", "max_latency_ms": "fast"}, "latency_ms"),
         ({"workload": "7"}, "forerun.dev/workload"),
         ({"min_relative_speed": "0.8"}, "program"),
         ({"program": "a", "min_relative_speed": "1.5"}, "min_relative_speed"),
