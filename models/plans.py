@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix
-from forerun.models.prediction import WIDEST_RATIO
+from forerun.data.columns import Column, Matrix
 
 DRAWN: Final = 20
 """Best options among which it is drawn how often each wins."""
@@ -56,8 +55,3 @@ def close_call(wins: Sequence[float]) -> int | None:
     if len(wins) < 2 or wins[0] >= SETTLED:
         return None
     return 1 + int(np.argmax(wins[1:]))
-
-
-def too_wide(low: Column, high: Column) -> Mask:
-    """Which of n intervals are so wide that the order of options by them is not known, (n,)."""
-    return np.asarray(high > WIDEST_RATIO * low)

@@ -27,6 +27,7 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
+from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.engine_settings import default_limits
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
@@ -54,8 +55,6 @@ SCHEDULER, UNKNOWN = "scheduler", "unknown"
 RATE: Final = "requests_per_s"
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
-DEVIATE: Final = 1.645
-"""Standard deviations from a median to the end of a 90 % interval."""
 SHARED: Final = 0.87
 """Share of the variance of log errors that layouts of a model on a device have in common, with all
 runs of the model on the device left out (40 settings of `forerun.training.reports.serving_plans`:
@@ -661,7 +660,7 @@ def _with_wins(
             for risk in ("value", "upper")
         )
         least = np.log([one.unit.fewest for one in best])
-        number = np.maximum(few + deviates * (many - few) / DEVIATE, least)
+        number = np.maximum(few + deviates * (many - few) / HALF_WIDTH, least)
         drawn = logs - np.log([one.replicas for one in best]) + number
     wins = wins_of(drawn).tolist()
     return [replace(one, wins=share) for one, share in zip(best, wins, strict=True)]
@@ -682,4 +681,4 @@ def _most(unit: Unit) -> int:
 
 def _spread(own: Estimate) -> float:
     """Standard deviation of the logarithm of an estimate, by the upper end of its interval."""
-    return 0.0 if not own.high else log(own.high / own.value) / DEVIATE
+    return 0.0 if not own.high else log(own.high / own.value) / HALF_WIDTH

@@ -28,7 +28,8 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
-from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, too_wide, wins_of
+from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, wins_of
+from forerun.models.prediction import WIDEST_RATIO
 
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 TOKENS_OF_A_SHARE: Final = 4096
@@ -179,7 +180,7 @@ def plan(
     ]
     table = _Searched.of(runs, device, step, memory)
     values = table.values(objective)
-    wide = too_wide(table.low_s, table.high_s) & (step.process is not None)
+    wide = (table.high_s > WIDEST_RATIO * table.low_s) & (step.process is not None)
     fits = table.upper_mib <= (device.usable_mib or 0.0)
     order = np.argsort(values, kind="stable")
     fitting = order[(fits & ~wide)[order]]

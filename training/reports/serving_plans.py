@@ -7,7 +7,8 @@ layouts keep at least. The recommended layout is the one that is predicted to wr
 second and device within the limit, over the numbers of requests in flight that were measured; the
 predictor is fitted without all runs of the model on the device. What it reached within the limit by
 measurement is compared with the best of all layouts. So are the choices of AIConfigurator, by its
-stored answers, and of two rules: the most and the fewest tensor-parallel devices.
+stored answers, and of two rules: the most and the fewest tensor-parallel devices. How much of the
+error layouts of a setting share is printed last.
 """
 
 import sys
@@ -80,6 +81,24 @@ def main() -> None:
             f"- {name}: within 5 % of the best in {100 * np.mean(known >= CLOSE):.0f} % of "
             f"{len(known)} settings, {100 * np.mean(known):.0f} % of the best rate on average\n"
         )
+    between, within = deviations(drawn, runs, own["tpot_ms"])
+    out.write(
+        "\nLog errors of the time per token: standard deviation "
+        f"{between:.2f} between settings, {within:.2f} between layouts of a setting\n"
+    )
+
+
+def deviations(
+    drawn: Sequence[Setting], runs: Measurements, predicted: Column
+) -> tuple[float, float]:
+    """Standard deviations of mean log errors: between settings, and of layouts around those."""
+    errors = np.log(predicted / runs.column("tpot_ms"))
+    means, around = [], []
+    for one in drawn:
+        own, pools = errors[one.rows], np.array([hash(pool) for pool in one.pools])
+        means.append(own.mean())
+        around += [own[pools == pool].mean() - own.mean() for pool in np.unique(pools)]
+    return float(np.std(means)), float(np.std(around))
 
 
 def settings(runs: Measurements) -> list[Setting]:

@@ -351,7 +351,7 @@ def _measure(first: PlannedServingOut, rival: PlannedServingOut) -> str:
 
 
 def _longest(whole: Deployed, own: _Question) -> int | None:
-    """Most tokens of a request that a server is told to take; None for the model's own context.
+    """Maximum context length to start a server with; None for that of the model.
 
     vLLM does not start where its cache has no room for one request of the longest context.
     """

@@ -47,7 +47,7 @@ def commands(
         name: the model as the engine is to load it.
         weights: format of its weights; empty for its own.
         replicas: number of replicas.
-        longest: most tokens of a request; None for the model's own context.
+        longest: maximum context length; None for that of the model.
     """
     engine = deployment.engine.name
     if engine not in _OPTIONS or deployment.prefill is not None:

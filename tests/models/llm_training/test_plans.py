@@ -1,17 +1,20 @@
 """Plans of training: what is searched, what fits, and which layout wins."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.language_models.training import LlmTraining, TrainingLayout, faults_of_layout
+from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_training.plans import layouts_of, plan
+from forerun.models.llm_training.predictors import Seconds
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from tests.models.llm_training.test_step_time import made_up_rows
 
@@ -69,6 +72,34 @@ def test_every_layout_of_a_search_can_run_and_none_is_twice(model: object, devic
     found = layouts_of(run, H100)
     assert len(set(found)) == len(found)
     assert not [fault for layout in found for fault in faults_of_layout(run, layout)]
+
+
+class Uncertain:
+    """Times of the closed form, known within a factor of 20 for pipelines."""
+
+    process = object()
+
+    def __init__(self) -> None:
+        self.form = LlmTrainingStep()
+
+    def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> Seconds:
+        """Times of n layouts."""
+        value = self.form.of_layouts(run, device, layouts).seconds
+        ratio = np.where(layouts.pipeline > 1, 20.0, 2.0) ** 0.5
+        return Seconds(value, value / ratio, value * ratio)
+
+    def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
+        """The same times in every draw."""
+        return np.tile(np.arange(float(len(queries))), (draws, 1))
+
+
+def test_layouts_known_within_more_than_a_factor_of_ten_are_counted_and_not_ranked() -> None:
+    """As their times are withheld in answers."""
+    run = LlmTraining(LLAMA, 8192, 256, 64)
+    found = plan(run, H100, Uncertain(), NoMemory(), kept=1000)
+    alone = [one for one in layouts_of(run, H100) if one.pipeline == 1]
+    assert {one.run.layout.pipeline for one in (*found.best, *found.front)} == {1}
+    assert (found.fitting, found.withheld) == (len(alone), found.searched - len(alone))
 
 
 def test_the_best_layout_fits_and_no_other_that_fits_is_faster() -> None:

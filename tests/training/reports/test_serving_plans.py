@@ -14,7 +14,7 @@ from forerun.data.language_models.deployment import (
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
-from forerun.training.reports.serving_plans import TIMES, settings, shares_of
+from forerun.training.reports.serving_plans import TIMES, deviations, settings, shares_of
 
 H100 = DeviceCatalog.load().get("h100-sxm-80gb")
 MODEL = named_language_model("meta-llama/Llama-3.1-8B")
@@ -83,3 +83,13 @@ def test_a_choice_that_misses_the_limit_reached_nothing() -> None:
     own = {"tpot_ms": np.where(degree == 1, 1.0, 1e4), "ttft_ms": made.column("ttft_ms")}
     chosen, _, _, fewest = shares_of(one, slow, own, own)
     assert (chosen, fewest) == (0.0, 0.0)
+
+
+def test_errors_are_divided_between_settings_and_layouts() -> None:
+    """A factor on each of two settings, and one on each layout of both."""
+    made = runs(("0.12.0", "0.15.1"))
+    first = np.array([query.deployment.engine.version == "0.12.0" for query in made.queries])
+    tensor = np.array([query.deployment.pool.parallelism.tensor for query in made.queries])
+    logs = np.where(first, 0.3, -0.3) + 0.1 * (np.log2(tensor) - 1.0)
+    between, within = deviations(settings(made), made, made.column("tpot_ms") * np.exp(logs))
+    assert (between, within) == pytest.approx((0.3, 0.1 * (2 / 3) ** 0.5))
