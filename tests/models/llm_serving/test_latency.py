@@ -397,7 +397,7 @@ def test_a_format_without_runs_takes_what_the_nearest_one_shows():
 
 def test_a_format_with_a_few_runs_says_nothing_about_others():
     """Those with fewer than ten made formats that were left out worse."""
-    here = np.flatnonzero([query.device.name == TRAINED[0].name for query in ROWS.queries])
+    here = np.flatnonzero([query.device.name == TRAINED[0] for query in ROWS.queries])
     half = ask(dense_model(), TRAINED[0])
     closed = LlmLatency().predict([half]).values["tpot_ms"]
     few, enough = (trained_in("fp8", 1.5, ROWS.take(here[:number])) for number in (9, 10))
