@@ -145,7 +145,7 @@ def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
     assert peak["p95"] == peak["high"] == pytest.approx(peak["value"] * np.exp(0.2))
     assert "5 %" in trained["fits"]["risk"]
     assert answered["metrics"][PEAK]["p95"] is None
-    assert "not known" in answered["fits"]["risk"]
+    assert "not calibrated" in answered["fits"]["risk"]
 
 
 def test_a_limit_on_power_is_part_of_the_question(adapting):
