@@ -2,12 +2,17 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from forerun.data.errors import InputError
 from forerun.data.query import Query
+from forerun.features.deadline import check
 from forerun.models.answers.deployments.answer import Priced, priced
 from forerun.models.answers.deployments.times import Loops, under_load
 from forerun.models.answers.served_models import InUse
+
+TOGETHER: Final = 500
+"""Deployments between two checks of the deadline."""
 
 
 @dataclass
@@ -25,9 +30,18 @@ class PlanPricing:
     def figures(
         self, queries: Sequence[Query], *, with_power: bool = False
     ) -> list[Priced | InputError]:
-        """Those of n deployments, in one call of each predictor."""
-        loads = under_load(queries, self.in_use, self.kept, with_power=with_power)
-        return [
-            load.time if isinstance(load.time, InputError) else priced(query, load.time, load)
-            for query, load in zip(queries, loads, strict=True)
-        ]
+        """Those of n deployments, in one call of each predictor for each `TOGETHER`.
+
+        Raises:
+            DeadlineExceeded: the caller has left, or waits no longer.
+        """
+        found: list[Priced | InputError] = []
+        for start in range(0, len(queries), TOGETHER):
+            own = queries[start : start + TOGETHER]
+            check()
+            loads = under_load(own, self.in_use, self.kept, with_power=with_power)
+            found += [
+                load.time if isinstance(load.time, InputError) else priced(query, load.time, load)
+                for query, load in zip(own, loads, strict=True)
+            ]
+        return found

@@ -11,7 +11,9 @@ import yaml
 
 import forerun
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import DeadlineExceeded
 from forerun.data.language_models.deployment import Engine, RequestLoad
+from forerun.features.deadline import Deadline, within
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.plans import Stock, units_of
 from forerun.service.answers.llm.serving_commands import commands
@@ -218,6 +220,12 @@ def test_a_server_is_told_a_context_that_its_cache_holds(adapting, memory, given
     option = f"--max-model-len {written}"
     assert (option in plan["commands"]["vllm"]) == (written is not None)
     assert any("at most 4,096 tokens" in line for line in plan["chosen"]) == (written == 4096)
+
+
+def test_a_search_ends_when_nobody_waits_for_it(home):
+    own = {"requests_per_s": 1, "input_tokens": 1000, "output_tokens": 100, "devices": "h100"}
+    with within(Deadline.after(-1.0)), pytest.raises(DeadlineExceeded):
+        forerun.llm_plan("llama-3.1-8b", **own)
 
 
 def test_traffic_that_the_engine_refuses_has_no_plan(home):
