@@ -36,6 +36,7 @@ from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
+    TIMES,
     LlmPlanOut,
     MixOut,
     PlannedServingOut,
@@ -43,7 +44,6 @@ from forerun.service.schemas.llm.serving_plan_answers import (
 )
 from forerun.service.schemas.llm.training_answers import GridOut
 
-TIMES: Final = ("ttft_ms", "tpot_ms", LATENCY)
 MEGAJOULES_PER_KWH: Final = 3.6
 UNITS: Final[Mapping[ServingObjective, str]] = {
     "price": "USD an hour",
