@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from os import PathLike
 from typing import Any, TypeVar, Unpack
 
 from pydantic import ValidationError
@@ -11,12 +11,12 @@ from forerun.data.errors import InputError
 from forerun.data.level import USUAL
 from forerun.data.query import Operation, Query
 from forerun.data.workload import WeightFormat
-from forerun.features.readers.language_model.reader import model_files
 from forerun.service.answers.answer import estimated
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.python.question import first_fault
 from forerun.service.python.run_options import LlmSizes
 from forerun.service.python.session import DeviceLike, session
+from forerun.service.python.training import described
 from forerun.service.python.view import Estimate, Predicted, View, Viewed, record_of, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
@@ -113,11 +113,9 @@ class ServingAnswer(Viewed):
 
 
 def llm(
-    total_parameters: float | None = None,
+    model: str | PathLike[str] | Mapping[str, Any] | float | None = None,
     *,
     device: DeviceLike,
-    name: str | None = None,
-    config: str | Path | Mapping[str, Any] | None = None,
     quantization: str | Mapping[str, Any] | None = None,
     cache_format: str | None = None,
     weights: WeightFormat | None = None,
@@ -139,15 +137,14 @@ def llm(
 ) -> ServingAnswer:
     """Predict what it takes to serve a language model.
 
-    With lengths, the model is given by `name` or `config`, and the answer has times, rates, memory,
-    power and price. Without lengths it has power, tokens per second and energy per token, and the
-    model may be given by its sizes.
+    With lengths, the answer has times, rates, memory, power and price. Without lengths it has
+    power, tokens per second and energy per token.
 
     Args:
-        total_parameters: number of parameters of the model; None with a name or configuration.
+        model: name of a public model, its config.json (path, folder or content), a mapping with
+            `name` or `config` as over HTTP, or, without lengths, its number of parameters; None
+            where `command` names it.
         device: name, spec sheet or its path.
-        name: name of a public model, whose configuration comes with the package.
-        config: the model's config.json, its path, its folder, or its content.
         quantization: how the weights are quantised, where the configuration does not say so: fp8,
             nvfp4, mxfp4, int8, int4, awq or gptq, or the content of hf_quant_config.json.
         cache_format: number format of keys and values; that of the configuration when None.
@@ -175,23 +172,23 @@ def llm(
         UnanswerableQuery: no predictor can answer.
     """
     own = dict(locals())
-    given = {key: value for key, value in own.items() if key != "sizes" and value is not None}
-    given |= sizes
-    model = {key: value for key, value in given.items() if key in LlmIn.model_fields}
+    given = {k: v for k, v in own.items() if k not in ("model", "sizes") and v is not None} | sizes
+    described_model: Mapping[str, Any] = {}
+    title = "by its sizes"
+    if isinstance(model, int | float):
+        title, described_model = f"of {model:,.4g} parameters", {"total_parameters": model}
+    elif model is not None:
+        title, described_model = described(model)
     # What is no field of either is another tool's name of one, or no field of the request.
-    load = {key: value for key, value in given.items() if key not in model}
-    if isinstance(config, str | Path):
-        model = model_files(Path(config)) | {k: v for k, v in model.items() if k != "config"}
+    settings = {key: value for key, value in given.items() if key in LlmIn.model_fields}
+    load = {key: value for key, value in given.items() if key not in settings}
     here = session()
     sheet = here.device(device)
-    asked = _checked(LlmEstimateIn, {**load, "model": model, "device": sheet.name})
+    content = {**load, "model": {**described_model, **settings}, "device": sheet.name}
+    asked = _checked(LlmEstimateIn, content)
     answer = llm_estimate(asked, lambda _: sheet, here.in_use)
-    what = asked.model.name or (
-        "by its configuration"
-        if total_parameters is None
-        else f"of {total_parameters:,.4g} parameters"
-    )
-    return ServingAnswer.of(f"language model {what}, {_load_text(asked)}", answer)
+    title = asked.model.name or title
+    return ServingAnswer.of(f"language model {title}, {_load_text(asked)}", answer)
 
 
 def _load_text(asked: LlmEstimateIn) -> str:

@@ -195,10 +195,10 @@ def test_python_takes_a_file_or_its_content(tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
-    by_file = forerun.llm(config=path, device="h100-sxm-80gb")
+    by_file = forerun.llm(path, device="h100-sxm-80gb")
     read = by_file.content.model
     assert read.family == "llama"
     assert (read.image_parameters, read.image_pixels_per_token) == (0, None)
-    assert by_file.metrics == forerun.llm(config=LLAMA, device="h100-sxm-80gb").metrics
+    assert by_file.metrics == forerun.llm(LLAMA, device="h100-sxm-80gb").metrics
     with pytest.raises(InputError, match="No such file"):
-        forerun.llm(config=tmp_path / "other.json", device="h100-sxm-80gb")
+        forerun.llm(tmp_path / "other.json", device="h100-sxm-80gb")

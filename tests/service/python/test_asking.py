@@ -309,7 +309,7 @@ def test_a_model_that_cannot_be_served_is_refused(options, said):
 
 def test_a_deployment_answers_as_over_http(client):
     answer = forerun.llm(
-        name="llama-3.1-8b", device="h100_sxm", input_tokens=1024, output_tokens=256,
+        "llama-3.1-8b", device="h100_sxm", input_tokens=1024, output_tokens=256,
         concurrency=32, engine="vllm", parallelism={"tp": 1}, usd_per_device_hour=3,
     )  # fmt: skip
     request = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "isl": 1024, "osl": 256}
@@ -324,14 +324,14 @@ def test_a_deployment_answers_as_over_http(client):
     by_size = forerun.llm(8e9, device="h100-sxm-80gb")
     assert (by_size.ttft_ms, by_size.deployment) == (None, None)
     with pytest.raises(forerun.InputError, match="output_tokens is missing"):
-        forerun.llm(name="llama-3.1-8b", device="h100", input_tokens=1)
+        forerun.llm("llama-3.1-8b", device="h100", input_tokens=1)
 
 
 def test_names_of_other_tools_are_taken_for_a_language_model_and_unknown_ones_refused():
-    given = {"name": "llama-3.1-8b", "device": "h100", "isl": 1024, "osl": 256, "tp": 1}
+    given = {"model": "llama-3.1-8b", "device": "h100", "isl": 1024, "osl": 256, "tp": 1}
     answer = forerun.llm(**given, request_rate=2.0)
     same = forerun.llm(
-        name="llama-3.1-8b",
+        "llama-3.1-8b",
         device="h100",
         input_tokens=1024,
         output_tokens=256,
@@ -384,12 +384,12 @@ def test_devices_are_found_by_kind_vendor_and_name():
 def test_a_language_model_is_read_from_its_folder_with_its_quantisation(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     lengths = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 4}
-    plain = forerun.llm(config=tmp_path, device="h100", **lengths)
-    assert forerun.llm(config=LLAMA, device="h100", **lengths).tpot_ms == plain.tpot_ms
+    plain = forerun.llm(tmp_path, device="h100", **lengths)
+    assert forerun.llm(LLAMA, device="h100", **lengths).tpot_ms == plain.tpot_ms
     (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
-    quantized = forerun.llm(config=tmp_path / "config.json", device="h100", **lengths)
+    quantized = forerun.llm(tmp_path / "config.json", device="h100", **lengths)
     assert quantized.tpot_ms.value < plain.tpot_ms.value
-    given = forerun.llm(config=tmp_path, quantization="int4", device="h100", **lengths)
+    given = forerun.llm(tmp_path, quantization="int4", device="h100", **lengths)
     assert given.tpot_ms.value < quantized.tpot_ms.value
 
 

@@ -16,7 +16,7 @@ import forerun
 )
 def test_an_engine_does_not_run_on_gpus_before_those_that_it_needs(engine, device, refused):
     answer = forerun.llm(
-        name="llama-3.2-1b",
+        "llama-3.2-1b",
         device=device,
         engine=engine,
         input_tokens=100,
