@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forerun.service.python.view import View, Viewed
     from forerun.service.schemas.answers import LimitedAnswerOut, LimitOut
 
-PIPE_WIDTH = 240
+PIPE_WIDTH = 10_000
 
 
 def print_json(content: Any) -> None:
@@ -60,13 +60,9 @@ def table(*headings: str, left: "Collection[str] | None" = None, **settings: Any
         left: columns that are left-aligned; the first when None. The others are right-aligned.
         settings: further settings of rich, such as `title`.
     """
-    from rich.table import Table
+    from forerun.service.python.fitted_table import FittedTable
 
-    made = Table(box=None, pad_edge=False, **settings)
-    for heading in headings:
-        side: Any = "left" if heading in (headings[:1] if left is None else left) else "right"
-        made.add_column(heading, justify=side, no_wrap=True)
-    return made
+    return FittedTable(headings, headings[:1] if left is None else tuple(left), **settings)
 
 
 def show(view: "View", limits: "Iterable[LimitOut]" = ()) -> None:

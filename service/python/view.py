@@ -136,8 +136,8 @@ def text_of(name: str, value: float | None) -> str:
 
 WIDTH = 10_000
 """Of the text table, in characters; no cell is cut."""
-REASON = "why"
-"""Heading of a column of sentences."""
+REASONS = ("why", "why not")
+"""Headings of columns of sentences."""
 STYLE = (
     ".forerun{font:13px system-ui,sans-serif;color:inherit}"
     ".forerun table{border-collapse:collapse;margin:.4em 0}"
@@ -170,13 +170,11 @@ class View:
 
     def table(self) -> "Table":
         """The rows as a table for a console."""
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        for index, heading in enumerate(self.headings):
-            side: Any = "left" if index == 0 or heading == REASON else "right"
-            table.add_column(Text(heading), justify=side, no_wrap=True)
+        from forerun.service.python.fitted_table import FittedTable
+
+        table = FittedTable(self.headings, (*self.headings[:1], *REASONS))
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
@@ -192,7 +190,7 @@ class View:
 
     def html(self) -> str:
         """The view as HTML, in the colours of the page; all text is escaped."""
-        classes = [' class="why"' if heading == REASON else "" for heading in self.headings]
+        classes = [' class="why"' if heading in REASONS else "" for heading in self.headings]
         marked = zip(classes, self.headings, strict=True)
         head = "".join(f'<th scope="col"{of}>{escape(heading)}</th>' for of, heading in marked)
         body = "".join(f"<tr>{''.join(map(_cell, classes, row))}</tr>" for row in self.rows)
