@@ -33,7 +33,7 @@ from forerun.features.llm_serving.engine_settings import default_limits
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
 from forerun.features.llm_serving.memory import MOST_TENSOR, divides_heads, serving_memory
 from forerun.models.limit import POWER
-from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, wins_of
+from forerun.models.plans import DRAWN, DRAWS, MISSES, SAME, close_call, front, wins_of
 from forerun.models.prediction import Estimate, too_wide
 
 ServingObjective = Literal["price", "devices", "energy", "carbon", "speed"]
@@ -661,7 +661,8 @@ def _with_wins(
         )
         least = np.log([one.unit.fewest for one in best])
         number = np.maximum(few + deviates * (many - few) / HALF_WIDTH, least)
-        drawn = logs - np.log([one.replicas for one in best]) + number
+        whole = np.log(np.ceil(np.exp(number) * (1.0 - SAME)))
+        drawn = logs - np.log([one.replicas for one in best]) + whole
     wins = wins_of(drawn).tolist()
     return [replace(one, wins=share) for one, share in zip(best, wins, strict=True)]
 

@@ -53,7 +53,7 @@ class FittedTable(Table):
                 for heading, own in zip(headings, others, strict=True)
                 if (text := _plain(console, own))
             ]
-            yield Text(f"{_plain(console, first)}: {', '.join(named)}")
+            yield Text.assemble((_plain(console, first), "bold"), ": ", ", ".join(named))
 
 
 def _plain(console: Console, cell: Any) -> str:
