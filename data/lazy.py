@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pandera.pandas as pa
     import torch
+    from torch import nn
 else:
 
     class _Lazy:
@@ -16,6 +17,7 @@ else:
         def __getattr__(self, attribute: str) -> Any:
             return getattr(import_module(self._name), attribute)
 
-    pa, pd, torch = _Lazy("pandera.pandas"), _Lazy("pandas"), _Lazy("torch")
+    pa, pd = _Lazy("pandera.pandas"), _Lazy("pandas")
+    nn, torch = _Lazy("torch.nn"), _Lazy("torch")
 
-__all__ = ["pa", "pd", "torch"]
+__all__ = ["nn", "pa", "pd", "torch"]

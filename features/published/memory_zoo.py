@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.errors import MissingExtra
+from forerun.data.lazy import nn, torch
 from forerun.features.published.sources import (
     HUB,
     Built,
@@ -67,8 +68,6 @@ def diffusion() -> Iterator[Entry]:
 
 def _pipeline(latent: Latent) -> Any:
     """A module from latents of one image to its pixels; guidance doubles the denoiser's batch."""
-    import torch
-    from torch import nn
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
 
     kl, unet = _diffusers()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import torch
 from forerun.data.named.networks import DIGESTS
 from forerun.features.published.yolo import PICTURE, SIZES, detector
 from forerun.features.published.zoo import declared
@@ -43,7 +44,6 @@ def named_networks() -> Iterator[tuple[str, OperatorGraph]]:
 
 
 def _of_torchvision(name: str) -> OperatorGraph:
-    import torch
     from torchvision.models import get_model
 
     auxiliary = {"aux_logits": False} if name == "googlenet" else {}
@@ -53,8 +53,6 @@ def _of_torchvision(name: str) -> OperatorGraph:
 
 
 def _of_detector(name: str) -> OperatorGraph:
-    import torch
-
     with torch.device("meta"):
         return trace_module(detector(name).eval(), (torch.empty(1, 3, PICTURE, PICTURE),))
 

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Final
 
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import nn, torch
 from forerun.features.readers.huggingface import with_attention_dropout
 from forerun.features.readers.torch_trace import trace_module
 
@@ -24,8 +25,6 @@ def wide_squeeze_efficientnet(width: float, depth: float) -> Any:
         width: multiplier of channels, 1.0 for B0.
         depth: multiplier of repeats, 1.0 for B0.
     """
-    from torch import nn
-
     from forerun.features.readers.torch_trace import declare_operators
 
     declare_operators()
@@ -58,9 +57,6 @@ def ssd300() -> Any:
     Six maps of 38, 19, 10, 5, 3 and 1 cells a side, 81 classes (Liu et al. 2016; backbone and
     widths as in NVIDIA's and MLPerf's reference).
     """
-    import torch
-    from torch import nn
-
     from forerun.features.readers.torch_trace import declare_operators
 
     declare_operators()
@@ -121,7 +117,6 @@ def with_dense_head(network: Any, positions: int) -> Any:
         network: transformers' `BertForPreTraining`.
         positions: masked tokens of each sequence.
     """
-    from torch import nn
 
     class Dense(nn.Module):
         def __init__(self) -> None:
@@ -141,7 +136,6 @@ def with_summed_logits(network: Any) -> Any:
     Args:
         network: a model of transformers with a language-model head.
     """
-    from torch import nn
 
     class Summed(nn.Module):
         def __init__(self) -> None:
@@ -181,8 +175,6 @@ def einsum_as_products() -> Iterator[None]:
 
     Exported programs keep `einsum` as one operator, whose arithmetic the readers do not know.
     """
-    import torch
-
     original = torch.einsum
     torch.einsum = partial(_product, original)
     try:
@@ -206,8 +198,6 @@ def _product(original: Any, equation: str, *operands: Any) -> Any:
     def merged(tensor: Any, axes: str, *groups: list[str]) -> Any:
         order = [axes.index(n) for group in groups for n in group]
         return tensor.permute(order).reshape([_size(sizes, group) for group in groups])
-
-    import torch
 
     product = torch.bmm(
         merged(tensors[0], left, shared, rows, summed),
@@ -243,8 +233,6 @@ class Built:
 
     def traced(self, *, marks: bool = False) -> OperatorGraph:
         """The graph at batch 1; with `marks`, as `trace_module` has them for memory."""
-        import torch
-
         with torch.device("meta"):
             module = self.make()
         return trace_module(module, (torch.empty(self.shape, device="meta"),), marks=marks)
@@ -274,7 +262,6 @@ class Transformer:
 
     def traced(self, *, marks: bool = False) -> OperatorGraph:
         """The graph at batch 1; with `marks`, as `trace_module` has them for memory."""
-        import torch
         import transformers
 
         config = getattr(transformers, self.config)(**self.fields)

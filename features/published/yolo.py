@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from operator import add, getitem, mul, sub, truediv
 from typing import Any, Final
 
+from forerun.data.lazy import nn, torch
+
 SIZES: Final = {
     "yolo11n": (0.50, 0.25, 1024),
     "yolo11s": (0.50, 0.50, 1024),
@@ -47,9 +49,7 @@ class _Network:
     """A network in the making: each method adds a block and returns its result."""
 
     def __init__(self) -> None:
-        from torch import fx, nn
-
-        self.root, self.graph = nn.Module(), fx.Graph()
+        self.root, self.graph = nn.Module(), torch.fx.Graph()
         self.input = _Value(self.graph.placeholder("pictures"), 3)
 
     def layer(self, module: Any, x: _Value, channels: int) -> _Value:
@@ -66,8 +66,6 @@ class _Network:
 
     def cat(self, *parts: _Value, axis: int = 1) -> _Value:
         """All parts along an axis; the channels are the first."""
-        import torch
-
         channels = sum(part.channels for part in parts)
         return self.call(torch.cat, channels, [part.node for part in parts], axis)
 
@@ -82,8 +80,6 @@ class _Network:
         groups: int = 1,
     ) -> _Value:
         """Convolution, batch norm and SiLU."""
-        from torch import nn
-
         padding = kernel // 2
         conv = nn.Conv2d(x.channels, out, kernel, stride, padding, groups=groups, bias=False)
         x = self.layer(nn.BatchNorm2d(out), self.layer(conv, x, out), out)
@@ -127,8 +123,6 @@ class _Network:
 
     def sppf(self, x: _Value) -> _Value:
         """Three poolings in a row, joined."""
-        from torch import nn
-
         parts = [self.conv(x, x.channels // 2)]
         for _ in range(3):
             parts.append(self.layer(nn.MaxPool2d(5, 1, 2), parts[-1], parts[-1].channels))
@@ -167,8 +161,6 @@ class _Network:
 
         Scores follow from convolutions by channel and of single places, or from those of 3 x 3.
         """
-        from torch import nn
-
         boxes, scores = max(16, levels[0].channels // 4, 4 * _BINS), levels[0].channels
         scores = max(scores, min(_CLASSES, 100))
         outputs = 4 * _BINS + _CLASSES
@@ -188,8 +180,6 @@ class _Network:
 
     def decoded(self, found: _Value, sides: list[int]) -> _Value:
         """Sides of boxes as the mean of their bins, then as centres and sizes in pixels."""
-        from torch import nn, zeros
-
         places = sum(side * side for side in sides)
         parts = self.call("split", 0, found, [4 * _BINS, _CLASSES], 1)
         bins, scores = (self.call(getitem, 0, parts, place) for place in (0, 1))
@@ -198,7 +188,7 @@ class _Network:
         mean = self.layer(nn.Conv2d(_BINS, 1, 1, bias=False), bins, 1)
         near, far = self.halves(self.call("view", 4, mean, -1, 4, places))
         for name, rows in (("anchors", 2), ("strides", 1)):
-            self.root.register_buffer(name, zeros(rows, places))
+            self.root.register_buffer(name, torch.zeros(rows, places))
         anchors, strides = (_Value(self.graph.get_attr(n), 0) for n in ("anchors", "strides"))
         near, far = self.call(sub, 2, anchors, near), self.call(add, 2, anchors, far)
         centres = self.call(truediv, 2, self.call(add, 2, near, far), 2)
@@ -209,8 +199,6 @@ class _Network:
 
 def detector(name: str) -> Any:
     """The network of a name in `SIZES`, as a module that reads (batch, 3, 640, 640)."""
-    from torch import fx, nn
-
     depth, width, most = SIZES[name]
     newer, sides = name.startswith("yolo11"), [PICTURE // stride for stride in _STRIDES]
     made = _Network()
@@ -244,4 +232,4 @@ def detector(name: str) -> Any:
     middle = stage(6, half(fine, 256), middle)
     coarse = stage(7, half(middle, 512), last)
     made.graph.output(made.detect([fine, middle, coarse], sides, by_channel=newer).node)
-    return fx.GraphModule(made.root, made.graph)
+    return torch.fx.GraphModule(made.root, made.graph)

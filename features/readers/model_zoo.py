@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from forerun.data.errors import BadTable, MissingData, MissingExtra, UnreadableModel
 from forerun.data.file_store import draft_of
 from forerun.data.graph import OperatorGraph, Shape
+from forerun.data.lazy import torch
 from forerun.features.readers.aten_graph import VIEWS, plain_name
 from forerun.features.readers.torch_trace import declare_operators, trace_module
 
@@ -382,15 +383,12 @@ def networks_of(bench: "pd.DataFrame") -> list[tuple[str, int]]:
 
 
 def _images(size: int) -> Sequence[Any]:
-    import torch
-
     return (torch.empty(1, _CHANNELS, size, size, device="meta"),)
 
 
 def _timm() -> tuple[Any, Any]:
     if not is_installed():
         raise MissingExtra("Building a network of timm", "zoo")
-    import torch
 
     declare_operators()
     import timm

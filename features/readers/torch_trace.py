@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.lazy import torch
 from forerun.features.graphs.blocks import parts
 from forerun.features.readers.aten_graph import AtenGraph, Call, Meta, Ref, operator_name
 from forerun.features.readers.input_sizes import PROBE_BATCH, Probe
@@ -391,8 +392,6 @@ def _moved(op: Operator, first: int, by: int) -> Operator:
 
 def _lists_of_equal_layers(model: Any) -> Iterator[tuple[Any, str, Any]]:
     """Owner, attribute and module list of every list of many layers that are alike."""
-    import torch
-
     for module in model.modules():
         for name, child in module.named_children():
             if not isinstance(child, torch.nn.ModuleList) or len(child) < FEWEST_LAYERS:

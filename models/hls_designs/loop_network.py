@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Matrix
+from forerun.data.lazy import nn, torch
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.hls.directives import DESIGN_FEATURES, LEAST_SHARE, TIMINGS
@@ -46,7 +47,7 @@ from forerun.models.hls_designs.features import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 INPUTS: Final = ("designs", "x", "vector", "batch", "parent_index", "nested_index")
 """Inputs of the network for b designs with n loops in all, in order.
@@ -132,9 +133,6 @@ def network(
         designs: the same of designs.
         vectors: number of learnt vectors.
     """
-    import torch
-    from torch import nn
-
     pyg, width, metrics = torch_geometric(), shape.width, len(METRICS)
     floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
 
@@ -183,9 +181,6 @@ def network(
 
 def _loop_states(shape: LoopShape, vectors: int) -> "nn.Module":
     """Maps scaled features of n loops, their vectors and edges to their states, (n, width)."""
-    import torch
-    from torch import nn
-
     pyg, width = torch_geometric(), shape.width
 
     class Messages(pyg.nn.MessagePassing):  # type: ignore[misc, name-defined]
@@ -229,8 +224,6 @@ def _layers(inputs: int, width: int, outputs: int) -> Any:
 
 def _scaling(mean: Column, spread: Column) -> "nn.Module":
     """Standardises columns, and limits them."""
-    import torch
-    from torch import nn
 
     class Scaling(nn.Module):
         mean: torch.Tensor
@@ -250,8 +243,6 @@ def _scaling(mean: Column, spread: Column) -> "nn.Module":
 
 def _bounds(loops: "Tensor") -> "Tensor":
     """Bound of each loop on its cycles and on its share of each resource, in order of METRICS."""
-    import torch
-
     rates = loops.new_tensor([OF_DSP.get(metric, 0.0) for metric in METRICS[1:]])
     least = [LEAST_OF_LOOP if metric in OF_DSP else BRAM_OF_LOOP for metric in METRICS[1:]]
     dsp = torch.exp2(loops[:, DSP_NEAR : DSP_NEAR + 1]) - LEAST_SHARE
@@ -268,8 +259,6 @@ def export(members: "Sequence[nn.Module]") -> bytes:
     Args:
         members: trained modules of `network`.
     """
-    import torch
-    from torch import nn
     from torch.export import Dim
 
     class Ensemble(nn.Module):
@@ -408,8 +397,6 @@ class LoopNetwork:
 @contextmanager
 def seeded_torch(seed: int) -> Iterator[None]:
     """Set torch's seed, and one thread; restore its random state and threads afterwards."""
-    import torch
-
     previous = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -445,8 +432,6 @@ def _graphs(
     queries: Sequence[Query], matrix: Matrix, programs: Mapping[Key, int], logs: Matrix
 ) -> list[Any]:
     """A `torch_geometric.data.Data` of each design, in single precision."""
-    import torch
-
     make, graphs = torch_geometric().data.Data, []
     for row, query in enumerate(queries):
         inputs = inputs_of([query], matrix[row : row + 1], programs)
@@ -461,8 +446,6 @@ def _graphs(
 
 def _train(part: Any, graphs: Sequence[Any], shape: LoopShape) -> None:
     """Train a network by AdamW on a one-cycle schedule, and leave it in evaluation mode."""
-    import torch
-
     batches = torch_geometric().loader.DataLoader(graphs, shape.rows, shuffle=True)
     optimiser = torch.optim.AdamW(
         part.parameters(), shape.learning_rate, weight_decay=shape.weight_decay
@@ -527,8 +510,6 @@ def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
 
 def _loss(part: Any, batch: Mapping[str, Any]) -> "Tensor":
     """Huber losses of logarithms and of shares, in units of typical errors, added up."""
-    import torch
-
     predicted, measured = part(*(batch[name] for name in INPUTS)), batch["log_measured"]
     logs = (predicted - measured) / torch.tensor(LOG_ERROR)
     scales = [
@@ -541,8 +522,6 @@ def _loss(part: Any, batch: Mapping[str, Any]) -> "Tensor":
 
 
 def _huber(errors: "Tensor", limit: float) -> "Tensor":
-    import torch
-
     found: Tensor = torch.nn.functional.huber_loss(
         errors, torch.zeros_like(errors), reduction="none", delta=limit
     )

@@ -11,13 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import ceil, floor, log2
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from forerun.data.facts import facts_of
-from forerun.data.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from forerun.data.lazy import nn, torch
 
 Activation = Callable[[], "nn.Module"]
 
@@ -25,14 +22,13 @@ Activation = Callable[[], "nn.Module"]
 @cache
 def sum_of() -> Any:
     """Class: the sum of what several paths make of one input; no path is the input itself."""
-    from torch import nn
 
     class SumOf(nn.Module):
         def __init__(self, *paths: nn.Module, after: nn.Module | None = None) -> None:
             super().__init__()
             self.paths, self.after = nn.ModuleList(paths), after or nn.Identity()
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             total = self.paths[0](x)
             for path in self.paths[1:]:
                 total = total + path(x)
@@ -44,14 +40,13 @@ def sum_of() -> Any:
 @cache
 def joined() -> Any:
     """Class: what several paths make of one input, side by side in channels."""
-    from torch import nn
 
     class Joined(nn.Module):
         def __init__(self, *paths: nn.Module) -> None:
             super().__init__()
             self.paths = nn.ModuleList(paths)
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             return torch.cat([path(x) for path in self.paths], 1)
 
     return Joined
@@ -60,14 +55,13 @@ def joined() -> Any:
 @cache
 def scaled_by() -> Any:
     """Class: the input times what a path makes of it (squeeze and excitation, gates)."""
-    from torch import nn
 
     class ScaledBy(nn.Module):
         def __init__(self, gate: nn.Module, value: nn.Module | None = None) -> None:
             super().__init__()
             self.gate, self.value = gate, value or nn.Identity()
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             return self.value(x) * self.gate(x)  # type: ignore[no-any-return]
 
     return ScaledBy
@@ -76,14 +70,13 @@ def scaled_by() -> Any:
 @cache
 def swapped() -> Any:
     """Class: a body between two exchanges of the last two dimensions, or after one."""
-    from torch import nn
 
     class Swapped(nn.Module):
         def __init__(self, body: nn.Module, back: bool = True) -> None:
             super().__init__()
             self.body, self.back = body, back
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             made = self.body(x.transpose(-1, -2))
             return made.transpose(-1, -2) if self.back else made  # type: ignore[no-any-return]
 
@@ -93,7 +86,6 @@ def swapped() -> Any:
 @cache
 def self_attention() -> Any:
     """Class: multi-head self-attention; fewer `kept` heads for keys and values share them."""
-    from torch import nn
     from torch.nn.functional import scaled_dot_product_attention
 
     class SelfAttention(nn.Module):
@@ -107,7 +99,7 @@ def self_attention() -> Any:
             self.enter = nn.Linear(width, sum(self.widths), bias)
             self.leave = nn.Linear(width, width, bias)
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             batch, length, width = x.shape
             parts = self.enter(x).split(self.widths, -1)
             q, k, v = (p.view(batch, length, -1, self.size).transpose(1, 2) for p in parts)
@@ -123,7 +115,6 @@ def self_attention() -> Any:
 @cache
 def embedded() -> Any:
     """Class: tokens or patches with learned positions; patches are convolved from images."""
-    from torch import nn
 
     class Embedded(nn.Module):
         def __init__(self, source: nn.Module, length: int, width: int) -> None:
@@ -131,7 +122,7 @@ def embedded() -> Any:
             self.source = source
             self.places = nn.Parameter(torch.zeros(length, width))
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             made = self.source(x)
             if made.dim() == 4:
                 made = made.flatten(2).transpose(1, 2)
@@ -143,14 +134,13 @@ def embedded() -> Any:
 @cache
 def recurrent() -> Any:
     """Class: the outputs of an LSTM."""
-    from torch import nn
 
     class Recurrent(nn.Module):
         def __init__(self, width: int, layers: int) -> None:
             super().__init__()
             self.cells = nn.LSTM(width, width, layers, batch_first=True)
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             return self.cells(x)[0]  # type: ignore[no-any-return]
 
     return Recurrent
@@ -159,14 +149,13 @@ def recurrent() -> Any:
 @cache
 def around() -> Any:
     """Class: a U's level: its input joined to what lies below, halved and doubled again."""
-    from torch import nn
 
     class Around(nn.Module):
         def __init__(self, before: nn.Module, below: nn.Module, after: nn.Module) -> None:
             super().__init__()
             self.before, self.below, self.after = before, below, after
 
-        def forward(self, x: "Tensor") -> "Tensor":
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             kept = self.before(x)
             return self.after(torch.cat([kept, self.below(kept)], 1))  # type: ignore[no-any-return]
 
@@ -178,8 +167,6 @@ def conv(
     act: Activation | None = None,
 ) -> "nn.Module":  # fmt: skip
     """Convolution, batch normalisation, and an activation where one is given."""
-    from torch import nn
-
     parts: list[nn.Module] = [
         nn.Conv2d(width, out, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(out),
@@ -189,8 +176,6 @@ def conv(
 
 def squeeze(width: int, inner: int, act: Activation) -> "nn.Module":
     """Squeeze and excitation."""
-    from torch import nn
-
     gate = (nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, inner, 1), act())
     made: nn.Module = scaled_by()(nn.Sequential(*gate, nn.Conv2d(inner, width, 1), nn.Sigmoid()))
     return made
@@ -198,8 +183,6 @@ def squeeze(width: int, inner: int, act: Activation) -> "nn.Module":
 
 def classifier(width: int) -> Sequence["nn.Module"]:
     """Mean over the image, then one linear layer for 1000 classes."""
-    from torch import nn
-
     return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000)
 
 
@@ -208,8 +191,6 @@ BERT_ENTRIES, GPT_ENTRIES, LLAMA_ENTRIES, LSTM_ENTRIES = 30522, 50257, 32000, 10
 
 def encoder_block(width: int, heads: int, causal: bool = False) -> "nn.Module":
     """Attention and a perceptron of four times the width, each normalised before."""
-    from torch import nn
-
     attend = nn.Sequential(nn.LayerNorm(width), self_attention()(width, heads, causal=causal))
     inner = (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
     think = nn.Sequential(nn.LayerNorm(width), *inner)
@@ -219,7 +200,6 @@ def encoder_block(width: int, heads: int, causal: bool = False) -> "nn.Module":
 
 def bert(width: int, depth: int, heads: int, length: int) -> "nn.Module":
     """BERT as an encoder, its normalisation after each sum, without a head."""
-    from torch import nn
 
     def block() -> nn.Module:
         attend = self_attention()(width, heads)
@@ -236,8 +216,6 @@ def bert(width: int, depth: int, heads: int, length: int) -> "nn.Module":
 
 def gpt(width: int, depth: int, heads: int, length: int) -> "nn.Module":
     """GPT-2 reading a prompt: logits of every position."""
-    from torch import nn
-
     tokens = embedded()(nn.Embedding(GPT_ENTRIES, width), length, width)
     blocks = (encoder_block(width, heads, causal=True) for _ in range(depth))
     last = nn.Linear(width, GPT_ENTRIES, bias=False)
@@ -249,7 +227,6 @@ def llama(width: int, depth: int, heads: int, kept: int, inner: int, length: int
 
     Positions are learned embeddings, not rotary ones: two small kernels fewer per layer.
     """
-    from torch import nn
 
     def norm() -> nn.Module:
         return nn.RMSNorm(width)
@@ -272,8 +249,6 @@ def llama(width: int, depth: int, heads: int, kept: int, inner: int, length: int
 
 def lstm(width: int, depth: int, length: int) -> "nn.Module":
     """A language model of LSTM layers."""
-    from torch import nn
-
     tokens = embedded()(nn.Embedding(LSTM_ENTRIES, width), length, width)
     return nn.Sequential(tokens, recurrent()(width, depth), nn.Linear(width, LSTM_ENTRIES))
 
@@ -282,8 +257,6 @@ def resnet(
     depths: Sequence[int], group_width: int = 64, groups: int = 1, deep: bool = True
 ) -> "nn.Module":
     """Residual networks: plain (`deep` is False) or with bottlenecks, of groups or wide ones."""
-    from torch import nn
-
     width, layers = 64, [conv(3, 64, 7, 2, act=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
     for stage, depth in enumerate(depths):
         inner = group_width * groups * 2**stage if deep else 64 * 2**stage
@@ -306,8 +279,6 @@ def resnet(
 
 def vgg(depths: Sequence[int]) -> "nn.Module":
     """VGG without batch normalisation; 2, 2, 3, 3, 3 convolutions make VGG-16."""
-    from torch import nn
-
     width, layers = 3, []
     for out, depth in zip((64, 128, 256, 512, 512), depths, strict=True):
         for _ in range(depth):
@@ -320,8 +291,6 @@ def vgg(depths: Sequence[int]) -> "nn.Module":
 
 def alexnet() -> "nn.Module":
     """AlexNet in one column."""
-    from torch import nn
-
     return nn.Sequential(
         *(nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2)),
         *(nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
@@ -335,7 +304,6 @@ def alexnet() -> "nn.Module":
 
 def squeezenet() -> "nn.Module":
     """SqueezeNet 1.1."""
-    from torch import nn
 
     def fire(width: int, inner: int, out: int) -> nn.Module:
         one = nn.Sequential(nn.Conv2d(inner, out, 1), nn.ReLU())
@@ -353,8 +321,6 @@ def squeezenet() -> "nn.Module":
 
 def densenet(depths: Sequence[int], growth: int = 32) -> "nn.Module":
     """DenseNets; 6, 12, 24, 16 layers make DenseNet-121."""
-    from torch import nn
-
     width = 2 * growth
     layers = [conv(3, width, 7, 2, act=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
     for depth in depths:
@@ -385,8 +351,6 @@ def _inverted(
     stages: Sequence[Stage], squeezed: bool, wider: float, deeper: float, last: int
 ) -> "nn.Module":
     """Inverted residuals: MobileNet v2, and EfficientNet where they are `squeezed`."""
-    from torch import nn
-
     act = nn.SiLU if squeezed else nn.ReLU6
     width = eighths(32 * wider)
     layers = [conv(3, width, 3, 2, act=act)]
@@ -423,8 +387,6 @@ def efficientnet(wider: float = 1.0, deeper: float = 1.0) -> "nn.Module":
 
 def convnext(width: int, depths: Sequence[int]) -> "nn.Module":
     """ConvNeXts, with layer normalisation over channels as a group of one."""
-    from torch import nn
-
     layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), nn.GroupNorm(1, width)]
     for stage, depth in enumerate(depths):
         if stage:
@@ -440,7 +402,6 @@ def convnext(width: int, depths: Sequence[int]) -> "nn.Module":
 
 def unet() -> "nn.Module":
     """A U-Net of five levels, 64 channels at the top."""
-    from torch import nn
 
     def double(width: int, out: int) -> nn.Module:
         return nn.Sequential(conv(width, out, act=nn.ReLU), conv(out, out, act=nn.ReLU))
@@ -457,8 +418,6 @@ def unet() -> "nn.Module":
 
 def vit(width: int, depth: int, heads: int, patch: int = 16) -> "nn.Module":
     """Vision transformer with the mean of its patches in place of a class token."""
-    from torch import nn
-
     patches = embedded()(nn.Conv2d(3, width, patch, patch), (224 // patch) ** 2, width)
     blocks = (encoder_block(width, heads) for _ in range(depth))
     pooled = swapped()(nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()), back=False)
@@ -467,8 +426,6 @@ def vit(width: int, depth: int, heads: int, patch: int = 16) -> "nn.Module":
 
 def mixer(width: int, depth: int, patch: int = 16) -> "nn.Module":
     """MLP-Mixer."""
-    from torch import nn
-
     count = (224 // patch) ** 2
 
     def mlp(size: int, inner: int) -> nn.Module:
@@ -518,7 +475,7 @@ class Definition:
         doublings = min(8, max(2, floor(log2(QUICK_GFLOPS / self.gflops))))
         return 1, 1 << round(doublings / 2), 1 << doublings
 
-    def example(self, batch_size: int, device: str, dtype: Any = None) -> "Tensor":
+    def example(self, batch_size: int, device: str, dtype: Any = None) -> "torch.Tensor":
         """A random input of `batch_size` samples."""
         shape = (batch_size, *self.shape)
         if self.entries:
