@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -42,6 +42,12 @@ class Described(BaseModel):
         for name in properties.keys() & texts.keys():
             properties[name].setdefault("description", texts[name])
         return schema
+
+    @classmethod
+    def filled(cls, source: object, **own: Any) -> Self:
+        """The model with these fields, and all others as the attributes of that name."""
+        others = [name for name in cls.model_fields if name not in own and hasattr(source, name)]
+        return cls(**{name: getattr(source, name) for name in others}, **own)
 
 
 def field_texts(model: type[BaseModel]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Self, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,10 +142,11 @@ def held_out(
         adapt_s: time of one adaptation, seconds.
     """
     rows = measured if earlier is None else measured + earlier
-    keys = [group_of(query) for query in rows.queries]
+    runs = [Identity.of(query) for query in rows.queries]
+    keys = [run.group for run in runs]
     if len(set(keys)) == 1:
         # With a single model, only its batch sizes and settings can be held out.
-        keys = [key_of(query) for query in rows.queries]
+        keys = [run.key for run in runs]
     groups = list(dict.fromkeys(keys[: len(measured)]))
     affordable = budget_s / max(adapt_s, 1e-6)
     one_by_one = len(groups) <= min(MOST_REFITS, affordable)
@@ -158,10 +159,10 @@ def held_out(
         rest = rows.take(folds != number)
         if len(rest):
             after.fill(held, base.adapt(rest).predict(measured.take(held).queries))
-    classes = len({_class(query) for query in measured.queries})
+    classes = len({run.alike for run in runs[: len(measured)]})
     unadapted = _Columns.empty(len(measured))
     unadapted.fill(np.arange(len(measured)), before)
-    labels = [group_name(query) for query in measured.queries]
+    labels = [run.name for run in runs[: len(measured)]]
     errors = {
         name: error
         for name in NAMES
@@ -270,60 +271,47 @@ def _gain(residuals: Column, classes: int) -> float | None:
     return float(np.hypot(deviation, error) - deviation)
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells measured runs apart.
+
+    Attributes:
+        key: equal for runs of the same workload under the same settings.
+        group: equal for runs of one model, or of one operator with the same shapes.
+        name: name of that model, or of the operator and its shapes.
+        alike: equal for workloads of one class, whose residuals have one mean.
+    """
+
+    key: tuple[object, ...]
+    group: tuple[object, ...]
+    name: str
+    alike: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: Query) -> Self:
+        """The identity of a run of an operator, a network or a deployment."""
+        setting, runtime = (query.software, query.operation), query.software.runtime
+        if isinstance(query.workload, LlmDeployment):
+            own, model = query.workload, query.workload.model
+            name = f"{model.family} of {model.parameters() / 1e9:.3g} billion parameters"
+            return cls((own, *setting), (model,), name, (own.kind, own.engine.name))
+        run = query.run
+        match run:
+            case Kernel(operator=op):
+                attributes = tuple(sorted(op.attributes.items()))
+                group = (op.kind, op.input_shapes, op.output_shapes, attributes)
+                name = f"{op.kind} {', '.join('x'.join(map(str, own)) for own in op.input_shapes)}"
+                return cls((*group, run.precision, *setting), group, name,
+                           (run.kind, op.kind, runtime))  # fmt: skip
+            case Network():
+                digest = run.graph.digest
+                key = (digest, run.batch_size, run.phase, run.training, run.precision, *setting)
+                alike = (run.kind, run.phase, runtime)
+                return cls(key, (digest,), f"network {digest[:8]}", alike)
+            case _:
+                assert_never(run)
+
+
 def key_of(query: Query) -> tuple[object, ...]:
     """A key that is equal for runs of the same workload under the same settings."""
-    if isinstance(query.workload, LlmDeployment):
-        return (query.workload, query.software, query.operation)
-    run = query.run
-    match run:
-        case Kernel(operator=op):
-            attributes = tuple(sorted(op.attributes.items()))
-            what: tuple[object, ...] = (op.kind, op.input_shapes, op.output_shapes, attributes)
-        case Network():
-            what = (run.graph.digest, run.batch_size, run.phase, run.training)
-        case _:
-            assert_never(run)
-    return (*what, run.precision, query.software, query.operation)
-
-
-def group_of(query: Query) -> tuple[object, ...]:
-    """A key that is equal for runs of one model, or of one operator with the same shapes."""
-    if isinstance(query.workload, LlmDeployment):
-        return (query.workload.model,)
-    run = query.run
-    match run:
-        case Kernel():
-            return key_of(query)[:4]
-        case Network():
-            return (run.graph.digest,)
-        case _:
-            assert_never(run)
-
-
-def group_name(query: Query) -> str:
-    """A readable name of the model, or of the operator and its shapes."""
-    if isinstance(query.workload, LlmDeployment):
-        model = query.workload.model
-        return f"{model.family} of {model.parameters() / 1e9:.3g} billion parameters"
-    run = query.run
-    match run:
-        case Kernel(operator=op):
-            shapes = ", ".join("x".join(map(str, shape)) for shape in op.input_shapes)
-            return f"{op.kind} {shapes}"
-        case Network():
-            return f"network {run.graph.digest[:8]}"
-        case _:
-            assert_never(run)
-
-
-def _class(query: Query) -> Sequence[str]:
-    if isinstance(query.workload, LlmDeployment):
-        return (query.workload.kind, query.workload.engine.name)
-    run = query.run
-    match run:
-        case Kernel():
-            return (run.kind, run.operator.kind, query.software.runtime)
-        case Network():
-            return (run.kind, run.phase, query.software.runtime)
-        case _:
-            assert_never(run)
+    return Identity.of(query).key

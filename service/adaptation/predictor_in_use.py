@@ -67,17 +67,13 @@ class AdaptationResult:
 
     def out(self) -> AdaptationOut:
         """The result as it is answered over HTTP."""
-        return AdaptationOut(
+        return AdaptationOut.filled(
+            self.errors,
             set=self.kept.id,
             device=self.kept.device,
             rows=len(self.kept.rows),
             rows_in_use=self.rows,
-            errors={
-                name: ErrorOut.model_validate(error, from_attributes=True)
-                for name, error in self.errors.metrics.items()
-            },
-            folds=self.errors.folds,
-            one_by_one=self.errors.one_by_one,
+            errors={n: ErrorOut.filled(error) for n, error in self.errors.metrics.items()},
             version=self.version,
         )
 

@@ -26,7 +26,7 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import SUPPORT_FILE, check, seal
-from forerun.service.adaptation.held_out import group_name, group_of
+from forerun.service.adaptation.held_out import Identity
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.released_measurements import text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
@@ -199,8 +199,8 @@ def _held_out_rows(
         HeldOutRow(
             metric=metric,
             facts={"device": query.device.name, **facts(query)},
-            workload=group_name(query),
-            group=_hash([str(group_of(query))]),
+            workload=Identity.of(query).name,
+            group=_hash([str(Identity.of(query).group)]),
             measured=float(values[row]),
             in_use=float(predicted[0][metric][row]),
             candidate=float(predicted[1][metric][row]),

@@ -209,12 +209,5 @@ def predictor_out(in_use: InUse, adapted_rows: int) -> PredictorOut:
 
 def graded(name: str, estimate: Estimate, trust: Trust) -> GradedOut:
     """An estimate of a metric with its unit and grade."""
-    return GradedOut(
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        coverage=estimate.coverage,
-        unit=metric(name).unit,
-        grade=trust.grade,
-        grade_reason=trust.reason,
-    )
+    own = {"unit": metric(name).unit, "grade": trust.grade, "grade_reason": trust.reason}
+    return GradedOut.filled(estimate, **own)

@@ -96,9 +96,9 @@ def swept(
         | ({} if query.device.idle_w is not None else {"idle_w": NO_IDLE}),
         samples=samples,
         runs=[_run(run, samples) for run in runs],
-        least_energy=_advice(sweep.least_energy),
+        least_energy=AdviceOut.filled(sweep.least_energy),
         slow_down=slow_down,
-        within_slow_down=_advice(sweep.within(slow_down)),
+        within_slow_down=AdviceOut.filled(sweep.within(slow_down)),
         limits=[str(limit) for limit in limits],
         limit_details=[LimitOut.of(limit) for limit in limits],
         level=query.level,
@@ -117,20 +117,13 @@ def _within(run: LimitedRun, query: Query, *, measured: bool) -> LimitedRun:
 
 
 def _run(run: LimitedRun, samples: int) -> LimitedOut:
-    return LimitedOut(
-        limit_w=run.limit_w,
+    return LimitedOut.filled(
+        run,
         latency_ms=_aim(run.latency_ms, metric("latency_ms").unit),
         power_w=_aim(run.power_w, metric("power_w").unit),
         energy_j=_aim(run.energy_j, metric("energy_j").unit),
         energy_per_sample_j=per_sample(run.energy_j, samples),
-        slow_down=run.slow_down,
-        saving=run.saving,
-        on_front=run.on_front,
     )
-
-
-def _advice(run: LimitedRun) -> AdviceOut:
-    return AdviceOut(limit_w=run.limit_w, slow_down=run.slow_down, saving=run.saving)
 
 
 def _aim(estimate: Estimate, unit: str) -> IntervalOut:

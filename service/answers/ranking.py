@@ -216,26 +216,11 @@ def ranking(
     for index, row in enumerate(kept):
         if not isclose(row.aim.value, kept[rank - 1].aim.value, rel_tol=SAME):
             rank = index + 1
-        ranked.append(_ranked_out(row, rank, index == 0 or _overlap(row.aim, kept[0].aim)))
+        overlaps = index == 0 or _overlap(row.aim, kept[0].aim)
+        metrics = {name: row.answer.metrics[name] for name in RANKING_METRICS}
+        own = {"objective": row.aim, "margins": row.margins, "metrics": metrics}
+        ranked.append(RankedOut.filled(row.answer, rank=rank, overlaps_best=overlaps, **own))
     return ranked, excluded
-
-
-def _ranked_out(row: "Kept", rank: int, overlaps_best: bool) -> RankedOut:
-    answer = row.answer
-    return RankedOut(
-        rank=rank,
-        device=answer.device,
-        objective=row.aim,
-        overlaps_best=overlaps_best,
-        metrics={name: answer.metrics[name] for name in RANKING_METRICS},
-        missing=answer.missing,
-        fits=answer.fits,
-        margins=row.margins,
-        in_domain=answer.in_domain,
-        limits=answer.limits,
-        limit_details=answer.limit_details,
-        level=answer.level,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from forerun.features.hls.directives import slots_of
 from forerun.models.answers.deployments.metrics import METRICS as OF_DEPLOYMENTS
 from forerun.models.answers.served_models import OF_SERVING
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
-from forerun.models.known_suites import KnownSuite
 from forerun.models.predictor import Predictor
 from forerun.service.answers.benchmarks import devices_of_space, suites_of
 from forerun.service.answers.question import RUN_METRICS
@@ -84,7 +83,14 @@ def workload_list(predictor: Predictor) -> WorkloadsOut:
             for name, graph in programs
             if graph is not None
         ],
-        suites=[_suite(answered.suite) for answered in suites_of(predictor).values()],
+        suites=[
+            SuiteOut.filled(
+                own.suite,
+                settings=[SettingOut.filled(setting) for setting in own.suite.settings],
+                devices=sorted(own.suite.devices),
+            )
+            for own in suites_of(predictor).values()
+        ],
     )
 
 
@@ -137,23 +143,3 @@ def _choices(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[
     if "items" in schema:
         parts.append(schema["items"])
     return [value for part in parts for value in _choices(part, definitions)]
-
-
-def _suite(suite: KnownSuite) -> SuiteOut:
-    return SuiteOut(
-        name=suite.name,
-        settings=[
-            SettingOut(
-                name=setting.name,
-                meaning=setting.meaning,
-                required=setting.required,
-                values=list(setting.values),
-                low=setting.low,
-                high=setting.high,
-            )
-            for setting in suite.settings
-        ],
-        metrics=list(suite.metrics),
-        kinds=list(suite.kinds),
-        devices=sorted(suite.devices),
-    )

@@ -381,15 +381,7 @@ class LimitOut(Described):
     @classmethod
     def of(cls, limit: Limit) -> Self:
         """The limit with its sentence as in `limits`."""
-        return cls(
-            metric=limit.metric,
-            severity=limit.severity,
-            message=str(limit),
-            feature=limit.feature,
-            value=limit.value,
-            low=limit.low,
-            high=limit.high,
-        )
+        return cls.filled(limit, message=str(limit))
 
 
 class GradedOut(IntervalOut):

@@ -145,15 +145,8 @@ def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
     """The workload as a schema, the inverse of `workload_of`; a graph is given by its digest."""
     match workload:
         case Network():
-            return NetworkIn(
-                kind="network",
-                graph=workload.graph.digest,
-                batch_size=workload.batch_size,
-                precision=workload.precision,
-                phase=workload.phase,
-                training=training_out(workload),
-                inference=inference_out(workload),
-            )
+            options = {"training": training_out(workload), "inference": inference_out(workload)}
+            return NetworkIn.filled(workload, graph=workload.graph.digest, **options)
         case Kernel():
             (row,) = operator_graph(workload).to_json()["operators"]
             fields = {name: row[name] for name in OperatorIn.model_fields if name in row}

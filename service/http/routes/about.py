@@ -125,13 +125,11 @@ async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
     parts: tuple[Predictor, ...] = getattr(loaded.predictor, "parts", ())
     return ModelsOut(
         models=[
-            ModelOut(
+            ModelOut.filled(
+                loaded,
                 name=loaded.predictor.name,
-                version=loaded.version,
-                created=loaded.created,
-                metrics=list(loaded.predictor.metrics),
+                metrics=loaded.predictor.metrics,
                 parts=[part.name for part in parts],
-                card=loaded.card,
             )
         ],
         trial=await state.run(answers.trial.report),

@@ -7,9 +7,8 @@ from fastapi import APIRouter, Body, Header, Path, Query
 
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
-from forerun.service.http.answers import Answers
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measured_rows import MeasurementsIn, Source
 from forerun.service.schemas.measurements import (
@@ -107,47 +106,26 @@ async def put_measurements(
     `observe` answers are compared with them and never change (`GET /v1/drift`).
     """
     request = None if key is None else RepeatableRequest.of(key, given.model_dump(mode="json"))
-    if given.source == "observe":
-        return await state.run(lambda: _observed(answers, state, name, given, request))
-    return await state.adapt(lambda: _adapted(answers, state, name, given, request))
 
+    def observed() -> ObservedOut:
+        from forerun.service.answers.observing import summary_of
 
-def _observed(
-    answers: Answers,
-    state: State,
-    name: str,
-    given: MeasurementsIn,
-    request: RepeatableRequest | None,
-) -> ObservedOut:
-    from forerun.service.answers.observing import summary_of
+        found = answers.observe(name, given.measurements, request)
+        if found.is_new:
+            state.telemetry.observations.labels(found.kept.device).inc(len(found.kept.rows))
+        return summary_of(found.kept)
 
-    observed = answers.observe(name, given.measurements, request)
-    if observed.is_new:
-        kept = observed.kept
-        state.telemetry.observations.labels(kept.device).inc(len(kept.rows))
-    return summary_of(observed.kept)
+    def adapted() -> AdaptationOut:
+        start_s, rows = perf_counter(), given.measurements
+        try:
+            result = answers.adaptation.learn(name, rows, CROSS_VALIDATION_S, request=request)
+        except AlreadyStored as stored:
+            assert stored.before.answer is not None
+            return AdaptationOut.model_validate_json(stored.before.answer)
+        state.telemetry.adaptation.observe(perf_counter() - start_s)
+        return result.out()
 
-
-def _adapted(
-    answers: Answers,
-    state: State,
-    name: str,
-    given: MeasurementsIn,
-    request: RepeatableRequest | None,
-) -> AdaptationOut:
-    start_s = perf_counter()
-    try:
-        result = answers.adaptation.learn(
-            name,
-            given.measurements,
-            CROSS_VALIDATION_S,
-            request=request,
-        )
-    except AlreadyStored as stored:
-        assert stored.before.answer is not None
-        return AdaptationOut.model_validate_json(stored.before.answer)
-    state.telemetry.adaptation.observe(perf_counter() - start_s)
-    return result.out()
+    return await (state.run(observed) if given.source == "observe" else state.adapt(adapted))
 
 
 @router.get("/devices/{name}/measurements", tags=["measurements"])
@@ -180,9 +158,7 @@ async def undo_measurements(
 
 def described(kept: MeasurementSet) -> SetOut:
     """The description of a set, without its rows."""
-    return SetOut(
-        set=kept.id, time=kept.time, rows=len(kept.rows), undone=kept.undone, source=kept.source
-    )
+    return SetOut.filled(kept, set=kept.id, rows=len(kept.rows))
 
 
 @router.get("/drift", tags=["measurements"])
