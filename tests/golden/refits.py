@@ -40,8 +40,8 @@ def constant() -> Refit:
 
 def roofline() -> Refit:
     from forerun.models.baselines.roofline import Roofline
-    from tests.models.baselines.test_roofline import queries
     from tests.models.kernel_experts.test_operators import measured
+    from tests.models.test_baselines import queries
 
     rows = measured(n=20)
     return Roofline().fit(rows), [*queries(), *rows.queries[:3]]
@@ -131,7 +131,7 @@ def processors_adapted() -> Refit:
 
 def power() -> Refit:
     from forerun.data.workload import Kernel
-    from tests.models.power.test_operator_power import CATALOG, GRAPH, kernel, with_networks
+    from tests.models.power.test_law import CATALOG, GRAPH, kernel, with_networks
 
     devices = [CATALOG.get(name) for name in ("a30", "rtx-2080-ti", "l4")]
     asked = [
@@ -144,7 +144,7 @@ def power() -> Refit:
 
 
 def power_of_operators() -> Refit:
-    from tests.models.power.test_operator_power import CATALOG, GRAPH, fitted, measured
+    from tests.models.power.test_law import CATALOG, GRAPH, fitted, measured
 
     return fitted(), [*measured(3, 10).queries, Query(_network(GRAPH, 8), CATALOG.get("a40"))]
 
@@ -286,7 +286,7 @@ def neighbours() -> Refit:
 
 
 def serving() -> Refit:
-    from tests.models.serving.test_power import FEW, TestServingPower
+    from tests.models.test_serving import FEW, TestServingPower
 
     case = TestServingPower()
     return case.make(), [*case.queries(), *_some(FEW.queries, 6)]

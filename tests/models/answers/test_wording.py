@@ -1,4 +1,4 @@
-"""Limits: quantities in words, never the names of features."""
+"""Words of an answer: what was assumed, the set-up, and prices that are not known."""
 
 from dataclasses import replace
 from math import log
@@ -10,17 +10,26 @@ from hypothesis import strategies as st
 
 from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel
+from forerun.data.software import Software
+from forerun.data.workload import InferenceSetup, Kernel, Network
 from forerun.features.chips import DEVICE_RATIOS
+from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.models.answers.assumed import FOLDED, assumed_in_reading, not_run, set_up_limits
 from forerun.models.answers.served_models import InUse
+from forerun.models.answers.unpriced import below_a_launch, not_priced
 from forerun.models.answers.wording import in_words
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.networks.rows import RANGED_FEATURES
+from forerun.models.prediction import Estimate
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
+
+# Limits: quantities in words, never the names of features.
+
 
 METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_memory_mib")
 
@@ -100,3 +109,117 @@ def test_answers_of_the_bundled_predictors_are_words():
 def test_numbers_of_tokens_are_whole():
     limit = Limit("", None, "outside", "log_input_tokens", log(512.0), log(1002.0), log(15063.0))
     assert in_words(limit).message == "input tokens: 512, the training set has 1,002 to 15,063"
+
+
+# Limits by what a file leaves out.
+
+
+def chain(kinds):
+    shape = (1, 8, 8, 8)
+    attributes = {"kernel": (3, 3), "groups": 1}
+    ops = tuple(Operator(kind, kind, (shape,), (shape,), 9, attributes) for kind in kinds)
+    return OperatorGraph(ops, source="onnx")
+
+
+def test_training_of_a_file_without_norms_says_that_they_were_folded():
+    folded, whole = chain(["conv"] * 9), chain(["conv", "batch_norm"] * 9)
+    said = assumed_in_reading(Network(folded, phase="training"))
+    assert {limit.metric for limit in said} == {"latency_ms", "peak_memory_mib"}
+    assert {limit.message for limit in said} == {FOLDED}
+    assert not assumed_in_reading(Network(folded))
+    assert not assumed_in_reading(Network(whole, phase="training"))
+
+
+# Nothing is said about runs that a device does not do, or whose rate no figure tells.
+
+
+CATALOG = DeviceCatalog.load()
+SCORES = ((2, 4, 8, 8),)
+SOFTMAX = Operator("softmax", "aten.softmax", SCORES, SCORES)
+ATTENTION = Operator("attention", "aten.attention", ((2, 4, 8, 16),) * 3, ((2, 4, 8, 16),))
+RELU = Operator("elementwise", "relu", ((4, 8),), ((4, 8),))
+
+
+def asked(device, precision="fp32", runtime="eager"):
+    return Query(Kernel(RELU, precision), CATALOG.get(device), Software(runtime=runtime))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
+def test_a_processor_has_no_time_in_a_format_without_a_rate(precision):
+    reasons = not_run(asked("core-i7-12700h", precision))
+    assert set(reasons) == {"latency_ms", "utilisation", "power_w", "energy_j"}
+    assert "has no rate of" in reasons["latency_ms"]
+    assert not not_run(asked("core-i7-12700h", "tf32"))
+    assert not not_run(asked("p4", precision))
+
+
+def test_a_processor_has_a_time_in_a_format_of_its_sheet():
+    assert not not_run(asked("core-i9-10940x", "int8"))
+
+
+def test_tensorrt_runs_on_gpus_of_nvidia_alone():
+    assert not not_run(asked("l4", runtime="tensorrt"))
+    for other in ("mi300x", "core-i7-12700h"):
+        assert "NVIDIA" in not_run(asked(other, runtime="tensorrt"))["latency_ms"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "attention", "said"),
+    [(SOFTMAX, "flash", True), (SOFTMAX, "eager", False), (ATTENTION, "flash", False)],
+)
+def test_flash_attention_of_a_graph_in_steps_is_refused_in_the_limits(operator, attention, said):
+    network = Network(OperatorGraph((operator,)), inference=InferenceSetup(attention=attention))
+    limits = set_up_limits(Query(network, CATALOG.get("a10")))
+    assert any("trace the network" in limit.message for limit in limits) is said
+
+
+# Nothing is said about the time of a network most of which no predictor knows.
+
+
+SHAPE = ((4, 8),)
+KNOWN = Operator("elementwise", "relu", SHAPE, SHAPE)
+
+
+def unknown(name="mystery", shapes=SHAPE, repeat=1):
+    return Operator("unknown", name, shapes, shapes, repeat=repeat)
+
+
+def of_operators(*operators):
+    return Query(Network(OperatorGraph(operators), 1, "fp32"), CATALOG.get("l4"))
+
+
+def test_half_of_the_operators_may_be_unknown_and_not_more():
+    assert not_priced(of_operators(KNOWN, unknown())) == {}
+    reasons = not_priced(of_operators(KNOWN, unknown("b"), unknown("a")))
+    assert set(reasons) == {"latency_ms", "power_w", "energy_j", "utilisation"}
+    assert reasons["latency_ms"].endswith("make up 67 % of the network's runs of operators: a, b")
+
+
+def test_operators_count_as_often_as_they_run():
+    assert not_priced(of_operators(KNOWN, KNOWN, unknown(repeat=3)))
+
+
+def test_few_operators_that_move_most_of_the_elements_are_too_many():
+    reasons = not_priced(of_operators(KNOWN, KNOWN, unknown(shapes=((100, 8),))))
+    assert "% of the network's memory traffic: mystery" in reasons["energy_j"]
+
+
+def test_the_most_frequent_names_come_first():
+    graph = of_operators(*(unknown(f"n{i}") for i in range(9)), unknown("n8"))
+    assert not_priced(graph)["power_w"].endswith(": n8, n0, n1, n2, n3 and 4 more")
+
+
+def test_a_single_operator_is_answered_by_its_traffic():
+    assert not_priced(Query(Kernel(unknown(), "fp32"), CATALOG.get("l4"))) == {}
+
+
+@pytest.mark.parametrize("latency", [Estimate(SHORTEST_KERNEL_MS), Estimate(1.0), None])
+def test_a_launch_or_more_is_answered(latency):
+    assert below_a_launch(of_operators(KNOWN), latency) == {}
+
+
+def test_less_than_a_launch_is_not():
+    reasons = below_a_launch(of_operators(KNOWN), Estimate(65e-6))
+    assert "65 ns is shorter than one kernel launch, 2 microseconds" in reasons["latency_ms"]
+    on_cpu = Query(of_operators(KNOWN).workload, CATALOG.get("epyc-7763"))
+    assert below_a_launch(on_cpu, Estimate(65e-6)) == {}

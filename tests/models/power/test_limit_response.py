@@ -1,6 +1,9 @@
-"""A power limit on any workload: less power and more time, no effect above the demand."""
+"""Runs under a power limit."""
 
+import math
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -10,25 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Kernel
+from forerun.models.baselines.roofline import Roofline
 from forerun.models.power.limit_response import (
     BORROWED,
     NO_POWER,
     NO_TDP,
     POWER,
+    SLOWEST,
     TIME,
     CappedRuns,
     LimitResponse,
     above_design_power,
+    clock,
+    demand,
     fit_response,
+    followed_power,
+    stretched,
 )
+from forerun.models.power.limit_sweep import power_sweep
+from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
 from forerun.training.protocols.power.zeus_powercap import runs as zeus_runs
-from tests.contracts.power_runs import query, runs
+from tests.contracts.power_runs import GPUS, query, runs
+
+# A power limit on any workload: less power and more time, no effect above the demand.
+
 
 CATALOG = DeviceCatalog.load()
 A100 = CATALOG.get("a100-pcie-40gb")
@@ -224,3 +239,144 @@ def test_the_errors_without_a_fit_are_those_of_held_out_gpus_of_zeus_rounded(ref
         for stratum in ("depth/0", "depth/1"):
             measured = found[metric].bounds[stratum]
             assert known[metric].bounds[stratum] == pytest.approx(measured, abs=0.04)
+
+
+# Power follows a limit up to the demand, clocks follow power: laws over the whole range.
+
+
+RATIOS = st.lists(st.floats(0.05, 4.0), min_size=2, max_size=20).map(lambda x: np.array(sorted(x)))
+HEADROOMS, ONSETS = st.floats(0.85, 1.0), st.floats(1.18, 1.9)
+
+
+@given(RATIOS, HEADROOMS, ONSETS)
+def test_power_never_rises_when_the_limit_falls_and_never_passes_demand(ratios, headroom, onset):
+    power = followed_power(ratios, headroom, onset)
+    assert (np.diff(power) >= -1e-12).all()
+    assert (power <= np.minimum(1.0, headroom * ratios) + 1e-12).all()
+
+
+@given(RATIOS, HEADROOMS, ONSETS)
+def test_a_limit_far_above_the_demand_is_not_felt(ratios, headroom, onset):
+    np.testing.assert_array_equal(followed_power(ratios + onset, headroom, onset), 1.0)
+
+
+@given(st.floats(0.05, 0.84), HEADROOMS, ONSETS)
+def test_the_demand_draws_what_was_drawn(power, headroom, onset):
+    one = np.array([power])
+    wanted = demand(one, np.ones(1), headroom, onset)
+    assert wanted >= one
+    drawn = wanted * followed_power(1.0 / wanted, headroom, onset)
+    np.testing.assert_allclose(drawn, one, rtol=1e-6)
+
+
+@given(st.floats(0.01, 1.0), st.floats(0.0, 1.0))
+def test_a_clock_draws_the_power_that_it_was_given(share, linear):
+    found = clock(np.array([share]), linear)[0]
+    if found > SLOWEST:
+        assert found * (linear + (1 - linear) * found**2) == pytest.approx(share, rel=1e-6)
+
+
+def test_an_eighth_of_cubic_power_is_half_the_clock_and_twice_the_time_of_pure_compute():
+    clocks = clock(np.array([0.125]), 0.0)
+    assert clocks[0] == pytest.approx(0.5)
+    assert stretched(clocks, 1.0)[0] == pytest.approx(2.0)
+    assert stretched(clocks, 0.0)[0] == 1.0
+
+
+@pytest.mark.parametrize(("headroom", "onset"), [(0.9, 1.3), (1.0, 1.2), (0.95, 1.6)])
+def test_power_follows_a_low_limit_and_bends_smoothly_to_the_demand(headroom, onset):
+    """Straight lines joined by a parabola: value and slope agree at both ends."""
+    start = 2.0 / headroom - onset
+
+    def power(ratio):
+        return float(followed_power(np.array([ratio]), headroom, onset)[0])
+
+    def slope(ratio):
+        return (power(ratio + 1e-6) - power(ratio - 1e-6)) / 2e-6
+
+    assert power(0.5 * start) == pytest.approx(headroom * 0.5 * start)
+    assert power(start) == pytest.approx(headroom * start)
+    assert slope(start + 1e-5) == pytest.approx(headroom, abs=1e-3)
+    assert power(onset) == 1.0
+    assert power(onset - 1e-6) == pytest.approx(1.0)
+    assert slope(onset - 1e-5) == pytest.approx(0.0, abs=1e-3)
+    assert power(0.5 * (start + onset)) < 1.0
+
+
+def test_clocks_end_at_the_slowest():
+    assert pytest.approx(0.05) == SLOWEST, "GPUs of 1.4 GHz go down to 70 MHz at least"
+    assert clock(np.array([1e-9]), 1.0)[0] == SLOWEST
+
+
+# A sweep of power limits is plain data: what each costs, the front, and the choices.
+
+
+V100, T4 = CATALOG.get("v100-pcie-32gb"), CATALOG.get("t4")
+SWEPT_LIMITS = st.lists(st.floats(90.0, 320.0), min_size=1, max_size=15)
+
+
+@cache
+def predictor():
+    return Router((PowerCap(calibrated=False).fit(runs(GPUS[:2], (16, 256))),))
+
+
+@given(SWEPT_LIMITS, st.floats(0.0, 1.0))
+def test_choices_are_the_best_of_what_was_swept(limits, slow_down):
+    sweep = power_sweep(predictor(), query(V100, None), limits)
+    energies = [run.energy_j.value for run in sweep.runs]
+    fastest = min(run.latency_ms.value for run in sweep.runs)
+    assert sweep.least_energy.energy_j.value == min(energies)
+    chosen = sweep.within(slow_down)
+    allowed = fastest * (1.0 + slow_down)
+    assert chosen.latency_ms.value <= allowed * (1 + 1e-9)
+    fitting = [r.energy_j.value for r in sweep.runs if r.latency_ms.value <= allowed]
+    assert chosen.energy_j.value <= min(fitting)
+
+
+@given(SWEPT_LIMITS)
+def test_limits_rise_power_rises_time_falls_and_energy_is_their_product(limits):
+    runs_ = power_sweep(predictor(), query(V100, None), limits).runs
+    assert [run.limit_w for run in runs_] == sorted(set(limits))
+    for lower, higher in pairwise(runs_):
+        assert lower.power_w.value <= higher.power_w.value * (1 + 1e-12)
+        assert lower.latency_ms.value >= higher.latency_ms.value * (1 - 1e-12)
+    for run in runs_:
+        joules = run.power_w.value * run.latency_ms.value / 1e3
+        assert run.energy_j.value == pytest.approx(joules)
+    assert runs_[-1].slow_down == runs_[-1].saving == 0.0
+
+
+@given(SWEPT_LIMITS)
+def test_nothing_on_the_front_is_beaten_and_the_rest_is(limits):
+    runs_ = power_sweep(predictor(), query(V100, None), limits).runs
+    pairs = [(run.latency_ms.value, run.energy_j.value) for run in runs_]
+    for run, mine in zip(runs_, pairs, strict=True):
+        beaten = any(a <= mine[0] and b <= mine[1] and (a, b) != mine for a, b in pairs)
+        assert run.on_front is not beaten
+
+
+def test_of_limits_that_cost_alike_the_highest_is_taken():
+    """None of them is felt: there is no reason to set one."""
+    sweep = power_sweep(predictor(), query(V100, None), [250.0, 260.0, 300.0])
+    assert sweep.least_energy.limit_w == 300.0
+
+
+@pytest.mark.parametrize(
+    "limits", [[], [0.0], [-5.0], [math.nan], [math.inf], [1.0 + n for n in range(1001)]]
+)
+def test_limits_that_mean_nothing_are_refused(limits):
+    with pytest.raises(InputError):
+        power_sweep(predictor(), query(V100, None), limits)
+
+
+def test_a_negative_slow_down_is_refused():
+    sweep = power_sweep(predictor(), query(V100, None), [150.0])
+    for wrong in (-0.1, math.nan):
+        with pytest.raises(InputError, match="slow-down"):
+            sweep.within(wrong)
+
+
+def test_a_workload_without_a_power_is_refused_by_name():
+    kernel = Query(Kernel(Operator("elementwise", "relu", ((8, 64),), ((8, 64),))), T4)
+    with pytest.raises(UnanswerableQuery, match="No power"):
+        power_sweep(Roofline(), kernel, [60.0])

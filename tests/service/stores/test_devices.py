@@ -1,12 +1,16 @@
-"""Registered devices and sheets: seen by every process, from files, names and this processor."""
+"""Stores of devices, graphs, keys and leaderboards."""
 
+import json
+import os
+from dataclasses import replace
 from threading import Thread
 
 import pytest
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnknownDevice
+from forerun.data.errors import InputError, UnknownDevice, UnknownGraph
 from forerun.service.stores import devices as device_store
+from forerun.service.stores import leaderboard as module
 from forerun.service.stores.device_sheets import (
     BadSheet,
     black_box_sheet,
@@ -15,7 +19,16 @@ from forerun.service.stores.device_sheets import (
     read_sheet,
 )
 from forerun.service.stores.devices import DeviceStore, TakenName
+from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.keys import SCOPES, BadKeyName, KeyStore, UnknownKey
+from forerun.service.stores.leaderboard import StoredLeaderboard
 from forerun.service.stores.places import StoreFull
+from forerun.training.leaderboard.entries import Leaderboard
+from forerun.training.leaderboard.store import FOLDER, EvaluationRun, ResultStore
+from tests.service.conftest import GRAPH
+from tests.training.leaderboard.test_comparison import OURS
+
+# Registered devices and sheets: seen by every process, from files, names and this processor.
 
 
 def card(name="my-card", **figures) -> Device:
@@ -164,3 +177,252 @@ def test_sheets_are_read_from_files_and_wrong_ones_name_the_figure(tmp_path):
             read_sheet(file, "box")
     with pytest.raises(BadSheet, match="No sheet"):
         read_sheet(tmp_path / "none.json")
+
+
+# The store: acknowledged means on disk, memory is bounded, a refusal keeps nothing.
+
+
+MANY = [replace(GRAPH, parameter_elements=count) for count in range(1, 9)]
+
+
+def test_memory_holds_so_many_operators_and_the_disk_the_rest(tmp_path):
+    store = GraphStore(tmp_path, 100, operators_in_memory=3 * len(GRAPH))
+    digests = [store.put(graph) for graph in MANY]
+    assert [store.held(d) is not None for d in digests] == [False] * 5 + [True] * 3
+    assert store.get(digests[0]) == MANY[0]
+    assert store.held(digests[5]) is None, "the longest unused left"
+    assert all(store.get(d) == graph for d, graph in zip(digests, MANY, strict=True))
+
+
+def test_uploads_at_once_are_counted_once(tmp_path):
+    store = GraphStore(tmp_path, len(MANY))
+    threads = [Thread(target=lambda g=graph: store.put(g)) for graph in MANY * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(tmp_path.iterdir())) == len(MANY)
+    with pytest.raises(StoreFull):
+        store.put(GRAPH)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
+def test_a_damaged_file_counts_as_absent_until_the_graph_is_uploaded_again(tmp_path, damage):
+    digest = GraphStore(tmp_path, 1).put(GRAPH)
+    path = tmp_path / f"{digest}.json"
+    other = json.dumps(MANY[0].to_json()).encode()  # whole, and of another digest
+    path.write_bytes(other if damage is None else damage)
+    store = GraphStore(tmp_path, 1)
+    with pytest.raises(UnknownGraph):
+        store.get(digest)
+    store.put(GRAPH)
+    assert GraphStore(tmp_path, 1).get(digest) == GRAPH
+
+
+def test_a_file_that_is_damaged_while_its_graph_is_in_memory_is_mended_too(tmp_path):
+    store = GraphStore(tmp_path, 1)
+    digest = store.put(GRAPH)
+    (tmp_path / f"{digest}.json").write_text("{")
+    store.put(GRAPH)
+    assert GraphStore(tmp_path, 1).get(digest) == GRAPH
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 32, "../" * 10 + "aa", "A" * 32, "\x00" * 32])
+def test_what_is_no_digest_of_ours_is_unknown(tmp_path, digest):
+    with pytest.raises(UnknownGraph):
+        GraphStore(tmp_path, 1).get(digest)
+
+
+# Keys: only their holders are known, only hashes are stored, and a change is seen at once.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def store(folder) -> KeyStore:
+    return KeyStore(folder)
+
+
+def settled(folder):
+    """Let the folder look as if it had not changed for a while, so that its stamp is trusted."""
+    past = folder.stat().st_mtime_ns - 10**9
+    os.utime(folder, ns=(past, past))
+
+
+def test_the_holder_of_a_key_is_known_and_nobody_else(store):
+    key, text = store.create("scheduler", "read")
+    other, _ = store.create("scheduler", "read")
+    assert store.holder(text) == key
+    last = "A" if text[-2] != "A" else "B"
+    secret = text.partition(f"{key.id}_")[2]
+    for wrong in (
+        "",
+        key.id,
+        text + "A",
+        f"{text[:-2]}{last}{text[-1]}",
+        text.replace(key.id, other.id),
+        f"fr_{key.id}_{key.digest[:43]}",
+        f"fr_../{key.id}_{secret}",
+        f" {text}",
+    ):
+        assert store.holder(wrong) is None, wrong
+
+
+def test_keys_have_256_random_bits(store):
+    texts = {store.create("one", "read")[1] for _ in range(4)}
+    secrets = {text.split("_", 2)[2] for text in texts}
+    assert {len(secret) for secret in secrets} == {43}
+    assert len(secrets) == 4
+
+
+def test_only_a_hash_of_the_secret_is_stored_and_for_its_owner_alone(store, folder):
+    key, text = store.create("scheduler", "write")
+    secret = text.split("_", 2)[2]
+    (path,) = folder.iterdir()
+    assert secret not in path.read_text() and secret.encode().hex() not in path.read_text()
+    assert secret not in repr(key) and key.digest not in repr(key)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_equal_secrets_have_different_hashes(store, monkeypatch):
+    monkeypatch.setattr("secrets.token_urlsafe", lambda count: "A" * 43)
+    assert store.create("one", "read")[0].digest != store.create("two", "read")[0].digest
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_revoked_key_is_refused_at_once_by_every_process(store, folder, kept):
+    key, text = store.create("scheduler", "read")
+    if kept:
+        settled(folder)
+    assert store.holder(text) == store.holder(text) == key
+    KeyStore(folder).revoke(key.id)
+    assert store.holder(text) is None
+    assert store.keys() == []
+
+
+def test_a_key_of_another_process_is_known_at_once(store, folder):
+    _, first = store.create("one", "read")
+    settled(folder)
+    store.holder(first)
+    key, text = KeyStore(folder).create("two", "read")
+    assert store.holder(text) == key
+
+
+def test_a_known_key_is_not_read_again(store, folder, monkeypatch):
+    key, text = store.create("scheduler", "read")
+    settled(folder)
+    store.holder(text)
+    monkeypatch.setattr(store, "_verify", None)
+    assert store.holder(text) == key
+
+
+def test_keys_stay_in_use_when_the_last_one_is_revoked(store):
+    assert not store.is_used()
+    key, _ = store.create("scheduler", "read")
+    store.revoke(key.id)
+    assert store.is_used()
+
+
+def test_a_folder_that_cannot_be_examined_counts_as_used(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert KeyStore(loop).is_used()
+    (tmp_path / "file").touch()
+    assert not KeyStore(tmp_path / "file" / "keys").is_used()
+
+
+def test_a_damaged_key_is_refused_and_others_are_not(store, folder, capsys):
+    key, text = store.create("one", "read")
+    other, other_text = store.create("two", "read")
+    (folder / f"{key.id}.json").write_text(other.model_dump_json())
+    fresh = KeyStore(folder)
+    assert fresh.holder(text) is None
+    assert fresh.holder(other_text) == other
+    assert fresh.keys() == [other]
+    assert key.id in capsys.readouterr().err
+
+
+def test_keys_of_a_mounted_secret_are_read_through_its_links(store, folder, tmp_path):
+    key, text = store.create("scheduler", "read")
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    (mounted / "..data").symlink_to(folder)
+    (mounted / f"{key.id}.json").symlink_to(f"..data/{key.id}.json")
+    assert KeyStore(mounted).holder(text) == key
+
+
+def test_a_scope_includes_those_before_it(store):
+    for at, scope in enumerate(SCOPES):
+        key, _ = store.create("one", scope)
+        assert [key.may(each) for each in SCOPES] == [other <= at for other in range(3)]
+
+
+@pytest.mark.parametrize(
+    "name, scope", [("", "read"), ("x" * 65, "read"), ("a\nb", "read"), ("one", "all")]
+)
+def test_a_bad_name_or_scope_is_refused_and_nothing_stored(store, name, scope):
+    with pytest.raises(BadKeyName):
+        store.create(name, scope)
+    assert not store.is_used()
+
+
+@pytest.mark.parametrize("identifier", ["0" * 12, "../devices/l4", ""])
+def test_revoking_an_unknown_key_is_refused(store, identifier):
+    store.create("one", "read")
+    with pytest.raises(UnknownKey, match="forerun keys list"):
+        store.revoke(identifier)
+
+
+# The stored leaderboard is read once, and again after an evaluation.
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The stores that were read, without what comes with the package."""
+    done = []
+
+    def stored(store):
+        done.append(store)
+        return Leaderboard(store.entries())
+
+    monkeypatch.setattr(module, "stored", stored)
+    return done
+
+
+def keep(home, entry):
+    """Store a result at a time that is past, so that its file counts as settled."""
+    store = ResultStore(home / FOLDER)
+    store.keep(EvaluationRun("toy", "p", entry.predictor, 0, 1, "a" * 64, "", None), [entry])
+    for path in (*store.folder.iterdir(), store.folder):
+        age = 1_000_000_000 + len(store.entries())
+        os.utime(path, (age, age))
+
+
+def count(board: Leaderboard) -> int:
+    return len(board.entries)
+
+
+def test_entries_are_read_again_only_when_a_result_was_added(tmp_path, reads):
+    keep(tmp_path, OURS)
+    stored = StoredLeaderboard(tmp_path)
+    assert [count(stored.board), count(stored.board)] == [1, 1]
+    assert len(reads) == 1
+    keep(tmp_path, replace(OURS, predictor="other"))
+    assert count(stored.board) == 2
+
+
+def test_what_is_made_of_the_entries_is_kept_until_they_change(tmp_path, reads):
+    keep(tmp_path, OURS)
+    stored, made = StoredLeaderboard(tmp_path), []
+
+    def listed(board):
+        made.append(board)
+        return count(board)
+
+    assert [stored.made(listed), stored.made(listed)] == [1, 1]
+    assert len(made) == 1
+    keep(tmp_path, replace(OURS, predictor="other"))
+    assert stored.made(listed) == 2
