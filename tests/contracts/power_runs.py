@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 GPUS = ("v100-pcie-32gb", "p100-pcie-16gb", "a40")
 JOBS = (("cifar100", "shufflenetv2"), ("squad", "bert_base_uncased"))
 

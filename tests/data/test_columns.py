@@ -16,11 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 from forerun.data.columns import Columns, finite_log, groups_of, rows_by
-from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.shapes import Bool, Float64, Int, Shaped, Text, elements_of
 from forerun.data.workload import Benchmark
+from tests.devices import HOST
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,6 @@ def test_commands_have_plain_types_also_when_tests_start_them():
     assert done.returncode == 0, done.stderr
 
 
-HOST = Device(name="host", vendor="nobody", kind="cpu")
 TWO = Measurements(
     [Query(Benchmark("suite", ()), HOST)] * 2,
     {"score": np.array([1.0, np.nan])},

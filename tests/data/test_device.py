@@ -35,9 +35,9 @@ from forerun.data.facts import facts_of
 from forerun.data.list_prices import list_price
 from forerun.data.metrics import METRICS, metric
 from forerun.data.named.synthesis import HX8K, VCU1525, VU13P
+from tests.devices import CATALOG
 from tests.every import for_every
 
-CATALOG = DeviceCatalog.load()
 REPOSITORY = Path(__file__).parents[2]
 SHEETS = yaml.safe_load((REPOSITORY / "data" / "devices.yaml").read_text(encoding="utf-8"))
 

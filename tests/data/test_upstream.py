@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import DamagedData, MissingData, UnknownDevice
 from forerun.data.upstream.device_fallback import (
     DERIVED_PEAKS,
@@ -25,11 +24,9 @@ from forerun.data.upstream.device_fallback import (
 )
 from forerun.data.upstream.downloads import RawFiles, SkippedFiles, Upstream
 from forerun.data.upstream.plain_files import plain_data
+from tests.devices import CATALOG
 
 # The long tail: tagged, incomplete on purpose, and only under its exact name.
-
-
-CATALOG = DeviceCatalog.load()
 
 
 def test_a_device_of_the_tail_has_its_figures_and_is_tagged():

@@ -14,7 +14,6 @@ from typing import get_type_hints
 import pytest
 from hypothesis import given
 
-from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -32,6 +31,7 @@ from forerun.data.workload import (
     operator_graph,
     phase_of,
 )
+from tests.devices import HOST
 from tests.laws import graphs
 
 RELU = Operator("elementwise", "relu", ((4, 4),), ((4, 4),))
@@ -53,9 +53,6 @@ def test_what_runs_batches_says_how_large_they_are():
     assert batch_size_of(Diffusion(1e9, 512, 512, batch_size=2)) == 2
     assert batch_size_of(Kernel(RELU)) is None
     assert batch_size_of(LlmServing(1e9, 1e9)) is None
-
-
-HOST = Device(name="host", vendor="nobody", kind="cpu")
 
 
 def test_a_workload_is_given_as_the_kind_that_it_is():

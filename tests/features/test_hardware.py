@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -18,9 +18,9 @@ from forerun.features.hardware import (
     sheet_vector,
 )
 from forerun.models.baselines.roofline import Roofline
+from tests.devices import CATALOG
 from tests.every import for_every
 
-CATALOG = DeviceCatalog.load()
 BOX = Device(name="my-box", vendor="nobody", kind="gpu")
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
@@ -26,6 +25,7 @@ from forerun.features.operators.roofline import (
     traffic_bytes,
 )
 from forerun.features.operators.table import OperatorTable
+from tests.devices import A100, CATALOG
 from tests.every import for_every
 from tests.laws import graphs
 
@@ -207,10 +207,6 @@ def test_a_step_at_a_larger_batch_does_proportionally_more_products():
 
 
 # Features of operators, against counts by hand of what a kernel does.
-
-
-CATALOG = DeviceCatalog.load()
-A100 = CATALOG.get("a100-sxm-80gb")
 
 
 def feature(kind: str, width: int, name: str, rows: int = 4096) -> float:

@@ -20,8 +20,8 @@ from forerun.features.serving_features import (
     outputs,
     picture_tokens,
 )
+from tests.devices import H100
 
-H100 = DeviceCatalog.load().get("h100")
 SIZES = st.floats(1e8, 2e12)
 COUNTS = st.sampled_from([1, 2, 4, 8])
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from scipy.stats import t as student
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.level import HALF_WIDTH
 from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
@@ -30,12 +29,11 @@ from forerun.models.adaptation.support_gp import (
     process_share,
 )
 from forerun.models.adaptation.support_set import SupportSet, farthest_points
+from tests.devices import A10, L4, T4
 
 # Few-shot corrections of a predictor by a support set, and their prediction intervals.
 
 
-CATALOG = DeviceCatalog.load()
-L4, T4 = CATALOG.get("l4"), CATALOG.get("t4")
 TRUTHS = {
     "nothing": lambda x: np.zeros(len(x)),
     "level": lambda x: np.full(len(x), 0.3),
@@ -414,9 +412,6 @@ def test_a_correction_is_the_median_times_the_share_of_measured_rows():
 
 
 # Shrinkage: few rows change a device's level a little, many rows fully; other devices never.
-
-
-A10 = CATALOG.get("a10")
 
 
 def fitted(n, residual, stratum="linear"):

@@ -29,6 +29,7 @@ from forerun.models.networks.latency import NetworkLatency
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING, Estimator
 from forerun.models.router import Router
+from tests.devices import CATALOG
 from tests.every import for_every
 from tests.golden.in_python import query_of
 from tests.golden.stored import kinds, questions_of
@@ -153,7 +154,6 @@ def test_parts_that_time_suggest_in_turns_and_others_are_not_asked(metric):
 # Parts that a question does not need are left out, and the answer is the same in every bit.
 
 
-CATALOG = DeviceCatalog.load()
 LINEAR = Operator("linear", "fc", ((8, 1024),), ((8, 4096),), 4096 * 1024)
 WIDE_RELU = Operator("elementwise", "relu", ((8, 4096),), ((8, 4096),), inputs=(0,))
 GRAPH = OperatorGraph((LINEAR, WIDE_RELU), batch_size=8)

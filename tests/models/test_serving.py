@@ -29,6 +29,7 @@ from forerun.models.serving.support_residuals import (
     TRAINED_DEVICE_DEVIATION,
     SupportResiduals,
 )
+from tests.devices import CATALOG
 from tests.models.gaussian_process.reference_processes import (
     OnColumns,
     SameCode,
@@ -37,9 +38,6 @@ from tests.models.gaussian_process.reference_processes import (
 )
 
 # Serving: the contract, energy consistent with power and rate, limits, few-shot adaptation.
-
-
-CATALOG = DeviceCatalog.load()
 
 
 def ask(workload, device="h100", count=1):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.features.llm_kernels.families import (
     DECODE_FEATURES,
     PREFILL_FEATURES,
@@ -12,9 +11,7 @@ from forerun.features.llm_kernels.families import (
     decode_table,
     prefill_table,
 )
-
-CATALOG = DeviceCatalog.load()
-H100, A100 = CATALOG.get("h100-sxm-80gb"), CATALOG.get("a100-sxm-80gb")
+from tests.devices import A100, H100
 
 
 def heads(query: float = 32, key_value: float = 8, window: float = np.inf) -> Heads:

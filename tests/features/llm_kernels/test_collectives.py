@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.features.llm_kernels.families import COLLECTIVE_FEATURES, collective_table
+from tests.devices import H100
 
-H100 = DeviceCatalog.load().get("h100-sxm-80gb")
 MESSAGE, EIGHT = np.array([1e9]), np.array([8.0])
 
 

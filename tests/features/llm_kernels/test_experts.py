@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.features.llm_kernels.families import EXPERTS_FEATURES, ExpertSizes, experts_table
 from forerun.features.llm_kernels.table import KernelTable
-
-H100 = DeviceCatalog.load().get("h100-sxm-80gb")
+from tests.devices import H100
 
 
 def table(tokens: float, skew: float = 0.0, tensor: float = 1, expert: float = 1) -> KernelTable:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.features.llm_kernels.families import (
     ELEMENTWISE_FEATURES,
     GEMM_FEATURES,
@@ -11,9 +10,8 @@ from forerun.features.llm_kernels.families import (
     gemm_table,
 )
 from forerun.features.llm_kernels.table import Chip
+from tests.devices import H100, L40S
 
-CATALOG = DeviceCatalog.load()
-H100, L40S = CATALOG.get("h100-sxm-80gb"), CATALOG.get("l40s")
 SIZES = np.array([[1.0, 17.0, 4096.0], [4096.0, 8192.0, 8192.0], [4096.0, 1000.0, 8192.0]])
 
 

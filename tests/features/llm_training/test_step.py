@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Dense
@@ -15,8 +14,8 @@ from forerun.features.links import Links
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.llm_training.step import FEW_TOKENS, model_flop, step_work, trained_weights
 from forerun.features.readers.language_model.reader import named_language_model
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 H100, A100, GB200 = (CATALOG.get(name) for name in ("h100-sxm-80gb", "a100-sxm-80gb", "gb200"))
 LLAMA = named_language_model("meta-llama/Meta-Llama-3-8B")
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
@@ -16,9 +15,7 @@ from forerun.features.power.gpu_load import (
     saturating_load,
     used_bandwidth_gbs,
 )
-
-CATALOG = DeviceCatalog.load()
-V100 = CATALOG.get("v100-pcie-32gb")
+from tests.devices import CATALOG, V100
 
 
 def linear(rows, width):

@@ -5,14 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.power.operator_features import POWER_FEATURES, gather_power, waiting_w
-
-CATALOG = DeviceCatalog.load()
-A30 = CATALOG.get("a30")
+from tests.devices import A30, CATALOG
 
 
 def linear(m, k=1024, n=1024):

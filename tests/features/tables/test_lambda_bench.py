@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.tables.lambda_bench import (
     GRAPHS,
@@ -11,8 +10,8 @@ from forerun.features.tables.lambda_bench import (
     lambda_device,
     lambda_networks,
 )
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 GRAPH = OperatorGraph((Operator("linear", "x", ((1, 8),), ((1, 4),), 32),), batch_size=1)
 
 

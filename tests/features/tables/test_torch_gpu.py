@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable
 from forerun.features.tables.torch_gpu import gpu_measurements
 from tests.contracts.tiny_torch_gpu import GPUS, GRAPH, gpu_rows
-
-CATALOG = DeviceCatalog.load()
+from tests.devices import CATALOG
 
 
 @pytest.fixture

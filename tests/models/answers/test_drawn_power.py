@@ -6,7 +6,6 @@ from importlib.resources import files
 import pandas as pd
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark, Kernel, Network
 from forerun.models.answers.drawn_power import (
@@ -22,9 +21,9 @@ from forerun.service.answers.answer import answers_to
 from forerun.service.answers.power_sweep import swept
 from forerun.service.answers.question import question_about
 from forerun.training.protocols.power.zeus_powercap import board
+from tests.devices import CATALOG
 from tests.models.networks.test_device_time import network
 
-CATALOG = DeviceCatalog.load()
 GPUS = tuple(device for device in CATALOG if device.kind == "gpu" and device.tdp_w)
 ASKED = ("latency_ms", "power_w", "energy_j")
 HEAVY = Network(network(512, 12), 256)

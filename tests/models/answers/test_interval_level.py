@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark, Diffusion, Kernel, Network
 from forerun.models.answers import interval_level
 from forerun.models.answers.interval_level import at_level, check_level, level_notes
 from forerun.models.prediction import Estimate
+from tests.devices import L4
 from tests.models.networks.test_device_time import network
 
-L4 = DeviceCatalog.load().get("l4")
 NETWORK = Network(network(64, 2), 8)
 QUERIES = [
     Query(workload, L4)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
@@ -12,8 +11,8 @@ from forerun.models.answers.trust import Evidence, trust_by, trust_in
 from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 RELU = Operator("elementwise", "relu", ((64, 64),), ((64, 64),))
 RECORD = TrainingRecord(
     keys={

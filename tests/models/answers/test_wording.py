@@ -27,6 +27,7 @@ from forerun.models.networks.rows import RANGED_FEATURES
 from forerun.models.prediction import Estimate
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
+from tests.devices import CATALOG
 
 # Limits: quantities in words, never the names of features.
 
@@ -133,7 +134,6 @@ def test_training_of_a_file_without_norms_says_that_they_were_folded():
 # Nothing is said about runs that a device does not do, or whose rate no figure tells.
 
 
-CATALOG = DeviceCatalog.load()
 SCORES = ((2, 4, 8, 8),)
 SOFTMAX = Operator("softmax", "aten.softmax", SCORES, SCORES)
 ATTENTION = Operator("attention", "aten.attention", ((2, 4, 8, 16),) * 3, ((2, 4, 8, 16),))

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.shapes import Bool, Float64, Int, Text
 from forerun.models.artifact.codec import NOT_STORED, from_content, to_content
+from tests.devices import L4
 from tests.every import for_every
 
 
@@ -46,7 +47,6 @@ class Outer:
 
 
 TEXT = np.array(["a"])
-L4 = DeviceCatalog.load().get("l4")
 EXAMPLE = Outer(
     *("a", "eager", 1.5, 2, Inner(np.array([1.0, np.nan]), (1, 2)), (Effect(0.5, False),)),
     {"z": (1.0, -math.inf), "a": ()},

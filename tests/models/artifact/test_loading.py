@@ -7,7 +7,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
@@ -15,9 +14,9 @@ from forerun.features.readers import read_graph
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
+from tests.devices import CATALOG
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
-CATALOG = DeviceCatalog.load()
 LOADED = bundled()
 
 

@@ -6,14 +6,14 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.history import BenchmarkHistory, _foldings, history_rows
 from forerun.models.contract import PredictorContract
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 PARTS = {"a100-sxm-80gb": 8.0, "h100-sxm-80gb": 20.0, "l4": 2.0, "a30": 4.0, "t4": 1.0}
 MODELS = {"bert-99": (200.0, 150.0), "resnet50": (4000.0, 8.0), "rnnt": (1500.0, 15.0)}
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, STATISTICS
@@ -16,8 +15,8 @@ from forerun.models.colocation.features import (
     ProgramEffects,
 )
 from forerun.models.colocation.host_forecast import idle_window
+from tests.devices import HOST
 
-HOST = Device(name="host", vendor="nobody", kind="cpu")
 SHARE, READ = "task.cpu_share", "probe.read_gbs"
 
 

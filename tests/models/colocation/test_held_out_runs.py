@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -15,8 +14,7 @@ from forerun.models.colocation.booster import (
     uninformative_runs,
 )
 from forerun.models.colocation.features import ColocationRows
-
-HOST = Device(name="host", vendor="nobody", kind="cpu")
+from tests.devices import HOST
 
 
 def measured(values, **groups):

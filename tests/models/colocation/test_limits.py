@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.models.colocation.booster import (
@@ -16,8 +15,8 @@ from forerun.models.colocation.booster import (
 )
 from forerun.models.colocation.features import ColocationRows
 from forerun.models.domain.feature_range import FeatureRange
+from tests.devices import HOST
 
-HOST = Device(name="host", vendor="nobody", kind="cpu")
 SEEN = HostWindow(("load.running", "probe.read_gbs"), ((3.0, 8.0),))
 
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.models.colocation.slowing_resource import LEAST, dominant, gains
+from tests.devices import HOST
 
-HOST = Device(name="host", vendor="nobody", kind="cpu")
 METRICS = ("task.wait_share", "probe.evicted", "disk.io_share")
 IDLE = HostWindow(METRICS, ((0.0, 0.0, 0.0),))
 NOTHING = HostWindow()

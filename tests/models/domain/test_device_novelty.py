@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.models.domain.device_novelty import (
     NOVEL,
     device_position,
@@ -11,8 +10,8 @@ from forerun.models.domain.device_novelty import (
     novelty_limits,
     novelty_of,
 )
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 KNOWN = [CATALOG.get(name) for name in ("p100-pcie-16gb", "v100-pcie-32gb", "a100-pcie-40gb")]
 
 

@@ -4,14 +4,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import ElementwiseKernel, GemmKernel, LlmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.models.kernel_experts.llm_kernels import LlmKernels
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "l40s")
 
 

@@ -4,7 +4,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.language_models.kernel import GemmKernel, LlmKernel
 from forerun.data.measurements import Measurements
@@ -12,8 +11,8 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.amd import AmdKernels, amd_groups
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 GPUS = ("mi210", "mi300x", "rx-6800-xt")
 
 

@@ -11,9 +11,8 @@ from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.families import family_of
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.llm_kernels import OTHER_SOURCES, LlmKernels
+from tests.devices import H100, L40S
 from tests.models.kernel_experts.rows import CATALOG, GPUS, fitted, kernels, timed, training_rows
-
-L40S, H100 = CATALOG.get("l40s"), CATALOG.get("h100-sxm-80gb")
 
 
 class TestLlmKernels(PredictorContract):

@@ -5,7 +5,6 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -13,8 +12,8 @@ from forerun.data.workload import Kernel, Network
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.operators import OperatorBoost
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 TRAINING_GPUS = ("p100-pcie-16gb", "v100-pcie-32gb", "t4")
 
 

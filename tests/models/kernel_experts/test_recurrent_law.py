@@ -7,14 +7,13 @@ from scipy.optimize import minimize
 from scipy.special import huber
 
 import forerun
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 from forerun.models.kernel_experts.recurrent_law import HELD_OUT_REACH, LAW, StepLaw
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 

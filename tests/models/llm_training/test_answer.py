@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.grid_carbon import grid_of
 from forerun.data.language_models.attention import Attention
@@ -27,10 +27,9 @@ from forerun.models.llm_training.memory import LlmTrainingMemory
 from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import Estimate
+from tests.devices import A100, CATALOG, H100
 from tests.models.llm_training.test_step_time import made_up_rows
 
-CATALOG = DeviceCatalog.load()
-H100, A100 = CATALOG.get("h100-sxm-80gb"), CATALOG.get("a100-sxm-80gb")
 LLAMA_13B = named_language_model("meta-llama/Llama-2-13b-hf")
 RUN = LlmTraining(LLAMA_13B, 4096, 256, 32, TrainingLayout(tensor=4))
 COST = Costs(1e11, Price(2.5, "as given"), grid_of("france"))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.language_models.training import LlmTraining, TrainingLayout
 from forerun.data.list_prices import Price
@@ -25,10 +24,9 @@ from forerun.models.llm_training.answer import (
 )
 from forerun.models.llm_training.by_kernels import METRICS, are_by_kernels
 from forerun.models.llm_training.predictors import TrainingPredictors
+from tests.devices import CATALOG, H100
 from tests.golden.bundle import predictors
 
-CATALOG = DeviceCatalog.load()
-H100 = CATALOG.get("h100-sxm-80gb")
 LAYOUT = TrainingLayout(micro_batch=2, recompute="full")
 LORA = LlmTraining(
     named_language_model("tinyllama-1.1b-chat-v1.0"),

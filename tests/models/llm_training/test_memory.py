@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.training import LlmTraining, TrainingLayout
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
@@ -13,9 +12,8 @@ from forerun.features.llm_training.layouts import Layouts
 from forerun.features.llm_training.memory import stage_memory
 from forerun.models.limit import PEAK_MEMORY
 from forerun.models.llm_training.memory import MIB, RESERVED_MEMORY, LlmTrainingMemory
+from tests.devices import A100
 from tests.features.llm_training.test_step import gpt
-
-A100 = DeviceCatalog.load().get("a100-sxm-80gb")
 
 
 def query(layers: int, framework="torchtitan", batch: int = 1) -> Query:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forerun.data.columns import Column, Matrix
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.language_models.training import LlmTraining, TrainingLayout, faults_of_layout
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
@@ -16,10 +16,9 @@ from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_training.plans import layouts_of, plan
 from forerun.models.llm_training.predictors import Seconds
 from forerun.models.llm_training.step_time import LlmTrainingStep
+from tests.devices import H100
 from tests.models.llm_training.test_step_time import made_up_rows
 
-CATALOG = DeviceCatalog.load()
-H100 = CATALOG.get("h100-sxm-80gb")
 LLAMA = named_language_model("meta-llama/Meta-Llama-3-70B")
 DEEPSEEK = named_language_model("deepseek-ai/DeepSeek-V3")
 

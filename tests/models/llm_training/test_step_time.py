@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.training import Cluster, LlmTraining, TrainingLayout
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
@@ -17,9 +16,9 @@ from forerun.models.contract import PredictorContract
 from forerun.models.llm_training.plans import layouts_of
 from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
+from tests.devices import CATALOG
 from tests.golden.bundle import predictors
 
-CATALOG = DeviceCatalog.load()
 MODELS = [
     named_language_model(name)
     for name in ("meta-llama/Meta-Llama-3-8B", "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-2-13b-hf")

@@ -32,11 +32,11 @@ from forerun.models.memory.peak_memory import (
     PEAK,
     Memory,
 )
+from tests.devices import CATALOG
 
 # Memory of inference and training: the plan, the affine map, and boosters of its residuals.
 
 
-CATALOG = DeviceCatalog.load()
 MILLION = 2**20
 GRAPH = OperatorGraph(
     (

@@ -5,7 +5,6 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadBenchmark, InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
@@ -15,8 +14,7 @@ from forerun.features.tables.own_tables import bound_ms
 from forerun.models.contract import PredictorContract
 from forerun.models.own_tables import TableBoost
 from forerun.service.answers.benchmarks import checked_settings
-
-CATALOG = DeviceCatalog.load()
+from tests.devices import CATALOG
 
 
 def network(width, batch, device, precision="fp16") -> Query:

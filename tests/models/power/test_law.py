@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -42,11 +41,11 @@ from forerun.models.power.operator_power import (
     phase_of,
 )
 from forerun.training.protocols.power.torch_op_energy import power_graphs
+from tests.devices import CATALOG, H100, V100
 
 # The power law: monotonic in the load, saturating below the limit; energies add up.
 
 
-CATALOG = DeviceCatalog.load()
 GPUS = [device for device in CATALOG if device.kind == "gpu" and device.tdp_w and device.has_sheet]
 WITH_FP32 = [device for device in GPUS if "fp32" in device.peak_tflops]
 
@@ -522,7 +521,6 @@ def test_the_key_holds_the_fp32_peak_and_without_one_the_highest() -> None:
 # The domain of a training set of power: devices, precisions, phases and classes.
 
 
-V100, H100 = CATALOG.get("v100-pcie-32gb"), CATALOG.get("h100-sxm-80gb")
 RELU = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 NETWORK = Network(OperatorGraph((RELU, RELU), batch_size=8), 8, "tf32", "training")
 QUERIES = (

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
@@ -41,11 +40,11 @@ from forerun.models.prediction import Predictions
 from forerun.models.router import Router
 from forerun.training.protocols.power.zeus_powercap import runs as zeus_runs
 from tests.contracts.power_runs import GPUS, query, runs
+from tests.devices import CATALOG, T4, V100
 
 # A power limit on any workload: less power and more time, no effect above the demand.
 
 
-CATALOG = DeviceCatalog.load()
 A100 = CATALOG.get("a100-pcie-40gb")
 RELU = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 LIMITS = st.lists(st.floats(20.0, 400.0), min_size=2, max_size=12).map(
@@ -311,7 +310,6 @@ def test_clocks_end_at_the_slowest():
 # A sweep of power limits is plain data: what each costs, the front, and the choices.
 
 
-V100, T4 = CATALOG.get("v100-pcie-32gb"), CATALOG.get("t4")
 SWEPT_LIMITS = st.lists(st.floats(90.0, 320.0), min_size=1, max_size=15)
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs import (
@@ -19,8 +18,8 @@ from forerun.models.power.training_jobs import (
     job_of,
     log_speed,
 )
+from tests.devices import V100
 
-V100 = DeviceCatalog.load().get("v100-pcie-32gb")
 TDP = 250.0
 BASE = {
     "static": np.log(0.2), "linear": 0.0, "sharpness": np.log(40.0), "fixed": -1.0,

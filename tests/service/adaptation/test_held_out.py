@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from forerun.data.collectors.workloads.operators import reference_operators
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -16,8 +15,7 @@ from forerun.models.baselines.roofline import Roofline
 from forerun.models.prediction import Predictions
 from forerun.service.adaptation.held_out import held_out, key_of
 from forerun.service.adaptation.suggestion import suggested
-
-L4 = DeviceCatalog.load().get("l4")
+from tests.devices import L4
 
 
 @dataclass(frozen=True)

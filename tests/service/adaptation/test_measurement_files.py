@@ -5,14 +5,12 @@ import json
 import pandas as pd
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData, UnknownGraph
 from forerun.data.measurement import write_measurements
 from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
+from tests.devices import CATALOG, L4
 from tests.service.conftest import GRAPH, linear_row
 
-CATALOG = DeviceCatalog.load()
-L4 = CATALOG.get("l4")
 OPERATOR = json.dumps(linear_row(64, 1.0)["workload"]["operator"])
 
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, UnknownMetric
 from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled
 from forerun.models.llm_serving import LlmLatency
@@ -15,9 +14,8 @@ from forerun.service.answers.observing import observe, summary_of
 from forerun.service.schemas.measured_rows import BadMeasurement, MeasuredRow, queries_of
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from tests.devices import CATALOG, H100
 
-CATALOG = DeviceCatalog.load()
-H100 = CATALOG.get("h100-sxm-80gb")
 BASE = LoadedPredictor(Router((LlmLatency(),)), "closed-form", "2026-01-01", "")
 SERVED = {
     "kind": "llm_deployment",

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Operation, Query
@@ -25,10 +24,10 @@ from forerun.service.presets import presets
 from forerun.service.schemas.answers import REST
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.workloads import any_workload_of
+from tests.devices import CATALOG
 from tests.laws import graphs
 from tests.models.networks.test_device_time import network
 
-CATALOG = DeviceCatalog.load()
 DEVICES = ("rtx-4090", "a100-pcie-80gb", "l4", "t4", "h100-sxm", "epyc-7763")
 RUNS = ("eager", "compiled", "onnxruntime")
 

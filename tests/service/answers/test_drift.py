@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.named.networks import network_named
 from forerun.data.query import Query
@@ -13,6 +12,7 @@ from forerun.service.answers.observing import family_of, log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.measurements import GivenEstimate
 from forerun.service.stores.measurement_sets import AdaptationStore
+from tests.devices import L4
 from tests.service.conftest import linear_row
 
 SIZES = (64, 300, 2_000)
@@ -194,9 +194,6 @@ def test_a_damaged_file_spoils_no_report(store, chance, tmp_path):
     observe(store, chance, 25)
     (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{}")
     assert Drift(AdaptationStore(tmp_path)).report().observations == {"l4": 25}
-
-
-L4 = DeviceCatalog.load().get("l4")
 
 
 @pytest.mark.parametrize(

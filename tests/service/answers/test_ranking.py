@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.list_prices import list_price
@@ -32,8 +32,8 @@ from forerun.service.schemas.answers import (
     RankedOut,
     power_facts,
 )
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 OPERATOR = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 DEVICES = [CATALOG.get(name) for name in ("l4", "t4", "a30", "a40", "rtx-4090")]
 

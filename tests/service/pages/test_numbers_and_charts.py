@@ -35,6 +35,7 @@ from forerun.service.http.pages.devices import (
 )
 from forerun.service.http.pages.rendering import STATIC, environment
 from forerun.service.schemas.answers import AttributedOut, AttributionOut, IntervalOut
+from tests.devices import CATALOG
 
 
 def interval(value, low=None, high=None):
@@ -174,7 +175,6 @@ def test_bars_of_loops_are_factors_from_one():
     assert "from 100 cycles without directives" in chart.summary
 
 
-CATALOG = DeviceCatalog.load()
 A100 = CATALOG.get("a100-pcie-80gb")
 BLACK_BOX = Device(name="mine", vendor="me", kind="cpu")
 

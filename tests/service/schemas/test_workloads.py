@@ -26,6 +26,7 @@ from forerun.service.schemas.measured_rows import (
     queries_of,
 )
 from forerun.service.schemas.workloads import usual_software, workload_in, workload_of
+from tests.devices import L4
 from tests.service.conftest import GRAPH, linear_row
 
 DEVICES = DeviceCatalog.load()
@@ -73,7 +74,6 @@ def test_an_uploaded_network_is_answered_as_the_command_line_does(adapting, ligh
     assert uploaded["metrics"] == usual
 
 
-L4 = DeviceCatalog.load().get("l4")
 NETWORK = Network(GRAPH)
 ON_L4 = Query(NETWORK, L4)
 SIZES = st.floats(1.0, 1e6)

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
@@ -30,9 +29,9 @@ from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import evaluations_text, read_evaluations, stored_with
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from tests.devices import CATALOG
 
 RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
-CATALOG = DeviceCatalog.load()
 
 
 def measured(values, device="a10") -> Measurements:

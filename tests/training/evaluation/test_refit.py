@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import find
-from forerun.data.device import DeviceCatalog
 from forerun.data.split import LeakedRows
 from forerun.models.artifact.sealed_folder import seal
 from forerun.training.evaluation.evaluate import run_protocols
 from forerun.training.evaluation.refit import Refits, digest
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows
+from tests.devices import CATALOG
 from tests.training.toy_bundles import NOT_IN_TOYS
-
-CATALOG = DeviceCatalog.load()
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,13 @@ import pytest
 
 from forerun.data.bundle import find
 from forerun.data.datasets import DATASETS
-from forerun.data.device import DeviceCatalog
 from forerun.data.split import LeakedRows
 from forerun.training.evaluation.refit import digest
 from forerun.training.protocols import DATASET_PROTOCOLS, TRAINING_PARTS, protocols_of_dataset
+from tests.devices import CATALOG
 from tests.training.toy_bundles import NOT_IN_TOYS, write_bundles
 
 PINNED = Path(__file__).with_name("pinned.json")
-CATALOG = DeviceCatalog.load()
 MADE_UP = {cls().name for cls in DATASETS}
 NAMES = [cls.dataset for cls in DATASET_PROTOCOLS if cls.dataset in MADE_UP]
 

@@ -16,7 +16,6 @@ from forerun.data.datasets.benchmark_suites.mlperf_inference import (
 from forerun.data.datasets.circuits.circuit_fpga import PROCESSORS, CircuitFpga
 from forerun.data.datasets.hls_designs.hlsyn import HLSyn
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.nas_cells import features_of, random_codes
 from forerun.features.tables.lambda_bench import GRAPHS
@@ -46,11 +45,9 @@ from forerun.training.protocols.circuits.circuit_fpga import (
 from forerun.training.protocols.hls_designs.hlsyn import SHOTS, HLSynProtocols, performance, share
 from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.devices import CATALOG
 
 # Protocols of hlsyn: training programs, support sets, and tasks on an unseen folder.
-
-
-CATALOG = DeviceCatalog.load()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from forerun.data.datasets.networks.amd_kernels import AmdKernels
 from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
@@ -59,11 +58,9 @@ from tests.contracts.tiny_published import (
 )
 from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.devices import CATALOG, T4
 
 # Protocols of amd_kernels: no row of a chip that is left out, or of a shape held out, trains.
-
-
-CATALOG = DeviceCatalog.load()
 
 
 @pytest.fixture(scope="module")
@@ -283,9 +280,6 @@ def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measur
 def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypatch):
     monkeypatch.setattr(protocol, "bundled", lambda: pytest.fail("loaded"))
     assert shipped()
-
-
-T4 = DeviceCatalog.load().get("t4")
 
 
 def rows(models=12, parts=("eager", "compiled", "eager_nhwc")) -> Measurements:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import (
     Engine,
     LlmDeployment,
@@ -15,8 +14,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.training.reports.serving_plans import TIMES, deviations, settings, shares_of
+from tests.devices import H100
 
-H100 = DeviceCatalog.load().get("h100-sxm-80gb")
 MODEL = named_language_model("meta-llama/Llama-3.1-8B")
 LAYOUTS = (1, 2, 4)
 LOADS = (1.0, 8.0, 64.0)

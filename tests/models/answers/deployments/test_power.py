@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.readers.language_model.reader import named_config, read_language_model
@@ -13,9 +12,9 @@ from forerun.models.answers.deployments.power import as_serving, occupancy, powe
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.prediction import Estimate, Prediction
+from tests.devices import CATALOG
 from tests.features.llm_serving.deployments import DEVICE, deployment
 
-CATALOG = DeviceCatalog.load()
 RATES = (1e-4, 0.01, 0.1, 1.0, 20.0)
 
 

@@ -6,7 +6,6 @@ import json
 import pytest
 from msgspec import Raw, convert
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 from forerun.service.http.kubernetes.nodes import (
@@ -18,6 +17,7 @@ from forerun.service.http.kubernetes.nodes import (
 )
 from forerun.service.http.kubernetes.pods import placed_by, residents_of
 from forerun.service.http.schemas import RankIn
+from tests.devices import CATALOG
 from tests.service.http.kubernetes.requests import pod
 
 
@@ -109,7 +109,6 @@ def test_residents_that_are_no_programs_are_refused(text):
         residents_of({"forerun.dev/residents": text})
 
 
-CATALOG = DeviceCatalog.load()
 PRODUCT = "nvidia.com/gpu.product"
 
 

@@ -5,7 +5,6 @@ from threading import Event
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.graph import Operator
 from forerun.data.query import Query
@@ -17,9 +16,8 @@ from forerun.service.answers.question import question_about
 from forerun.service.http import trial as of_trial
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.trial import MOST_WAITING, Shares, Trial, position
+from tests.devices import L4
 from tests.waiting import eventually
-
-L4 = DeviceCatalog.load().get("l4")
 
 
 def linear(size):

@@ -5,7 +5,6 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.colocation.cloudprophet_runs import NEIGHBOUR_COLUMNS, RESULTS
-from forerun.data.device import DeviceCatalog
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.colocation.cloudprophet_runs import (
@@ -17,8 +16,8 @@ from forerun.training.protocols.colocation.cloudprophet_runs import (
     run_measurements,
 )
 from tests.contracts.tiny_cloudprophet import cloudprophet_table
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 KNOWN = np.ones(120, dtype=bool)
 
 

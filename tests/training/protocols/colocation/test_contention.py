@@ -11,7 +11,7 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.colocation.contention import Contention, windows
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -33,9 +33,8 @@ from forerun.training.protocols.colocation.contention import (
 )
 from forerun.training.scores.task_scores import repeated
 from tests.contracts import tiny_contention
+from tests.devices import CATALOG
 from tests.training.fits import predictions_of
-
-CATALOG = DeviceCatalog.load()
 
 
 @pytest.fixture(scope="module")

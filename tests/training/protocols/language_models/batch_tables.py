@@ -5,11 +5,10 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from forerun.data.device import DeviceCatalog
 from forerun.models.llm_serving.latency import LlmLatency
 from forerun.training.protocols.language_models.static_batches import RATE, benchmark_rows
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 MODEL = "meta-llama/Meta-Llama-3-8B"
 FACTORS = {
     "Nvidia A100 GPU": 0.8,

@@ -6,13 +6,12 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.apex import RUNS
-from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import Parallelism
 from forerun.data.language_models.traces import named_trace
 from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.apex import ApexProtocols, Run
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 ROW = {
     "engine": "vllm",
     "model": "meta-llama/Meta-Llama-3.1-70B",

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import (
     AttentionKernel,
     CollectiveKernel,
@@ -30,8 +29,8 @@ from forerun.training.protocols.language_models.kernels import (
 )
 from forerun.training.protocols.protocol import Fold
 from forerun.training.release.fit import Recipe, _training_rows
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 OPERATORS = ("emb", "attn_pre_proj", "attn_rope", "attn_post_proj", "mlp_up_proj", "mlp_act", "add")
 
 

@@ -7,7 +7,6 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.aiconfigurator_serving import RUNS, AiConfiguratorServing
 from forerun.data.datasets.language_models.apex import Apex
-from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
@@ -18,9 +17,9 @@ from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 from forerun.training.protocols.language_models.apex import Run
 from forerun.training.protocols.language_models.kernels import DEVICES
+from tests.devices import CATALOG
 from tests.features.llm_serving.deployments import steady_state, with_engine
 
-CATALOG = DeviceCatalog.load()
 pytestmark = pytest.mark.slow
 
 

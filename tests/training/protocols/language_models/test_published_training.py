@@ -10,7 +10,6 @@ from forerun.data.datasets.language_models.published_training import (
     configurations,
     seconds,
 )
-from forerun.data.device import DeviceCatalog
 from forerun.features.llm_training.step import model_flop
 from forerun.models.baselines.constant import Constant
 from forerun.training.protocols.language_models.published_training import (
@@ -19,8 +18,7 @@ from forerun.training.protocols.language_models.published_training import (
     step_measurements,
 )
 from tests.contracts.tiny_published_training import BRIDGE, DEEPSPEED, training_rows, training_table
-
-CATALOG = DeviceCatalog.load()
+from tests.devices import CATALOG
 
 
 @pytest.fixture(scope="module")

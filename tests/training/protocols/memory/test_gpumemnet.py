@@ -6,15 +6,14 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
-from forerun.data.device import DeviceCatalog
 from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.fitted_peaks import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.memory.gpumemnet import mlp_peaks, vision_peaks
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 MODELS = ("cait_m36", "resnet50", "tf_mixnet", "vit_tiny")
 
 

@@ -10,7 +10,6 @@ from forerun.data.datasets.memory.published_memory import (
     RESERVED,
     PublishedMemory,
 )
-from forerun.data.device import DeviceCatalog
 from forerun.data.workload import InferenceSetup, TrainingSetup
 from forerun.features.published.zoo import read_graphs
 from forerun.models.artifact.sealed_folder import bundled
@@ -32,8 +31,8 @@ from tests.contracts.tiny_published_memory import (
     memory_graphs,
     memory_rows,
 )
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 GUIDE = {
     **{"model": "google-bert/bert-large-uncased", "task": "training", "precision": "amp fp16"},
     **{"batch": 1.0, "grad_accum": 4.0, "checkpointing": "True", "optimizer": "Adam 8-bit (bnb)"},

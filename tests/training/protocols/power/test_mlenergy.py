@@ -5,12 +5,10 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.mlenergy import RUNS, MlEnergy
-from forerun.data.device import DeviceCatalog
 from forerun.data.workload import Diffusion, LlmServing
 from forerun.training.protocols.power.mlenergy import VALUES, serving_runs
 from tests.contracts.tiny_upstream import tiny_upstream
-
-CATALOG = DeviceCatalog.load()
+from tests.devices import CATALOG
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
-from forerun.data.device import DeviceCatalog
 from forerun.data.workload import Diffusion, Kernel, Network
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.joined_tables import companion
@@ -21,8 +20,8 @@ from forerun.training.protocols.power.torch_op_energy import (
     zeus_networks,
 )
 from forerun.training.protocols.recipes import recipes
+from tests.devices import CATALOG
 
-CATALOG = DeviceCatalog.load()
 PROTOCOLS = TorchOpEnergyProtocols()
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.zeus_powercap import TRACE, ZeusPowerCap
-from forerun.data.device import DeviceCatalog
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.power.training_jobs import PowerCap
@@ -13,9 +12,8 @@ from forerun.models.router import Router
 from forerun.training.evaluation.evaluate import evaluate, rows
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, best_share, board
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.devices import CATALOG
 from tests.training.fits import predictions_of
-
-CATALOG = DeviceCatalog.load()
 
 
 class Quick(ZeusPowerCapProtocols):
