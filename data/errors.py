@@ -56,7 +56,7 @@ class InputError(Exception):
     """What was asked cannot be answered as it stands; the message says what, where and how to mend.
 
     Attributes:
-        slug: stable end of the problem type's URI.
+        slug: stable end of the problem type's URI: the name of the class, unless it says another.
         status: HTTP status.
         exit_code: exit code of the command line.
         field: keys and positions that lead to the field of the request; empty where none is known.
@@ -66,6 +66,11 @@ class InputError(Exception):
     status = 422
     exit_code = 2
     field: tuple[str | int, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "slug" not in vars(cls):
+            cls.slug = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
 
 @contextmanager
@@ -85,13 +90,11 @@ def in_field(*field: str | int) -> Iterator[None]:
 class BadRequest(InputError):
     """The request is not valid."""
 
-    slug = "bad-request"
-
 
 class UnknownDevice(InputError):
     """No spec sheet has that name."""
 
-    slug, status = "unknown-device", 404
+    status = 404
 
     def __init__(
         self,
@@ -145,8 +148,6 @@ class UnknownDevice(InputError):
 class UnknownPrecision(InputError):
     """The device's spec sheet has no peak for a precision."""
 
-    slug = "unknown-precision"
-
     def __init__(self, device: str, precision: str, known: Collection[str]) -> None:
         super().__init__(
             f"{device} has no arithmetic peak for {precision}; it has {', '.join(known)}."
@@ -155,8 +156,6 @@ class UnknownPrecision(InputError):
 
 class UnknownBandwidth(InputError):
     """The device's spec sheet has no memory bandwidth."""
-
-    slug = "unknown-bandwidth"
 
     def __init__(self, device: str) -> None:
         super().__init__(
@@ -168,8 +167,6 @@ class UnknownBandwidth(InputError):
 class UnknownMetric(InputError):
     """No metric has that name."""
 
-    slug = "unknown-metric"
-
     def __init__(self, name: str, known: Collection[str], where: str = "") -> None:
         super().__init__(f"{where}No metric {name!r:.80}; there are {', '.join(known)}.")
 
@@ -177,7 +174,7 @@ class UnknownMetric(InputError):
 class UnknownDataset(InputError):
     """No dataset has that name."""
 
-    slug, status = "unknown-dataset", 404
+    status = 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         super().__init__(f"No dataset named {name!r}; there are {', '.join(known)}.")
@@ -192,7 +189,7 @@ def _close(name: str, known: Collection[str], cutoff: float) -> tuple[list[str],
 class UnknownGraph(InputError):
     """No uploaded graph has that digest, and no network that comes along has that name."""
 
-    slug, status = "unknown-graph", 404
+    status = 404
 
     def __init__(self, digest: str, names: Collection[str] = ()) -> None:
         self.did_you_mean, hint = _close(digest, names, 0.6)
@@ -206,7 +203,7 @@ class UnknownGraph(InputError):
 class UnknownPreset(InputError):
     """No preset has that name."""
 
-    slug, status = "unknown-preset", 404
+    status = 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         self.did_you_mean, hint = _close(name, known, 0.4)
@@ -216,7 +213,7 @@ class UnknownPreset(InputError):
 class UnknownLanguageModel(InputError):
     """No configuration of a language model has that name, or several have."""
 
-    slug, status = "unknown-language-model", 404
+    status = 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         self.did_you_mean, hint = _close(name, known, 0.5)
@@ -229,7 +226,7 @@ class UnknownLanguageModel(InputError):
 class UnknownModelVersion(InputError):
     """The registry holds no such version of the predictors."""
 
-    slug, status = "unknown-model-version", 404
+    status = 404
 
     def __init__(self, version: str, known: Collection[str]) -> None:
         listed = f"it holds {', '.join(known)}" if known else "`forerun train` registers one"
@@ -239,7 +236,7 @@ class UnknownModelVersion(InputError):
 class SlicesGotWorse(InputError):
     """A release answers worse than the one before in some slice of a table."""
 
-    slug, status = "slices-got-worse", 409
+    status = 409
 
     def __init__(self, slices: Sequence[str]) -> None:
         listed = "; ".join(slices[:3]) + ("; ..." if len(slices) > 3 else "")
@@ -252,7 +249,7 @@ class SlicesGotWorse(InputError):
 class PromotionRefused(InputError):
     """A predictor loses against the one that it shall replace, or was not compared with it."""
 
-    slug, status = "promotion-refused", 409
+    status = 409
 
     def __init__(
         self, version: str, losses: Sequence[str], differences: Sequence[Any] = ()
@@ -269,7 +266,7 @@ class PromotionRefused(InputError):
 class UnreadableModel(InputError):
     """A model, or its configuration, cannot be read."""
 
-    slug, status = "unreadable-model", 422
+    status = 422
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"Cannot read {where}: {why}")
@@ -278,31 +275,23 @@ class UnreadableModel(InputError):
 class ModelTooLarge(UnreadableModel):
     """The model is over a size limit."""
 
-    slug, status = "model-too-large", 413
+    status = 413
 
 
 class BadShape(InputError):
     """A shape or image size that was given does not fit the inputs of the model."""
 
-    slug = "bad-shape"
-
 
 class UnanswerableQuery(InputError):
     """No predictor answers this kind of workload on this device."""
-
-    slug = "unanswerable-query"
 
 
 class BadTable(InputError):
     """A table of measurements does not have the columns, types or values it must have."""
 
-    slug = "bad-table"
-
 
 class BadTrace(InputError):
     """A trace of requests cannot be read."""
-
-    slug = "bad-trace"
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"Cannot read the trace ({where}): {why}.")
@@ -311,25 +300,23 @@ class BadTrace(InputError):
 class BadEntry(InputError):
     """A leaderboard entry is malformed, or is not what the dataset and its predictions give."""
 
-    slug = "bad-entry"
-
 
 class MissingData(InputError):
     """A dataset's files are not on this machine."""
 
-    slug, status = "missing-data", 404
+    status = 404
 
 
 class DamagedData(InputError):
     """An upstream file is not what its checksum says."""
 
-    slug, status = "damaged-data", 502
+    status = 502
 
 
 class MissingExtra(InputError):
     """An optional part of the installation is needed."""
 
-    slug, status = "missing-extra", 501
+    status = 501
 
     def __init__(self, what: str, extra: str) -> None:
         remedy = f"`scripts/install {extra}` in a clone installs it"
@@ -339,43 +326,35 @@ class MissingExtra(InputError):
 class MissingTool(InputError):
     """A program that a collector needs is not on this machine."""
 
-    slug, status = "missing-tool", 501
+    status = 501
 
 
 class FailedProgram(InputError):
     """A program that was to be measured ended with an error."""
 
-    slug = "failed-program"
-
 
 class BadArtifact(InputError):
     """A saved predictor is damaged, of another version, or holds a forbidden file."""
 
-    slug, status = "bad-artifact", 500
+    status = 500
 
 
 class BadArchitecture(InputError):
     """An architecture's choices do not belong to its search space."""
 
-    slug = "bad-architecture"
-
 
 class BadDesign(InputError):
     """A hardware design has a program, directives or a device that is not answered."""
-
-    slug = "bad-design"
 
 
 class BadBenchmark(InputError):
     """A benchmark names a suite or settings that no predictor in use knows."""
 
-    slug = "bad-benchmark"
-
 
 class BrokenPlugin(InputError):
     """An installed package declares a class that cannot be loaded."""
 
-    slug, status = "broken-plugin", 500
+    status = 500
 
     def __init__(self, group: str, name: str, value: str, why: str) -> None:
         """An entry point's group, name and value, and what went wrong when it was loaded."""
@@ -388,16 +367,16 @@ class BrokenPlugin(InputError):
 class DeadlineExceeded(InputError):
     """An answer took longer than it may."""
 
-    slug, status = "deadline-exceeded", 503
+    status = 503
 
 
 class CannotStore(InputError):
     """What was to be kept cannot be written now, for instance because the disk is read-only."""
 
-    slug, status = "cannot-store", 503
+    status = 503
 
 
 class DiskFull(CannotStore):
     """The disk has no room for what was to be kept."""
 
-    slug, status = "disk-full", 507
+    status = 507

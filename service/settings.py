@@ -29,8 +29,6 @@ NEARLY: Final = 0.85
 class BadSetting(InputError):
     """An environment variable holds an invalid value."""
 
-    slug = "bad-setting"
-
 
 class Settings(BaseModel):
     """Settings, from the environment or the command line."""

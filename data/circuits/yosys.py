@@ -48,8 +48,6 @@ _CLOCKED: Final = frozenset({"RCLK", "RCLKN", "WCLK", "WCLKN", "RCLKE", "WCLKE"}
 class BadNetlist(InputError):
     """A netlist cannot be read, or is of another kind."""
 
-    slug = "bad-netlist"
-
 
 class CellIn(Described):
     """A cell of a module."""

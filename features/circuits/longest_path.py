@@ -23,8 +23,6 @@ MHZ_PS: Final = 1e6
 class CombinationalLoop(InputError):
     """A signal depends on itself without a register between."""
 
-    slug = "combinational-loop"
-
 
 @dataclass(frozen=True, slots=True)
 class TimingGraph:

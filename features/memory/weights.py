@@ -236,8 +236,6 @@ are 5 (BERT) to 60 times as wide as the network, those of classifiers narrower."
 class NothingToAdapt(InputError):
     """Adapters are asked for, but the network has no layer that would get them."""
 
-    slug = "nothing-to-adapt"
-
 
 def head_of(graph: OperatorGraph) -> int | None:
     """Position of the layer that gives logits over a vocabulary, for each token; None without."""

@@ -100,8 +100,6 @@ that circuits which hardly differ do not get large factors."""
 class TooManyPaths(InputError):
     """The paths of all clocks of a netlist have more connections than one answer computes."""
 
-    slug = "too-many-paths"
-
     def __init__(self, total: int, clocks: int) -> None:
         super().__init__(
             f"The paths of {clocks:,} clocks lead through {total:,} connections, counted for each "

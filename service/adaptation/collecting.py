@@ -151,8 +151,6 @@ COMPILE_S = 30.0
 class BadPlan(InputError):
     """A measurement plan is not valid."""
 
-    slug = "bad-plan"
-
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -81,7 +81,7 @@ class AdaptationResult:
 class RepeatedRows(InputError):
     """The same measurements were given before and are in use."""
 
-    slug, status = "repeated-rows", 409
+    status = 409
 
     def __init__(self, device: str, made: str, rows: int) -> None:
         super().__init__(

@@ -50,8 +50,6 @@ Facts = Callable[[Query], Mapping[str, str]]
 class NothingMeasured(InputError):
     """There are no measurements to retrain on."""
 
-    slug = "nothing-measured"
-
 
 @dataclass(frozen=True)
 class Snapshot:

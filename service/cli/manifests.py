@@ -17,8 +17,6 @@ from forerun.service.http.kubernetes.pods import PREFIX
 class UnreadableFile(InputError):
     """The file is neither a manifest of Kubernetes nor a job script of Slurm."""
 
-    slug = "unreadable-file"
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

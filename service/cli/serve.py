@@ -26,8 +26,6 @@ BACKLOG = 2048
 class NoAddress(InputError):
     """The service cannot listen on the address."""
 
-    slug = "no-address"
-
 
 def tcp_listener(host: str, port: int, option: str = "--port") -> socket.socket:
     """A listening socket; it is opened first, so that an occupied port fails before any loading.

@@ -53,7 +53,7 @@ NOTHING = (POLICY, b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'
 class UnknownHost(InputError):
     """The request names a host that this service does not answer for."""
 
-    slug, status = "unknown-host", 421
+    status = 421
 
     def __init__(self, host: str) -> None:
         super().__init__(
@@ -65,7 +65,7 @@ class UnknownHost(InputError):
 class SeveralHosts(InputError):
     """The request names several hosts."""
 
-    slug, status = "several-hosts", 400
+    status = 400
 
     def __init__(self) -> None:
         super().__init__("The request has several headers Host; send one.")
@@ -74,7 +74,7 @@ class SeveralHosts(InputError):
 class CrossSite(InputError):
     """A page of another site sent the request."""
 
-    slug, status = "cross-site", 403
+    status = 403
 
     def __init__(self, origin: str) -> None:
         super().__init__(
@@ -202,8 +202,6 @@ def _network_location(origin: str) -> str:
 class NoKeys(InputError):
     """The service would answer anybody on a public address."""
 
-    slug = "no-keys"
-
     def __init__(self, host: str) -> None:
         super().__init__(
             f"{host} is not a loopback address, and there are no keys: create one with `forerun "
@@ -287,7 +285,7 @@ async def audited(
 class TooManyRequests(InputError):
     """The key has sent more requests per second than it may."""
 
-    slug, status = "too-many-requests", 429
+    status = 429
 
     def __init__(self, per_s: float, retry_after_s: int) -> None:
         self.retry_after_s = retry_after_s
@@ -366,7 +364,7 @@ CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
 class Unauthenticated(InputError):
     """The request has no valid key."""
 
-    slug, status = "unauthenticated", 401
+    status = 401
 
     def __init__(self) -> None:
         super().__init__(
@@ -378,7 +376,7 @@ class Unauthenticated(InputError):
 class Forbidden(InputError):
     """The scope of the key does not include what the request does, or its tenant may not."""
 
-    slug, status = "forbidden", 403
+    status = 403
 
     def __init__(self, key: Key, needed: KeyScope | None) -> None:
         """A refusal.

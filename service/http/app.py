@@ -63,8 +63,6 @@ MOST_LISTED: Final = 5
 class UnknownParameter(InputError):
     """The path takes no query parameter of that name."""
 
-    slug = "unknown-parameter"
-
     def __init__(self, name: str, known: Collection[str]) -> None:
         self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""

@@ -74,7 +74,7 @@ UNWATCHED_S = 0.05
 class Busy(InputError):
     """The service has too much to do at the moment; nothing was done."""
 
-    slug, status = "busy", 503
+    status = 503
     retry_after_s = 1
 
     def __init__(self, limit: str, setting: str) -> None:

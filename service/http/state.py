@@ -40,7 +40,7 @@ LOADING = "The predictors are still loading; GET /readyz says when they are ther
 class NotReady(InputError):
     """The predictors are still loading."""
 
-    slug, status = "not-ready", 503
+    status = 503
     retry_after_s = 1
 
 

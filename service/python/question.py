@@ -25,8 +25,6 @@ from forerun.service.schemas.workloads import operation_of, usual_software, work
 class UnknownOption(InputError):
     """A function takes no option of that name."""
 
-    slug = "unknown-option"
-
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""

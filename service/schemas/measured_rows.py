@@ -62,8 +62,6 @@ Source = Literal["adapt", "observe"]
 class BadMeasurement(InputError):
     """A measurement is not valid, or no predictor can learn from it."""
 
-    slug = "bad-measurement"
-
 
 class MeasuredRow(Described):
     """The measured metrics of one run of a workload."""

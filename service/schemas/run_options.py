@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 class BadTrainingSetup(InputError):
     """Training options contradict each other or the workload."""
 
-    slug = "bad-training-setup"
-
 
 class _SetUpIn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -83,8 +83,6 @@ COPY_MIB, COPIES = 64, 5
 class BadSheet(InputError):
     """A spec sheet is not valid."""
 
-    slug = "bad-sheet"
-
 
 def read_sheet(path: Path, name: str | None = None) -> Device:
     """Read a device from a .yaml or .json file with the fields of PUT /v1/devices/NAME.

@@ -29,7 +29,7 @@ def devices_of(settings: Settings) -> "DeviceStore":
 class TakenName(InputError):
     """The catalogue holds a device of that name."""
 
-    slug, status = "taken-name", 409
+    status = 409
 
 
 def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:

@@ -29,7 +29,7 @@ LONGEST_NAME: Final = 64
 class UnknownKey(InputError):
     """No key has that identifier."""
 
-    slug, status = "unknown-key", 404
+    status = 404
 
     def __init__(self, identifier: str) -> None:
         super().__init__(f"No key {identifier!r:.80}; `forerun keys list` shows all.")
@@ -37,8 +37,6 @@ class UnknownKey(InputError):
 
 class BadKeyName(InputError):
     """The name of a key is empty, too long or not printable, or its scope does not exist."""
-
-    slug = "bad-key-name"
 
 
 class Key(BaseModel):

@@ -34,8 +34,6 @@ TOKEN_DIGITS = 16
 class ReusedKey(InputError):
     """The key was used before, for a request of other content."""
 
-    slug = "reused-key"
-
     def __init__(self, device: str) -> None:
         super().__init__(
             f"Idempotency-Key: another request about measurements of {device} had this key; "
@@ -96,7 +94,7 @@ observation does not make the service look for measurements to adapt to."""
 class UnknownSet(InputError):
     """The device has no such set of measurements."""
 
-    slug, status = "unknown-set", 404
+    status = 404
 
     def __init__(self, device: str, wanted: str | None) -> None:
         which = "set of measurements" if wanted is None else f"set {wanted!r:.80}"

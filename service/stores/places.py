@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class StoreFull(CannotStore):
     """The store holds as much as it may."""
 
-    slug, status = "store-full", 507
+    status = 507
 
 
 class StillInUse(InputError):
     """What was to be deleted is needed by measurements that are in use."""
 
-    slug, status = "still-in-use", 409
+    status = 409
 
 
 def log_damage(path: Path, why: Exception) -> None:

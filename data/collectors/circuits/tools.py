@@ -195,8 +195,6 @@ _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
 class CircuitFailed(InputError):
     """A program could not make a circuit of a design."""
 
-    slug = "circuit-failed"
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:

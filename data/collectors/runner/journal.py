@@ -63,7 +63,7 @@ TRIES = 2
 class OtherRun(InputError):
     """A journal belongs to another machine or other settings."""
 
-    slug, status = "other-run", 409
+    status = 409
 
 
 @dataclass(frozen=True)

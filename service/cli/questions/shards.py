@@ -25,13 +25,9 @@ MOST: Final = 1_000
 class NotJson(InputError):
     """A line of the file is not JSON."""
 
-    slug = "not-json"
-
 
 class OtherAnswers(InputError):
     """A machine of the cluster would answer otherwise than this one."""
-
-    slug = "other-answers"
 
 
 def shards(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:

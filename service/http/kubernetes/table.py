@@ -48,7 +48,7 @@ ATTEMPTS: Final = 3
 class NoTable(InputError):
     """No file of workload classes is set."""
 
-    slug, status = "no-table", 404
+    status = 404
 
     def __init__(self) -> None:
         super().__init__(
@@ -59,7 +59,7 @@ class NoTable(InputError):
 class BadWorkloadClasses(InputError):
     """The file of workload classes cannot be used."""
 
-    slug, status = "bad-workload-classes", 503
+    status = 503
 
 
 class Table:

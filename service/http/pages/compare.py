@@ -63,8 +63,6 @@ _PRICE = re.compile(r"\s*([^\s=:,;]+)\s*[=:\s]\s*([\d.]+)\s*")
 class BadPrices(InputError):
     """The prices are not written as `device=price`."""
 
-    slug = "bad-prices"
-
 
 class CompareForm(RunForm):
     """One network on many devices."""

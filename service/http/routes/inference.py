@@ -53,7 +53,7 @@ ESTIMATES: Final[Mapping[str, tuple[str, str]]] = {
 class UnknownModel(InputError):
     """The protocol's path names another model or version than the one that answers."""
 
-    slug, status = "unknown-model", 404
+    status = 404
 
 
 class InferenceRoute(JsonRoute):

@@ -21,8 +21,6 @@ from forerun.data.errors import CannotStore, InputError
 class BadDatabaseUrl(InputError):
     """FORERUN_DATABASE_URL is no address of a PostgreSQL database."""
 
-    slug = "bad-database-url"
-
     def __init__(self) -> None:
         super().__init__(
             "FORERUN_DATABASE_URL is no address of a PostgreSQL database; it has the form "
@@ -33,7 +31,7 @@ class BadDatabaseUrl(InputError):
 class DatabaseAway(CannotStore):
     """The database does not answer now."""
 
-    slug, status = "database-away", 503
+    status = 503
     retry_after_s = 1
 
     def __init__(self) -> None:
@@ -46,7 +44,7 @@ class DatabaseAway(CannotStore):
 class DatabaseRefused(CannotStore):
     """The database answers, and refused what it was to do."""
 
-    slug, status = "database-refused", 503
+    status = 503
     retry_after_s = 10
 
     def __init__(self, state: str) -> None:
