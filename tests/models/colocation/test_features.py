@@ -1,11 +1,25 @@
-"""Features of co-located programs and effects of each program, by hand."""
+"""Features of programs that share a host, limits of them, and runs that are held out."""
 
 import numpy as np
 import pytest
 
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, STATISTICS
+from forerun.models.colocation.booster import (
+    FACTORS,
+    FEWEST_HELD_OUT,
+    NEW,
+    NO_WINDOW,
+    PROFILED,
+    SCATTERED,
+    UNLIKE_ALL,
+    UNMEASURED_FACTORS,
+    fit_shrinkage,
+    limits_of,
+    uninformative_runs,
+)
 from forerun.models.colocation.features import (
     FACTS,
     LOAD,
@@ -15,7 +29,11 @@ from forerun.models.colocation.features import (
     ProgramEffects,
 )
 from forerun.models.colocation.host_forecast import idle_window
+from forerun.models.domain.feature_range import FeatureRange
 from tests.devices import HOST
+
+# Features of co-located programs and effects of each program, by hand.
+
 
 SHARE, READ = "task.cpu_share", "probe.read_gbs"
 
@@ -172,3 +190,102 @@ def test_an_idle_host_is_the_median_without_programs_else_a_low_quantile_of_thos
     idle = idle_window([query(p) for p in empty])
     assert dict(zip(idle.metrics, idle.seconds[0], strict=True))[SHARE] == pytest.approx(0.02)
     assert idle_window([]) == HostWindow()
+
+
+# Sentences about co-location, each where it holds and nowhere else.
+
+
+SEEN = HostWindow(("load.running", "probe.read_gbs"), ((3.0, 8.0),))
+
+
+def lines(mode="known", seen=SEEN, unlike=False, training=("load.running",), ranges=None, **more):
+    estimated = more.pop("estimated", False)
+    query = Query(Colocation(ProgramProfile("a", **more), seen, estimated=estimated), HOST)
+    rows = ColocationRows.from_queries([query])
+    modes, flags = np.array([mode]), np.array([unlike])
+    found = limits_of(rows, modes, training, ranges, flags)[0]
+    return tuple(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("known", ()), ("new", (NEW,)), ("profiled", (PROFILED,))]
+)
+def test_what_an_answer_rests_on_is_said(mode, expected):
+    assert lines(mode) == expected
+    assert lines(mode, unlike=True) == (*expected, UNLIKE_ALL)
+
+
+def test_a_new_program_whose_times_scatter_has_a_sentence_of_its_own():
+    assert lines("new", cpu_spread=0.02) == (SCATTERED,)
+    assert lines("known", cpu_spread=0.02) == ()
+
+
+def test_without_a_window_that_is_all_there_is_to_say():
+    assert lines("new", seen=HostWindow(), training=("cpu.idle_share",)) == (NEW, NO_WINDOW)
+
+
+def test_missing_metrics_are_counted_but_those_that_cannot_be_had():
+    wanted = ("load.running", "disk.io_share", "probe.evicted", "own_cpu.user_share")
+    assert lines(training=wanted) == ("metrics of the host that training had are missing: 2",)
+    own = ("task.cpu_share", "disk.io_share")
+    (line,) = lines(training=own, estimated=True)
+    assert line.endswith("missing: 1"), "a forecast cannot read the program's own metrics"
+    assert lines(training=own)[0].endswith("missing: 2")
+
+
+def test_medians_are_compared_in_their_own_units():
+    """The probe is a logarithm inside, gigabytes a second in the sentence."""
+    names = ("load.running", "probe.read_gbs")
+    inside = FeatureRange(names, np.array([0.0, 5.0]), np.array([4.0, 10.0]))
+    assert lines(ranges=inside) == ()
+    outside = FeatureRange(names, np.array([0.0, 9.0]), np.array([4.0, 10.0]))
+    (line,) = lines(ranges=outside)
+    assert line == "probe.read_gbs is 8, the training set has 9 to 10"
+
+
+# Shrinkage that held-out runs choose, and which of them count.
+
+
+def measured(values, **groups):
+    queries = [Query(Colocation(ProgramProfile("a"), HostWindow()), HOST)] * len(values)
+    return Measurements(
+        queries, {"p_cpu": np.array(values)}, {name: np.array(v) for name, v in groups.items()}
+    )
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_the_factor_that_explains_the_runs_is_chosen(factor):
+    deviation = np.linspace(-0.4, 0.4, 20)
+    middle, names = np.full(20, -0.2), np.array(["a"] * 20)
+    found = fit_shrinkage(names, middle + factor * deviation, middle, deviation)
+    assert found == {"a": factor}
+
+
+def test_programs_that_were_not_measured_may_deviate_more():
+    deviation, middle = np.linspace(-0.4, 0.4, 20), np.zeros(20)
+    keys = np.array([""] * 20)
+    assert fit_shrinkage(keys, 1.5 * deviation, middle, deviation) == {"": 1.0}
+    more = fit_shrinkage(keys, 1.5 * deviation, middle, deviation, UNMEASURED_FACTORS)
+    assert more == {"": 1.5}
+
+
+@pytest.mark.parametrize(("known", "chosen"), [(FEWEST_HELD_OUT, {"a": 0.0}), (14, {})])
+def test_fewer_than_fifteen_runs_choose_nothing(known, chosen):
+    deviation = np.linspace(0.1, 0.4, 20)
+    target = np.where(np.arange(20) < known, 0.0, np.nan)
+    assert fit_shrinkage(np.array(["a"] * 20), target, np.zeros(20), deviation) == chosen
+
+
+def test_runs_that_made_the_inputs_are_not_held_out():
+    """An isolated run; a run next to the load; an ordinary one; one of a program without load."""
+    profiles = [ProgramProfile("a", p_cpu_beside_cache=0.7)] * 3 + [ProgramProfile("b")]
+    queries = [Query(Colocation(profile, HostWindow()), HOST) for profile in profiles]
+    rows = ColocationRows.from_queries(queries)
+    given = measured(
+        [1.0, 0.7, 0.6, 0.6],
+        neighbour=["none", "load", "x", "x"],
+        profile=["", "profile run", "", ""],
+    )
+    assert uninformative_runs(rows, given, "known").tolist() == [False] * 4
+    assert uninformative_runs(rows, given, "new").tolist() == [True, False, False, False]
+    assert uninformative_runs(rows, given, "profiled").tolist() == [True, True, False, True]

@@ -1,4 +1,4 @@
-"""Times of training steps: the contract, laws, and what few runs teach."""
+"""Steps of training language models: times, kernels and memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,18 +6,39 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forerun.data.errors import InputError
 from forerun.data.language_models.training import Cluster, LlmTraining, TrainingLayout
+from forerun.data.list_prices import Price
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
+from forerun.data.workload import Network, TrainingSetup
+from forerun.features.llm_training.graph import decoder_graph
 from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.memory import stage_memory
+from forerun.features.llm_training.step import model_flop, sheet_of
 from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.answers.answer import Asked, answers_to
 from forerun.models.answers.served_models import InUse
 from forerun.models.contract import PredictorContract
+from forerun.models.limit import PEAK_MEMORY
+from forerun.models.llm_training.answer import (
+    Costs,
+    TrainingAnswer,
+    of_step,
+    planned,
+    training_answer,
+)
+from forerun.models.llm_training.by_kernels import METRICS, are_by_kernels
+from forerun.models.llm_training.memory import MIB, RESERVED_MEMORY, LlmTrainingMemory
 from forerun.models.llm_training.plans import layouts_of
 from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
-from tests.devices import CATALOG
+from tests.devices import A100, CATALOG, H100
+from tests.features.llm_training.test_step import gpt
 from tests.golden.bundle import predictors
+
+# Times of training steps: the contract, laws, and what few runs teach.
+
 
 MODELS = [
     named_language_model(name)
@@ -217,3 +238,208 @@ def test_micro_batches_outside_the_range_are_counted_as_they_are(fitted: LlmTrai
     (found,) = fitted.predict([replace(known, workload=run)])
     line = f"1,024 micro-batches a step; measured runs had {measured[0]:,} to {measured[-1]:,}"
     assert line in " ".join(map(str, found.limits))
+
+
+# Steps in eager PyTorch: one answer whether asked as a language model or as a network.
+
+
+LAYOUT = TrainingLayout(micro_batch=2, recompute="full")
+LORA = LlmTraining(
+    named_language_model("tinyllama-1.1b-chat-v1.0"),
+    *(1024, 8, 1, LAYOUT),
+    framework="fsdp",
+    lora_rank=16,
+)
+FULL = replace(LORA, lora_rank=0)
+COST = Costs(1e9, Price(2.0, "as given"))
+
+
+@pytest.fixture(scope="module")
+def known() -> TrainingPredictors:
+    """The predictors of the release."""
+    return TrainingPredictors.of(InUse(predictors()))
+
+
+def answered(known: TrainingPredictors, run: LlmTraining) -> TrainingAnswer:
+    return training_answer(run, H100, known, COST)
+
+
+@pytest.mark.parametrize(
+    ("run", "precision", "setup"),
+    [
+        (LORA, "bf16", {"lora_rank": 16, "adapter_precision": "fp32"}),
+        (
+            replace(LORA, frozen_weights="nf4"),
+            "bf16",
+            {"lora_rank": 16, "adapter_precision": "fp32", "frozen_weights": "nf4"},
+        ),
+        (FULL, "amp_bf16", {}),
+    ],
+)
+def test_a_step_is_answered_as_the_network_that_it_is(known, run, precision, setup) -> None:
+    """Time, power and memory with their intervals and grades are those of the network."""
+    own = answered(known, run)
+    asked = TrainingSetup(attention="flash", checkpoint_blocks=True, accumulation=4, **setup)
+    graph = decoder_graph(run.model, run.sequence_tokens)
+    query = Query(Network(graph, 8, precision, "training", asked), H100)
+    (network,) = answers_to([Asked(query, METRICS)], known.in_use)
+    assert not isinstance(network, InputError)
+    time, step = network.estimates["latency_ms"], own.estimates["step_s"]
+    assert (1e3 * step.value, 1e3 * (step.low or 0.0)) == pytest.approx((time.value, time.low))
+    assert own.trust["step_s"] == network.trust["latency_ms"]
+    for name in METRICS[1:]:
+        assert own.estimates[name] == network.estimates[name], name
+        assert own.trust[name] == network.trust[name], name
+
+
+def test_parts_rates_and_costs_follow_from_the_step(known) -> None:
+    """As of any other layout: parts add up, and energy is power times time."""
+    own = answered(known, LORA)
+    step, power = own.estimates["step_s"], own.estimates["power_w"]
+    assert sum(own.breakdown_s.values()) == pytest.approx(step.value)
+    assert sum(own.parts_mib.values()) == pytest.approx(own.estimates["peak_memory_mib"].value)
+    found = {name: one.value for name, one in own.estimates.items()}
+    assert found["tokens_per_s"] == pytest.approx(8 * 1024 / step.value)
+    peak = sheet_of(LORA, H100).peak
+    assert found["mfu"] == pytest.approx(model_flop(LORA) / (step.value * peak))
+    hours = 24.0 * found["run_days"]
+    assert found["run_usd"] == pytest.approx(2.0 * hours)
+    assert found["run_kwh"] == pytest.approx(hours * power.value / 1e3)
+    again = of_step(LORA, H100, step, COST, power)
+    assert again["run_kwh"] == own.estimates["run_kwh"]
+
+
+def test_which_runs_are_eager_pytorch_alone() -> None:
+    """FSDP on one device, and adapters on data-parallel devices; nothing else."""
+
+    def found(**changes) -> bool:
+        run = replace(LORA, **changes)
+        return bool(are_by_kernels(run, Layouts.of(run))[0])
+
+    assert found() and found(lora_rank=0)
+    assert found(devices=4) and found(devices=4, framework="deepspeed")
+    assert not found(devices=4, lora_rank=0)
+    for framework in ("megatron", "torchtitan", "maxtext", "megatron-legacy"):
+        assert not found(framework=framework)
+    assert not found(framework="deepspeed", lora_rank=0)
+
+
+def test_a_plan_ranks_by_the_figures_of_its_answers(known) -> None:
+    """Layouts on one device: times and memory of a plan are those of each layout's answer."""
+    run = replace(LORA, global_batch=4)
+    plan = planned(run, H100, known, COST, kept=3).plan
+    assert len(plan.best) == 3
+    assert [one.seconds for one in plan.best] == sorted(one.seconds for one in plan.best)
+    for one in plan.best:
+        own = answered(known, one.run)
+        assert one.seconds == pytest.approx(own.estimates["step_s"].value)
+        assert one.upper_mib == pytest.approx(own.estimates["peak_memory_mib"].high)
+        assert own.fits
+
+
+def test_recomputation_takes_longer_and_less_memory(known) -> None:
+    """By kernels, too."""
+    none = answered(known, replace(LORA, layout=replace(LAYOUT, recompute="none")))
+    again = answered(known, LORA)
+    assert again.estimates["step_s"].value > none.estimates["step_s"].value
+    name = "peak_memory_mib"
+    assert again.estimates[name].value < none.estimates[name].value
+
+
+def test_what_cannot_fit_has_memory_and_a_reason_but_no_time(known) -> None:
+    """As in other layouts."""
+    run = replace(FULL, model=named_language_model("llama-3.1-8b"))
+    own = training_answer(run, CATALOG.get("rtx-4090"), known, COST)
+    assert own.fits is False and "step_s" not in own.estimates and not own.breakdown_s
+    assert "does not fit in memory" in own.missing["step_s"]
+    assert own.estimates["peak_memory_mib"].value > 24 * 1024
+
+
+def test_several_devices_with_adapters_have_an_assumed_power(known) -> None:
+    """Power of divided networks is not known: the share of the design power stands for it."""
+    own = answered(known, replace(LORA, devices=2))
+    assert own.trust["power_w"].grade == own.trust["run_kwh"].grade == "C"
+    assert own.estimates["power_w"].value == pytest.approx(0.76 * 700.0)
+
+
+# Measured memory of training: constants are found again, intervals say what they rest on.
+
+
+def memory_query(layers: int, framework="torchtitan", batch: int = 1) -> Query:
+    run = LlmTraining(gpt(layers, 2048, 16), 2048, 8 * batch, 8, framework=framework)
+    run = replace(run, layout=TrainingLayout(micro_batch=batch))
+    return Query(run, A100, operation=Operation(8))
+
+
+def measured(factor: float, context: float, frameworks=("torchtitan", "deepspeed")) -> Measurements:
+    """Rows of each framework, every second of the device, that follow the law with 2 % noise."""
+    queries = [memory_query(n, one) for one in frameworks for n in range(4, 64)]
+    plain = LlmTrainingMemory(fragmentation=1.0, context_mib=0.0).predict(queries)
+    noise = np.exp(0.02 * np.random.default_rng(0).standard_normal(len(queries)))
+    reserved = factor * plain.values[RESERVED_MEMORY] * noise
+    of_device = np.arange(len(queries)) % 2 == 0
+    values = {
+        PEAK_MEMORY: np.where(of_device, reserved + context, np.nan),
+        RESERVED_MEMORY: np.where(of_device, np.nan, reserved),
+    }
+    return Measurements.of(queries, values, {"config": np.arange(len(queries)).astype(str)})
+
+
+def test_constants_are_found_again() -> None:
+    fitted = LlmTrainingMemory().fit(measured(1.10, 4000.0))
+    assert fitted.context_mib == pytest.approx(4000.0, rel=0.1)
+    for own in fitted.own.values():
+        assert own == pytest.approx(1.10, rel=0.02)
+    assert 1.05 < fitted.fragmentation < 1.10
+
+
+def test_intervals_hold_nine_in_ten_and_the_device_holds_more_than_the_allocator() -> None:
+    rows = measured(1.08, 3000.0)
+    found = LlmTrainingMemory().fit(rows).predict(rows.queries)
+    of_device = np.isfinite(rows.values[PEAK_MEMORY])
+    for metric, known in ((PEAK_MEMORY, of_device), (RESERVED_MEMORY, ~of_device)):
+        value = rows.values[metric][known]
+        inside = (found.low[metric][known] <= value) & (value <= found.high[metric][known])
+        assert 0.85 <= inside.mean() <= 0.97
+    assert (found.values[PEAK_MEMORY] > found.values[RESERVED_MEMORY]).all()
+    assert not any(found.limits)
+
+
+def test_a_framework_without_rows_is_said_and_has_no_coverage() -> None:
+    fitted = LlmTrainingMemory().fit(measured(1.08, 3000.0))
+    found = fitted.predict([memory_query(8, "maxtext"), memory_query(8)])
+    assert [len(own) for own in found.limits] == [1, 0]
+    assert "maxtext" in str(found.limits[0][0])
+    assert np.isnan(found.row_coverage[PEAK_MEMORY]).tolist() == [True, False]
+
+
+def test_many_layouts_are_what_each_query_is_and_the_upper_end_is_above() -> None:
+    fitted = LlmTrainingMemory().fit(measured(1.08, 3000.0))
+    asked = memory_query(8, batch=2)
+    best, upper = fitted.upper_mib(asked.llm_training, A100, Layouts.of(asked.llm_training))
+    one = fitted.predict([asked])
+    assert best[0] == pytest.approx(one.values[PEAK_MEMORY][0])
+    assert upper[0] == pytest.approx(one.high[PEAK_MEMORY][0])
+    assert upper[0] > best[0]
+
+
+def test_parts_add_up_to_what_the_device_shows() -> None:
+    found = LlmTrainingMemory().predict([memory_query(8)])
+    total = sum(found.breakdowns_mib[0].values())
+    assert total == pytest.approx(found.values[PEAK_MEMORY][0])
+
+
+def test_the_lower_end_holds_what_lasts_between_steps() -> None:
+    asked = memory_query(32, "maxtext")
+    found = LlmTrainingMemory(fragmentation=0.5, context_mib=1.0).predict([asked])
+    run = asked.llm_training
+    held = stage_memory(run, Layouts.of(run)).model_states[0] / MIB
+    assert found.low[PEAK_MEMORY][0] == pytest.approx(held)
+    assert held <= found.values[PEAK_MEMORY][0] <= found.high[PEAK_MEMORY][0]
+    assert min(found.breakdowns_mib[0].values()) >= 0.0
+
+
+def test_it_is_stored_and_read_again(tmp_path) -> None:
+    fitted = LlmTrainingMemory().fit(measured(1.08, 3000.0))
+    fitted.save(tmp_path)
+    assert LlmTrainingMemory.load(tmp_path) == fitted
