@@ -22,7 +22,7 @@ from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import roofline_ms
 from forerun.features.readers.operator_json import graph_of
-from forerun.features.tables.onnxruntime_cpu import measured_operator
+from forerun.features.tables.torch_gpu import measured_operator
 
 if TYPE_CHECKING:
     import pandas as pd

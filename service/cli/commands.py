@@ -20,7 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "mcp": "mcp:mcp",
     "presets": "questions.request_file:presets",
     "rank": "questions.rank:rank",
-    "sweep": "questions.sweep:sweep",
+    "sweep": "questions.rank:sweep",
     "colocate": "questions.colocate:colocate",
     "check": "check:check",
     "llm": "llm:app",

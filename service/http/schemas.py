@@ -9,7 +9,7 @@ from forerun.data.described import Described
 from forerun.data.level import USUAL, Level
 from forerun.data.software import Software
 from forerun.models.limit import Grade
-from forerun.service.answers.power_sweep import SLOW_DOWN
+from forerun.service.answers.ranking import SLOW_DOWN
 from forerun.service.schemas.answers import IntervalOut, Objective, Risk
 from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, example
 from forerun.service.schemas.prediction import EXAMPLE, OperationIn, OperatorWorkloadIn

@@ -27,8 +27,8 @@ from forerun.data.own_tables.tidy import (
     tidy_runs,
 )
 from forerun.features.readers import read_graph
-from forerun.features.tables.onnxruntime_cpu import measured_operator
 from forerun.features.tables.own_tables import hardware_of, own_queries
+from forerun.features.tables.torch_gpu import measured_operator
 from forerun.models.catalog import catalog as predictors
 from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of
 from forerun.service.settings import Settings

@@ -8,9 +8,8 @@ from forerun.data.errors import InputError, UnanswerableQuery, UnknownMetric
 from forerun.data.training_options import Optimizer
 from forerun.data.workload import NumberFormat
 from forerun.service.answers.answer import answer_of, answers_to
-from forerun.service.answers.power_sweep import SLOW_DOWN, swept
 from forerun.service.answers.question import RUN_METRICS, question_about
-from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
+from forerun.service.answers.ranking import SLOW_DOWN, Goal, Limits, prices_by_device, ranked, swept
 from forerun.service.answers.requested import question_of
 from forerun.service.problems import valid
 from forerun.service.python.answer import Answer, Answers, Comparison

@@ -25,7 +25,7 @@ from forerun.features.hls.directives import (
 from forerun.features.hls.loop_factors import FACTOR_FEATURES, FACTOR_TOTALS, loop_factors
 from forerun.features.hls.loop_tree import LOOP_FEATURES, log_cycles, loop_tree
 from forerun.features.hls.program_graph import UNKNOWN_TRIPS, loop_nest
-from forerun.training.protocols.hls_designs.hlsyn import program_graphs
+from forerun.training.protocols.hls_designs.hls_designs import program_graphs
 from tests.programs import nested
 
 # What directives make of loops: copies, steps, bounds.

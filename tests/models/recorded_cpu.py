@@ -18,7 +18,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.features.readers import read_graph
-from forerun.features.tables.onnxruntime_cpu import built_graph, measured_operator
+from forerun.features.tables.torch_gpu import built_graph, measured_operator
 
 TABLE = Path(__file__).parent / "recorded/own_cpu.csv"
 PUBLISHED = Path(onnx.__file__).parent / "backend/test/data/light"

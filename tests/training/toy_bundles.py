@@ -6,8 +6,8 @@ from forerun.data.bundle import Bundle, bundle_folder
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS
 from forerun.data.datasets import DATASETS
 from forerun.data.errors import BadTable, MissingData, UnknownLanguageModel
-from forerun.features.tables.onnxruntime_cpu import built_graph
 from forerun.features.tables.timm_bench import COLUMNS
+from forerun.features.tables.torch_gpu import built_graph
 from forerun.training.protocols import DATASET_PROTOCOLS
 from tests.contracts.tiny_upstream import tiny_upstream
 

@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service.answers import colocation as answered
 from forerun.service.answers.circuits import timing_of
-from forerun.service.answers.power_sweep import swept
+from forerun.service.answers.ranking import swept
 from forerun.service.answers.sweep_picture import sweep_picture
 from forerun.service.http.answers import Answers
 from forerun.service.http.limits import JsonRoute

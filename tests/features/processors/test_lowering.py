@@ -8,7 +8,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.processors.lowering import cpu_nodes
 from forerun.features.processors.nodes import NODE_KINDS, node_of
 from forerun.features.processors.work import COLUMNS, work_of
-from forerun.features.tables.onnxruntime_cpu import built_graph
+from forerun.features.tables.torch_gpu import built_graph
 from tests.models.recorded_cpu import published_graph
 
 WRITTEN = {

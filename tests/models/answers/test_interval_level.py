@@ -22,8 +22,8 @@ from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from forerun.models.prediction import Estimate
 from forerun.service.answers.answer import answers_to
-from forerun.service.answers.power_sweep import swept
 from forerun.service.answers.question import question_about
+from forerun.service.answers.ranking import swept
 from forerun.training.protocols.power.zeus_powercap import board
 from tests.devices import CATALOG, L4
 from tests.models.networks.test_device_time import network

@@ -209,7 +209,7 @@ def test_a_process_is_surer_at_its_support_set(seed):
 @pytest.mark.reference
 def test_twenty_designs_of_a_program_never_seen_beat_their_mean(reference):
     """jacobi-2d and trmm-opt, trained on five others: published scale, sums over five targets."""
-    from forerun.training.protocols.hls_designs.hlsyn import design_measurements, performance
+    from forerun.training.protocols.hls_designs.hls_designs import design_measurements, performance
 
     bundle = Bundle.open(reference / "hlsyn")
     designs = bundle.table("designs").query("tool == 'v18' and latency_cycles > 0")

@@ -20,8 +20,7 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.router import Router
-from forerun.service.answers.power_sweep import swept
-from forerun.service.answers.ranking import Goal, Limits, ranked, ranking
+from forerun.service.answers.ranking import Goal, Limits, ranked, ranking, swept
 from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,

@@ -13,7 +13,7 @@ from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.errors import InputError
 from forerun.training.engines.jobs import LOCAL, Job, engine_named
 from forerun.training.evaluation.evaluate import run_protocols
-from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
+from forerun.training.protocols.hls_designs.hls_designs import WaHls4mlProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
 from tests.training.engines import work
 from tests.waiting import eventually

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
+from forerun.training.protocols.hls_designs.hls_designs import WaHls4mlProtocols
 
 
 def squared(number: int) -> int:

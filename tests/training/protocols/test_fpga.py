@@ -42,8 +42,13 @@ from forerun.training.protocols.circuits.circuit_fpga import (
     circuit_of,
     estimated_ps,
 )
-from forerun.training.protocols.hls_designs.hlsyn import SHOTS, HLSynProtocols, performance, share
-from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
+from forerun.training.protocols.hls_designs.hls_designs import (
+    SHOTS,
+    HLSynProtocols,
+    WaHls4mlProtocols,
+    performance,
+    share,
+)
 from tests.contracts.tiny_upstream import tiny_upstream
 from tests.devices import CATALOG
 

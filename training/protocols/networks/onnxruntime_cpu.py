@@ -11,7 +11,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.costs import operator_cost
-from forerun.features.tables.onnxruntime_cpu import processor_measurements
+from forerun.features.tables.torch_gpu import processor_measurements
 from forerun.training.protocols import protocol as dp
 
 METRICS = ("latency_ms", "peak_memory_mib")

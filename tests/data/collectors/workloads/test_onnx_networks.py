@@ -7,7 +7,7 @@ from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.executors import prepare
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS
 from forerun.data.collectors.workloads.operators import processor_trials
-from forerun.features.tables.onnxruntime_cpu import built_graph
+from forerun.features.tables.torch_gpu import built_graph
 from tests.models.recorded_cpu import PUBLISHED, published_graph
 
 QUICK = [name for name, definition in NETWORKS.items() if definition.quick]
