@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress, screen, show, table
+from forerun.service.requests.model_source import described_model
+from forerun.service.schemas.run_options import PlainRunIn
 
 if TYPE_CHECKING:
     from forerun.data.query import Query
@@ -51,68 +54,36 @@ def adapt(
         rollback: roll back the device's last set
         json: print one JSON object
     """
-    from forerun.data.errors import InputError
-    from forerun.service.cli.options import checked
-    from forerun.service.schemas.run_options import PlainRunIn
     from forerun.service.settings import Settings
 
     settings, files = Settings.load(), sources or []
     if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
-    if suggest is not None and device is not None:
+    if listed:
+        _list(device, settings, json)
+    elif device is None:
+        raise InputError("Name the device with --device.")
+    elif suggest is not None:
         given = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
-        how = checked(PlainRunIn, given).model_dump(include=set(given))
+        how = o.checked(PlainRunIn, given).model_dump(include=set(given))
         show_suggestions(settings, device, files, suggest, how, json)
-    elif listed or rollback:
-        _sets(settings, device, listed, json)
+    elif rollback:
+        _rollback(settings, device, json)
+    elif len(files) != 1:
+        raise InputError("Give one file of measurements; --suggest says which to take.")
     else:
-        given = served(model, tensor, engine)
-        _measurements(settings, device, files, graphs, sheet, json, given)
+        if sheet is not None:
+            from forerun.service.answers.adapting import register_for
+
+            registered = register_for(settings, device, sheet, files[0])
+            progress(f"{registered.name} is registered as {registered.title}")
+        _learn(settings, device, files[0], graphs, json, served(model, tensor, engine))
 
 
 def served(model: str | None, tensor: int, engine: str) -> dict[str, Any]:
     """What a load generator's result does not say, as fields of a request."""
-    from forerun.service.requests.model_source import described_model
-
     given = {} if model is None else {"model": described_model(model)}
     return {"parallelism": {"tensor": tensor}, "engine": {"name": engine}, **given}
-
-
-def _sets(settings: "Settings", device: str | None, listed: bool, json: bool) -> None:
-    """List the stored sets, or roll back the last."""
-    from forerun.data.errors import InputError
-    from forerun.service.stores.measurement_sets import AdaptationStore
-    from forerun.service.stores.places import place_of
-
-    if listed:
-        _list(AdaptationStore(place_of(settings) / "measurements"), device, settings, json)
-        return
-    if device is None:
-        raise InputError("Name the device with --device.")
-    _rollback(settings, device, json)
-
-
-def _measurements(
-    settings: "Settings",
-    device: str | None,
-    files: list[Path],
-    graphs: Path | None,
-    sheet: str | None,
-    json: bool,
-    served: dict[str, Any],
-) -> None:
-    """Register the device if a sheet is given, and adapt to the measurements in a file."""
-    from forerun.data.errors import InputError
-    from forerun.service.answers.adapting import register_for
-
-    if device is None:
-        raise InputError("Name the device with --device.")
-    if len(files) != 1:
-        raise InputError("Give one file of measurements; --suggest says which to take.")
-    if sheet is not None:
-        registered = register_for(settings, device, sheet, files[0])
-        progress(f"{registered.name} is registered as {registered.title}")
-    _learn(settings, device, files[0], graphs, json, served)
 
 
 def _learn(
@@ -179,11 +150,13 @@ def show_errors(errors: "HeldOut") -> None:
     show(errors_view(f"errors on measurements held out {how}", errors.metrics))
 
 
-def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
+def _list(name: str | None, settings: "Settings", json: bool) -> None:
     from forerun.service.stores.devices import devices_of
+    from forerun.service.stores.measurement_sets import AdaptationStore
+    from forerun.service.stores.places import place_of
 
     wanted = None if name is None else devices_of(settings).get(name).name
-    sets: tuple[MeasurementSet, ...] = store.sets(wanted)
+    sets = AdaptationStore(place_of(settings) / "measurements").sets(wanted)
     if json:
         print_json({"sets": [_set(kept) for kept in sets]})
         return
@@ -353,7 +326,6 @@ def show_suggestions(
 def _chosen(
     adaptation: "Adaptation", name: str, given: "dict[str, Query]", count: int
 ) -> "dict[str, Query]":
-    from forerun.data.errors import UnanswerableQuery
     from forerun.service.adaptation.held_out import key_of
     from forerun.service.adaptation.suggestion import suggested
 

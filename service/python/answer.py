@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.python.view import (
+    Answered,
     Estimate,
     Fit,
     Predicted,
@@ -32,7 +33,7 @@ LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Answer(Viewed):
+class Answer(Answered):
     """The predicted metrics of one workload on one device.
 
     Attributes:
@@ -115,10 +116,6 @@ class Answer(Viewed):
         parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
         parts += [text for text in (self.precision, self.phase, self.runtime) if text]
         return ", ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, with the fields of POST /v1/predict."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row."""

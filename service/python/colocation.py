@@ -13,7 +13,7 @@ from forerun.service.answers import colocation as answers
 from forerun.service.answers.colocation import read_profile
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import session
-from forerun.service.python.view import View, Viewed, record_of
+from forerun.service.python.view import Answered, View, record_of
 from forerun.service.schemas.colocation import (
     ColocationIn,
     ColocationOut,
@@ -100,7 +100,7 @@ class ProgramSpeed:
 
 
 @dataclass(frozen=True)
-class ColocationAnswer(Viewed):
+class ColocationAnswer(Answered):
     """The relative speed of every program on a host once a candidate runs there.
 
     Attributes:
@@ -127,10 +127,6 @@ class ColocationAnswer(Viewed):
     def programs(self) -> tuple[ProgramSpeed, ...]:
         """The candidate and the residents."""
         return (self.candidate, *self.residents)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, with the fields of POST /v1/colocation."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per program."""

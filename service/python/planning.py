@@ -12,7 +12,7 @@ from forerun.service.answers.llm import planning
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import session
 from forerun.service.python.training import described, metric_text
-from forerun.service.python.view import View, Viewed, estimates_of, record_of
+from forerun.service.python.view import Answered, View, estimates_of, record_of
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn
 from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut, PlannedServingOut
 
@@ -24,7 +24,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class ServingPlan(Viewed):
+class ServingPlan(Answered):
     """What to serve a language model on.
 
     Attributes:
@@ -46,10 +46,6 @@ class ServingPlan(Viewed):
     commands: Mapping[str, str]
     limits: tuple[str, ...]
     content: LlmPlanOut = field(repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, as over HTTP."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row for each option that keeps all limits."""

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forerun.service.python.answer import MAIN
-from forerun.service.python.view import Estimate, Fit, View, Viewed, record_of
+from forerun.service.python.view import Answered, Estimate, Fit, View, record_of
 from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,
     AdviceOut,
-    LimitedOut,
     Objective,
-    RankedOut,
     RankOut,
     SweepOut,
 )
@@ -47,14 +45,9 @@ class Ranked:
     in_domain: bool
     limits: tuple[str, ...]
 
-    @classmethod
-    def of(cls, row: RankedOut) -> "Ranked":
-        """The device of an answer."""
-        return record_of(cls, row)
-
 
 @dataclass(frozen=True)
-class Ranking(Viewed):
+class Ranking(Answered):
     """Devices by an objective.
 
     Attributes:
@@ -75,7 +68,9 @@ class Ranking(Viewed):
     def of(cls, model: str, out: RankOut) -> "Ranking":
         """The ranking of an answer."""
         excluded = {left.device.name: tuple(left.reasons) for left in out.excluded}
-        return cls(model, out.objective, tuple(map(Ranked.of, out.ranked)), excluded, out)
+        return cls(
+            model, out.objective, tuple(record_of(Ranked, own) for own in out.ranked), excluded, out
+        )
 
     @property
     def best(self) -> Ranked | None:
@@ -87,10 +82,6 @@ class Ranking(Viewed):
 
     def __len__(self) -> int:
         return len(self.ranked)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, with the fields of POST /v1/rank."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per ranked device."""
@@ -162,14 +153,9 @@ class Limited:
     saving: float
     on_front: bool
 
-    @classmethod
-    def of(cls, run: LimitedOut) -> "Limited":
-        """The run of an answer."""
-        return record_of(cls, run)
-
 
 @dataclass(frozen=True)
-class Sweep(Viewed):
+class Sweep(Answered):
     """Time, power and energy by power limit.
 
     Attributes:
@@ -199,7 +185,7 @@ class Sweep(Viewed):
             cls,
             out,
             model=model,
-            runs=tuple(map(Limited.of, out.runs)),
+            runs=tuple(record_of(Limited, own) for own in out.runs),
             content=out,
         )
 
@@ -208,10 +194,6 @@ class Sweep(Viewed):
 
     def __len__(self) -> int:
         return len(self.runs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, with the fields of POST /v1/power/sweep."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per limit."""

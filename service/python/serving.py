@@ -17,7 +17,7 @@ from forerun.service.python.question import first_fault
 from forerun.service.python.run_options import LlmSizes
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.training import described
-from forerun.service.python.view import Estimate, Predicted, View, Viewed, record_of, refusals
+from forerun.service.python.view import Answered, Estimate, Predicted, View, record_of, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
@@ -27,7 +27,7 @@ Request = TypeVar("Request", LlmEstimateIn, DiffusionEstimateIn)
 
 
 @dataclass(frozen=True)
-class ServingAnswer(Viewed):
+class ServingAnswer(Answered):
     """Times, rates, power, energy and price of a model that serves requests in steady state.
 
     Attributes:
@@ -80,10 +80,6 @@ class ServingAnswer(Viewed):
     def deployment(self) -> DeploymentOut | None:
         """Memory, price, limits and parts of the deployment; None without lengths."""
         return self.content.deployment
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, as over HTTP."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row."""

@@ -14,10 +14,10 @@ from forerun.service.python.question import first_fault
 from forerun.service.python.run_options import TrainingRun
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import (
+    Answered,
     Estimate,
     Predicted,
     View,
-    Viewed,
     estimates_of,
     record_of,
     refusals,
@@ -62,7 +62,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class TrainingAnswer(Viewed):
+class TrainingAnswer(Answered):
     """What a step of training a language model takes, and what tokens cost.
 
     Attributes:
@@ -91,10 +91,6 @@ class TrainingAnswer(Viewed):
     run_days = Predicted("Days for the tokens")
     run_usd = Predicted("Price of the tokens, US dollars")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, as over HTTP."""
-        return self.content.model_dump(mode="json")
-
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row."""
         row: dict[str, Any] = {"device": self.device, "devices": self.content.run.devices}
@@ -117,7 +113,7 @@ class TrainingAnswer(Viewed):
 
 
 @dataclass(frozen=True)
-class TrainingPlan(Viewed):
+class TrainingPlan(Answered):
     """The best layouts of training a language model.
 
     Attributes:
@@ -147,10 +143,6 @@ class TrainingPlan(Viewed):
             InputError: the framework cannot express it.
         """
         return arguments_of(self.content, framework)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain dictionaries and lists, as over HTTP."""
-        return self.content.model_dump(mode="json")
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row for each layout that fits."""

@@ -239,6 +239,17 @@ class Viewed(ABC):
         return self.view().html()
 
 
+class Answered(Viewed):
+    """A result that holds the whole answer as HTTP gives it."""
+
+    __slots__ = ()
+    content: BaseModel
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain dictionaries and lists, with the fields that it has over HTTP."""
+        return self.content.model_dump(mode="json")
+
+
 def refusals(limits: Iterable[LimitOut]) -> list[str]:
     """A line for each reason why a workload cannot run as asked."""
     return [f"it cannot run as asked: {own.message}" for own in limits if own.severity == "refusal"]
