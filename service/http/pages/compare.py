@@ -3,11 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fastapi import Query, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -24,7 +22,7 @@ from forerun.service.http.pages.chart import (
     shown,
 )
 from forerun.service.http.pages.charts import fit_in_words
-from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import (
     BatchPoint,
     Name,
@@ -35,7 +33,6 @@ from forerun.service.http.pages.run_form import (
 )
 from forerun.service.http.rank_requests import rank_of
 from forerun.service.http.schemas import LimitsIn, Most, RankIn
-from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import IntervalOut
 
 MOST_COMPARED = 24
@@ -198,22 +195,10 @@ PATH = "/compare"
 SIZES = (1, 4, 16, 64, 256, 1024)
 """Batch sizes of the heat map, besides that of the form."""
 
-router = page_router()
 
-
-@router.get(PATH)
-async def compare_page(
-    request: Request, form: Annotated[CompareForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """A heat map of devices and batch sizes, a ranking, and the devices that none beats."""
-
-    def fields() -> dict[str, Any]:
-        own = {"measures": MEASURES, "objectives": OBJECTIVES, "prices": form.written_prices()}
-        return own | form_context(form, answers)
-
-    return await state.run(
-        lambda: page_or_part(request, "compare", PATH, _answer(form, answers), fields)
-    )
+def _fields(form: CompareForm, answers: Answers) -> dict[str, Any]:
+    own = {"measures": MEASURES, "objectives": OBJECTIVES, "prices": form.written_prices()}
+    return own | form_context(form, answers)
 
 
 def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
@@ -313,3 +298,6 @@ def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None
 def _is_on_front(ms: float, other: float, found: Sequence[tuple[Device, float, float]]) -> bool:
     """Whether no device is at least as good in both, and better in one."""
     return not any((a <= ms and b <= other) and (a < ms or b < other) for _, a, b in found)
+
+
+router = form_page(PATH, "compare", CompareForm, _answer, _fields)

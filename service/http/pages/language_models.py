@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
-from fastapi import Query, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -34,7 +32,7 @@ from forerun.service.http.pages.chart import (
     shown,
 )
 from forerun.service.http.pages.charts import parts_chart
-from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import (
     Config,
     EmptyIsAbsent,
@@ -45,7 +43,6 @@ from forerun.service.http.pages.run_form import (
     refusals,
     sorted_devices,
 )
-from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import IntervalOut, ServingOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
@@ -85,7 +82,6 @@ CHANGED: Mapping[str, str] = {
 
 Ask = Callable[[Sequence["LlmForm"]], list[ServingOut | InputError]]
 
-router = page_router()
 Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Tokens = Annotated[float, Field(ge=1, le=1e7)]
 
@@ -164,26 +160,16 @@ class Served:
         return [] if own is None else [own]
 
 
-@router.get(PATH)
-async def llm_page(
-    request: Request, form: Annotated[LlmForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """The estimates of the form, and curves over concurrent requests."""
-
-    def fields() -> dict[str, Any]:
-        return {
-            "catalog": list(filter(is_answered, sorted_devices(answers, form.device))),
-            "models": named_models(),
-            "choices": {
-                "weights": {name: name for name in BYTES},
-                "engine": {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
-                           "llama.cpp": "llama.cpp", "other": "another"},
-            },
-        }  # fmt: skip
-
-    return await state.run(
-        lambda: page_or_part(request, "llm", PATH, _answer(form, answers), fields)
-    )
+def _fields(form: LlmForm, answers: Answers) -> dict[str, Any]:
+    return {
+        "catalog": list(filter(is_answered, sorted_devices(answers, form.device))),
+        "models": named_models(),
+        "choices": {
+            "weights": {name: name for name in BYTES},
+            "engine": {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
+                       "llama.cpp": "llama.cpp", "other": "another"},
+        },
+    }  # fmt: skip
 
 
 def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:
@@ -409,3 +395,6 @@ def layouts_chart(form: LlmForm, device: str, ask: Ask) -> Chart | None:
     spec = layer(mark, x=x, y=y, color=category("weights"), shape=shape, tooltip=shown(**columns))
     title = f"Formats of the weights and layouts on {device}"
     return Chart(title, f"{title}: rate of a device over that of a user.", spec, rows, columns)
+
+
+router = form_page(PATH, "llm", LlmForm, _answer, _fields)

@@ -1,11 +1,9 @@
 """The page *Neighbours*: how programs on one host slow each other down."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from forerun.data.collectors.interference.victims import VICTIMS, victim
 from forerun.service.answers.colocation import colocate
@@ -18,9 +16,8 @@ from forerun.service.http.pages.chart import (
     number,
     short,
 )
-from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
-from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.colocation import ColocationIn, HostIn, ProgramIn, ProgramOut
 
 PATH = "/neighbours"
@@ -31,8 +28,6 @@ PROGRAMS: Mapping[str, str] = {
 """Program that was measured -> what it is, with its working set."""
 
 METRICS: Mapping[str, str] = {"p_wall": "wall time", "p_cpu": "CPU time"}
-
-router = page_router()
 
 
 class NeighboursForm(EmptyIsAbsent):
@@ -54,22 +49,6 @@ class NeighboursForm(EmptyIsAbsent):
         host = HostIn(residents=[_program(name) for name in self.residents], cpus=self.cpus)
         candidate = own if self.candidate == OWN else _program(self.candidate)
         return ColocationIn(candidate=candidate, host=host)
-
-
-@router.get(PATH)
-async def neighbours_page(
-    request: Request,
-    form: Annotated[NeighboursForm, Query()],
-    answers: TheAnswers,
-    state: TheState,
-) -> HTMLResponse:
-    """The relative speed of every program once the candidate runs there."""
-
-    def page() -> HTMLResponse:
-        own = {"programs": PROGRAMS, "candidates": {**PROGRAMS, OWN: OWN}}
-        return page_or_part(request, "neighbours", PATH, _answer(form, answers), lambda: own)
-
-    return await state.run(page)
 
 
 def _program(name: str) -> ProgramIn:
@@ -109,3 +88,7 @@ def speed_chart(programs: Sequence[ProgramOut]) -> Chart | None:
     summary = f"Relative speed of {len(rows)} programs; the slowest is {slowest.program}."
     columns = {"program": "program", "value": "relative speed", "low": "low", "high": "high"}
     return Chart("Relative speed once all run together", summary, spec, rows, columns)
+
+
+FIELDS: Mapping[str, Any] = {"programs": PROGRAMS, "candidates": {**PROGRAMS, OWN: OWN}}
+router = form_page(PATH, "neighbours", NeighboursForm, _answer, lambda form, answers: FIELDS)

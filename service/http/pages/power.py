@@ -1,11 +1,9 @@
 """The page *Power*: time, power and energy of one network at several power limits."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from forerun.data.metrics import TITLES, metric
 from forerun.service.http.answers import Answers
@@ -21,7 +19,7 @@ from forerun.service.http.pages.chart import (
     short,
     shown,
 )
-from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import (
     Name,
     RunForm,
@@ -32,7 +30,6 @@ from forerun.service.http.pages.run_form import (
 )
 from forerun.service.http.routes.questions import sweep_of
 from forerun.service.http.schemas import SweepIn
-from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import LimitedOut, SweepOut
 
 PATH = "/power"
@@ -40,27 +37,12 @@ USUAL_DEVICE = "a100-pcie-80gb"
 CURVES = ("latency_ms", "power_w", "energy_per_sample_j")
 """Metrics that are drawn over the power limit."""
 
-router = page_router()
-
 
 class PowerForm(RunForm):
     """One network on one device, and the slowdown that a limit may cost."""
 
     devices: list[Name] = Field(default=[USUAL_DEVICE], max_length=1)
     slow_down_percent: float = Field(default=10.0, ge=0, le=1000)
-
-
-@router.get(PATH)
-async def power_page(
-    request: Request, form: Annotated[PowerForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """Curves over power limits, and the limits that save most."""
-
-    def page() -> HTMLResponse:
-        context = _answer(form, answers)
-        return page_or_part(request, "power", PATH, context, lambda: form_context(form, answers))
-
-    return await state.run(page)
 
 
 def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
@@ -145,3 +127,6 @@ def _kind(run: LimitedOut, sweep: SweepOut) -> str:
     if run.limit_w == sweep.within_slow_down.limit_w:
         return "advised"
     return "best trade-off" if run.on_front else "beaten"
+
+
+router = form_page(PATH, "power", PowerForm, _answer, form_context)

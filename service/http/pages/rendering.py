@@ -3,23 +3,26 @@
 import hashlib
 import re
 from collections.abc import Callable, Coroutine, Mapping
-from functools import cache
+from functools import cache, partial
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse, Response
 
 from forerun.data.errors import InputError
+from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import FILTERS
+from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.problems import Problem, http_error, problem_of, unfit
 
+Form = TypeVar("Form", bound=BaseModel)
 STATIC = Path(__file__).resolve().parents[1] / "static"
 """Folder of the style sheet and the scripts, served under `/static`."""
 
@@ -105,6 +108,40 @@ def page_or_part(
     if asks_for_part(request):
         return rendered(f"{name}_answer.html", path, **answer)
     return rendered(f"{name}.html", path, **answer, **form())
+
+
+def form_page(
+    path: str,
+    name: str,
+    kind: type[Form],
+    answer: Callable[[Form, Answers], Mapping[str, Any]],
+    fields: Callable[[Form, Answers], Mapping[str, Any]],
+) -> APIRouter:
+    """A router with the page of a form, as `page_or_part` renders it off the event loop.
+
+    Args:
+        path: path of the page.
+        name: as for `page_or_part`.
+        kind: schema of the form.
+        answer: makes the variables of the answer.
+        fields: makes those of the form.
+    """
+    router = page_router()
+
+    @router.get(path, name=name)
+    async def page(
+        request: Request,
+        form: Annotated[kind, Query()],  # type: ignore[valid-type]
+        answers: TheAnswers,
+        state: TheState,
+    ) -> HTMLResponse:
+        def rendering() -> HTMLResponse:
+            more = partial(fields, form, answers)
+            return page_or_part(request, name, path, answer(form, answers), more)
+
+        return await state.run(rendering)
+
+    return router
 
 
 @cache

@@ -2,11 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from forerun.data.language_models.training import (
     Batch,
@@ -27,9 +25,8 @@ from forerun.service.http.pages.chart import (
     quantity,
 )
 from forerun.service.http.pages.charts import parts_chart, trade_off
-from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import Config, EmptyIsAbsent, Link, Name, gpus, model_of
-from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.llm.training import (
     Amount,
     TrainingEstimateIn,
@@ -61,7 +58,6 @@ EXAMPLES = (
         f"{PATH}?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64&lora_rank=0&tokens=1e12",
     ),
 )
-router = page_router()
 
 
 class TrainingForm(EmptyIsAbsent):
@@ -95,18 +91,8 @@ class TrainingForm(EmptyIsAbsent):
         return asked
 
 
-@router.get(PATH)
-async def training_page(
-    request: Request, form: Annotated[TrainingForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """The plan of the form, and its first layout in full."""
-
-    def fields() -> dict[str, Any]:
-        return {"catalog": gpus(answers, [form.device]), "models": named_models()}
-
-    return await state.run(
-        lambda: page_or_part(request, "training", PATH, _answer(form, answers), fields)
-    )
+def _fields(form: TrainingForm, answers: Answers) -> dict[str, Any]:
+    return {"catalog": gpus(answers, [form.device]), "models": named_models()}
 
 
 def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
@@ -194,3 +180,6 @@ def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
     unit = {"run_usd": "price, USD", "run_kwh": "energy of the devices, kWh"}[cost]
     columns = {"devices": "", "days": "days", "cost": unit, "layout": "layout"}
     return trade_off("Days and price by number of devices", rows, ("days", "cost"), columns)
+
+
+router = form_page(PATH, "training", TrainingForm, _answer, _fields)
