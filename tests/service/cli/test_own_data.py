@@ -1,4 +1,4 @@
-"""From a CSV to a row of the leaderboard in four commands, and entries that others bring."""
+"""Commands about data of one's own: tables, a processor, checks and evaluations."""
 
 import json
 import re
@@ -9,7 +9,14 @@ import pytest
 import yaml
 
 from forerun.data.bundle import Bundle
+from forerun.service.adaptation.collecting import keep_graph
+from forerun.service.cli.evaluate import _columns, _print
+from tests.models.recorded_cpu import PUBLISHED, TABLE, built_graph
+from tests.service.conftest import GRAPH
 from tests.service.own_tables.tables import networks_table, settings_table
+
+# From a CSV to a row of the leaderboard in four commands, and entries that others bring.
+
 
 HELD_OUT = ("--protocol", "unseen_device")
 
@@ -164,3 +171,345 @@ def test_an_entry_that_is_not_what_it_claims_is_refused_with_the_reason(forerun,
         code, _, err = forerun("leaderboard", "add", broken)
         assert code == 2, said
         assert re.search(said, err), f"{said!r} is not in {err!r}"
+
+
+# The path of a new user: add the processor, adapt to a collection, ask; nobody needs PUT.
+
+
+SHEET = {
+    "vendor": "amd",
+    "kind": "cpu",
+    "memory_bandwidth_gbs": 22,
+    "peak_tflops": {"fp32": 0.166},
+    "compute_units": 2,
+}
+
+
+@pytest.fixture
+def collected(tmp_path):
+    """The recorded two-minute collection as `forerun collect cpu --quick` writes it."""
+    rows = pd.read_csv(TABLE)
+    rows = rows[rows["role"] == "quick"].copy()
+    table = tmp_path / "mine.csv"
+    networks = rows["kind"] == "network"
+    for name in rows.loc[networks, "label"]:
+        graph = built_graph(name)
+        keep_graph(graph, name, table)
+        rows.loc[rows["label"] == name, "workload"] = graph.digest
+    rows = rows.assign(device="my-cpu", precision="fp32", phase="inference", status="ok")
+    rows = rows.assign(framework="onnxruntime", runtime="onnxruntime", layout="nchw")
+    rows = rows.assign(repeats=9, window_s=1.0).drop(columns=["role", "label"])
+    rows.to_csv(table, index=False)
+    return table
+
+
+def latency(forerun, name, *words):
+    return json.loads(
+        forerun.ok("predict", PUBLISHED / name, "--device", "my-cpu", "--json", *words)
+    )
+
+
+def test_a_processor_is_added_adapted_to_and_asked_about(forerun, collected):
+    forerun.ok("devices", "add", "--black-box", "--name", "my-cpu")
+    error = json.loads(forerun.ok("adapt", collected, "--device", "my-cpu", "--json"))["errors"][
+        "latency_ms"
+    ]
+    assert error["mape_after"] < 20
+    answer = latency(forerun, "light_resnet50.onnx")
+    assert answer["metrics"]["latency_ms"]["value"] == pytest.approx(75.7, rel=0.15)
+    assert 0.5 < answer["metrics"]["latency_ms"]["coverage"] <= 1
+    assert answer["metrics"]["peak_memory_mib"]["value"] > 100
+    two = latency(forerun, "light_resnet50.onnx", "--threads", 2)
+    assert two["metrics"]["latency_ms"]["value"] < 70
+
+
+def test_a_sheet_may_come_with_rows_and_a_second_time_is_refused(forerun, collected, tmp_path):
+    sheet = tmp_path / "sheet.json"
+    sheet.write_text(json.dumps(SHEET))
+    code, _, err = forerun("adapt", collected, "--device", "my-cpu", "--sheet", sheet, "--json")
+    assert code == 0, err
+    assert "my-cpu is registered" in err
+    before = latency(forerun, "light_squeezenet.onnx")
+    err = forerun.refused("adapt", collected, "--device", "my-cpu", "--json")
+    assert "in use already" in err and "--rollback" in err
+    after = latency(forerun, "light_squeezenet.onnx")
+    value = after["metrics"]["latency_ms"]["value"]
+    assert value == pytest.approx(before["metrics"]["latency_ms"]["value"], rel=1e-6)
+
+
+def test_a_device_without_a_row_in_the_table_is_not_registered(forerun, collected, tmp_path):
+    sheet = tmp_path / "sheet.json"
+    sheet.write_text(json.dumps(SHEET))
+    code, _, err = forerun("adapt", collected, "--device", "other-cpu", "--sheet", sheet)
+    assert code == 2
+    assert "no row is of other-cpu" in err
+    code, _, err = forerun("devices", "show", "other-cpu")
+    assert code == 2
+
+
+def test_devices_are_printed_and_added_under_one_command(forerun, tmp_path):
+    assert "a100" in forerun("devices", "--kind", "gpu")[1]
+    assert forerun("devices", "l4")[1] == forerun("devices", "show", "l4")[1]
+    code, _, err = forerun("devices", "add", "--kind", "gpu")
+    assert code == 2
+    assert "Only a processor is detected" in err
+    sheet = tmp_path / "s.json"
+    sheet.write_text(json.dumps(SHEET))
+    code, out, _ = forerun("devices", "add", sheet, "--name", "box", "--json")
+    assert (code, json.loads(out)["origin"]) == (0, "registered")
+    assert "box" in forerun("devices", "--kind", "cpu")[1]
+    code, _, err = forerun("devices", "add", sheet, "--black-box")
+    assert "not both" in err
+
+
+# `forerun check`: each mistake of a manifest or a job script is a line with its place.
+
+
+MANIFEST = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: train
+spec:
+  template:
+    metadata:
+      annotations:
+        forerun.dev/graph: resnet50
+        forerun.dev/batch-size: "64"
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
+      containers:
+        - name: main
+          resources: {limits: {nvidia.com/gpu: 1}}
+"""
+JOB = """\
+#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --gres=gpu:l4:1
+#SBATCH --comment=forerun:graph=resnet50,batch_size=64,batches=100
+srun python train.py
+"""
+
+
+@pytest.fixture
+def checked(forerun, tmp_path):
+    """Exit code and lines, each without the name of the file."""
+
+    def check(text: str, *words: str):
+        file = tmp_path / "file"
+        file.write_text(text)
+        code, out, err = forerun("check", file, *words)
+        return code, [line.removeprefix(f"{file}:") for line in out.splitlines()] or err
+
+    return check
+
+
+@pytest.mark.parametrize(
+    "text", [MANIFEST, JOB, MANIFEST + "---\n" + MANIFEST, "#!/bin/sh\ntrue\n"]
+)
+def test_a_right_file_has_no_line(checked, text):
+    assert checked(text) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "line"),
+    [
+        (MANIFEST, "batch-size", "batchsize", "10: error: forerun.dev/batchsize: 'batchsize' is"),
+        (MANIFEST, '"64"', "64", "10: error: forerun.dev/batch-size: 64 is no text"),
+        (MANIFEST, "resnet50", "resnet51x", "9: error: forerun.dev/graph: No graph"),
+        (MANIFEST, '"64"', '"65536"', "7: error: l4: does not fit"),
+        (MANIFEST, "gpu: 1", "gpu: 2", "15: warning: nvidia.com/gpu: 2 are requested"),
+        (MANIFEST, "      annotations", "      labels: {forerun.dev/risk: high}\n      annotations",
+         "8: error: forerun.dev/risk: labels of pods are not read"),
+        (MANIFEST, "nvidia.com/gpu.product: NVIDIA-L4", "forerun.dev/device: l40000",
+         "12: error: forerun.dev/device: No device named 'l40000'. Did you mean l40"),
+        (MANIFEST, "  name: train", "  annotations: {forerun.dev/graph: resnet50}",
+         "4: error: forerun.dev/graph: write it in the metadata of the pod's template"),
+        (JOB, "batch_size=64", "batchsize=64", "4: error: batchsize: 'batchsize' is no field"),
+        (JOB, "batch_size=64", "batch_size", "4: error: --comment: 'batch_size' is not KEY=VALUE"),
+        (JOB, "batches=100", "batches=x", "4: error: --comment: batches=x is no number"),
+        (JOB, "batches=100", "llm=a", "4: error: --comment: llm is read of pods alone"),
+        (JOB, "forerun:", "foreruns:", "4: error: --comment: 'foreruns' is not read"),
+        (JOB, "batch_size=64", "batch_size=65536", "1: error: l4: does not fit"),
+        (JOB, "gpu:l4:1", "gpu:l4:2", "3: warning: --gres: 2 are requested"),
+        (JOB, "gpu:l4:1", "gpu:2", "3: warning: --gres: 2 are requested"),
+        (JOB, "gpu:l4:1", "gpu:l4=2,tmp:5", "3: warning: --gres: 2 are requested"),
+        (JOB, "--gres=gpu:l4:1", "-G l4:2", "3: warning: --gpus: 2 are requested"),
+        (JOB, "--gres=gpu:l4:1", "-N 2 --gpus-per-node 1", "3: warning: --gpus-per-node: 2 are"),
+        (JOB, "gpu:l4:1", "gpu:1:l4", "3: error: --gres: 'gpu:1:l4' is no number of GPUs"),
+        (JOB, "gpu:l4:1", "gpus:1", "3: error: --gres: 'gpus:1' requests no GPU"),
+        (JOB, "gpu:l4:1", "2", "3: error: --gres: '2' requests no GPU"),
+        (JOB, "gpu:l4:1", "gpu:z9", "3: warning: --gres: No device named 'z9'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_its_place(checked, text, before, after, line):
+    assert before in text
+    code, lines = checked(text.replace(before, after, 1))
+    assert [own for own in lines if own.startswith(line)], lines
+    assert len(lines) == 1
+    assert code == (1 if " error: " in line else 0)
+
+
+def test_all_pods_of_a_file_are_checked(checked):
+    wrong = MANIFEST.replace("batch-size", "batchsize")
+    code, lines = checked(f"{MANIFEST}---\n{wrong}---\n{json.dumps({'items': []})}\n")
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith(f"{10 + MANIFEST.count(chr(10)) + 1}: error: ")
+
+
+def test_a_device_may_be_named_where_the_file_names_none(checked):
+    text = MANIFEST.replace("nvidia.com/gpu.product: NVIDIA-L4", "").replace('"64"', '"65536"')
+    assert checked(text)[0] == 0
+    code, lines = checked(text, "--device", "t4,l4")
+    assert (code, len(lines)) == (1, 2)
+    assert checked(text, "--device", "nothing")[0] == 2
+
+
+def test_findings_are_one_object_for_programs(checked):
+    code, lines = checked(MANIFEST.replace("batch-size", "batchsize"), "--json")
+    (own,) = json.loads("\n".join(lines))["findings"]
+    assert (code, own["line"], own["severity"]) == (1, 10, "error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "a: [", "kind: Service\nspec: {ports: []}\n", "just words"),
+        *("spec: {containers: 3}", "{[a]: b}"),
+        "{metadata: {annotations: [a]}, spec: {containers: []}}",
+    ],
+)
+def test_a_file_of_another_kind_is_one_line_and_exit_code_2(checked, text):
+    code, err = checked(text)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "Traceback" not in err
+
+
+def test_a_file_that_is_not_there_is_one_line(forerun, tmp_path):
+    file = tmp_path / "missing.yaml"
+    code, _, err = forerun("check", file)
+    assert (code, err) == (2, f"forerun: Cannot read {file}: no such file.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["predict", "GRAPH", "--device", "rtx 4091"], "Did you mean rtx-4090"),
+        (["predict", "nowhere.onnx", "--device", "l4"], "nowhere.onnx"),
+        (["predict", "GRAPH", "--device", "l4", "--precision", "fp17"], "--precision 'fp17'"),
+        (["devices", "abacus"], "No device named 'abacus'"),
+        (["devices", "show", "xilinx-vcu1525"], "known only for hardware designs"),
+        (["devices", "--kind", "abacus"], "gpu, cpu, npu"),
+        (["devices", "--kind", "vm"], "No device is of kind 'vm'; there are cpu, gpu"),
+        (["data", "pull", "nothing"], "No dataset named 'nothing'"),
+        (["evaluate", "nothing"], "No dataset named 'nothing'"),
+        (["evaluate", "neusight"], "forerun data pull neusight"),
+        (["promote"], "Give a version"),
+        (["serve", "--port", "-1"], "--port -1: a port is from 1 to 65535"),
+        (["serve", "--port", "0", "--grpc-port", "70000"], "--grpc-port 70000: a port is"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(forerun, tmp_path, words, said):
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(GRAPH.to_json()))
+    code, out, err = forerun(*(graph if word == "GRAPH" else word for word in words))
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_all_mistakes_of_a_pod_are_found_together(checked):
+    """Limits, names and values, each with its line."""
+    indent = "\n" + " " * 8
+    more = ("precision: amq", 'max-latency-ms: "fast"')
+    added = "".join(f"{indent}forerun.dev/{own}" for own in more)
+    wrong = MANIFEST.replace("batch-size", "batch-siz").replace("resnet50", f"resnet50{added}")
+    code, lines = checked(wrong)
+    assert code == 1
+    found = [own.split(": ")[2] for own in lines]
+    assert found == [f"forerun.dev/{own}" for own in ("precision", "max-latency-ms", "batch-siz")]
+
+
+# `forerun evaluate` on a folder of one's own: what it prints, writes, and how it ends.
+
+
+OPS = pd.DataFrame(
+    {
+        "device": ["a40", "a40"],
+        "layer": ["ReLU(inplace=True)", "Mystery()"],
+        "input_shape": ["(32, 64, 28, 28)"] * 2,
+        "power_w": [100.0, 100.0],
+        "latency_ms": [0.1, 0.1],
+    }
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    OPS.to_csv(tmp_path / "mine" / "ops.csv", index=False)
+    return tmp_path / "mine"
+
+
+def test_a_folder_is_scored_broken_down_and_written(forerun, folder, tmp_path):
+    rows = tmp_path / "rows.csv"
+    words = ("torch_op_energy", "--data", folder, "--by", "device,precision", "--rows", rows)
+    result = json.loads(forerun.ok("evaluate", *words, "--json"))
+    assert sum(task["n"] for task in result["tasks"]) >= 1
+    assert result["left_out"] == {"the layer and its input_shape name no operator that is known": 1}
+    assert result["breakdown"][0]["groups"][0]["group"] == {"device": "a40", "precision": "fp32"}
+    assert set(pd.read_csv(rows)["device"]) == {"a40"}
+    out = forerun.ok("evaluate", *words)
+    assert "not evaluated, 1 rows: the layer" in out
+
+
+def test_nothing_to_evaluate_is_code_two_and_says_why(forerun, folder):
+    OPS.iloc[1:].to_csv(folder / "ops.csv", index=False)
+    code, out, err = forerun("evaluate", "torch_op_energy", "--data", folder, "--json")
+    assert code == 2
+    assert json.loads(out)["tasks"] == []
+    assert "Nothing could be evaluated. 1 rows: the layer" in err
+
+
+def test_wrong_columns_are_code_two_and_name_the_right_ones(forerun, folder):
+    OPS.rename(columns={"power_w": "power"}).to_csv(folder / "ops.csv", index=False)
+    code, _, err = forerun("evaluate", "torch_op_energy", "--data", folder)
+    assert code == 2
+    assert "lacks the column power_w" in err
+    assert "Rename power to power_w?" in err
+
+
+def test_metrics_of_one_task_are_separate_rows_and_square_errors_have_their_deviation(capsys):
+    scored = {"device": None, "n": 5, "median_ape": 1.0, "smape": 2.0, "r2": 0.9}
+    scored |= {"task": "inductive", "predictor": "boost", "coverage_90": 91.0, "baselines": {}}
+    scored |= {"mape": 10.04, "mape_standard_error": 0.21}
+    square = {"score": "rmse", "rmse": 0.2124, "rmse_standard_error": 0.004}
+    total = dict.fromkeys(("mape", "median_ape", "smape", "r2", "coverage_90"))
+    total |= {"score": "rmse_sum", "rmse_sum": 0.598, "rmse_sum_standard_error": 0.01}
+    tasks = [scored | square | {"metric": m} for m in ("latency_cycles", "util_lut")]
+    tasks.append(scored | total | {"metric": "sum", "mape_standard_error": None})
+    _print({"dataset": "designs", "tasks": tasks, "breakdown": [], "left_out": {}})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["task", "metric", "device", "n", "mean", "median", "SMAPE", "R2",
+                                "coverage", "90", "RMSE"]  # fmt: skip
+    assert "latency_cycles" in lines[2]
+    assert "10.0 ± 0.2" in lines[2]
+    assert lines[4].split()[-3:] == ["0.598", "±", "0.010"]
+    assert "standard error" in lines[-1]
+    one = scored | {"metric": "latency_ms", "mape_standard_error": None}
+    _print({"dataset": "designs", "tasks": [one], "breakdown": [], "left_out": {}})
+    out = capsys.readouterr().out
+    assert not {"metric", "RMSE", "±"} & set(out.split())
+
+
+def test_a_baseline_of_the_name_of_a_score_has_a_column_of_its_own():
+    task = {
+        "task": "one", "device": None, "predictor": "x", "metric": "latency_ms", "n": 3,
+        "mape": 1.0, "median_ape": 2.0, "smape": 3.0, "r2": 0.5, "coverage_90": 0.9,
+        "baselines": {"median": 53.0, "roofline": 7.0},
+    }  # fmt: skip
+    shown = {heading: text(task) for heading, text in _columns([task]).items()}
+    assert "2.0" in shown["median"]
+    assert "53.0" in shown["median baseline"]
+    assert "7.0" in shown["roofline"]
