@@ -241,10 +241,10 @@ def ranking(
     for index, row in enumerate(kept):
         if not isclose(row.aim.value, kept[rank - 1].aim.value, rel_tol=SAME):
             rank = index + 1
-        overlaps = index == 0 or _overlap(row.aim, kept[0].aim)
+        overlaps_best = index == 0 or _overlap(row.aim, kept[0].aim)
         metrics = {name: row.answer.metrics[name] for name in RANKING_METRICS}
         own = {"objective": row.aim, "margins": row.margins, "metrics": metrics}
-        ranked.append(RankedOut.filled(row.answer, rank=rank, overlaps_best=overlaps, **own))
+        ranked.append(RankedOut.filled(row.answer, rank=rank, overlaps_best=overlaps_best, **own))
     return ranked, excluded
 
 

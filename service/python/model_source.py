@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from forerun.data.errors import InputError, MissingExtra, UnreadableModel
 from forerun.data.graph import FORMAT, OperatorGraph
 from forerun.data.named.networks import network_named, refuse_sizes
 from forerun.features.readers import read_graph, unknown_name
-from forerun.features.readers.input_sizes import GivenShape
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.model_zoo import PREFIX as TIMM
 from forerun.features.readers.operator_json import graph_of
 
@@ -41,22 +41,14 @@ FILE_ENDING = re.compile(r"\.[a-z]+[0-9]?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a model is read.
+class Reading(InputSizes):
+    """How a model is read: at which sizes, and with which tensors.
 
     Attributes:
-        batch_size: bound to free batch dimensions.
-        sequence_length: bound to free sequence dimensions; the reader's default when None.
-        image_size: height and width in pixels; 224 when None.
         example_inputs: tensors that a torch module takes: one, a sequence, or a mapping by name.
-        shapes: name of an input -> its shape; None for a dimension that is left to the file.
     """
 
-    batch_size: int = 1
-    sequence_length: int | None = None
-    image_size: int | None = None
     example_inputs: Any = None
-    shapes: Mapping[str, GivenShape] = field(default_factory=dict)
 
 
 def name_of(model: Any) -> str:

@@ -101,8 +101,8 @@ def asked_about(
         run.batch_size or 1,
         run.sequence_length,
         options.get("image_size"),
-        options.get("example_inputs"),
         {name: tuple(shape) for name, shape in (options.get("shapes") or {}).items()},
+        options.get("example_inputs"),
     )
     graph = read_model(model, how)
     called = name or name_of(model)

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import IO, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -84,13 +85,7 @@ def graph_in(file: IO[bytes], sizes: InputSizes) -> OperatorGraph:
     content = file.read()
     if not any(r().accepts(None, content[:HEAD]) for r in (OnnxReader, OperatorJsonReader)):
         raise UnreadableModel("the upload", NO_MODEL)
-    return read_graph(
-        content,
-        batch_size=sizes.batch_size,
-        sequence_length=sizes.sequence_length,
-        image_size=sizes.image_size,
-        shapes=sizes.shapes,
-    )
+    return read_graph(content, **asdict(sizes))
 
 
 def _limit_mib(start: bytes, settings: Settings) -> int:
