@@ -431,11 +431,15 @@ def problems() -> str:
 
 
 def _modules_with_problems() -> Iterator[str]:
-    """Names of the modules that define errors with a slug of their own."""
+    """Names of the modules that define errors that the asker can mend."""
+    from forerun.data import errors
+
+    kinds = "|".join(one.__name__ for one in (errors.InputError, *_tree(errors.InputError)))
     package = Path(__file__).parents[1] / "src" / "forerun"
     for room in ("data", "features", "models", "training", "service"):
         for file in (package / room).rglob("*.py"):
-            if re.search(r"^    slug\b", file.read_text(encoding="utf-8"), re.MULTILINE):
+            text = file.read_text(encoding="utf-8")
+            if re.search(rf"^class \w+\((?:{kinds})\):", text, re.MULTILINE):
                 yield "forerun." + ".".join(file.relative_to(package).with_suffix("").parts)
 
 
