@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import pd
 from forerun.features.published.sources import (
     Built,
     Entry,
@@ -33,9 +34,6 @@ from forerun.features.published.sources import (
 )
 from forerun.features.readers.model_zoo import build, is_installed
 from forerun.features.readers.torch_trace import declare_operators
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Shapes = tuple[int, ...]
 _INPUTS: Final[Mapping[str, Callable[[Shapes], Inputs]]] = {
@@ -113,8 +111,6 @@ def graph_table(
         MissingExtra: torch, torchvision, timm or transformers is not installed.
         UnreadableModel: a network cannot be traced.
     """
-    import pandas as pd
-
     if not is_installed():
         raise MissingExtra("Building a published network", "zoo")
     declare_operators()

@@ -21,17 +21,14 @@ from importlib.util import find_spec
 from math import prod
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from forerun.data.errors import BadTable, MissingData, MissingExtra, UnreadableModel
 from forerun.data.file_store import draft_of
 from forerun.data.graph import OperatorGraph, Shape
-from forerun.data.lazy import torch
+from forerun.data.lazy import pd, torch
 from forerun.features.readers.aten_graph import VIEWS, plain_name
 from forerun.features.readers.torch_trace import declare_operators, trace_module
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _TABLE_KEEPS = frozenset("as_strided unfold unsafe_split native_dropout".split())
 """Views that the table has as rows; `timm_tables` folds those that it takes for views."""
@@ -223,8 +220,6 @@ class TraceJournal:
 
     def write(self, key: NetworkKey, calls: Sequence[EagerCall]) -> None:
         """Write the file of a traced network atomically."""
-        import pandas as pd
-
         self.folder.mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame(calls, columns=list(EagerCall._fields))
         with draft_of(self.path(key)) as draft:
@@ -237,16 +232,12 @@ class TraceJournal:
             MissingData: none of them is traced.
             BadTable: a file is damaged.
         """
-        import pandas as pd
-
         parts = [self._rows(key) for key in keys if self.has(key)]
         if not parts:
             raise MissingData(f"No network is traced in {self.folder}.")
         return pd.concat(parts, ignore_index=True)
 
     def _rows(self, key: NetworkKey) -> "pd.DataFrame":
-        import pandas as pd
-
         path = self.path(key)
         try:
             frame = pd.read_parquet(path)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +9,9 @@ from numpy.typing import NDArray
 from forerun.data.collectors.interference.neighbours import ONE_LOAD
 from forerun.data.collectors.interference.victims import VICTIMS
 from forerun.data.datasets.colocation.contention import ISOLATED, windows
+from forerun.data.lazy import pd
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import HOST_METRICS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHARE_WITH = 0.98
 """Share of the runs that must be at least as long as the windows are cut to."""

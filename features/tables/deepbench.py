@@ -8,17 +8,15 @@ row-major terms that is a linear layer of n rows, k inputs and m outputs, whose 
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.graph import Operator
+from forerun.data.lazy import pd
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.costs import GATES
 from forerun.features.tables.neusight import linear_kernel
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Pass = Literal["forward", "backward_input"]
 

@@ -6,18 +6,16 @@ are also networks in training, whose latency is the batch size over the throughp
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.data.datasets.benchmark_suites.lambda_bench import gpu_name
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import pd
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark, Network, NumberFormat
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SUITE = "lambda_bench"
 

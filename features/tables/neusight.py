@@ -7,12 +7,10 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 _TWO_TENSORS = frozenset({"add", "mul", "pow", "div"})
 _ONE_TENSOR = {"addu": "add", "mulu": "mul", "powu": "pow", "divu": "div"}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from forerun.data.datasets.imported import DEVICES, FINDINGS, GRAPHS, RUNS, mode
 from forerun.data.device import Device
 from forerun.data.errors import BadTable, InputError
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import pd
 from forerun.data.measurements import Measurements
 from forerun.data.own_tables.tidy import GROUPS, Description, Hardware, text_keys
 from forerun.data.quality import row_weights
@@ -23,9 +24,6 @@ from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import roofline_ms
 from forerun.features.readers.operator_json import graph_of
 from forerun.features.tables.torch_gpu import measured_operator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_DEVICE = "not-given"
 """Name of the device of rows that name none."""

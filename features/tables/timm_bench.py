@@ -9,14 +9,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
+from forerun.data.lazy import pd
 from forerun.features.operators.fusion import fuse_attention
 from forerun.features.readers.aten_graph import FACTORIES, KIND_OF, VIEWS, function_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     *("model", "img_size", "idx", "op", "in_shapes", "out_shape", "preds"),

@@ -5,7 +5,7 @@ Operators follow from their columns, networks from their graphs, or are built ag
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from forerun.data.datasets.networks.torch_gpu import execution_modes, families
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable
 from forerun.data.graph import FORMAT, Operator, OperatorGraph
+from forerun.data.lazy import pd
 from forerun.data.measurements import Measurements
 from forerun.data.quality import noise_weights
 from forerun.data.query import Query
@@ -22,10 +23,6 @@ from forerun.data.software import Software
 from forerun.data.workload import InferenceSetup, Kernel, Network, OperatorWorkload
 from forerun.features.readers import read_graph
 from forerun.features.readers.operator_json import graph_of, parse_json
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WHOLE_OUTPUT = InferenceSetup(logits="all", cache_tokens=0)
 """How networks were run: language models compute logits of all positions and keep no cache."""

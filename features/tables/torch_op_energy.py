@@ -4,12 +4,10 @@ import ast
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.data.graph import Attribute, Operator, Shape
-
-if TYPE_CHECKING:
-    import pandas as pd
+from forerun.data.lazy import pd
 
 _ACTIVATIONS = {
     name: "clamp" if name == "ReLU6" else name.lower()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,6 +26,7 @@ from forerun.data.collectors.workloads.torch_networks import NETWORKS, definitio
 from forerun.data.device import Device
 from forerun.data.errors import InputError, MissingExtra
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import pd
 from forerun.data.measurement import write_measurements
 from forerun.data.workload import Phase
 from forerun.features.operators.costs import operator_cost
@@ -34,9 +35,6 @@ from forerun.service.adaptation.measurement_files import graph_folder_of
 from forerun.service.problems import unfit
 from forerun.service.stores.device_sheets import local_device
 from forerun.service.stores.devices import DeviceStore
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def built_trials(

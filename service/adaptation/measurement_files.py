@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,15 +13,13 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.language_models.serving_results import ServingResult, serving_results
+from forerun.data.lazy import pd
 from forerun.data.measurement import METRIC_COLUMNS, crowded, read_measurements
 from forerun.features.readers import read_graph
 from forerun.features.readers.language_model.reader import named_model
 from forerun.service.log import log
 from forerun.service.problems import unfit
 from forerun.service.schemas.measured_rows import MOST_ROWS, MeasuredRow
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODEL_FILES = (".json", ".onnx", ".pt2")
 SOFTWARE = {

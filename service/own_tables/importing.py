@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import all_datasets
@@ -14,6 +14,7 @@ from forerun.data.datasets.imported import datasheet_of, write_bundle
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable, InputError, UnknownDevice, UnknownGraph
 from forerun.data.graph import OperatorGraph
+from forerun.data.lazy import pd
 from forerun.data.own_tables.tidy import (
     IGNORED,
     SETTING,
@@ -34,9 +35,6 @@ from forerun.service.adaptation.measurement_files import GraphFolder, graph_fold
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import devices_of
 from forerun.service.stores.graphs import graphs_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 MOST_LISTED: Final = 5

@@ -2,16 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from forerun.data.lazy import pd
 from forerun.service.answers.question_list import answers_in
 from forerun.service.loading import adaptation_here
 from forerun.service.problems import Problem, content
 from forerun.service.settings import Settings
 from forerun.service.stores.graphs import graphs_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class RegisteredPredictors:

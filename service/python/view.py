@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict
 
+from forerun.data.lazy import pd
 from forerun.data.metrics import metric
 from forerun.service.schemas.answers import DeviceOut, FitsOut, IntervalOut, LimitOut
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.table import Table
 
 Record = TypeVar("Record")
@@ -228,8 +228,6 @@ class Viewed(ABC):
 
     def to_pandas(self) -> "pd.DataFrame":
         """The result as a data frame, with units in the names of its columns."""
-        import pandas as pd
-
         return pd.DataFrame(list(self.records()))
 
     def __str__(self) -> str:

@@ -7,11 +7,12 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel
 
 from forerun.data.errors import InputError
+from forerun.data.lazy import pd
 from forerun.service.adaptation.held_out import MetricError, without_help
 from forerun.service.answers.adapting import (
     Adapted,
@@ -26,9 +27,6 @@ from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
 from forerun.service.schemas.measurements import DriftOut, LiveErrorOut
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_GROUPS: Final = 5
 """Most held-out groups whose errors are shown."""

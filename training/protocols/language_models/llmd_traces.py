@@ -15,7 +15,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from forerun.data.columns import Column, Matrix
 from forerun.data.datasets.language_models.llmd_traces import REQUESTS
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import LlmDeployment, Parallelism, Pool, RequestLoad
+from forerun.data.lazy import pd
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.single_requests import (
     QUANTILE,
@@ -32,9 +33,6 @@ from forerun.models.llm_serving.single_requests import (
     ServerTimes,
     Time,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MODEL: Final = "qwen3-32b"
 DEVICE: Final = "h200-sxm-141gb"
