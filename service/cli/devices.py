@@ -6,6 +6,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperGroup
 
+from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, screen, table
@@ -61,7 +62,6 @@ def list_devices(kind: str | None = None, json: o.Json = False) -> None:
         json: print one JSON object
     """
     from forerun.data.device import DeviceKind
-    from forerun.data.errors import InputError
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import devices_of
 
@@ -101,7 +101,6 @@ def add(
         black_box: register a name alone; predictions then come from measurements
         json: print one JSON object
     """
-    from forerun.data.errors import InputError
     from forerun.service.settings import Settings
     from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet
     from forerun.service.stores.devices import devices_of

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.data.errors import InputError, PromotionRefused
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, screen, table, working
 
@@ -39,7 +40,6 @@ def promote(
         withdraw: end the trial of the candidate
         uri: MLflow tracking URI
     """
-    from forerun.data.errors import InputError
     from forerun.training.release import registry
 
     if sum((version is not None, rollback, withdraw)) != 1:
@@ -62,7 +62,6 @@ def promote(
 
 def _change(version: int | None, uri: str | None, reason: str | None) -> None:
     """Make a version the champion, the one before where none is given, and say which it is."""
-    from forerun.data.errors import PromotionRefused
     from forerun.training.release import registry
 
     if version is None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from forerun.data.errors import InputError
+from forerun.data.plugins import plugin, plugins_by_name
 from forerun.service.cli import options as o
 from forerun.service.cli.collect.program import program, window
 from forerun.service.cli.commands import DescribedCommands
@@ -74,8 +76,6 @@ class CollectGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands; forerun's own come first and cannot be replaced."""
-        from forerun.data.plugins import plugins_by_name
-
         return list(dict.fromkeys((*super().list_commands(ctx), *plugins_by_name(GROUP))))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -84,8 +84,6 @@ class CollectGroup(TyperGroup):
         Raises:
             BrokenPlugin: the collector of that name cannot be loaded.
         """
-        from forerun.data.plugins import plugin
-
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -120,8 +118,6 @@ def _unregistered(name: str) -> "Device":
     Raises:
         InputError: always.
     """
-    from forerun.data.errors import InputError
-
     raise InputError(f"No device is named {name!r}; add its spec sheet by `forerun devices add`.")
 
 
@@ -151,7 +147,6 @@ def cpu(
     """
     from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
     from forerun.data.collectors.system.host import library, load, usable_cpus
-    from forerun.data.errors import InputError
     from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
     from forerun.service.stores.device_sheets import this_cpu
 
