@@ -1,6 +1,7 @@
 """Made-up rows of published tables: two families on two chips, and rows that take no part."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -73,3 +74,11 @@ def published_networks() -> dict[str, bytes]:
 def packaged_files(**tables: pd.DataFrame) -> dict[str, bytes]:
     """The files of a package with these tables."""
     return {f"{name}.parquet": frame.to_parquet(index=False) for name, frame in tables.items()}
+
+
+def filled_table(dataset: Any, usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Any:
+    """A `table` of a dataset of these rows; what a row does not say is as usual."""
+    columns = dataset.tables()["table"].columns
+    said = [{**usual, "row_id": f"T{place}", **row} for place, row in enumerate(rows)]
+    types = {n: "str" if own.dtype is None else str(own.dtype) for n, own in columns.items()}
+    return pd.DataFrame(said).reindex(columns=list(columns)).astype(types)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.graph import Operator, OperatorGraph
-from tests.contracts.tiny_published import packaged_files
+from tests.contracts.tiny_published import filled_table, packaged_files
 
 TRAINING = "training (forward+backward, no optimizer step)"
 USUAL = {
@@ -30,14 +30,7 @@ NAMES = ("bert_base_mlm-256-sum", "pythia_410m-128-sdpa", "sam_vit_b_encoder-102
 
 def memory_table(*rows: dict[str, Any]) -> pd.DataFrame:
     """A `table` of these rows; what a row does not say is a usual row of BERT in training."""
-    columns = PublishedMemory().tables()["table"].columns
-    said = [{**USUAL, "row_id": f"T{place}", **row} for place, row in enumerate(rows)]
-    frame = pd.DataFrame(said).reindex(columns=list(columns))
-    types = {
-        name: "str" if column.dtype is None else str(column.dtype)
-        for name, column in columns.items()
-    }
-    return frame.astype(types)
+    return filled_table(PublishedMemory(), USUAL, rows)
 
 
 def memory_rows() -> pd.DataFrame:

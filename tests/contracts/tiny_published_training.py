@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from forerun.data.datasets.language_models.published_training import PublishedTraining
-from tests.contracts.tiny_published import packaged_files
+from tests.contracts.tiny_published import filled_table, packaged_files
 
 USUAL = {
     **{"family": "MPT", "model": "MPT-125m", "gpu": "a100-sxm-80gb", "device": "a100-sxm-80gb"},
@@ -67,14 +67,7 @@ PAPER = {
 
 def training_table(*rows: dict[str, Any]) -> pd.DataFrame:
     """A `table` of these rows; what a row does not say is a usual one of MPT-125m."""
-    columns = PublishedTraining().tables()["table"].columns
-    said = [{**USUAL, "row_id": f"T{place}", **row} for place, row in enumerate(rows)]
-    frame = pd.DataFrame(said).reindex(columns=list(columns))
-    types = {
-        name: "str" if column.dtype is None else str(column.dtype)
-        for name, column in columns.items()
-    }
-    return frame.astype(types)
+    return filled_table(PublishedTraining(), USUAL, rows)
 
 
 def training_rows() -> pd.DataFrame:
