@@ -241,7 +241,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         devices=("gpu",),
     ),
     "llm_training_memory": CatalogEntry(
-        "forerun.models.llm_training.memory:LlmTrainingMemory",
+        "forerun.models.llm_training.predictors:LlmTrainingMemory",
         "memory of a training step of a large language model, by layout",
         trained_on=(("published_training",),),
         workloads=("llm_training",),

@@ -24,9 +24,8 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.llm_training.by_kernels import answers_by_kernels, parts_s
-from forerun.models.llm_training.memory import MIB, LayoutMemory
 from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
-from forerun.models.llm_training.predictors import TrainingPredictors
+from forerun.models.llm_training.predictors import MIB, LayoutMemory, TrainingPredictors
 from forerun.models.llm_training.step_time import too_long
 from forerun.models.prediction import WIDEST_RATIO, Estimate, too_wide
 

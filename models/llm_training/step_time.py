@@ -21,16 +21,16 @@ from forerun.data.measurements import Measurements
 from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
-from forerun.features.llm_training.rows import (
+from forerun.features.llm_training.step import (
     FLAGS,
     FRAMEWORKS,
+    PARTS,
     PRECISIONS,
     SHAPE,
     SHEET,
     SIZE,
     TrainingRows,
 )
-from forerun.features.llm_training.step import PARTS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, held_out_folds, weighted_quantile
 from forerun.models.domain.feature_range import SAME_DEVICE, FeatureRange

@@ -21,8 +21,8 @@ from forerun.data.language_models.training import LlmTraining
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
-from forerun.models.llm_training.memory import LlmTrainingMemory
 from forerun.models.llm_training.plans import layouts_of
+from forerun.models.llm_training.predictors import LlmTrainingMemory
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.training.protocols.language_models.published_training import (
     PublishedTrainingProtocols,

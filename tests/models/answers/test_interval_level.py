@@ -24,7 +24,7 @@ from forerun.models.prediction import Estimate
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import question_about
 from forerun.service.answers.ranking import swept
-from forerun.training.protocols.power.zeus_powercap import board
+from forerun.training.protocols.power.torch_op_energy import board
 from tests.devices import CATALOG, L4
 from tests.models.networks.test_device_time import network
 

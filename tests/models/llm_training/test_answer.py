@@ -23,8 +23,7 @@ from forerun.models.llm_training.answer import (
     planned,
     training_answer,
 )
-from forerun.models.llm_training.memory import LlmTrainingMemory
-from forerun.models.llm_training.predictors import TrainingPredictors
+from forerun.models.llm_training.predictors import LlmTrainingMemory, TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import Estimate
 from tests.devices import A100, CATALOG, H100

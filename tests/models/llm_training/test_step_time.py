@@ -29,9 +29,13 @@ from forerun.models.llm_training.answer import (
     training_answer,
 )
 from forerun.models.llm_training.by_kernels import METRICS, are_by_kernels
-from forerun.models.llm_training.memory import MIB, RESERVED_MEMORY, LlmTrainingMemory
 from forerun.models.llm_training.plans import layouts_of
-from forerun.models.llm_training.predictors import TrainingPredictors
+from forerun.models.llm_training.predictors import (
+    MIB,
+    RESERVED_MEMORY,
+    LlmTrainingMemory,
+    TrainingPredictors,
+)
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from tests.devices import A100, CATALOG, H100
 from tests.features.llm_training.test_step import gpt

@@ -38,7 +38,7 @@ from forerun.models.power.limit_sweep import power_sweep
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
-from forerun.training.protocols.power.zeus_powercap import runs as zeus_runs
+from forerun.training.protocols.power.torch_op_energy import runs as zeus_runs
 from tests.contracts.power_runs import GPUS, query, runs
 from tests.devices import CATALOG, T4, V100
 

@@ -10,7 +10,11 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router
 from forerun.training.evaluation.evaluate import evaluate, rows
-from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, best_share, board
+from forerun.training.protocols.power.torch_op_energy import (
+    ZeusPowerCapProtocols,
+    best_share,
+    board,
+)
 from tests.contracts.tiny_upstream import tiny_upstream
 from tests.devices import CATALOG
 from tests.training.fits import predictions_of
