@@ -59,6 +59,13 @@ def _products_in_training(query: Query) -> float:
     return product_share(query.network.graph)
 
 
+def _without_optimizer(query: Query) -> bool:
+    training = query.network.training
+    return (
+        query.network.phase == "training" and training is not None and training.optimizer == "none"
+    )
+
+
 class _Term(NamedTuple):
     mean: float
     deviation: float
@@ -76,6 +83,7 @@ TERMS: Mapping[str, _Term] = {
         float(np.log(STEP_FORWARD_PASSES)), 0.1, lambda q: q.network.phase == "training"
     ),
     "products_in_training": _Term(0.65, 0.15, _products_in_training),
+    "without_optimizer": _Term(float(np.log(0.7)), 0.3, _without_optimizer),
     "before_2_0": _Term(float(np.log(1.4)), 0.2, lambda q: not _modern(q)),
 }
 """Fixed effect -> mean and standard deviation of its prior, in log units, and its value in a run, 1
@@ -85,6 +93,7 @@ The others are factors on these. `products_in_training` is proportional to the s
 products among the operators: each dispatches two products, transposes and a sum in the backward
 pass, and its weights are cast under autocast. The priors are round figures, wide enough for the
 training rows to move them; the two of training are those of eager steps on an H200 in `torch_gpu`.
+`without_optimizer`: steps whose weights nothing updates, as the tables of transformers time them.
 """
 
 HOST_DEVIATION = 0.25
