@@ -119,17 +119,15 @@ class LlmPlanIn(NamedPart):
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
     """country whose yearly mean stands for it, such as france"""
     window_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """length of windows of the trace, seconds, such as 900: replicas of the first option over time;
-    no plan over time when absent"""
+    """windows of the trace, seconds: replicas of the first option over time; none when absent"""
     startup_s: Annotated[float, Field(ge=0, le=1e5)] = 120.0
-    """time that a replica takes to start, seconds"""
+    """start of a replica, seconds"""
     stabilization_s: Annotated[float, Field(ge=0, le=1e6)] = 300.0
-    """time for which the replicas that a window asks for are kept, seconds, as
-    `stabilizationWindowSeconds` of Kubernetes"""
+    """time for which replicas are kept, seconds; `stabilizationWindowSeconds` of Kubernetes"""
     cap_kw: Amount | None = None
-    """power cap of the devices of all servers, kW: how many servers fit, over time"""
+    """power cap of all devices, kW, for which servers are counted"""
     cap_risk: Annotated[float, Field(gt=0, le=0.5)] = 0.01
-    """expected share of the time in which the cap may be exceeded"""
+    """expected share of the time above the cap"""
     kept: Annotated[int, Field(ge=1, le=20)] = 4
     """number of options to answer"""
 
