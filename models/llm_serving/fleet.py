@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, nan
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -112,8 +112,7 @@ class Traffic:
         return replace(self.requests.take(rows), arrival_s=arrival_s), window
 
 
-@dataclass(frozen=True, slots=True)
-class Autoscaling:
+class Autoscaling(NamedTuple):
     """When replicas start and end.
 
     Attributes:
@@ -121,8 +120,8 @@ class Autoscaling:
         stabilization_s: time for which a window that asks for more replicas keeps them, seconds.
     """
 
-    startup_s: float = 120.0
-    stabilization_s: float = 300.0
+    startup_s: float
+    stabilization_s: float
 
     def ready(self, wanted: Positions, width_s: float) -> Positions:
         """Replicas that serve in each of w windows, (w,)."""
@@ -137,12 +136,12 @@ class Autoscaling:
 
 def _most(counts: Positions, before: int, after: int) -> Positions:
     """The largest of each of n numbers, those before and those after it, (n,)."""
+    before, after = min(before, len(counts)), min(after, len(counts))
     padded = np.pad(counts, (before, after))
     return np.array([padded[row : row + before + after + 1].max() for row in range(len(counts))])
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Totals(NamedTuple):
     """What a fleet takes in all.
 
     Attributes:
@@ -197,18 +196,16 @@ class Fleet:
         watts = self.ready * self.power_w[:, 0] + (self.paid - self.ready) * waiting
         return self.unit.devices * watts / 1e3
 
-    def cost(self) -> Cost:
-        """Of the replicas that follow the traffic."""
-        hours = self.traffic.width_s / HOUR_S
-        return Cost(hours * self.unit.devices * float(self.paid.sum()),
-                    hours * float(self.kilowatts().sum()))  # fmt: skip
-
-    def fixed_cost(self) -> Cost:
-        """Of the fixed fleet."""
-        hours = self.traffic.width_s / HOUR_S
-        devices = self.unit.devices * int(self.wanted.max())
-        return Cost(hours * devices * len(self.wanted),
-                    hours * devices * float(self.fixed_w[:, 0].sum()) / 1e3)  # fmt: skip
+    def totals(self) -> tuple[Totals, Totals]:
+        """Of the replicas that follow the traffic, and of the fixed fleet."""
+        count, hours = self.unit.devices, self.traffic.width_s / HOUR_S
+        fixed = np.full_like(self.paid, self.wanted.max())
+        pairs = ((self.paid, self.kilowatts()), (fixed, count * fixed * self.fixed_w[:, 0] / 1e3))
+        scaled, fixed_ones = (
+            Totals(hours * count * float(replicas.sum()), hours * float(kilowatts.sum()))
+            for replicas, kilowatts in pairs
+        )
+        return scaled, fixed_ones
 
 
 def fleet_over_time(
@@ -216,7 +213,7 @@ def fleet_over_time(
     traffic: Traffic,
     pricing: Pricing,
     limits: ServingLimits,
-    autoscaling: Autoscaling = Autoscaling(),
+    autoscaling: Autoscaling,
 ) -> Fleet:
     """How many of a replica traffic needs over time.
 

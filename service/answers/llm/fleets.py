@@ -1,7 +1,7 @@
 """Fleets over time, as answers to plans have them."""
 
 from contextlib import suppress
-from math import floor, nan
+from math import floor
 from typing import Final
 
 from forerun.data.errors import UnanswerableQuery, in_field
@@ -11,7 +11,6 @@ from forerun.models.answers.deployments.plans import PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_serving.fleet import (
     Autoscaling,
-    Cost,
     Fleet,
     Traffic,
     fleet_over_time,
@@ -24,7 +23,6 @@ from forerun.service.schemas.llm.serving_plan_answers import (
     FleetCostOut,
     FleetOut,
     FleetReplayOut,
-    FleetWindowOut,
     PowerCapOut,
 )
 
@@ -52,37 +50,27 @@ def fleet_out(
     replay = None
     with suppress(UnanswerableQuery):
         replay = replayed(found, limits.times, in_use, most=REPLAYED)
-    columns = (traffic.rates, found.ready, found.kilowatts(), found.missed)
+    scaled, fixed = (
+        FleetCostOut(
+            device_hours=own.device_hours,
+            kwh=known(own.kwh),
+            usd=known(own.device_hours * first.unit.stock.usd),
+            kg_co2=None if grid is None else known(own.kwh * grid.g_co2_per_kwh / 1e3),
+        )
+        for own in found.totals()
+    )
     return FleetOut(
         window_s=traffic.width_s,
         fixed_replicas=int(found.wanted.max()),
-        windows=[
-            FleetWindowOut(
-                start_s=place * traffic.width_s,
-                requests_per_s=rate,
-                replicas=replicas,
-                power_kw=known(kilowatts),
-                keeps=not missed,
-            )
-            for place, (rate, replicas, kilowatts, missed) in enumerate(
-                zip(*(column.tolist() for column in columns), strict=True)
-            )
-        ],
-        scaled=_cost(found.cost(), first, grid),
-        fixed=_cost(found.fixed_cost(), first, grid),
+        requests_per_s=traffic.rates.tolist(),
+        replicas=found.ready.tolist(),
+        power_kw=[*map(known, found.kilowatts().tolist())],
+        keeps=(~found.missed).tolist(),
+        scaled=scaled,
+        fixed=fixed,
         missed_share=found.missed_share,
         replay=None if replay is None else FleetReplayOut.model_validate(replay),
         cap=_cap(found, asked),
-    )
-
-
-def _cost(own: Cost, option: ServingOption, grid: Grid | None) -> FleetCostOut:
-    grams = nan if grid is None else grid.g_co2_per_kwh
-    return FleetCostOut(
-        device_hours=own.device_hours,
-        kwh=known(own.kwh),
-        usd=known(own.device_hours * option.unit.stock.usd),
-        kg_co2=known(own.kwh * grams / 1e3),
     )
 
 

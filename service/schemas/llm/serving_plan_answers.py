@@ -1,6 +1,7 @@
 """Answers about what to serve a language model on."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from pydantic import ConfigDict
@@ -180,21 +181,6 @@ class MixOut(Described):
         return lines
 
 
-class FleetWindowOut(Described):
-    """Replicas in one window of the trace."""
-
-    start_s: float
-    """from the first arrival, s"""
-    requests_per_s: float
-    """mean rate of all requests"""
-    replicas: int
-    """replicas that serve"""
-    power_kw: float | None
-    """mean power of the devices that serve or start, kW; null where not known"""
-    keeps: bool
-    """whether the limits hold"""
-
-
 class FleetCostOut(Described):
     """What a fleet takes over the whole trace."""
 
@@ -265,8 +251,14 @@ class FleetOut(Described):
     """length of a window, s"""
     fixed_replicas: int
     """replicas that the busiest window needs"""
-    windows: list[FleetWindowOut]
-    """the windows"""
+    requests_per_s: list[float]
+    """mean rate of all requests in each window"""
+    replicas: list[int]
+    """replicas that serve in each window"""
+    power_kw: list[float | None]
+    """mean power of the devices that serve or start in each window, kW; null where not known"""
+    keeps: list[bool]
+    """whether the limits hold in each window"""
     scaled: FleetCostOut
     """with replicas that follow the traffic, which is known beforehand"""
     fixed: FleetCostOut
@@ -280,23 +272,21 @@ class FleetOut(Described):
 
     def lines(self) -> list[str]:
         """Replicas over time, what they take, and the check."""
-        count = len(self.windows)
+        count, own, fixed = len(self.replicas), self.scaled, self.fixed
         parts = min(count, 24)
-        most = [
-            max(one.replicas for one in self.windows[part * count // parts :][: -(-count // parts)])
-            for part in range(parts)
-        ]
-        own, fixed = self.scaled, self.fixed
-        figures = {"kWh": own.kwh, "USD": own.usd, "kg of CO2": own.kg_co2}
-        known = [f"{value:,.4g} {unit}" for unit, value in figures.items() if value is not None]
-        less = [f"{100.0 * (1.0 - own.device_hours / fixed.device_hours):.0f} % fewer hours"]
+        ends = [part * count // parts for part in range(parts + 1)]
+        most = [str(max(self.replicas[start:end])) for start, end in pairwise(ends)]
+        most_kw = max(kilowatts or 0.0 for kilowatts in self.power_kw) or None
+        figures = {"kW at most": most_kw, "kWh": own.kwh, "USD": own.usd, "kg of CO2": own.kg_co2}
+        known = [f", {value:,.4g} {unit}" for unit, value in figures.items() if value is not None]
+        less = f"{100.0 * (1.0 - own.device_hours / fixed.device_hours):.0f} % fewer hours"
         if own.kwh is not None and fixed.kwh:
-            less.append(f"{100.0 * (1.0 - own.kwh / fixed.kwh):.0f} % less energy")
+            less += f" and {100.0 * (1.0 - own.kwh / fixed.kwh):.0f} % less energy"
         lines = [
             f"over time: {count:,} windows of {self.window_s:,.4g} s, most replicas in each of "
-            f"{parts} parts: {', '.join(map(str, most))}",
-            f"  {', '.join((f'{own.device_hours:,.5g} device hours', *known))}; "
-            f"{' and '.join(less)} than {self.fixed_replicas:,} replicas all the time",
+            f"{parts} parts: {', '.join(most)}",
+            f"  {own.device_hours:,.5g} device hours{''.join(known)}; {less} than "
+            f"{self.fixed_replicas:,} replicas all the time",
         ]
         if self.missed_share:
             lines.append(f"  limits do not hold for {100 * self.missed_share:.2g} % of requests")

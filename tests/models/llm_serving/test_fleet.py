@@ -74,7 +74,9 @@ def test_too_many_windows_are_refused(window_s: float) -> None:
 
 def test_more_traffic_never_needs_fewer_replicas() -> None:
     """In any window, ready or paid."""
-    fleets = [made(rate, autoscaling=Autoscaling()) for rate in (1.0, 5.0, 5.5, 20.0, 80.0)]
+    fleets = [
+        made(rate, autoscaling=Autoscaling(120.0, 300.0)) for rate in (1.0, 5.0, 5.5, 20.0, 80.0)
+    ]
     for name in ("wanted", "ready", "paid"):
         rows = np.stack([getattr(one, name) for one in fleets])
         assert (np.diff(rows, axis=0) >= 0).all()
@@ -93,8 +95,8 @@ def test_a_constant_trace_needs_what_the_plan_of_its_rate_needs(rate: float) -> 
     unit = replace(UNIT, query=replace(UNIT.query, workload=deployment))
     (one,) = fewest_replicas([unit], Formula(), LIMITS)
     assert found.wanted.tolist() == found.ready.tolist() == [one.replicas] * 4
-    assert found.cost().device_hours == pytest.approx(found.fixed_cost().device_hours)
-    assert found.cost().kwh == pytest.approx(found.fixed_cost().kwh)
+    scaled, fixed = found.totals()
+    assert scaled == pytest.approx(fixed)
 
 
 def test_each_window_has_the_fewest_replicas_that_hold() -> None:
@@ -153,14 +155,12 @@ def test_energy_and_hours_add_up() -> None:
     assert starting.max() > 0.0
     watts = found.ready * (100.0 + 400.0 * busy) + starting * waiting_w(H100)
     assert found.kilowatts() == pytest.approx(watts / 1e3)
-    hours = WINDOW_S / 3600.0
-    assert found.cost().kwh == pytest.approx(hours * watts.sum() / 1e3)
-    assert found.cost().device_hours == pytest.approx(hours * found.paid.sum())
-    most = found.wanted.max()
-    fixed = most * (100.0 + 400.0 * found.traffic.rates / most / capacity)
-    assert found.fixed_cost().kwh == pytest.approx(hours * fixed.sum() / 1e3)
-    assert found.fixed_cost().device_hours == pytest.approx(hours * most * len(fixed))
-    assert found.cost().device_hours < found.fixed_cost().device_hours
+    hours, most = WINDOW_S / 3600.0, found.wanted.max()
+    fixed_watts = most * (100.0 + 400.0 * found.traffic.rates / most / capacity)
+    scaled, fixed = found.totals()
+    assert scaled == pytest.approx((hours * found.paid.sum(), hours * watts.sum() / 1e3))
+    assert fixed == pytest.approx((hours * most * len(watts), hours * fixed_watts.sum() / 1e3))
+    assert scaled.device_hours < fixed.device_hours
 
 
 def test_one_replica_gets_its_share_of_each_window() -> None:

@@ -27,9 +27,9 @@ def test_the_busiest_window_takes_the_gpus(monkeypatch) -> None:
     monkeypatch.setattr(fleet, "REPLAYED", 2_000)
     in_use = InUse(bundled(Scope(frozenset({"llm_deployment", "llm_serving"}))))
     cells = list(fleet.row("splitwise_conv", "h100-sxm-80gb", in_use))
-    assert len(cells) == len(fleet.COLUMNS) - 1
+    assert len(cells) == len(fleet.COLUMNS.split("|")) - 1
     devices, most = int(cells[0].split()[0]), int(cells[0].split()[-1])
     assert 950 <= devices * most <= 1000
-    assert cells[3] == "0.0 %" and abs(int(cells[4].replace(",", "")) - 2_000) < 200
-    hours, energy = (float(cell.split()[0]) for cell in cells[7:9])
+    assert cells[2] == "0.0 %" and abs(int(cells[3].replace(",", "")) - 2_000) < 200
+    hours, energy = (float(cell.split()[0]) for cell in cells[6:8])
     assert 0 < energy <= hours < 100

@@ -22,7 +22,7 @@ from forerun.models.answers.deployments.plans import PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
-from forerun.models.llm_serving.fleet import Traffic, fleet_over_time
+from forerun.models.llm_serving.fleet import Autoscaling, Traffic, fleet_over_time
 from forerun.models.llm_serving.plans import ServingLimits, Stock, units_of
 from forerun.service.answers.llm.serving_commands import commands
 from forerun.service.cli import app
@@ -336,8 +336,8 @@ TRACED = {
 def test_a_plan_over_time_is_the_same_through_every_door(adapting, home, tmp_path, capsys):
     found = asked(adapting, TRACED)
     fleet, first = found["fleet"], found["best"][0]
-    assert {one["keeps"] for one in fleet["windows"]} == {True} and fleet["missed_share"] == 0
-    rates = [one["requests_per_s"] for one in fleet["windows"]]
+    assert set(fleet["keeps"]) == {True} and fleet["missed_share"] == 0
+    rates = fleet["requests_per_s"]
     assert sum(rates) / len(rates) == pytest.approx(40)
     hours = fleet["window_s"] * len(rates) / 3600
     devices = first["devices"] // first["replicas"]
@@ -348,7 +348,7 @@ def test_a_plan_over_time_is_the_same_through_every_door(adapting, home, tmp_pat
     for own in (fleet["scaled"], fleet["fixed"]):
         assert own["usd"] == pytest.approx(own["device_hours"] * price)
         assert own["kg_co2"] == pytest.approx(own["kwh"] * found["grid"]["g_co2_per_kwh"] / 1e3)
-    mean_kw = sum(one["power_kw"] for one in fleet["windows"]) / len(rates)
+    mean_kw = sum(fleet["power_kw"]) / len(rates)
     assert fleet["scaled"]["kwh"] == pytest.approx(hours * mean_kw)
     assert fleet["cap"]["by_design_power"] == 100_000 // (8 * 700) <= fleet["cap"]["servers"]
     own = {name: value for name, value in TRACED.items() if name != "model"}
@@ -385,7 +385,9 @@ def test_looser_limits_are_kept_by_more_of_the_replayed_requests(in_use_of_plans
     load = replace(requests.load(), requests_per_s=40.0)
     unit = next(units_of(named_language_model(MODELS[0]), load, Engine(), Stock(H100)))
     limits, pricing = ServingLimits({"tpot_ms": 25.0}), PlanPricing(in_use_of_plans)
-    fleet = fleet_over_time(unit, Traffic.of(requests, 50.0, load), pricing, limits)
+    fleet = fleet_over_time(
+        unit, Traffic.of(requests, 50.0, load), pricing, limits, Autoscaling(60.0, 100.0)
+    )
     checks = [replayed(fleet, {"tpot_ms": most, "ttft_ms": 20 * most}, in_use_of_plans, most=500)
               for most in (0.1, 6.0, 10.0, 25.0, 1e6)]  # fmt: skip
     kept = [check.kept for check in checks]
