@@ -36,7 +36,10 @@ class Check:
 def replayed(
     fleet: Fleet, limits_ms: Mapping[str, float], in_use: InUse, *, most: int, seed: int = 0
 ) -> Check | None:
-    """What the event model says of one replica of a fleet; None where no window keeps the limits.
+    """What the event model says of one replica of a fleet.
+
+    None where no window keeps the limits, and of stages of a pipeline, which work on several
+    batches at a time, and in the event model on one.
 
     Args:
         fleet: the fleet.
@@ -50,6 +53,9 @@ def replayed(
     """
     from scipy.stats import binomtest
 
+    deployment = fleet.unit.query.deployment
+    if max(own.parallelism.pipeline for own in (deployment.pool, deployment.prefill) if own) > 1:
+        return None
     requests, window = fleet.traffic.of_one(fleet.ready, most, seed)
     scales, _ = scales_of(fleet.unit.query, requests, in_use)
     found = served(fleet.unit.query, requests, scales, "round_robin")

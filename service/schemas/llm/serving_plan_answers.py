@@ -266,7 +266,8 @@ class FleetOut(Described):
     missed_share: float
     """share of the requests in windows whose limits no number of replicas keeps, 0 to 1"""
     replay: FleetReplayOut | None
-    """check by the event model; null where that does not answer the engine, or no limits hold"""
+    """check by the event model; null where that does not answer the engine or stages of a pipeline,
+    or no limits hold"""
     cap: PowerCapOut | None
     """servers under a power cap; null where none is given"""
 

@@ -13,7 +13,7 @@ import yaml
 import forerun
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import DeadlineExceeded
-from forerun.data.language_models.deployment import Engine, RequestLoad
+from forerun.data.language_models.deployment import Engine, Parallelism, Pool, RequestLoad
 from forerun.data.language_models.traces import read_trace
 from forerun.features.deadline import Deadline, within
 from forerun.features.readers.language_model.reader import named_language_model
@@ -400,3 +400,6 @@ def test_looser_limits_are_kept_by_more_of_the_replayed_requests(in_use_of_plans
     assert 0 < replayed(some, {}, in_use_of_plans, most=500).requests < checks[0].requests
     nothing = replace(fleet, missed=np.ones(len(fleet.missed), dtype=bool))
     assert replayed(nothing, {}, in_use_of_plans, most=500) is None
+    stages = replace(unit.query.deployment, pool=Pool(Parallelism(pipeline=2)))
+    piped = replace(unit, query=replace(unit.query, workload=stages))
+    assert replayed(replace(fleet, unit=piped), {}, in_use_of_plans, most=500) is None
