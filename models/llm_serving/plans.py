@@ -343,7 +343,7 @@ def units_of(
         deployment = LlmDeployment(model, load, engine, pool, prefill)
         query = Query(deployment, stock.device, operation=Operation(deployment.devices))
         unit = Unit(query, stock)
-        yield replace(unit, most=_most(unit))
+        yield replace(unit, most=most_of(unit))
 
 
 def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parallelism]:
@@ -669,12 +669,12 @@ def _with_wins(
 
 def _replicas(best: Sequence[ServingOption], pricing: Pricing, limits: ServingLimits) -> Column:
     """Replicas of n options that other limits ask for; all that are tried where none do, (n,)."""
-    units = [replace(one.unit, beaten=False, most=_most(one.unit)) for one in best]
+    units = [replace(one.unit, beaten=False, most=most_of(one.unit)) for one in best]
     found = fewest_replicas(units, pricing, limits)
     return np.array([own.unit.most if own.over else own.replicas for own in found], dtype=float)
 
 
-def _most(unit: Unit) -> int:
+def most_of(unit: Unit) -> int:
     """Replicas of a unit that there are devices for."""
     most = MOST_DEVICES if unit.stock.most is None else unit.stock.most
     return most // unit.devices

@@ -80,6 +80,7 @@ class ServingPlan(Answered):
         if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
             lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
         lines += out.mix.lines() if out.mix is not None else []
+        lines += out.fleet.lines() if out.fleet is not None else []
         lines += [self.measure] if self.measure else []
         if len(self.front) > 1:
             lines.append("trade-off of request latency, price and power:")

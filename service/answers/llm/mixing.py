@@ -23,7 +23,7 @@ def replicas_of(option: ServingOption, formats: Mapping[LanguageModel, str]) -> 
         "prefill": None if deployment.prefill is None else PoolOut.of(deployment.prefill),
         "engine": EngineOut.model_validate(deployment.engine),
         "format": formats[deployment.model],
-        "usd_per_hour": _known(option.usd_per_hour),
+        "usd_per_hour": known(option.usd_per_hour),
     }
 
 
@@ -46,12 +46,13 @@ def mix_out(
     usd = sum(one.usd_per_hour for one in found.parts)
     return MixOut(
         parts=parts,
-        usd_per_hour=_known(usd) if parts else None,
+        usd_per_hour=known(usd) if parts else None,
         devices=sum(one.devices for one in found.parts),
-        single_types={name: _known(cost) for name, cost in found.singles.items()},
+        single_types={name: known(cost) for name, cost in found.singles.items()},
         saving=found.saving,
     )
 
 
-def _known(cost: float) -> float | None:
+def known(cost: float) -> float | None:
+    """A number; None where it is not finite."""
     return cost if isfinite(cost) else None

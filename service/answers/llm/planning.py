@@ -31,6 +31,7 @@ from forerun.models.llm_serving.plans import (
     plan,
 )
 from forerun.service.answers.answer import graded, predictor_out, rendered
+from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands
@@ -115,6 +116,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         misses=misses,
         front=front,
         mix=_mixed(own) if asked.mix else None,
+        fleet=fleet_out(found.best[0], asked, own.limits, own.grid, in_use) if found.best else None,
         measure=None if rival is None else _measure(best[0], rival),
         commands=_commands(found.best[0], own, longest) if found.best else {},
         grid=None if own.grid is None else GridOut.model_validate(own.grid),

@@ -118,6 +118,16 @@ class LlmPlanIn(NamedPart):
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
     """country whose yearly mean stands for it, such as france"""
+    window_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """windows of the trace, seconds: replicas of the first option over time; none when absent"""
+    startup_s: Annotated[float, Field(ge=0, le=1e5)] = 120.0
+    """start of a replica, seconds"""
+    stabilization_s: Annotated[float, Field(ge=0, le=1e6)] = 300.0
+    """time for which replicas are kept, seconds; `stabilizationWindowSeconds` of Kubernetes"""
+    cap_kw: Amount | None = None
+    """power cap of all devices, kW, for which servers are counted"""
+    cap_risk: Annotated[float, Field(gt=0, le=0.5)] = 0.01
+    """expected share of the time above the cap"""
     kept: Annotated[int, Field(ge=1, le=20)] = 4
     """number of options to answer"""
 
@@ -140,6 +150,10 @@ class LlmPlanIn(NamedPart):
             raise about_fields("{} of a mix is price or devices", "objective")
         if self.mix and self.max_power_w is not None:
             raise about_fields("{} is no limit of a mix: leave it out", "max_power_w")
+        if self.window_s is not None and not traced:
+            raise about_fields("{} is of a trace: give one", "window_s")
+        if self.cap_kw is not None and self.window_s is None:
+            raise about_fields("{} is of a plan over time: give {} too", "cap_kw", "window_s")
         return self
 
     def load(self) -> RequestLoad:
@@ -148,7 +162,7 @@ class LlmPlanIn(NamedPart):
         Raises:
             BadTrace: the requests cannot be read.
         """
-        if (found := self._traced()) is not None:
+        if (found := self.traced()) is not None:
             mean = found.load()
             rate = self.requests_per_s or mean.requests_per_s
             return replace(mean, requests_per_s=rate, cached_share=self.cached_share)
@@ -164,7 +178,7 @@ class LlmPlanIn(NamedPart):
 
     def loads(self) -> list[RequestLoad]:
         """Rate and lengths of the requests of each size; of all where lengths have means alone."""
-        if (found := self._traced()) is not None:
+        if (found := self.traced()) is not None:
             given = [found.input_tokens, found.output_tokens, np.ones(len(found.input_tokens))]
         elif self.sizes is not None:
             names = (*LENGTHS, "share")
@@ -173,7 +187,12 @@ class LlmPlanIn(NamedPart):
             return [self.load()]
         return grouped(self.load(), *(own.astype(float) for own in given))
 
-    def _traced(self) -> Requests | None:
+    def traced(self) -> Requests | None:
+        """The requests of a trace; None where none is given.
+
+        Raises:
+            BadTrace: they cannot be read.
+        """
         if self.requests is not None:
             return read_trace(self.requests)
         return None if self.trace is None else named_trace(self.trace)

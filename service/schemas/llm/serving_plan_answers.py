@@ -1,7 +1,10 @@
 """Answers about what to serve a language model on."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
+
+from pydantic import ConfigDict
 
 from forerun.data.described import Described
 from forerun.models.llm_serving.plans import Risk, ServingObjective
@@ -178,6 +181,126 @@ class MixOut(Described):
         return lines
 
 
+class FleetCostOut(Described):
+    """What a fleet takes over the whole trace."""
+
+    device_hours: float
+    """hours of devices that serve or start"""
+    kwh: float | None
+    """energy of the devices, without hosts; null where not known"""
+    usd: float | None
+    """price of the device hours; null where not known"""
+    kg_co2: float | None
+    """kg of CO2 equivalent of the energy; null without a grid, or where energy is not known"""
+
+
+class FleetReplayOut(Described):
+    """What one replica's share met in the event model."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    requests: int
+    """number of requests that were replayed, in windows whose limits hold"""
+    kept: float
+    """share of them that each keep every limit of a time"""
+    low: float
+    """low end of its binomial interval of 95 %, as if requests did not depend on each other"""
+    high: float
+    """high end"""
+    windows_kept: float
+    """share of the windows whose means keep every limit"""
+
+
+class PowerCapOut(Described):
+    """Servers whose devices together stay under a cap."""
+
+    cap_kw: float
+    """the cap, kW"""
+    risk: float
+    """expected share of the time in which it may be exceeded"""
+    server_devices: int
+    """devices of a server"""
+    by_design_power: int | None
+    """servers that never exceed it, by the design power of the devices"""
+    servers: int | None
+    """servers that do so as rarely as asked, with the error of the predicted power, which all have
+    in common; null where that is not known"""
+    servers_if_exact: int | None
+    """the same if the predicted power is exact; null where power is not known"""
+
+    def line(self) -> str:
+        """The servers, and how many more they are than by design power."""
+        base = self.by_design_power
+        if not base:
+            return f"  under {self.cap_kw:,.4g} kW: not known, or less than a server may draw"
+        risky, exact = (
+            "not known" if own is None else f"{own:,} (+{100.0 * (own / base - 1.0):.0f} %)"
+            for own in (self.servers, self.servers_if_exact)
+        )
+        return (
+            f"  under {self.cap_kw:,.4g} kW: {base:,} servers of {self.server_devices} devices by "
+            f"design power; {risky} at a risk of {self.risk:g}, {exact} if the predicted power is "
+            "exact"
+        )
+
+
+class FleetOut(Described):
+    """Replicas of the first option over time, next to a fixed fleet for the busiest window."""
+
+    window_s: float
+    """length of a window, s"""
+    fixed_replicas: int
+    """replicas that the busiest window needs"""
+    requests_per_s: list[float]
+    """mean rate of all requests in each window"""
+    replicas: list[int]
+    """replicas that serve in each window"""
+    power_kw: list[float | None]
+    """mean power of the devices that serve or start in each window, kW; null where not known"""
+    keeps: list[bool]
+    """whether the limits hold in each window"""
+    scaled: FleetCostOut
+    """with replicas that follow the traffic, which is known beforehand"""
+    fixed: FleetCostOut
+    """with the fixed fleet"""
+    missed_share: float
+    """share of the requests in windows whose limits no number of replicas keeps, 0 to 1"""
+    replay: FleetReplayOut | None
+    """check by the event model; null where that does not answer the engine or stages of a pipeline,
+    or no limits hold"""
+    cap: PowerCapOut | None
+    """servers under a power cap; null where none is given"""
+
+    def lines(self) -> list[str]:
+        """Replicas over time, what they take, and the check."""
+        count, own, fixed = len(self.replicas), self.scaled, self.fixed
+        parts = min(count, 24)
+        ends = [part * count // parts for part in range(parts + 1)]
+        most = [str(max(self.replicas[start:end])) for start, end in pairwise(ends)]
+        most_kw = max(kilowatts or 0.0 for kilowatts in self.power_kw) or None
+        figures = {"kW at most": most_kw, "kWh": own.kwh, "USD": own.usd, "kg of CO2": own.kg_co2}
+        known = [f", {value:,.4g} {unit}" for unit, value in figures.items() if value is not None]
+        less = f"{100.0 * (1.0 - own.device_hours / fixed.device_hours):.0f} % fewer hours"
+        if own.kwh is not None and fixed.kwh:
+            less += f" and {100.0 * (1.0 - own.kwh / fixed.kwh):.0f} % less energy"
+        lines = [
+            f"over time: {count:,} windows of {self.window_s:,.4g} s, most replicas in each of "
+            f"{parts} parts: {', '.join(most)}",
+            f"  {own.device_hours:,.5g} device hours{''.join(known)}; {less} than "
+            f"{self.fixed_replicas:,} replicas all the time",
+        ]
+        if self.missed_share:
+            lines.append(f"  limits do not hold for {100 * self.missed_share:.2g} % of requests")
+        if (check := self.replay) is not None:
+            kept, low, high = (f"{100.0 * own:.2f}" for own in (check.kept, check.low, check.high))
+            lines.append(
+                f"  event model: {kept} % ({low} to {high}) of {check.requests:,} requests of one "
+                f"replica keep the limits, and the means of {100.0 * check.windows_kept:.0f} % of "
+                "the windows"
+            )
+        return lines if self.cap is None else [*lines, self.cap.line()]
+
+
 class LlmPlanOut(LimitedAnswerOut):
     """What to serve a language model on."""
 
@@ -211,6 +334,9 @@ class LlmPlanOut(LimitedAnswerOut):
     in power, fastest first"""
     mix: MixOut | None
     """mix of types of devices; null where none is asked for"""
+    fleet: FleetOut | None
+    """replicas of the first option over time; null where none is asked for, or nothing keeps all
+    limits"""
     measure: str | None
     """what a measurement should compare; null where the first wins anyway"""
     commands: dict[str, str]

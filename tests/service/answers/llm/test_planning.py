@@ -6,16 +6,24 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import forerun
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import DeadlineExceeded
-from forerun.data.language_models.deployment import Engine, RequestLoad
+from forerun.data.language_models.deployment import Engine, Parallelism, Pool, RequestLoad
+from forerun.data.language_models.traces import read_trace
 from forerun.features.deadline import Deadline, within
 from forerun.features.readers.language_model.reader import named_language_model
-from forerun.models.llm_serving.plans import Stock, units_of
+from forerun.models.answers.deployments.fleets import replayed
+from forerun.models.answers.deployments.plans import PlanPricing
+from forerun.models.answers.served_models import InUse
+from forerun.models.artifact.sealed_folder import bundled
+from forerun.models.catalog import Scope
+from forerun.models.llm_serving.fleet import Autoscaling, Traffic, fleet_over_time
+from forerun.models.llm_serving.plans import ServingLimits, Stock, units_of
 from forerun.service.answers.llm.serving_commands import commands
 from forerun.service.cli import app
 from forerun.service.requests.commands import fields_of
@@ -26,6 +34,7 @@ PUBLISHED = json.loads((Path(__file__).parent / "published_engine_arguments.json
 FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
 LIMITS = ("ttft_ms", "tpot_ms", "request_latency_ms")
 CATALOG = DeviceCatalog.load()
+H100 = CATALOG.get("h100-sxm-80gb")
 ENGINES = [
     Engine(),
     Engine(max_sequences=64, max_batched_tokens=4096, memory_share=0.85),
@@ -39,6 +48,11 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
     for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
         monkeypatch.delenv(f"FORERUN_{name}", raising=False)
+
+
+@pytest.fixture(scope="module")
+def in_use_of_plans():
+    return InUse(bundled(Scope(frozenset({"llm_deployment", "llm_serving"}))))
 
 
 def asked(client, content, status=200):
@@ -307,3 +321,85 @@ def test_a_mix_serves_all_sizes_within_the_devices_at_least_price(adapting, home
 )
 def test_what_a_mix_cannot_keep_is_refused(adapting, changes, where):
     assert where in str(asked(adapting, {**MIXED, **changes}, 422))
+
+
+TRACED = {
+    **{"model": "llama-3.1-8b", "devices": ["h100-sxm-80gb"], "tpot_ms": 25, "kept": 1},
+    **{"requests_per_s": 40, "window_s": 50, "startup_s": 20, "region": "france", "cap_kw": 100},
+    "requests": [
+        {"arrival_s": 0.25 * t + 0.2 * (t % 100), "input_tokens": 500 + t, "output_tokens": 50}
+        for t in range(0, 800, 2)
+    ],
+}
+
+
+def test_a_plan_over_time_is_the_same_through_every_door(adapting, home, tmp_path, capsys):
+    found = asked(adapting, TRACED)
+    fleet, first = found["fleet"], found["best"][0]
+    assert set(fleet["keeps"]) == {True} and fleet["missed_share"] == 0
+    rates = fleet["requests_per_s"]
+    assert sum(rates) / len(rates) == pytest.approx(40)
+    hours = fleet["window_s"] * len(rates) / 3600
+    devices = first["devices"] // first["replicas"]
+    price = first["usd_per_hour"] / first["devices"]
+    assert fleet["fixed"]["device_hours"] == pytest.approx(
+        hours * devices * fleet["fixed_replicas"]
+    )
+    for own in (fleet["scaled"], fleet["fixed"]):
+        assert own["usd"] == pytest.approx(own["device_hours"] * price)
+        assert own["kg_co2"] == pytest.approx(own["kwh"] * found["grid"]["g_co2_per_kwh"] / 1e3)
+    mean_kw = sum(fleet["power_kw"]) / len(rates)
+    assert fleet["scaled"]["kwh"] == pytest.approx(hours * mean_kw)
+    assert fleet["cap"]["by_design_power"] == 100_000 // (8 * 700) <= fleet["cap"]["servers"]
+    own = {name: value for name, value in TRACED.items() if name != "model"}
+    plan = forerun.llm_plan("llama-3.1-8b", **own)
+    assert plan.to_dict() == found
+    for words in ("over time", "event model", "under 100 kW"):
+        assert words in str(plan)
+    file = tmp_path / "trace.jsonl"
+    file.write_text("\n".join(map(json.dumps, TRACED["requests"])))
+    words = "--tpot-ms 25 --kept 1 --request-rate 40 --window-s 50 --startup-s 20 --cap-kw 100"
+    called = ("llm", "plan", "llama-3.1-8b", "--device", "h100-sxm-80gb", "--trace", str(file))
+    app([*called, *words.split(), "--region", "france", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"requests": None, "input_tokens": 9, "output_tokens": 9}, "window_s is of a trace"),
+        ({"window_s": None}, "cap_kw is of a plan over time: give window_s too"),
+        ({"window_s": 0.01}, "from 1 to 2,016 are planned"),
+        ({"cap_risk": 0.6}, "cap_risk"),
+    ],
+    ids=str,
+)
+def test_a_fault_of_a_plan_over_time_is_one_line(adapting, changes, words):
+    fault = asked(adapting, {**TRACED, **changes}, 422)
+    assert words in json.dumps(fault) and "\n" not in fault["detail"]
+
+
+def test_looser_limits_are_kept_by_more_of_the_replayed_requests(in_use_of_plans):
+    """Of the same fleet; and only in windows whose limits hold."""
+    requests = read_trace(TRACED["requests"])
+    load = replace(requests.load(), requests_per_s=40.0)
+    unit = next(units_of(named_language_model(MODELS[0]), load, Engine(), Stock(H100)))
+    limits, pricing = ServingLimits({"tpot_ms": 25.0}), PlanPricing(in_use_of_plans)
+    fleet = fleet_over_time(
+        unit, Traffic.of(requests, 50.0, load), pricing, limits, Autoscaling(60.0, 100.0)
+    )
+    checks = [replayed(fleet, {"tpot_ms": most, "ttft_ms": 20 * most}, in_use_of_plans, most=500)
+              for most in (0.1, 6.0, 10.0, 25.0, 1e6)]  # fmt: skip
+    kept = [check.kept for check in checks]
+    assert kept == sorted(kept) and kept[0] == 0.0 < kept[2] < kept[-1] == 1.0
+    for check in checks:
+        assert check.low <= check.kept <= check.high and check.requests == checks[0].requests
+    windows = [check.windows_kept for check in checks]
+    assert windows == sorted(windows) and windows[-1] == 1.0
+    some = replace(fleet, missed=np.arange(len(fleet.missed)) > 0)
+    assert 0 < replayed(some, {}, in_use_of_plans, most=500).requests < checks[0].requests
+    nothing = replace(fleet, missed=np.ones(len(fleet.missed), dtype=bool))
+    assert replayed(nothing, {}, in_use_of_plans, most=500) is None
+    stages = replace(unit.query.deployment, pool=Pool(Parallelism(pipeline=2)))
+    piped = replace(unit, query=replace(unit.query, workload=stages))
+    assert replayed(replace(fleet, unit=piped), {}, in_use_of_plans, most=500) is None
