@@ -25,6 +25,7 @@ from forerun.data.language_models.deployment import (
     Pool,
     RequestLoad,
 )
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.level import HALF_WIDTH
@@ -257,7 +258,8 @@ def plan(
         models: the model in each number format to choose from.
         load: lengths and rate of all requests.
         engine: its settings; limits of its scheduler that it gives are kept, others are chosen.
-        stocks: types of devices to choose from; one option has one type.
+        stocks: types of devices to choose from; one option has one type. Formats that the engine
+            does not run on a type are not searched there.
         pricing: what answers times, capacity and power.
         limits: what must hold.
         objective: what is least.
@@ -383,6 +385,7 @@ def _bounded(
     every = [
         unit
         for model, stock in product(models, stocks)
+        if not_run(engine.name, stock.device, model) is None
         for unit in units_of(model, load, engine, stock, apart=apart)
     ]
     fits = [_fits(unit.query) for unit in every]

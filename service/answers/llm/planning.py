@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import ceil, inf, log2
 from typing import Any, Final
 
@@ -10,13 +11,14 @@ from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_fi
 from forerun.data.errors import UnknownLanguageModel as UnknownModel
 from forerun.data.grid_carbon import Grid, grid_of
 from forerun.data.language_models.deployment import Pool, RequestLoad
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
-from forerun.models.answers.deployments.limits import of_lengths, too_old
+from forerun.models.answers.deployments.limits import of_lengths
 from forerun.models.answers.deployments.plans import PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
@@ -85,7 +87,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         InputError: the request cannot be answered; the message says why.
     """
     own = _question(asked, device_named, in_use)
-    load = asked.load()
+    load, not_searched = asked.load(), _not_searched(own)
     if load.requests_per_s is None:
         raise BadRequest("A trace whose requests all arrive at once has no rate: give one.")
     _check_lengths(own, load)
@@ -108,6 +110,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         objective=asked.objective,
         risk=asked.risk,
         searched=found.searched,
+        not_searched=not_searched,
         fitting=found.fitting,
         failed=dict(found.failed),
         withheld=found.withheld,
@@ -120,6 +123,20 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
         chosen=_chosen(own, found.best[0] if found.best else None, longest),
     )
+
+
+def _not_searched(own: _Question) -> list[str]:
+    """Why the engine does not run some formats on some devices.
+
+    Raises:
+        UnanswerableQuery: it runs none on any.
+    """
+    pairs = list(product(own.models, own.stocks))
+    reasons = [not_run(own.asked.engine.name, stock.device, model) for model, stock in pairs]
+    found = [why for why in dict.fromkeys(reasons) if why is not None]
+    if all(reasons):
+        raise UnanswerableQuery(f"{'; '.join(found)}.")
+    return found
 
 
 def _check_lengths(own: _Question, load: RequestLoad) -> None:
@@ -163,8 +180,6 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
             device = device_named(one.device)
             if device.kind == "cpu":
                 raise UnanswerableQuery(f"Plans are made of GPUs alone; {device.name} is none.")
-            if (why := too_old(asked.engine.name, device)) is not None:
-                raise UnanswerableQuery(f"{why[0].upper()}{why[1:]}.")
             if device.name in names:
                 raise BadRequest(f"{device.name} is given twice.")
         usd = one.usd_per_device_hour

@@ -193,6 +193,8 @@ class LlmPlanOut(LimitedAnswerOut):
     """where limits hold: upper ends of intervals, or best estimates"""
     searched: int
     """number of options that were searched"""
+    not_searched: list[str]
+    """formats that the engine does not run on a type of device, and why"""
     fitting: int
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
@@ -237,6 +239,7 @@ class LlmPlanOut(LimitedAnswerOut):
         """What was searched, and what failed by which limit, one line each."""
         failed = ", ".join(f"{count:,} {FAILED[name]}" for name, count in self.failed.items())
         lines = [f"{self.fitting:,} of {self.searched:,} options keep all limits"]
+        lines += [f"not searched: {why}" for why in self.not_searched]
         lines += [f"left out: {failed}"] if failed else []
         if self.withheld:
             lines.append(

@@ -135,7 +135,7 @@ def test_devices_at_hand_and_budgets_are_kept(adapting):
     [
         ({"devices": ["epyc-9654"]}, "GPUs alone"),
         ({"devices": ["l4", "l4"]}, "given twice"),
-        ({"devices": ["p100-pcie-16gb"]}, "is older"),
+        ({"devices": ["p100-pcie-16gb"]}, "from compute capability 7.0 on"),
         ({"input_tokens": 1000000}, "the model takes 131,072"),
         ({"devices": [{"device": "rx-7900-xtx"}]}, "usd_per_device_hour"),
         ({"requests_per_s": None}, "rate of all requests"),
