@@ -1,8 +1,8 @@
 """Which number formats an inference engine runs on which GPUs.
 
-The table lies in `engine_formats.toml`, with the public documents that it was read from. It is that
-of current releases; where a GPU has no arithmetic of a format and the engine unpacks weights to half
-precision (Marlin), the engine runs it.
+The table lies in `engine_formats.toml`, with the public documents that it was read from. It is
+that of current releases; where a GPU has no arithmetic of a format and the engine unpacks weights
+to half precision (Marlin), the engine runs it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,16 +25,16 @@ MAKERS: Final[Mapping[str, str]] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "
 
 
 def not_run(engine: str, device: Device, model: LanguageModel | None = None) -> str | None:
-    """Why an engine does not run a model on a device, in words; None where it does, or where
-    nothing is known.
+    """Why an engine does not run a model on a GPU, in words; None where it does, where nothing is
+    known, and for processors.
 
     Args:
         engine: its name.
-        device: a GPU.
+        device: the device.
         model: the model with its formats; None for that the engine runs on no such device at all.
     """
     asked = {"any": ""} | ({} if model is None else dict(_formats(model)))
-    known = ENGINES.get(engine, {})
+    known = ENGINES.get(engine, {}) if device.kind == "gpu" else {}
     for name, words in asked.items():
         needed = known.get(name, {}).get(device.vendor)
         if needed is not None and (end := _unmet(needed, device)) is not None:

@@ -1,6 +1,6 @@
 """Plans of serving a language model, as doors give them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -69,6 +69,7 @@ class _Question:
         limits: what must hold.
         grid: carbon intensity; None where none is given.
         in_use: the predictor in use.
+        not_searched: formats that the engine does not run on a device, and why.
     """
 
     asked: LlmPlanIn
@@ -78,6 +79,7 @@ class _Question:
     limits: ServingLimits
     grid: Grid | None
     in_use: InUse
+    not_searched: list[str]
 
 
 def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmPlanOut:
@@ -87,7 +89,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         InputError: the request cannot be answered; the message says why.
     """
     own = _question(asked, device_named, in_use)
-    load, not_searched = asked.load(), _not_searched(own)
+    load = asked.load()
     if load.requests_per_s is None:
         raise BadRequest("A trace whose requests all arrive at once has no rate: give one.")
     _check_lengths(own, load)
@@ -110,7 +112,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         objective=asked.objective,
         risk=asked.risk,
         searched=found.searched,
-        not_searched=not_searched,
+        not_searched=own.not_searched,
         fitting=found.fitting,
         failed=dict(found.failed),
         withheld=found.withheld,
@@ -123,20 +125,6 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
         chosen=_chosen(own, found.best[0] if found.best else None, longest),
     )
-
-
-def _not_searched(own: _Question) -> list[str]:
-    """Why the engine does not run some formats on some devices.
-
-    Raises:
-        UnanswerableQuery: it runs none on any.
-    """
-    pairs = list(product(own.models, own.stocks))
-    reasons = [not_run(own.asked.engine.name, stock.device, model) for model, stock in pairs]
-    found = [why for why in dict.fromkeys(reasons) if why is not None]
-    if all(reasons):
-        raise UnanswerableQuery(f"{'; '.join(found)}.")
-    return found
 
 
 def _check_lengths(own: _Question, load: RequestLoad) -> None:
@@ -187,6 +175,7 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
             usd = price.usd_per_device_hour
         stocks.append(Stock(device, one.count, usd))
         names[device.name] = one.model_dump(mode="json")["device"]
+    not_searched = _not_run(asked, models, stocks)
     priced = asked.objective == "price" or asked.max_usd_per_hour is not None
     if priced and all(one.usd_per_device_hour is None for one in stocks):
         with in_field("devices"):
@@ -198,7 +187,23 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     limits = ServingLimits(
         times, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
     )
-    return _Question(asked, models, stocks, names, limits, _grid(asked), in_use)
+    return _Question(asked, models, stocks, names, limits, _grid(asked), in_use, not_searched)
+
+
+def _not_run(
+    asked: LlmPlanIn, models: Iterable[LanguageModel], stocks: Sequence[Stock]
+) -> list[str]:
+    """Why the engine does not run some formats on some devices.
+
+    Raises:
+        UnanswerableQuery: it runs none on any.
+    """
+    pairs = product(models, stocks)
+    reasons = [not_run(asked.engine.name, stock.device, model) for model, stock in pairs]
+    found = [why for why in dict.fromkeys(reasons) if why is not None]
+    if all(reasons):
+        raise UnanswerableQuery(f"{'; '.join(found)}.")
+    return found
 
 
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:

@@ -151,6 +151,24 @@ def test_a_fault_is_one_line(client, changes, words):
     assert words in json.dumps(fault) and "\n" not in fault["detail"]
 
 
+def test_formats_that_the_engine_does_not_run_are_not_searched_and_refused(adapting):
+    """An FP8 checkpoint on A100 runs by its weights alone, and one on V100 does not."""
+    devices = ["v100-sxm2-16gb", "a100-sxm-80gb"]
+    own = {**FEW, "devices": devices, "formats": ["fp8", "bf16"], "ttft_ms": None, "tpot_ms": None}
+    plan = asked(adapting, {**own, "kept": 20})
+    tried = {(one["device"], one["format"]) for one in (*plan["best"], *plan["front"])}
+    assert ("a100-sxm-80gb", "fp8") in tried
+    assert ("v100-sxm2-16gb", "fp8") not in tried
+    why = "vllm runs weights in fp8 from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
+    assert plan["not_searched"] == [why]
+    fault = asked(adapting, {**own, "devices": devices[:1], "formats": ["fp8"]}, 422)
+    assert fault["detail"] == f"{why}."
+    content = {"model": {"name": FEW["model"], "quantization": "fp8"}, "device": devices[0]}
+    content |= {"requests_per_s": 1, "input_tokens": 500, "output_tokens": 100}
+    answer = adapting.post("/v1/llm/estimate", json=content).json()
+    assert {"message": why, "severity": "refusal"}.items() <= answer["limit_details"][0].items()
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @pytest.mark.parametrize("model", MODELS)
 def test_commands_are_read_as_what_they_were_written_from(engine, model):
