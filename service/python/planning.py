@@ -33,7 +33,7 @@ class ServingPlan(Viewed):
         misses: those that miss a time by least.
         front: those that none beats in the time of a request, price and power.
         measure: what a measurement should compare; None where the first wins anyway.
-        commands: `vllm` or `sglang`, `kubernetes`, `kserve` -> the first option.
+        commands: `vllm` or `sglang`, `kubernetes`, `kserve`, `llmisvc` -> the first option.
         limits: limits of the answer about the first.
         content: the whole answer as HTTP gives it.
     """
@@ -90,8 +90,7 @@ class ServingPlan(Viewed):
             lines += [f"  {_on_front(one)}" for one in self.front]
         lines += [f"chosen: {sentence}" for sentence in out.chosen]
         if self.commands:
-            engine = next(iter(self.commands))
-            lines.append(f"each replica: {self.commands[engine]}")
+            lines += _each_replica(next(iter(self.commands.values())))
         headings = ("", "an hour", "power", *COLUMNS.values(), "wins", "why not")
         return View(f"{self.title}: {out.title()}", headings, rows, lines, self.limits)
 
@@ -137,11 +136,17 @@ def command_of(out: LlmPlanOut, kind: str) -> str:
     if not out.best:
         raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
     if kind not in out.commands:
-        known = ", ".join(out.commands) or "nothing: neither disaggregated pools nor other engines"
+        known = ", ".join(out.commands) or "nothing"
         raise InputError(f"The plan cannot be written for {kind}; it can for {known}.")
     first = out.best[0]
     lines = [f"{first.words()}, {_usd(first)} an hour", *out.chosen]
     return "".join(f"# {line}\n" for line in lines) + out.commands[kind]
+
+
+def _each_replica(command: str) -> list[str]:
+    first, *rest = command.splitlines()
+    return ["each replica:", *(f"  {line}" for line in (first, *rest))] if rest else [
+        f"each replica: {first}"]  # fmt: skip
 
 
 def _usd(one: PlannedServingOut) -> str:

@@ -15,7 +15,6 @@ from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
-from forerun.features.links import NODE_DEVICES
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths
@@ -411,9 +410,7 @@ def _chosen(own: _Question, first: ServingOption | None, longest: int | None) ->
     if own.asked.model.name is None:
         lines.append("./model stands for the folder of the model")
     if first is not None:
-        weights, node = own.models[first.unit.query.deployment.model], first.unit.query.device
+        weights = own.models[first.unit.query.deployment.model]
         if weights and weights not in CONVERTED:
             lines.append(f"the name of the checkpoint in {weights} is a placeholder")
-        if first.unit.devices > (node.node_devices or NODE_DEVICES):
-            lines.append("a replica spans several servers: start Ray on them first")
     return lines

@@ -52,7 +52,9 @@ Sizes = Annotated[
 ]
 WrittenAs = Annotated[
     str | None,
-    typer.Option("--as", help="print the first option alone: vllm, sglang, kubernetes or kserve"),
+    typer.Option(
+        "--as", help="print the first option alone: vllm, sglang, kubernetes, kserve or llmisvc"
+    ),
 ]
 
 

@@ -216,8 +216,8 @@ class LlmPlanOut(LimitedAnswerOut):
     measure: str | None
     """what a measurement should compare; null where the first wins anyway"""
     commands: dict[str, str]
-    """the first option for an engine (vllm, sglang), for kubernetes and for kserve; without those
-    that cannot express it"""
+    """the first option for an engine (vllm, sglang; one line for each server of a replica), for
+    kubernetes, kserve and llmisvc (KServe with llm-d); without those that cannot express it"""
     grid: GridOut | None
     """carbon intensity; null where none is given"""
     chosen: list[str]

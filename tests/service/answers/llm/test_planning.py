@@ -1,37 +1,20 @@
 """Plans of serving: one question through every door, agreement with estimates, and commands."""
 
 import json
-import re
-from dataclasses import replace
 from math import inf
-from pathlib import Path
 
 import pytest
-import yaml
 
 import forerun
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import DeadlineExceeded
-from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.features.deadline import Deadline, within
-from forerun.features.readers.language_model.reader import named_language_model
-from forerun.models.llm_serving.plans import Stock, units_of
-from forerun.service.answers.llm.serving_commands import commands
 from forerun.service.cli import app
-from forerun.service.requests.commands import fields_of
 from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN
-from forerun.service.schemas.serving import LlmEstimateIn
 
-PUBLISHED = json.loads((Path(__file__).parent / "published_engine_arguments.json").read_text())
 FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
 LIMITS = ("ttft_ms", "tpot_ms", "request_latency_ms")
 CATALOG = DeviceCatalog.load()
-ENGINES = [
-    Engine(),
-    Engine(max_sequences=64, max_batched_tokens=4096, memory_share=0.85),
-    Engine(chunked_prefill=False, graphs=False),
-]
-MODELS = ("meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3")
 
 
 @pytest.fixture
@@ -167,53 +150,6 @@ def test_formats_that_the_engine_does_not_run_are_not_searched_and_refused(adapt
     content |= {"requests_per_s": 1, "input_tokens": 500, "output_tokens": 100}
     answer = adapting.post("/v1/llm/estimate", json=content).json()
     assert {"message": why, "severity": "refusal"}.items() <= answer["limit_details"][0].items()
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@pytest.mark.parametrize("model", MODELS)
-def test_commands_are_read_as_what_they_were_written_from(engine, model):
-    """By the parser of pasted commands: degrees, scheduler, memory, graphs."""
-    stock, load = Stock(CATALOG.get("h200-sxm-141gb")), RequestLoad(1000.0, 200.0, None, 5.0)
-    own = named_language_model(model)
-    for settings in (replace(one, name=engine) for one in ENGINES):
-        for unit in units_of(own, load, settings, stock):
-            deployment = unit.query.deployment
-            written = commands(deployment, stock.device, model, "", 3)
-            read, notes, _ = fields_of(written[engine])
-            content = {**read, "device": "h200", "input_tokens": 1000, "output_tokens": 200}
-            found = LlmEstimateIn.model_validate({**content, "requests_per_s": 5})
-            assert found.parallelism.parallelism() == deployment.pool.parallelism
-            assert found.engine.engine() == settings
-            assert not any("not read" in note for note in notes)
-            named = set(re.findall(r"--([\w-]+)", written[engine]))
-            assert named <= set(PUBLISHED[engine]["names"])
-
-
-def test_a_format_that_engines_convert_to_is_an_option_and_others_are_checkpoints():
-    stock, load = Stock(CATALOG.get("h100-sxm-80gb")), RequestLoad(1000.0, 200.0, None, 5.0)
-    unit = next(units_of(named_language_model(MODELS[0]), load, Engine(), stock))
-    written = [
-        commands(unit.query.deployment, stock.device, MODELS[0], weights, 1)["vllm"]
-        for weights in ("fp8", "nvfp4")
-    ]
-    formats = [fields_of(one)[0]["model"] for one in written]
-    assert [one["quantization"] for one in formats] == ["fp8", "nvfp4"]
-    assert formats[0]["name"] == "meta-llama/Meta-Llama-3.1-8B"
-
-
-def test_manifests_run_the_command_on_the_devices_of_a_replica(adapting):
-    plan = asked(adapting, {**FEW, "requests_per_s": 60})
-    first, command = plan["best"][0], plan["commands"]["vllm"].split()
-    deployment, service = (yaml.safe_load(plan["commands"][n]) for n in ("kubernetes", "kserve"))
-    spec = deployment["spec"]
-    assert spec["replicas"] == first["replicas"] > 1
-    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-    predictor = service["spec"]["predictor"]
-    assert predictor["minReplicas"] == predictor["maxReplicas"] == first["replicas"]
-    for (container,) in (spec["template"]["spec"]["containers"], predictor["containers"]):
-        assert container["command"][: len(command)] == command
-        limits = container["resources"]["limits"]
-        assert limits == {"nvidia.com/gpu": str(first["devices"] // first["replicas"])}
 
 
 def test_the_command_prints_one_form_alone(home, capsys):
