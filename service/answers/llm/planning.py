@@ -179,8 +179,8 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     if priced and all(one.usd_per_device_hour is None for one in stocks):
         with in_field("devices"):
             raise BadRequest(
-                "No list price of these devices is known: give usd_per_device_hour with each (on "
-                "the command line NAME@USD), or another objective, such as devices."
+                "No list price of these devices is known: give usd_per_device_hour of each, or "
+                "another objective, such as devices."
             )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     limits = ServingLimits(
