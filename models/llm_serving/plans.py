@@ -33,8 +33,18 @@ from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.engine_settings import default_limits
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
 from forerun.features.llm_serving.memory import MOST_TENSOR, divides_heads, serving_memory
-from forerun.models.limit import POWER
-from forerun.models.plans import DRAWN, DRAWS, MISSES, SAME, close_call, front, wins_of
+from forerun.models.limit import PEAK_MEMORY, POWER
+from forerun.models.plans import (
+    DRAWN,
+    DRAWS,
+    MISSES,
+    SAME,
+    Quality,
+    close_call,
+    front,
+    ranked,
+    wins_of,
+)
 from forerun.models.prediction import Estimate, too_wide
 
 ServingObjective = Literal["price", "devices", "energy", "carbon", "speed"]
@@ -124,6 +134,10 @@ class Pricing(Protocol):
         self, queries: Sequence[Query], *, with_power: bool = False
     ) -> Sequence[Figures | InputError]:
         """Those of n deployments."""
+        ...
+
+    def grades(self, queries: Sequence[Query]) -> Sequence[str]:
+        """Grade of the time of a request of n deployments."""
         ...
 
 
@@ -283,10 +297,7 @@ def plan(
     failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in able)
     able = [one for one in able if isfinite(one.cost(objective))]
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
-    fitting = sorted(
-        (one for one in able if one not in wide),
-        key=lambda one: (one.cost(objective), one.estimates[LATENCY].value),
-    )
+    fitting = _by_cost([one for one in able if one not in wide], objective, pricing)
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
     close = close_call([one.wins for one in best])
     return ServingPlan(
@@ -299,6 +310,31 @@ def plan(
         withheld=len(wide),
         rival=None if close is None else best[close],
     )
+
+
+def _by_cost(
+    options: Sequence[ServingOption], objective: ServingObjective, pricing: Pricing
+) -> list[ServingOption]:
+    """Those of least cost first, then by the time of a request; the first in the order of
+    `ranked`.
+    """
+    found = sorted(options, key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
+    first = found[:DRAWN]
+
+    def quality(places: list[int]) -> list[Quality]:
+        own = [first[place] for place in places]
+        grades = pricing.grades([one.unit.share(one.replicas) for one in own])
+        return list(zip(grades, map(_memory, own), strict=True))
+
+    costs = [(one.cost(objective), one.estimates[LATENCY].value) for one in first]
+    order = ranked(np.array(costs, dtype=np.float64).reshape(-1, 2), quality)
+    return [*(first[place] for place in order), *found[DRAWN:]]
+
+
+def _memory(option: ServingOption) -> float:
+    """Memory of a device, MiB; infinite where it is not known."""
+    own = option.estimates.get(PEAK_MEMORY)
+    return inf if own is None else own.value
 
 
 def _nearest(missing: Sequence[ServingOption], limits: ServingLimits) -> list[ServingOption]:

@@ -49,8 +49,11 @@ WORDS: Final = "forerun.words"
 """Key under which a context keeps the words that a command was called with."""
 
 
-FIELD: Final = re.compile(r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])")
-"""The name of a field in a message, of several words; one word may as well be English."""
+FIELD: Final = re.compile(
+    r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])|(?<=\bgive )[a-z]+\b(?![\w.`])"
+)
+"""The name of a field in a message: of several words, as one may as well be English, or what is to
+be given."""
 
 
 FURTHER: Final = "forerun.further"

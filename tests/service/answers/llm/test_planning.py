@@ -176,6 +176,32 @@ def test_a_server_is_told_a_context_that_its_cache_holds(adapting, memory, given
     assert any("at most 4,096 tokens" in line for line in plan["chosen"]) == (written == 4096)
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "field"),
+    [
+        (("--device", "rx-7900-xtx"), "give --device NAME@USD of each", "usd_per_device_hour"),
+        (("--region", "atlantis"), "give --grid-g-co2-per-kwh", "grid_g_co2_per_kwh"),
+        (("--device", "l4=x"), "count of --device: Input should be", "devices.0.count"),
+    ],
+)
+def test_messages_name_options_on_the_command_line_and_fields_over_http(
+    client, home, words, said, field
+):
+    traffic = ("--request-rate", "1", "--isl", "500", "--osl", "100")
+    with pytest.raises(forerun.InputError) as fault:
+        app(["llm", "plan", "llama-3.1-8b", *traffic, *words], standalone_mode=False)
+    assert said in str(fault.value) and field not in str(fault.value)
+    changes = {"devices": [{"device": "rx-7900-xtx"}]}
+    changes = {"region": "atlantis"} if words[0] == "--region" else changes
+    changes = {"devices": [{"device": "l4", "count": "x"}]} if "=" in words[1] else changes
+    assert field in asked(client, {**FEW, **changes}, 422)["detail"]
+
+
+def test_missing_lengths_are_named_by_their_options(home):
+    with pytest.raises(forerun.InputError, match="--input-tokens is missing"):
+        app(["llm", "plan", "llama-3.1-8b", "--request-rate", "1"], standalone_mode=False)
+
+
 def test_a_search_ends_when_nobody_waits_for_it(home):
     own = {"requests_per_s": 1, "input_tokens": 1000, "output_tokens": 100, "devices": "h100"}
     with within(Deadline.after(-1.0)), pytest.raises(DeadlineExceeded):
