@@ -7,6 +7,7 @@ with the options in `VLLM_ADDITIONAL_ARGS` (serving.kserve.io/v1alpha1, as in
 Face stands in a Secret as in vLLM's guide, "Using Kubernetes".
 """
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -52,14 +53,6 @@ STARTS_S, EVERY_S = 3600, 10
 """Longest time in which a server loads its weights, and time between probes."""
 
 
-class _Whole(yaml.SafeDumper):
-    """Writes what stands twice twice, without references."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """True for all."""
-        return True
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
     """What manifests run.
@@ -96,7 +89,8 @@ class Served:
     def text(self, content: Mapping[str, Any], *notes: str) -> str:
         """A manifest, with labels of clouds as comments where it selects nodes."""
         lines = [f"# {note}" for note in notes]
-        for line in yaml.dump(dict(content), Dumper=_Whole, sort_keys=False).splitlines():
+        plain = json.loads(json.dumps(content))  # what stands twice would be a reference in YAML
+        for line in yaml.safe_dump(plain, sort_keys=False).splitlines():
             lines.append(line)
             if line.strip().startswith(PRODUCT[self.device.vendor]):
                 start = line[: len(line) - len(line.lstrip())]
