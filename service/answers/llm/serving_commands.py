@@ -99,7 +99,7 @@ def commands(
     start = [*PROGRAMS[engine], model]
     whole = len(workers) == workers[0].servers == 1
     lines = [[*start, *options[""]]] if whole else _script(engine, workers, start, options, gpus)
-    found = {engine: "\n".join(map(_shell, lines))}
+    found: dict[str, str] = {engine: "\n".join(map(_shell, lines))}
     served = Served(deployment, device, model, replicas, gpus)
     if device.vendor in RESOURCES:
         found |= manifests(served, [*start, *options[""]]) if whole else {}
