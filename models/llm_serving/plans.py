@@ -62,7 +62,9 @@ BATCHED: Final = (None, 2048, 8192)
 RATIOS: Final = ((1, 1), (2, 1), (1, 2), (1, 3))
 """Workers for prompts and for answers of one replica, where they are apart."""
 MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
-SCHEDULER, UNKNOWN = "scheduler", "unknown"
+SCHEDULER, UNKNOWN, UNCHECKED = "scheduler", "unknown", "unchecked"
+CHECKED: Final = 8
+"""Options, those of least cost, whose percentiles are checked."""
 RATE: Final = "requests_per_s"
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
@@ -98,12 +100,14 @@ class ServingLimits:
 
     Attributes:
         times: metric, such as `tpot_ms` -> its most.
+        tails: metric -> the most of its 99th percentile over requests.
         usd_per_hour: most price of all devices.
         power_w: most power of all devices.
         risk: `upper`: limits hold at the upper ends of intervals; `value`: at best estimates.
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
+    tails: Mapping[str, float] = field(default_factory=dict)
     usd_per_hour: float = inf
     power_w: float = inf
     risk: Risk = "upper"
@@ -138,6 +142,14 @@ class Pricing(Protocol):
 
     def grades(self, queries: Sequence[Query]) -> Sequence[str]:
         """Grade of the time of a request of n deployments."""
+        ...
+
+
+class Tails(Protocol):
+    """99th percentiles of times."""
+
+    def p99_ms(self, query: Query, replicas: int) -> Mapping[str, float]:
+        """Metric -> percentile over the requests that reach one of so many replicas."""
         ...
 
 
@@ -184,6 +196,7 @@ class ServingOption:
         replicas: how many.
         estimates: metric -> estimate of one replica at its share of the rate.
         over: limit that it misses -> how many times over; empty where all hold.
+        tails: metric -> 99th percentile, where it is limited.
         wins: share of draws from the intervals in which no other option is better.
     """
 
@@ -191,6 +204,7 @@ class ServingOption:
     replicas: int
     estimates: Mapping[str, Estimate]
     over: Mapping[str, float] = field(default_factory=dict)
+    tails: Mapping[str, float] = field(default_factory=dict)
     wins: float = 0.0
 
     @property
@@ -235,8 +249,9 @@ class ServingPlan:
         searched: number of options.
         fitting: how many keep all limits.
         failed: what others fail by -> how many; the first of `memory`, `devices`, `usd_per_hour`,
-            times and `power_w`. Of a `scheduler`, another one of the layout needs no more
-            replicas. Those `unknown` have no interval or no answer.
+            times, `power_w` and percentiles. Of a `scheduler`, another one of the layout needs no
+            more replicas. Those `unknown` have no interval or no answer, and percentiles of those
+            `unchecked` were not asked for, as they cost more than `CHECKED` others.
         withheld: how many were left out of an order by speed, since the interval of their time is
             too wide.
         rival: the option that a measurement should compare with the first; None where that wins
@@ -265,6 +280,7 @@ def plan(
     apart: bool = False,
     kept: int = 5,
     seed: int = 0,
+    tails: Tails | None = None,
 ) -> ServingPlan:
     """The best ways to serve requests that arrive at a rate.
 
@@ -280,6 +296,7 @@ def plan(
         apart: whether pools of their own for prompts are tried too.
         kept: number of options that are kept.
         seed: of the draws.
+        tails: what answers percentiles; needed where they are limited.
     """
     failed: Counter[str] = Counter()
     units = _bounded(models, load, engine, stocks, limits, apart, failed)
@@ -298,13 +315,21 @@ def plan(
     able = [one for one in able if isfinite(one.cost(objective))]
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
     fitting = _by_cost([one for one in able if one not in wide], objective, pricing)
+    if limits.tails and tails is not None:
+        failed[UNCHECKED] += len(fitting[CHECKED:])
+        checked = [_with_tails(one, tails, limits) for one in fitting[:CHECKED]]
+        checked = _with_power(checked, pricing, limits)
+        late = [one for one in checked if one.over]
+        failed.update(next(iter(one.over)) for one in late)
+        missing += late
+        fitting = _by_cost([one for one in checked if not one.over], objective, pricing)
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
     close = close_call([one.wins for one in best])
     return ServingPlan(
         best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
         misses=tuple(_nearest(missing, limits)[:MISSES]),
         front=tuple(fitting[row] for row in front(_criteria(fitting))),
-        searched=len(able) + failed.total(),
+        searched=len(fitting) + len(wide) + failed.total(),
         fitting=len(fitting),
         failed={name: count for name, count in failed.most_common() if count},
         withheld=len(wide),
@@ -339,7 +364,7 @@ def _memory(option: ServingOption) -> float:
 
 def _nearest(missing: Sequence[ServingOption], limits: ServingLimits) -> list[ServingOption]:
     """Those that miss nothing but times, the price or the power, nearest first."""
-    named = {*limits.times, USD, POWER}
+    named = {*limits.times, *map(tail_of, limits.tails), USD, POWER}
     known = [one for one in missing if one.over.keys() <= named]
     return _one_a_layout(sorted(known, key=lambda one: max(one.over.values())))
 
@@ -653,6 +678,42 @@ def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str,
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+def tail_of(metric: str) -> str:
+    """Name of the 99th percentile of a time."""
+    return f"{metric.removesuffix('_ms')}_p99_ms"
+
+
+def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:
+    """An option with the fewest replicas, of as many or more, that also keep the percentiles; or
+    with what it misses with as many.
+
+    The upper end of a percentile is as far above it as that of the mean.
+    """
+
+    def of(replicas: int) -> ServingOption:
+        found = tails.p99_ms(option.unit.share(replicas), replicas)
+        over = {}
+        for name, most in limits.tails.items():
+            own = option.estimates[name]
+            end = found[name] * (limits.end(own) or own.value) / own.value
+            if end > most:
+                over[tail_of(name)] = end / most
+        unit = replace(option.unit, fewest=replicas)
+        return replace(option, unit=unit, replicas=replicas, over=over, tails=found)
+
+    first, most = of(option.replicas), option.unit.most
+    if not first.over or most <= option.replicas or of(most).over:
+        return first
+    low, held = option.replicas, None
+    while held is None or held.replicas - low > 1:
+        middle = min(ceil(GROWTH * low), most) if held is None else (low + held.replicas) // 2
+        tried = of(middle)
+        low, held = (middle, held) if tried.over else (low, tried)
+    if not _dear(held.unit, held.replicas, limits):
+        return held
+    return replace(held, over={USD: held.usd_per_hour / limits.usd_per_hour})
+
+
 def _with_power(
     options: Sequence[ServingOption], pricing: Pricing, limits: ServingLimits
 ) -> list[ServingOption]:
@@ -661,8 +722,8 @@ def _with_power(
     found = []
     for one, own in zip(options, pricing.figures(shares, with_power=True), strict=True):
         assert not isinstance(own, InputError), "it was answered without power"
-        option, over = replace(one, estimates=own.estimates), {}
-        if limits.power_w < inf:
+        option, over = replace(one, estimates=own.estimates), dict(one.over)
+        if limits.power_w < inf and not over:
             power = own.estimates.get(POWER)
             watts = inf if power is None else limits.end(power) or power.value
             if one.devices * watts > limits.power_w:

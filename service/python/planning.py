@@ -14,7 +14,11 @@ from forerun.service.python.session import session
 from forerun.service.python.training import described, metric_text
 from forerun.service.python.view import View, Viewed, estimates_of, record_of
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn
-from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut, PlannedServingOut
+from forerun.service.schemas.llm.serving_plan_answers import (
+    NAMES,
+    LlmPlanOut,
+    PlannedServingOut,
+)
 
 COLUMNS: Final[Mapping[str, str]] = {
     **{"ttft_ms": "first token", "tpot_ms": "a token", "request_latency_ms": "a request"},
@@ -83,6 +87,9 @@ class ServingPlan(Viewed):
             )
         if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
             lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
+        if self.best and (tails := self.best[0].p99_ms):
+            said = ", ".join(f"{NAMES[name]} {own:,.4g} ms" for name, own in tails.items())
+            lines.append(f"99th percentiles of the first by the event model: {said}")
         lines += out.mix.lines() if out.mix is not None else []
         lines += [self.measure] if self.measure else []
         if len(self.front) > 1:

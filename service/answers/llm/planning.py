@@ -18,7 +18,7 @@ from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths
-from forerun.models.answers.deployments.plans import PlanPricing
+from forerun.models.answers.deployments.plans import EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
 from forerun.models.llm_serving.mixes import mix
@@ -30,12 +30,13 @@ from forerun.models.llm_serving.plans import (
     ServingPlan,
     Stock,
     plan,
+    tail_of,
 )
 from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands
-from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
+from forerun.service.schemas.llm.serving_plan import TAILS, LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     TIMES,
     LlmPlanOut,
@@ -95,6 +96,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     found = plan(
         [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
         limits=own.limits, objective=asked.objective, apart=asked.disaggregated, kept=asked.kept,
+        tails=EventTails(in_use, asked.traced()),
     )  # fmt: skip
     best, misses, front, rival = _listed(found, own)
     first = next(iter((*found.best, *found.misses)), None)
@@ -183,8 +185,12 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
                 "another objective, such as devices."
             )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
+    tails = {n: most for n in TIMES if (most := getattr(asked, tail_of(n))) is not None}
+    if tails and asked.engine.name == "llama.cpp":
+        with in_field(tail_of(next(iter(tails)))):
+            raise UnanswerableQuery("Percentiles of llama.cpp are not answered.")
     limits = ServingLimits(
-        times, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
+        times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
     )
     return _Question(asked, models, stocks, names, limits, _grid(asked), in_use, not_searched)
 
@@ -228,7 +234,7 @@ def _grid(asked: LlmPlanIn) -> Grid | None:
 
 def _most(asked: LlmPlanIn) -> dict[str, float]:
     """Limit of the request -> its most."""
-    names = (*TIMES, "max_usd_per_hour", "max_power_w")
+    names = (*TIMES, *TAILS, "max_usd_per_hour", "max_power_w")
     return {n: most for n in names if (most := getattr(asked, n)) is not None}
 
 
@@ -301,6 +307,7 @@ def _out(
         limited_by=answer.limited_by,
         wins=option.wins if drawn else None,
         worse=None if first in (None, option) or option.over else _worse(option, first, own),
+        p99_ms=dict(option.tails),
         over=dict(option.over),
         request=_request(option, answer.query, own),
     )
@@ -400,7 +407,7 @@ def _chosen(own: _Question, first: ServingOption | None, longest: int | None) ->
     if own.asked.devices is None:
         names = ", ".join(own.given)
         lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")
-    if not own.limits.times:
+    if not own.limits.times and not own.limits.tails:
         lines.append("no limit on latency: the plan keeps up with the rate alone")
     if longest is not None and own.asked.engine.max_request_tokens is None:
         lines.append(

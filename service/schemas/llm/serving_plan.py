@@ -26,6 +26,8 @@ Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 LENGTHS = ("input_tokens", "output_tokens")
+TAILS = ("ttft_p99_ms", "tpot_p99_ms", "request_latency_p99_ms")
+"""Limits of percentiles."""
 
 
 class StockIn(Strict):
@@ -101,6 +103,13 @@ class LlmPlanIn(NamedPart):
     """limit on the mean time per output token, milliseconds"""
     request_latency_ms: Milliseconds | None = None
     """limit on the mean latency of requests, milliseconds"""
+    ttft_p99_ms: Milliseconds | None = None
+    """limit on the 99th percentile of the time to first token, milliseconds; percentiles are those
+    of the event model, checked of the options of least cost"""
+    tpot_p99_ms: Milliseconds | None = None
+    """limit on the 99th percentile of the time per output token, milliseconds"""
+    request_latency_p99_ms: Milliseconds | None = None
+    """limit on the 99th percentile of the latency of requests, milliseconds"""
     max_usd_per_hour: Amount | None = None
     """limit on the price of all devices, USD"""
     max_power_w: Amount | None = None
@@ -138,8 +147,9 @@ class LlmPlanIn(NamedPart):
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):
             raise about_fields("{} of a mix is price or devices", "objective")
-        if self.mix and self.max_power_w is not None:
-            raise about_fields("{} is no limit of a mix: leave it out", "max_power_w")
+        for name in ("max_power_w", *TAILS):
+            if self.mix and getattr(self, name) is not None:
+                raise about_fields("{} is no limit of a mix: leave it out", name)
         return self
 
     def load(self) -> RequestLoad:
@@ -172,6 +182,14 @@ class LlmPlanIn(NamedPart):
         else:
             return [self.load()]
         return grouped(self.load(), *(own.astype(float) for own in given))
+
+    def traced(self) -> Requests | None:
+        """The requests of a trace, at the rate that is asked about; None without a trace."""
+        found = self._traced()
+        if found is None or self.requests_per_s is None:
+            return found
+        scale = (found.load().requests_per_s or self.requests_per_s) / self.requests_per_s
+        return replace(found, arrival_s=found.arrival_s * scale)
 
     def _traced(self) -> Requests | None:
         if self.requests is not None:

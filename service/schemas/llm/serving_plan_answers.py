@@ -20,6 +20,10 @@ FAILED: Final[Mapping[str, str]] = {
     "request_latency_ms": "exceed the limit on request latency",
     "usd_per_hour": "exceed the price",
     "power_w": "exceed the power",
+    "ttft_p99_ms": "exceed the limit on the 99th percentile of the time to first token",
+    "tpot_p99_ms": "exceed the limit on the 99th percentile of the time per output token",
+    "request_latency_p99_ms": "exceed the limit on the 99th percentile of request latency",
+    "unchecked": "cost more than those whose percentiles were checked",
 }
 """What options fail by -> in words."""
 
@@ -31,6 +35,9 @@ NAMES: Final[Mapping[str, str]] = {
     "request_latency_ms": "request latency",
     "usd_per_hour": "price",
     "power_w": "power at the upper end",
+    "ttft_p99_ms": "99th percentile of the time to first token",
+    "tpot_p99_ms": "99th percentile of the time per output token",
+    "request_latency_p99_ms": "99th percentile of the request latency",
 }
 
 
@@ -106,6 +113,8 @@ class PlannedServingOut(ReplicasOut):
     options that were not drawn"""
     worse: str | None
     """why it is not the first; null for the first"""
+    p99_ms: dict[str, float]
+    """metric -> 99th percentile by the event model, ms; empty where none is limited"""
     over: dict[str, float]
     """limit that it misses -> how many times over; empty where all hold"""
     request: dict[str, Any]
@@ -199,8 +208,8 @@ class LlmPlanOut(LimitedAnswerOut):
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
     """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
-    power_w; scheduler: another one of the layout is as good; unknown: no interval, price or
-    answer"""
+    power_w, a percentile; scheduler: another one of the layout is as good; unknown: no interval,
+    price or answer; unchecked: they cost more than those whose percentiles were checked"""
     withheld: int
     """how many were left out of an order by speed: their latency is not known within a factor of
     10"""

@@ -281,6 +281,35 @@ def test_a_mix_serves_all_sizes_within_the_devices_at_least_price(adapting, home
     assert json.loads(capsys.readouterr().out) == found
 
 
+TAILS = ("ttft_p99_ms", "tpot_p99_ms", "request_latency_p99_ms")
+
+
+def test_percentiles_are_those_of_the_event_model_and_are_kept(adapting, home, capsys):
+    """Of drawn requests and of a trace; varied lengths have later ones, and need no less."""
+    own = {**FEW, "input_variation": 1.0, "output_variation": 0.5, "ttft_p99_ms": 600, "kept": 2}
+    plan = asked(adapting, own)
+    for one in plan["best"]:
+        mean = one["metrics"]["ttft_ms"]
+        assert mean["value"] < one["p99_ms"]["ttft_ms"] * mean["high"] / mean["value"] <= 600
+        assert set(one["p99_ms"]) == {"ttft_ms", "tpot_ms", "request_latency_ms"}
+    free = asked(adapting, {**own, "ttft_p99_ms": None})
+    assert free["best"][0]["usd_per_hour"] <= plan["best"][0]["usd_per_hour"]
+    assert free["best"][0]["p99_ms"] == {}
+    none = asked(adapting, {**own, "ttft_p99_ms": 1})
+    assert none["best"] == [] and none["failed"]["ttft_p99_ms"] > 0
+    called = ("llm", "plan", FEW["model"], "--device", "h100-sxm-80gb", "--trace")
+    called += ("splitwise_conv", "--request-rate", "4", "--ttft-p99-ms", "2000", "--kept", "1")
+    app([*called], standalone_mode=False)
+    assert "99th percentiles of the first by the event model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_percentiles_that_are_not_answered_are_refused_by_their_field(adapting, name):
+    assert name in str(asked(adapting, {**MIXED, name: 900}, 422))
+    fault = asked(adapting, {**FEW, "engine": {"name": "llama.cpp"}, name: 900}, 422)
+    assert name in str(fault["errors"])
+
+
 @pytest.mark.parametrize(
     ("changes", "where"),
     [({"objective": "energy"}, "objective"), ({"max_power_w": 900}, "max_power_w")],
