@@ -300,6 +300,38 @@ def plan(
     """
     failed: Counter[str] = Counter()
     units = _bounded(models, load, engine, stocks, limits, apart, failed)
+    able, missing = _holding(units, pricing, limits, objective, failed)
+    wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
+    fitting = _by_cost([one for one in able if one not in wide], objective, pricing)
+    if limits.tails and tails is not None:
+        failed[UNCHECKED] += len(fitting[CHECKED:])
+        fitting, late = _checked(fitting[:CHECKED], tails, pricing, limits, objective)
+        failed.update(next(iter(one.over)) for one in late)
+        missing += late
+    best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
+    close = close_call([one.wins for one in best])
+    return ServingPlan(
+        best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
+        misses=tuple(_nearest(missing, limits)[:MISSES]),
+        front=tuple(fitting[row] for row in front(_criteria(fitting))),
+        searched=len(fitting) + len(wide) + failed.total(),
+        fitting=len(fitting),
+        failed={name: count for name, count in failed.most_common() if count},
+        withheld=len(wide),
+        rival=None if close is None else best[close],
+    )
+
+
+def _holding(
+    units: Sequence[Unit],
+    pricing: Pricing,
+    limits: ServingLimits,
+    objective: ServingObjective,
+    failed: Counter[str],
+) -> tuple[list[ServingOption], list[ServingOption]]:
+    """Options of a known cost that keep all limits but percentiles, one of each layout; and those
+    that miss something.
+    """
     found = fewest_of_each(units, pricing, limits, fastest=objective == "speed")
     holding = sorted(
         (one for one in found if not one.over),
@@ -313,28 +345,7 @@ def plan(
     able = [one for one in holding if not one.over]
     failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in able)
     able = [one for one in able if isfinite(one.cost(objective))]
-    wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
-    fitting = _by_cost([one for one in able if one not in wide], objective, pricing)
-    if limits.tails and tails is not None:
-        failed[UNCHECKED] += len(fitting[CHECKED:])
-        checked = [_with_tails(one, tails, limits) for one in fitting[:CHECKED]]
-        checked = _with_power(checked, pricing, limits)
-        late = [one for one in checked if one.over]
-        failed.update(next(iter(one.over)) for one in late)
-        missing += late
-        fitting = _by_cost([one for one in checked if not one.over], objective, pricing)
-    best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
-    close = close_call([one.wins for one in best])
-    return ServingPlan(
-        best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
-        misses=tuple(_nearest(missing, limits)[:MISSES]),
-        front=tuple(fitting[row] for row in front(_criteria(fitting))),
-        searched=len(fitting) + len(wide) + failed.total(),
-        fitting=len(fitting),
-        failed={name: count for name, count in failed.most_common() if count},
-        withheld=len(wide),
-        rival=None if close is None else best[close],
-    )
+    return able, missing
 
 
 def _by_cost(
@@ -681,6 +692,19 @@ def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str,
 def tail_of(metric: str) -> str:
     """Name of the 99th percentile of a time."""
     return f"{metric.removesuffix('_ms')}_p99_ms"
+
+
+def _checked(
+    options: Sequence[ServingOption],
+    tails: Tails,
+    pricing: Pricing,
+    limits: ServingLimits,
+    objective: ServingObjective,
+) -> tuple[list[ServingOption], list[ServingOption]]:
+    """The options that keep percentiles, too, best first; and those that miss something by them."""
+    found = _with_power([_with_tails(one, tails, limits) for one in options], pricing, limits)
+    kept = [one for one in found if not one.over]
+    return _by_cost(kept, objective, pricing), [one for one in found if one.over]
 
 
 def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:

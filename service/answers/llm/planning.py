@@ -36,7 +36,7 @@ from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands
-from forerun.service.schemas.llm.serving_plan import TAILS, LlmPlanIn, StockIn
+from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     TIMES,
     LlmPlanOut,
@@ -185,7 +185,7 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
                 "another objective, such as devices."
             )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
-    tails = {n: most for n in TIMES if (most := getattr(asked, tail_of(n))) is not None}
+    tails = asked.tails()
     if tails and asked.engine.name == "llama.cpp":
         with in_field(tail_of(next(iter(tails)))):
             raise UnanswerableQuery("Percentiles of llama.cpp are not answered.")
@@ -234,8 +234,9 @@ def _grid(asked: LlmPlanIn) -> Grid | None:
 
 def _most(asked: LlmPlanIn) -> dict[str, float]:
     """Limit of the request -> its most."""
-    names = (*TIMES, *TAILS, "max_usd_per_hour", "max_power_w")
-    return {n: most for n in names if (most := getattr(asked, n)) is not None}
+    names = (*TIMES, "max_usd_per_hour", "max_power_w")
+    tails = {tail_of(name): most for name, most in asked.tails().items()}
+    return {n: most for n in names if (most := getattr(asked, n)) is not None} | tails
 
 
 def _listed(

@@ -11,7 +11,7 @@ from forerun.data.language_models.deployment import RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.models.llm_serving.mixes import grouped
-from forerun.models.llm_serving.plans import Risk, ServingObjective
+from forerun.models.llm_serving.plans import Risk, ServingObjective, tail_of
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
@@ -26,8 +26,6 @@ Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 LENGTHS = ("input_tokens", "output_tokens")
-TAILS = ("ttft_p99_ms", "tpot_p99_ms", "request_latency_p99_ms")
-"""Limits of percentiles."""
 
 
 class StockIn(Strict):
@@ -147,10 +145,20 @@ class LlmPlanIn(NamedPart):
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):
             raise about_fields("{} of a mix is price or devices", "objective")
-        for name in ("max_power_w", *TAILS):
-            if self.mix and getattr(self, name) is not None:
-                raise about_fields("{} is no limit of a mix: leave it out", name)
+        power = [] if self.max_power_w is None else ["max_power_w"]
+        unkept = [*power, *map(tail_of, self.tails())]
+        if self.mix and unkept:
+            raise about_fields("{} is no limit of a mix: leave it out", unkept[0])
         return self
+
+    def tails(self) -> dict[str, float]:
+        """Metric -> limit of its 99th percentile, milliseconds."""
+        given = {
+            "ttft_ms": self.ttft_p99_ms,
+            "tpot_ms": self.tpot_p99_ms,
+            "request_latency_ms": self.request_latency_p99_ms,
+        }
+        return {name: most for name, most in given.items() if most is not None}
 
     def load(self) -> RequestLoad:
         """Rate and lengths of the requests; a rate that is given replaces that of a trace.
