@@ -713,19 +713,20 @@ def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> S
 
     The upper end of a percentile is as far above it as that of the mean.
     """
+    most = _most(option.unit)
 
     def of(replicas: int) -> ServingOption:
         found = tails.p99_ms(option.unit.share(replicas), replicas)
         over = {}
-        for name, most in limits.tails.items():
+        for name, limit in limits.tails.items():
             own = option.estimates[name]
             end = found[name] * (limits.end(own) or own.value) / own.value
-            if end > most:
-                over[tail_of(name)] = end / most
-        unit = replace(option.unit, fewest=replicas)
+            if end > limit:
+                over[tail_of(name)] = end / limit
+        unit = replace(option.unit, fewest=replicas, most=most, beaten=False)
         return replace(option, unit=unit, replicas=replicas, over=over, tails=found)
 
-    first, most = of(option.replicas), option.unit.most
+    first = of(option.replicas)
     if not first.over or most <= option.replicas or of(most).over:
         return first
     low, held = option.replicas, None
