@@ -3,7 +3,7 @@
 Criteria are costs: less is better.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -19,10 +19,6 @@ MISSES: Final = 3
 """Options that miss a limit and are named."""
 SAME: Final = 1e-9
 """Relative difference below which two costs are one."""
-NEAR: Final = 0.01
-"""Relative difference up to which the grade of trust and memory order options."""
-Quality = tuple[str, float]
-"""Grade of trust, and memory."""
 
 
 def front(costs: Matrix) -> list[int]:
@@ -38,28 +34,6 @@ def front(costs: Matrix) -> list[int]:
         first = rest[0]
         found.append(int(first))
         rest = rest[(costs[rest] < costs[first] * (1.0 - SAME)).any(axis=1)]
-    return found
-
-
-def ranked(costs: Matrix, quality: Callable[[list[int]], Sequence[Quality]]) -> list[int]:
-    """Positions of the options, those of least costs first.
-
-    From the first on, options that cost at most 1 % more in each criterion are ordered by the grade
-    of their estimates and then by memory: such differences are smaller than any error.
-
-    Args:
-        costs: (n, k) of n options by k criteria, none negative, the first of which counts first.
-        quality: grade of trust and memory of some options; asked where several are that near.
-    """
-    rest, found = np.lexsort(costs.T[::-1]), []
-    while len(rest):
-        near = (costs[rest] <= costs[rest[0]] * (1.0 + NEAR)).all(axis=1)
-        group = rest[near].tolist()
-        if len(group) > 1:
-            own = dict(zip(group, quality(group), strict=True))
-            group.sort(key=lambda one: own[one])
-        found += group
-        rest = rest[~near]
     return found
 
 

@@ -7,7 +7,7 @@ memory or by the least times of the spec sheet is not priced.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, floor, inf, isfinite, log
@@ -33,16 +33,14 @@ from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.engine_settings import default_limits
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
 from forerun.features.llm_serving.memory import MOST_TENSOR, divides_heads, serving_memory
-from forerun.models.limit import PEAK_MEMORY, POWER
+from forerun.models.limit import POWER
 from forerun.models.plans import (
     DRAWN,
     DRAWS,
     MISSES,
     SAME,
-    Quality,
     close_call,
     front,
-    ranked,
     wins_of,
 )
 from forerun.models.prediction import Estimate, too_wide
@@ -138,10 +136,6 @@ class Pricing(Protocol):
         self, queries: Sequence[Query], *, with_power: bool = False
     ) -> Sequence[Figures | InputError]:
         """Those of n deployments."""
-        ...
-
-    def grades(self, queries: Sequence[Query]) -> Sequence[str]:
-        """Grade of the time of a request of n deployments."""
         ...
 
 
@@ -302,7 +296,7 @@ def plan(
     units = _bounded(models, load, engine, stocks, limits, apart, failed)
     able, missing = _holding(units, pricing, limits, objective, failed)
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
-    fitting = _by_cost([one for one in able if one not in wide], objective, pricing)
+    fitting = _by_cost((one for one in able if one not in wide), objective)
     if limits.tails and tails is not None:
         failed[UNCHECKED] += len(fitting[CHECKED:])
         fitting, late = _checked(fitting[:CHECKED], tails, pricing, limits, objective)
@@ -348,29 +342,9 @@ def _holding(
     return able, missing
 
 
-def _by_cost(
-    options: Sequence[ServingOption], objective: ServingObjective, pricing: Pricing
-) -> list[ServingOption]:
-    """Those of least cost first, then by the time of a request; the first in the order of
-    `ranked`.
-    """
-    found = sorted(options, key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
-    first = found[:DRAWN]
-
-    def quality(places: list[int]) -> list[Quality]:
-        own = [first[place] for place in places]
-        grades = pricing.grades([one.unit.share(one.replicas) for one in own])
-        return list(zip(grades, map(_memory, own), strict=True))
-
-    costs = [(one.cost(objective), one.estimates[LATENCY].value) for one in first]
-    order = ranked(np.array(costs, dtype=np.float64).reshape(-1, 2), quality)
-    return [*(first[place] for place in order), *found[DRAWN:]]
-
-
-def _memory(option: ServingOption) -> float:
-    """Memory of a device, MiB; infinite where it is not known."""
-    own = option.estimates.get(PEAK_MEMORY)
-    return inf if own is None else own.value
+def _by_cost(options: Iterable[ServingOption], objective: ServingObjective) -> list[ServingOption]:
+    """Those of least cost first, then by the time of a request."""
+    return sorted(options, key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
 
 
 def _nearest(missing: Sequence[ServingOption], limits: ServingLimits) -> list[ServingOption]:
@@ -704,7 +678,7 @@ def _checked(
     """The options that keep percentiles, too, best first; and those that miss something by them."""
     found = _with_power([_with_tails(one, tails, limits) for one in options], pricing, limits)
     kept = [one for one in found if not one.over]
-    return _by_cost(kept, objective, pricing), [one for one in found if one.over]
+    return _by_cost(kept, objective), [one for one in found if one.over]
 
 
 def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:

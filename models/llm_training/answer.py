@@ -335,12 +335,7 @@ def planned(
     if budget is not None:
         run = replace(run, devices=_affordable(others.front, device, costs, budget))
         chosen = (f"{_devices(run)}, by the budget and best estimates of the time",)
-
-    def grades(runs: Sequence[LlmTraining]) -> list[str]:
-        answers = [training_answer(own, device, known, costs) for own in runs]
-        return [own.trust[STEP].grade if STEP in own.trust else "C" for own in answers]
-
-    found = plan(run, device, known, known, objective=objective, kept=kept, grades=grades)
+    found = plan(run, device, known, known, objective=objective, kept=kept)
     return PlanAnswer(found, others.front, chosen)
 
 

@@ -5,7 +5,7 @@ searched that cannot run. Fitting means that the upper end of the memory's inter
 runs can use of the device's memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Protocol, Self
@@ -28,16 +28,7 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
-from forerun.models.plans import (
-    DRAWN,
-    DRAWS,
-    MISSES,
-    Quality,
-    close_call,
-    front,
-    ranked,
-    wins_of,
-)
+from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, wins_of
 from forerun.models.prediction import WIDEST_RATIO
 
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
@@ -168,7 +159,6 @@ def plan(
     objective: Objective = "time",
     kept: int = 10,
     seed: int = 0,
-    grades: Callable[[Sequence[LlmTraining]], Sequence[str]] | None = None,
 ) -> TrainingPlan:
     """The best layouts of a run; its own layout is not read.
 
@@ -181,8 +171,6 @@ def plan(
         objective: what is least.
         kept: number of layouts that are kept.
         seed: of the draws.
-        grades: grade of the times of runs, by which layouts that are as fast are ordered; None
-            where that does not matter.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
@@ -196,8 +184,6 @@ def plan(
     fits = table.upper_mib <= (device.usable_mib or 0.0)
     order = np.argsort(values, kind="stable")
     fitting = order[(fits & ~wide)[order]]
-    if grades is not None:
-        fitting = table.by_grade(fitting, values, grades)
     best = _with_wins(
         [table.planned(row) for row in fitting[:DRAWN]], device, step, objective, seed
     )
@@ -274,23 +260,6 @@ class _Searched:
     def costs(self, rows: Positions) -> Matrix:
         """Time and device seconds of some layouts, (len(rows), 2)."""
         return np.column_stack([self.values(own)[rows] for own in ("time", "price")])
-
-    def by_grade(
-        self,
-        fitting: Positions,
-        values: Column,
-        grades: Callable[[Sequence[LlmTraining]], Sequence[str]],
-    ) -> Positions:
-        """Layouts with the first of them in the order of `ranked`."""
-        first = fitting[:DRAWN]
-
-        def quality(places: list[int]) -> list[Quality]:
-            rows = first[places].tolist()
-            found = grades([self.planned(row).run for row in rows])
-            return list(zip(found, self.memory_mib[rows].tolist(), strict=True))
-
-        order = ranked(values[first, None], quality)
-        return np.concatenate([first[order], fitting[DRAWN:]])
 
     def planned(self, row: int) -> PlannedLayout:
         """One of the layouts."""

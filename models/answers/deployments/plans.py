@@ -14,7 +14,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.query import Query
 from forerun.features.deadline import check
 from forerun.features.llm_serving.features import SERVER_S
-from forerun.models.answers.deployments.answer import Priced, deployed_all, priced
+from forerun.models.answers.deployments.answer import Priced, priced
 from forerun.models.answers.deployments.times import Loops, under_load
 from forerun.models.answers.deployments.traced import scales_of, served
 from forerun.models.answers.served_models import InUse
@@ -55,14 +55,6 @@ class PlanPricing:
                 for query, load in zip(own, loads, strict=True)
             ]
         return found
-
-    def grades(self, queries: Sequence[Query]) -> list[str]:
-        """Grade of the time of a request of n deployments, that of whole answers."""
-        found = deployed_all(queries, self.in_use)
-        return [
-            "C" if isinstance(own, InputError) else own.trust["request_latency_ms"].grade
-            for own in found
-        ]
 
 
 @dataclass(frozen=True)
