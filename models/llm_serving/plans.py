@@ -7,7 +7,7 @@ memory or by the least times of the spec sheet is not priced.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, floor, inf, isfinite, log
@@ -25,6 +25,7 @@ from forerun.data.language_models.deployment import (
     Pool,
     RequestLoad,
 )
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.level import HALF_WIDTH
@@ -33,7 +34,15 @@ from forerun.features.llm_serving.engine_settings import default_limits
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
 from forerun.features.llm_serving.memory import MOST_TENSOR, divides_heads, serving_memory
 from forerun.models.limit import POWER
-from forerun.models.plans import DRAWN, DRAWS, MISSES, SAME, close_call, front, wins_of
+from forerun.models.plans import (
+    DRAWN,
+    DRAWS,
+    MISSES,
+    SAME,
+    close_call,
+    front,
+    wins_of,
+)
 from forerun.models.prediction import Estimate, too_wide
 
 ServingObjective = Literal["price", "devices", "energy", "carbon", "speed"]
@@ -51,7 +60,9 @@ BATCHED: Final = (None, 2048, 8192)
 RATIOS: Final = ((1, 1), (2, 1), (1, 2), (1, 3))
 """Workers for prompts and for answers of one replica, where they are apart."""
 MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
-SCHEDULER, UNKNOWN = "scheduler", "unknown"
+SCHEDULER, UNKNOWN, UNCHECKED = "scheduler", "unknown", "unchecked"
+CHECKED: Final = 8
+"""Options, those of least cost, whose percentiles are checked."""
 RATE: Final = "requests_per_s"
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
@@ -87,12 +98,14 @@ class ServingLimits:
 
     Attributes:
         times: metric, such as `tpot_ms` -> its most.
+        tails: metric -> the most of its 99th percentile over requests.
         usd_per_hour: most price of all devices.
         power_w: most power of all devices.
         risk: `upper`: limits hold at the upper ends of intervals; `value`: at best estimates.
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
+    tails: Mapping[str, float] = field(default_factory=dict)
     usd_per_hour: float = inf
     power_w: float = inf
     risk: Risk = "upper"
@@ -123,6 +136,14 @@ class Pricing(Protocol):
         self, queries: Sequence[Query], *, with_power: bool = False
     ) -> Sequence[Figures | InputError]:
         """Those of n deployments."""
+        ...
+
+
+class Tails(Protocol):
+    """99th percentiles of times."""
+
+    def p99_ms(self, query: Query, replicas: int) -> Mapping[str, float]:
+        """Metric -> percentile over the requests that reach one of so many replicas."""
         ...
 
 
@@ -169,6 +190,7 @@ class ServingOption:
         replicas: how many.
         estimates: metric -> estimate of one replica at its share of the rate.
         over: limit that it misses -> how many times over; empty where all hold.
+        tails: metric -> 99th percentile, where it is limited.
         wins: share of draws from the intervals in which no other option is better.
     """
 
@@ -176,6 +198,7 @@ class ServingOption:
     replicas: int
     estimates: Mapping[str, Estimate]
     over: Mapping[str, float] = field(default_factory=dict)
+    tails: Mapping[str, float] = field(default_factory=dict)
     wins: float = 0.0
 
     @property
@@ -220,8 +243,9 @@ class ServingPlan:
         searched: number of options.
         fitting: how many keep all limits.
         failed: what others fail by -> how many; the first of `memory`, `devices`, `usd_per_hour`,
-            times and `power_w`. Of a `scheduler`, another one of the layout needs no more
-            replicas. Those `unknown` have no interval or no answer.
+            times, `power_w` and percentiles. Of a `scheduler`, another one of the layout needs no
+            more replicas. Those `unknown` have no interval or no answer, and percentiles of those
+            `unchecked` were not asked for, as they cost more than `CHECKED` others.
         withheld: how many were left out of an order by speed, since the interval of their time is
             too wide.
         rival: the option that a measurement should compare with the first; None where that wins
@@ -250,6 +274,7 @@ def plan(
     apart: bool = False,
     kept: int = 5,
     seed: int = 0,
+    tails: Tails | None = None,
 ) -> ServingPlan:
     """The best ways to serve requests that arrive at a rate.
 
@@ -257,16 +282,50 @@ def plan(
         models: the model in each number format to choose from.
         load: lengths and rate of all requests.
         engine: its settings; limits of its scheduler that it gives are kept, others are chosen.
-        stocks: types of devices to choose from; one option has one type.
+        stocks: types of devices to choose from; one option has one type. Formats that the engine
+            does not run on a type are not searched there.
         pricing: what answers times, capacity and power.
         limits: what must hold.
         objective: what is least.
         apart: whether pools of their own for prompts are tried too.
         kept: number of options that are kept.
         seed: of the draws.
+        tails: what answers percentiles; needed where they are limited.
     """
     failed: Counter[str] = Counter()
     units = _bounded(models, load, engine, stocks, limits, apart, failed)
+    able, missing = _holding(units, pricing, limits, objective, failed)
+    wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
+    fitting = _by_cost((one for one in able if one not in wide), objective)
+    if limits.tails and tails is not None:
+        failed[UNCHECKED] += len(fitting[CHECKED:])
+        fitting, late = _checked(fitting[:CHECKED], tails, pricing, limits, objective)
+        failed.update(next(iter(one.over)) for one in late)
+        missing += late
+    best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
+    close = close_call([one.wins for one in best])
+    return ServingPlan(
+        best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
+        misses=tuple(_nearest(missing, limits)[:MISSES]),
+        front=tuple(fitting[row] for row in front(_criteria(fitting))),
+        searched=len(fitting) + len(wide) + failed.total(),
+        fitting=len(fitting),
+        failed={name: count for name, count in failed.most_common() if count},
+        withheld=len(wide),
+        rival=None if close is None else best[close],
+    )
+
+
+def _holding(
+    units: Sequence[Unit],
+    pricing: Pricing,
+    limits: ServingLimits,
+    objective: ServingObjective,
+    failed: Counter[str],
+) -> tuple[list[ServingOption], list[ServingOption]]:
+    """Options of a known cost that keep all limits but percentiles, one of each layout; and those
+    that miss something.
+    """
     found = fewest_of_each(units, pricing, limits, fastest=objective == "speed")
     holding = sorted(
         (one for one in found if not one.over),
@@ -280,28 +339,17 @@ def plan(
     able = [one for one in holding if not one.over]
     failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in able)
     able = [one for one in able if isfinite(one.cost(objective))]
-    wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
-    fitting = sorted(
-        (one for one in able if one not in wide),
-        key=lambda one: (one.cost(objective), one.estimates[LATENCY].value),
-    )
-    best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
-    close = close_call([one.wins for one in best])
-    return ServingPlan(
-        best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
-        misses=tuple(_nearest(missing, limits)[:MISSES]),
-        front=tuple(fitting[row] for row in front(_criteria(fitting))),
-        searched=len(able) + failed.total(),
-        fitting=len(fitting),
-        failed={name: count for name, count in failed.most_common() if count},
-        withheld=len(wide),
-        rival=None if close is None else best[close],
-    )
+    return able, missing
+
+
+def _by_cost(options: Iterable[ServingOption], objective: ServingObjective) -> list[ServingOption]:
+    """Those of least cost first, then by the time of a request."""
+    return sorted(options, key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
 
 
 def _nearest(missing: Sequence[ServingOption], limits: ServingLimits) -> list[ServingOption]:
     """Those that miss nothing but times, the price or the power, nearest first."""
-    named = {*limits.times, USD, POWER}
+    named = {*limits.times, *map(tail_of, limits.tails), USD, POWER}
     known = [one for one in missing if one.over.keys() <= named]
     return _one_a_layout(sorted(known, key=lambda one: max(one.over.values())))
 
@@ -383,6 +431,7 @@ def _bounded(
     every = [
         unit
         for model, stock in product(models, stocks)
+        if not_run(engine.name, stock.device, model) is None
         for unit in units_of(model, load, engine, stock, apart=apart)
     ]
     fits = [_fits(unit.query) for unit in every]
@@ -614,6 +663,56 @@ def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str,
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+def tail_of(metric: str) -> str:
+    """Name of the 99th percentile of a time."""
+    return f"{metric.removesuffix('_ms')}_p99_ms"
+
+
+def _checked(
+    options: Sequence[ServingOption],
+    tails: Tails,
+    pricing: Pricing,
+    limits: ServingLimits,
+    objective: ServingObjective,
+) -> tuple[list[ServingOption], list[ServingOption]]:
+    """The options that keep percentiles, too, best first; and those that miss something by them."""
+    found = _with_power([_with_tails(one, tails, limits) for one in options], pricing, limits)
+    kept = [one for one in found if not one.over]
+    return _by_cost(kept, objective), [one for one in found if one.over]
+
+
+def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:
+    """An option with the fewest replicas, of as many or more, that also keep the percentiles; or
+    with what it misses with as many.
+
+    The upper end of a percentile is as far above it as that of the mean.
+    """
+    most = most_of(option.unit)
+
+    def of(replicas: int) -> ServingOption:
+        found = tails.p99_ms(option.unit.share(replicas), replicas)
+        over = {}
+        for name, limit in limits.tails.items():
+            own = option.estimates[name]
+            end = found[name] * (limits.end(own) or own.value) / own.value
+            if end > limit:
+                over[tail_of(name)] = end / limit
+        unit = replace(option.unit, fewest=replicas, most=most, beaten=False)
+        return replace(option, unit=unit, replicas=replicas, over=over, tails=found)
+
+    first = of(option.replicas)
+    if not first.over or most <= option.replicas or of(most).over:
+        return first
+    low, held = option.replicas, None
+    while held is None or held.replicas - low > 1:
+        middle = min(ceil(GROWTH * low), most) if held is None else (low + held.replicas) // 2
+        tried = of(middle)
+        low, held = (middle, held) if tried.over else (low, tried)
+    if not _dear(held.unit, held.replicas, limits):
+        return held
+    return replace(held, over={USD: held.usd_per_hour / limits.usd_per_hour})
+
+
 def _with_power(
     options: Sequence[ServingOption], pricing: Pricing, limits: ServingLimits
 ) -> list[ServingOption]:
@@ -622,8 +721,8 @@ def _with_power(
     found = []
     for one, own in zip(options, pricing.figures(shares, with_power=True), strict=True):
         assert not isinstance(own, InputError), "it was answered without power"
-        option, over = replace(one, estimates=own.estimates), {}
-        if limits.power_w < inf:
+        option, over = replace(one, estimates=own.estimates), dict(one.over)
+        if limits.power_w < inf and not over:
             power = own.estimates.get(POWER)
             watts = inf if power is None else limits.end(power) or power.value
             if one.devices * watts > limits.power_w:

@@ -49,13 +49,21 @@ WORDS: Final = "forerun.words"
 """Key under which a context keeps the words that a command was called with."""
 
 
-FIELD: Final = re.compile(r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])")
-"""The name of a field in a message, of several words; one word may as well be English."""
+FIELD: Final = re.compile(
+    r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])|(?<=\bgive )[a-z]+\b(?![\w.`])"
+)
+"""The name of a field in a message: of several words, as one may as well be English, or what is to
+be given."""
+
+
+FURTHER: Final = "forerun.further"
+"""Key under which a context keeps fields that parts of options set -> how to write those."""
 
 
 def in_options(text: str, context: Any) -> str:
     """A message with the options of a command in place of the fields that they set."""
     named = {own.name: own.opts[0] for own in context.command.params if own.opts[0][0] == "-"}
+    named |= context.meta.get(FURTHER, {})
     return FIELD.sub(lambda found: named.get(found[0], found[0]), text)
 
 
@@ -102,7 +110,8 @@ class DescribedCommands(typer.Typer):
 class NamingCommand(DescribedCommand):
     """A command that keeps the words that it was called with, and whose messages name its options.
 
-    They do where an option that they name was typed; what a file says keeps its name.
+    They do where an option that they name was typed, or is to be given; what a file says keeps its
+    name.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -116,7 +125,8 @@ class NamingCommand(DescribedCommand):
             return super().invoke(ctx)
         except InputError as error:
             said = in_options(str(error), ctx)
-            if any(word.partition("=")[0] in said.split() for word in ctx.meta[WORDS]):
+            typed = any(word.partition("=")[0] in said.split() for word in ctx.meta[WORDS])
+            if typed or "give --" in said:
                 error.args = (said,)
             raise
 

@@ -71,6 +71,18 @@ def devices_known() -> "DeviceStore":
     return devices_of(Settings.load())
 
 
+def only_device(given: Sequence[str]) -> str:
+    """The name of the device of a command that takes one.
+
+    Raises:
+        InputError: there are several.
+    """
+    names = [name for listed in given for name in listed.split(",")]
+    if len(names) > 1:
+        raise InputError(f"--device: one device is answered at a time, {len(names)} are given.")
+    return names[0]
+
+
 def in_use(
     devices: "DeviceStore", workload: str | Collection[str], asked: "Iterable[Device] | None" = None
 ) -> "InUse":

@@ -4,6 +4,8 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from math import isfinite
 from threading import Timer
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
+
+from forerun.service.cli.commands import in_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,20 +69,33 @@ def table(*headings: str, left: "Collection[str] | None" = None, **settings: Any
     return FittedTable(headings, headings[:1] if left is None else tuple(left), **settings)
 
 
-def show(view: "View", limits: "Iterable[LimitOut]" = ()) -> None:
-    """Print a result as Python shows it, and each of its limits once."""
-    out = screen()
+def show(view: "View", limits: "Iterable[LimitOut]" = (), context: Any = None) -> None:
+    """Print a result as Python shows it, and each of its limits once.
+
+    Args:
+        view: the result.
+        limits: limits of the answer.
+        context: of the command, whose options stand in place of the fields that they set; None
+            where fields keep their names.
+    """
+    out, named = screen(), str if context is None else partial(in_options, context=context)
     out.print(f"\n[bold]{escape(view.title)}[/bold]")
     if view.rows:
-        out.print(view.table())
+        out.print(replace(view, rows=[[*map(named, row)] for row in view.rows]).table())
     for line in view.lines:
-        out.print(line, markup=False)
+        out.print(named(line), markup=False)
     for heading, message in dict.fromkeys((own.heading, own.message) for own in limits):
-        out.print(f"[yellow]{heading}:[/yellow] {escape(message)}")
+        out.print(f"[yellow]{heading}:[/yellow] {escape(named(message))}")
 
 
 def show_answer(
-    kind: "type[Viewed]", title: str, out: "LimitedAnswerOut", *, explain: bool, json: bool
+    kind: "type[Viewed]",
+    title: str,
+    out: "LimitedAnswerOut",
+    *,
+    explain: bool,
+    json: bool,
+    context: Any = None,
 ) -> None:
     """Print an answer as a JSON object, or as Python shows it.
 
@@ -88,6 +105,7 @@ def show_answer(
         out: the answer.
         explain: whether its limits are printed too.
         json: whether it is printed as a JSON object.
+        context: as for `show`.
     """
     from forerun.service.python.view import record_of
 
@@ -95,7 +113,7 @@ def show_answer(
         print_json(out)
     else:
         shown = record_of(kind, out, title=title, content=out)
-        show(shown.view(), out.limit_details if explain else ())
+        show(shown.view(), out.limit_details if explain else (), context)
 
 
 @contextmanager

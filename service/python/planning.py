@@ -14,7 +14,11 @@ from forerun.service.python.session import session
 from forerun.service.python.training import described, metric_text
 from forerun.service.python.view import Answered, View, estimates_of, record_of
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn
-from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut, PlannedServingOut
+from forerun.service.schemas.llm.serving_plan_answers import (
+    NAMES,
+    LlmPlanOut,
+    PlannedServingOut,
+)
 
 COLUMNS: Final[Mapping[str, str]] = {
     **{"ttft_ms": "first token", "tpot_ms": "a token", "request_latency_ms": "a request"},
@@ -33,7 +37,7 @@ class ServingPlan(Answered):
         misses: those that miss a time by least.
         front: those that none beats in the time of a request, price and power.
         measure: what a measurement should compare; None where the first wins anyway.
-        commands: `vllm` or `sglang`, `kubernetes`, `kserve` -> the first option.
+        commands: `vllm` or `sglang`, `kubernetes`, `kserve`, `llmisvc` -> the first option.
         limits: limits of the answer about the first.
         content: the whole answer as HTTP gives it.
     """
@@ -79,6 +83,9 @@ class ServingPlan(Answered):
             )
         if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
             lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
+        if self.best and (tails := self.best[0].p99_ms):
+            said = ", ".join(f"{NAMES[name]} {own:,.4g} ms" for name, own in tails.items())
+            lines.append(f"99th percentiles of the first by the event model: {said}")
         lines += out.mix.lines() if out.mix is not None else []
         lines += out.fleet.lines() if out.fleet is not None else []
         lines += [self.measure] if self.measure else []
@@ -87,8 +94,7 @@ class ServingPlan(Answered):
             lines += [f"  {_on_front(one)}" for one in self.front]
         lines += [f"chosen: {sentence}" for sentence in out.chosen]
         if self.commands:
-            engine = next(iter(self.commands))
-            lines.append(f"each replica: {self.commands[engine]}")
+            lines += _each_replica(next(iter(self.commands.values())))
         headings = ("", "an hour", "power", *COLUMNS.values(), "wins", "why not")
         return View(f"{self.title}: {out.title()}", headings, rows, lines, self.limits)
 
@@ -134,11 +140,17 @@ def command_of(out: LlmPlanOut, kind: str) -> str:
     if not out.best:
         raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
     if kind not in out.commands:
-        known = ", ".join(out.commands) or "nothing: neither disaggregated pools nor other engines"
+        known = ", ".join(out.commands) or "nothing"
         raise InputError(f"The plan cannot be written for {kind}; it can for {known}.")
     first = out.best[0]
     lines = [f"{first.words()}, {_usd(first)} an hour", *out.chosen]
     return "".join(f"# {line}\n" for line in lines) + out.commands[kind]
+
+
+def _each_replica(command: str) -> list[str]:
+    first, *rest = command.splitlines()
+    return ["each replica:", *(f"  {line}" for line in (first, *rest))] if rest else [
+        f"each replica: {first}"]  # fmt: skip
 
 
 def _usd(one: PlannedServingOut) -> str:

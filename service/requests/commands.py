@@ -49,6 +49,7 @@ SWITCHES: Final = frozenset(
     {"enforce_eager", "disable_cuda_graph", "enable_chunked_prefill", "enable_prefix_caching"}
     | {"enable_expert_parallel", "enable_dp_attention", "trust_remote_code", "disable_radix_cache"}
     | {"disable_log_requests", "disable_log_stats", "enable_auto_tool_choice", "ignore_eos"}
+    | {"headless"}
 )
 """Options that take no value, though a name may follow them."""
 CACHES: Final = "enable_prefix_caching"
@@ -66,6 +67,8 @@ WITHOUT_EFFECT: Final = frozenset(
     | {"log_level", "hf_token", "metadata", "disable_tqdm", "flash_attn", "fa", "mlock", "output"}
     | {"distributed_executor_backend", "backend_of_bench", "num_warmups", "label", "o", "t"}
     | {"threads", "no_mmap", "no_warmup", CACHES}
+    | {"nnodes", "node_rank", "master_addr", "dist_init_addr", "headless", "data_parallel_address"}
+    | {"data_parallel_rpc_port", "data_parallel_size_local", "data_parallel_start_rank"}
 )
 """Options that do not change times, or only which requests they are of."""
 READABLE: Final = ("max_model_len", "max_num_batched_tokens")
@@ -82,7 +85,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "lora_paths": "adapters are not answered",
     "lora": "adapters are not answered",
     "burstiness": "arrivals are answered as Poisson arrivals alone (burstiness 1)",
-    "nnodes": "give the degrees of parallelism, which count devices of all nodes",
     "tensor_split": "layers that GPUs share unevenly are not answered",
 }
 """Option that changes times and is not answered -> why."""

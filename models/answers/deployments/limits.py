@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from forerun.data.device import Device
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
 from forerun.features.llm_serving.memory import MOST_TENSOR
@@ -17,10 +17,6 @@ from forerun.models.prediction import Prediction
 
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 """Devices whose links join a rack (NVL72), and not the devices of one server alone."""
-BEFORE_VOLTA: Final = ("kepler", "maxwell", "pascal")
-"""Architectures that vLLM, SGLang and TensorRT-LLM do not run on: they ask for compute capability
-7.0 or more (vLLM, "Installation: GPU", requirements)."""
-NEEDS_VOLTA: Final = ("vllm", "sglang", "trtllm")
 STARTED_TOGETHER: Final = Limit(
     "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where requests "
     "arrive one by one, which requests_per_s asks",
@@ -118,13 +114,6 @@ def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) 
     ]
 
 
-def too_old(engine: str, device: Device) -> str | None:
-    """Why an engine does not run on a device; None where it does."""
-    if engine not in NEEDS_VOLTA or device.architecture not in BEFORE_VOLTA:
-        return None
-    return f"{engine} needs compute capability 7.0, which came with Volta; {device.name} is older"
-
-
 def _misspelt(model: LanguageModel) -> list[Limit]:
     return [
         Limit(f"{line}: this field of the configuration is not known, and was left out")
@@ -133,9 +122,11 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
 
 
 def _of_servers(query: Query) -> list[Limit]:
-    """That the engine does not run on the device, or layers are divided beyond one server."""
+    """That the engine does not run the model on the device, or layers are divided beyond one
+    server.
+    """
     deployment = query.deployment
-    if (why := too_old(deployment.engine.name, query.device)) is not None:
+    if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:
         return [Limit(why, severity="refusal")]
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)

@@ -2,17 +2,27 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
+import numpy as np
+
+from forerun.data.columns import Column
 from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.requests import Requests
 from forerun.data.query import Query
 from forerun.features.deadline import check
+from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.answers.deployments.answer import Priced, priced
 from forerun.models.answers.deployments.times import Loops, under_load
+from forerun.models.answers.deployments.traced import scales_of, served
 from forerun.models.answers.served_models import InUse
 
 TOGETHER: Final = 500
 """Deployments between two checks of the deadline."""
+DRAWN_REQUESTS: Final = 2000
+"""Requests of a replica whose percentiles are taken."""
 
 
 @dataclass
@@ -45,3 +55,67 @@ class PlanPricing:
                 for query, load in zip(own, loads, strict=True)
             ]
         return found
+
+
+@dataclass(frozen=True)
+class EventTails:
+    """99th percentiles of the times of replicas, by the event model.
+
+    Requests are those of a trace, of which each replica takes its share at random, or arrive as a
+    Poisson process with lengths of gamma distributions.
+
+    Attributes:
+        in_use: the predictor in use.
+        trace: the requests at their rate; None for none.
+        seed: of the draws.
+    """
+
+    in_use: InUse
+    trace: Requests | None = None
+    seed: int = 0
+
+    def p99_ms(self, query: Query, replicas: int) -> dict[str, float]:
+        """Metric -> percentile, milliseconds; infinite where a request is longer than the cache.
+
+        Raises:
+            UnanswerableQuery: as `served`.
+            DeadlineExceeded: the caller has left, or waits no longer.
+        """
+        check()
+        requests = self._of_replica(query.deployment.load, replicas)
+        found = served(query, requests, scales_of(query, requests, self.in_use)[0], "round_robin")
+        times = {
+            "ttft_ms": found.ttft_s + SERVER_S,
+            "tpot_ms": found.tpot_s[requests.output_tokens > 1],
+            "request_latency_ms": found.latency_s + SERVER_S,
+        }
+        return {
+            name: inf
+            if found.refused
+            else float(1e3 * np.percentile(own, 99.0))
+            if own.size
+            else 0.0
+            for name, own in times.items()
+        }
+
+    def _of_replica(self, load: RequestLoad, replicas: int) -> Requests:
+        generator = np.random.default_rng(self.seed)
+        if self.trace is not None:
+            taken = np.flatnonzero(generator.random(len(self.trace)) * replicas < 1.0)
+            return self.trace.take(taken[:DRAWN_REQUESTS] if len(taken) else np.array([0]))
+        gaps = generator.exponential(1.0 / (load.requests_per_s or 1.0), DRAWN_REQUESTS)
+        lengths = (
+            np.maximum(np.rint(_gamma(generator, *own)), 1.0).astype(np.int64)
+            for own in (
+                (load.input_tokens, load.input_variation),
+                (load.output_tokens, load.output_variation),
+            )
+        )
+        return Requests(np.cumsum(gaps), *lengths)
+
+
+def _gamma(generator: np.random.Generator, mean: float, variation: float) -> Column:
+    """Lengths with a mean and a standard deviation over it."""
+    if not variation:
+        return np.full(DRAWN_REQUESTS, mean)
+    return generator.gamma(variation**-2, mean * variation**2, DRAWN_REQUESTS)

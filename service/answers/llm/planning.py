@@ -1,8 +1,9 @@
 """Plans of serving a language model, as doors give them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import ceil, inf, log2
 from typing import Any, Final
 
@@ -10,14 +11,14 @@ from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_fi
 from forerun.data.errors import UnknownLanguageModel as UnknownModel
 from forerun.data.grid_carbon import Grid, grid_of
 from forerun.data.language_models.deployment import Pool, RequestLoad
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
-from forerun.features.links import NODE_DEVICES
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
-from forerun.models.answers.deployments.limits import of_lengths, too_old
-from forerun.models.answers.deployments.plans import PlanPricing
+from forerun.models.answers.deployments.limits import of_lengths
+from forerun.models.answers.deployments.plans import EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
 from forerun.models.llm_serving.mixes import mix
@@ -29,6 +30,7 @@ from forerun.models.llm_serving.plans import (
     ServingPlan,
     Stock,
     plan,
+    tail_of,
 )
 from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.fleets import fleet_out
@@ -68,6 +70,7 @@ class _Question:
         limits: what must hold.
         grid: carbon intensity; None where none is given.
         in_use: the predictor in use.
+        not_searched: formats that the engine does not run on a device, and why.
     """
 
     asked: LlmPlanIn
@@ -77,6 +80,7 @@ class _Question:
     limits: ServingLimits
     grid: Grid | None
     in_use: InUse
+    not_searched: list[str]
 
 
 def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmPlanOut:
@@ -93,6 +97,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     found = plan(
         [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
         limits=own.limits, objective=asked.objective, apart=asked.disaggregated, kept=asked.kept,
+        tails=EventTails(in_use, asked.traced_at_rate()),
     )  # fmt: skip
     best, misses, front, rival = _listed(found, own)
     first = next(iter((*found.best, *found.misses)), None)
@@ -109,6 +114,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         objective=asked.objective,
         risk=asked.risk,
         searched=found.searched,
+        not_searched=own.not_searched,
         fitting=found.fitting,
         failed=dict(found.failed),
         withheld=found.withheld,
@@ -165,8 +171,6 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
             device = device_named(one.device)
             if device.kind == "cpu":
                 raise UnanswerableQuery(f"Plans are made of GPUs alone; {device.name} is none.")
-            if (why := too_old(asked.engine.name, device)) is not None:
-                raise UnanswerableQuery(f"{why[0].upper()}{why[1:]}.")
             if device.name in names:
                 raise BadRequest(f"{device.name} is given twice.")
         usd = one.usd_per_device_hour
@@ -174,18 +178,39 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
             usd = price.usd_per_device_hour
         stocks.append(Stock(device, one.count, usd))
         names[device.name] = one.model_dump(mode="json")["device"]
+    not_searched = _not_run(asked, models, stocks)
     priced = asked.objective == "price" or asked.max_usd_per_hour is not None
     if priced and all(one.usd_per_device_hour is None for one in stocks):
         with in_field("devices"):
             raise BadRequest(
-                "No list price of these devices is known: give usd_per_device_hour with each (on "
-                "the command line NAME@USD), or another objective, such as devices."
+                "No list price of these devices is known: give usd_per_device_hour of each, or "
+                "another objective, such as devices."
             )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
+    tails = asked.tails()
+    if tails and asked.engine.name == "llama.cpp":
+        with in_field(tail_of(next(iter(tails)))):
+            raise UnanswerableQuery("Percentiles of llama.cpp are not answered.")
     limits = ServingLimits(
-        times, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
+        times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
     )
-    return _Question(asked, models, stocks, names, limits, _grid(asked), in_use)
+    return _Question(asked, models, stocks, names, limits, _grid(asked), in_use, not_searched)
+
+
+def _not_run(
+    asked: LlmPlanIn, models: Iterable[LanguageModel], stocks: Sequence[Stock]
+) -> list[str]:
+    """Why the engine does not run some formats on some devices.
+
+    Raises:
+        UnanswerableQuery: it runs none on any.
+    """
+    pairs = product(models, stocks)
+    reasons = [not_run(asked.engine.name, stock.device, model) for model, stock in pairs]
+    found = [why for why in dict.fromkeys(reasons) if why is not None]
+    if all(reasons):
+        raise UnanswerableQuery(f"{'; '.join(found)}.")
+    return found
 
 
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
@@ -212,7 +237,8 @@ def _grid(asked: LlmPlanIn) -> Grid | None:
 def _most(asked: LlmPlanIn) -> dict[str, float]:
     """Limit of the request -> its most."""
     names = (*TIMES, "max_usd_per_hour", "max_power_w")
-    return {n: most for n in names if (most := getattr(asked, n)) is not None}
+    tails = {tail_of(name): most for name, most in asked.tails().items()}
+    return {n: most for n in names if (most := getattr(asked, n)) is not None} | tails
 
 
 def _listed(
@@ -284,6 +310,7 @@ def _out(
         limited_by=answer.limited_by,
         wins=option.wins if drawn else None,
         worse=None if first in (None, option) or option.over else _worse(option, first, own),
+        p99_ms=dict(option.tails),
         over=dict(option.over),
         request=_request(option, answer.query, own),
     )
@@ -383,7 +410,7 @@ def _chosen(own: _Question, first: ServingOption | None, longest: int | None) ->
     if own.asked.devices is None:
         names = ", ".join(own.given)
         lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")
-    if not own.limits.times:
+    if not own.limits.times and not own.limits.tails:
         lines.append("no limit on latency: the plan keeps up with the rate alone")
     if longest is not None and own.asked.engine.max_request_tokens is None:
         lines.append(
@@ -393,9 +420,7 @@ def _chosen(own: _Question, first: ServingOption | None, longest: int | None) ->
     if own.asked.model.name is None:
         lines.append("./model stands for the folder of the model")
     if first is not None:
-        weights, node = own.models[first.unit.query.deployment.model], first.unit.query.device
+        weights = own.models[first.unit.query.deployment.model]
         if weights and weights not in CONVERTED:
             lines.append(f"the name of the checkpoint in {weights} is a placeholder")
-        if first.unit.devices > (node.node_devices or NODE_DEVICES):
-            lines.append("a replica spans several servers: start Ray on them first")
     return lines

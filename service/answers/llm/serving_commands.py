@@ -1,31 +1,68 @@
-"""A deployment as commands of engines and as manifests.
+"""A deployment as commands of its engine: on one server, on several, and with pools apart.
 
-Options are those of `vllm serve` (docs.vllm.ai, engine arguments of 0.11) and of
-`sglang.launch_server` (docs.sglang.io, server arguments of 0.5); data-parallel attention of SGLang
-divides `--tp-size`. Manifests are a Deployment of Kubernetes (apps/v1) and an InferenceService of
-KServe (serving.kserve.io/v1beta1) with a container of the engine.
+Options are those of `vllm serve` (docs.vllm.ai: engine arguments of 0.11; "Parallelism and
+Scaling", whose `--nnodes` came with 0.12; "Data Parallel Deployment"; "NixlConnector Usage Guide")
+and of `sglang.launch_server` (docs.sglang.io: server arguments of 0.5, "Multi-Node Deployment",
+"PD Disaggregation"); data-parallel attention of SGLang divides `--tp-size`.
 """
 
-import re
+import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-
-import yaml
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from forerun.data.device import Device
-from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.deployment import Engine, LlmDeployment, Parallelism
 from forerun.features.links import NODE_DEVICES
+from forerun.service.answers.llm.serving_manifests import RESOURCES, Served, llmisvc, manifests
 
 Options = Iterator[tuple[str, object]]
-IMAGES: Final[Mapping[str, tuple[str, str, int]]] = {
-    "vllm": ("vllm/vllm-openai", "latest", 8000),
-    "sglang": ("lmsysorg/sglang", "latest", 30000),
-}
-"""Engine -> image, its tag where no version is asked for, and port."""
-LONGEST: Final[Mapping[str, str]] = {"vllm": "--max-model-len", "sglang": "--context-length"}
+LONGEST: Final[Mapping[str, str]] = {"vllm": "max-model-len", "sglang": "context-length"}
 CONVERTED: Final = frozenset({"fp8"})
 """Formats to which engines convert weights as they load them; others need such a checkpoint."""
+TRAY: Final = 4
+"""GPUs of a server whose links join those of several servers (compute tray of a GB200 NVL72)."""
+VLLM_PORT, NIXL_PORT, RPC_PORT = 8100, 5600, 13345
+SGLANG_PORT, BOOTSTRAP_PORT, INIT_PORT = 30000, 8998, 20000
+APART: Final = 100
+"""Ports between workers of SGLang on one server, which take some after their own."""
+ROUTER_PORT: Final = 8000
+PROGRAMS: Final[Mapping[str, Sequence[str]]] = {
+    "vllm": ("vllm", "serve"),
+    "sglang": ("python3", "-m", "sglang.launch_server", "--model-path"),
+}
+PROXY: Final = "tests/v1/kv_connector/nixl_integration/toy_proxy_server.py"
+"""Proxy of vLLM's repository, with which its guide shows pools that are apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker on the servers of a replica; one that is larger than a server takes whole ones.
+
+    Attributes:
+        role: `prefill` or `decode`; empty where one pool does both.
+        split: its degrees.
+        server: number of its first server.
+        first: its first GPU there.
+        servers: how many it takes.
+    """
+
+    role: str
+    split: Parallelism
+    server: int = 0
+    first: int = 0
+    servers: int = 1
+
+    @property
+    def head(self) -> str:
+        """The address of its first server."""
+        return _address(self.server)
+
+    @property
+    def ranks(self) -> int:
+        """Data-parallel ranks of one of its servers."""
+        return self.split.attention_data // self.servers
 
 
 def commands(
@@ -36,10 +73,10 @@ def commands(
     replicas: int,
     longest: int | None = None,
 ) -> dict[str, str]:
-    """The replicas of a deployment as a command of its engine and as manifests.
+    """The replicas of a deployment as commands of its engine, for one of them, and as manifests.
 
-    Empty for engines without such commands and where prompts have workers of their own; without
-    manifests where a replica is larger than a server, or GPUs need another image than NVIDIA's.
+    Empty for engines without such commands, and where a data-parallel rank is larger than a server;
+    without the manifests that cannot express it.
 
     Args:
         deployment: one replica.
@@ -49,40 +86,65 @@ def commands(
         replicas: number of replicas.
         longest: maximum context length; None for that of the model.
     """
-    engine = deployment.engine.name
-    if engine not in _OPTIONS or deployment.prefill is not None:
+    engine, gpus = deployment.engine.name, gpus_of_server(device)
+    workers = list(_placed(deployment, gpus))
+    if engine not in _OPTIONS or any(
+        not own.ranks for own in workers if own.split.attention_data > 1
+    ):
         return {}
-    words = _words(deployment, name, weights)
-    if longest is not None:
-        words += [LONGEST[engine], str(longest)]
-    found: dict[str, str] = {engine: shlex.join(words)}
-    if deployment.devices > (device.node_devices or NODE_DEVICES) or device.vendor != "nvidia":
-        return found
-    container = _container(deployment, words, {"nvidia.com/gpu": str(deployment.devices)})
-    label = re.sub(r"[^a-z0-9]+", "-", name.rpartition("/")[2].lower()).strip("-")[:50] or "model"
-    found["kubernetes"] = _yaml(_deployment(label, container, replicas))
-    found["kserve"] = _yaml(_inference_service(label, container, replicas))
+    model = name if not weights or weights in CONVERTED else f"{name}-{weights}"
+    options = {
+        own.role: _options(deployment.engine, own.split, weights, longest) for own in workers
+    }
+    start = [*PROGRAMS[engine], model]
+    whole = len(workers) == workers[0].servers == 1
+    lines = [[*start, *options[""]]] if whole else _script(engine, workers, start, options, gpus)
+    found: dict[str, str] = {engine: "\n".join(map(_shell, lines))}
+    served = Served(deployment, device, model, replicas, gpus)
+    if device.vendor in RESOURCES:
+        found |= manifests(served, [*start, *options[""]]) if whole else {}
+        found |= llmisvc(served, options) if engine == "vllm" else {}
     return found
 
 
-def _words(deployment: LlmDeployment, name: str, weights: str) -> list[str]:
-    engine = deployment.engine
-    program = {
-        "vllm": ["vllm", "serve"],
-        "sglang": ["python3", "-m", "sglang.launch_server", "--model-path"],
-    }[engine.name]
-    found = [*program, name]
-    if weights in CONVERTED:
-        found += ["--quantization", weights]
-    elif weights:
-        found[-1] = f"{name}-{weights}"
-    for option, value in _OPTIONS[engine.name](deployment):
-        found += [f"--{option}"] if value is True else [f"--{option}", str(value)]
-    return found
+def gpus_of_server(device: Device) -> int:
+    """Devices of one server."""
+    joined = device.node_devices or NODE_DEVICES
+    return joined if joined <= NODE_DEVICES else TRAY
 
 
-def _vllm(deployment: LlmDeployment) -> Options:
-    own, engine = deployment.pool.parallelism, deployment.engine
+def _placed(deployment: LlmDeployment, gpus: int) -> Iterator[Worker]:
+    """The workers of a replica, one after the other, on as few servers as that needs."""
+    pools = {"": deployment.pool}
+    if deployment.prefill is not None:
+        pools = {"prefill": deployment.prefill, "decode": deployment.pool}
+    server, first = 0, 0
+    for role, split in (
+        (n, own.parallelism) for n, own in pools.items() for _ in range(own.workers)
+    ):
+        if first and first + split.devices > gpus:
+            server, first = server + 1, 0
+        servers = -(-split.devices // gpus)
+        yield Worker(role, split, server, first, servers)
+        server, first = (server + servers, 0) if servers > 1 else (server, first + split.devices)
+
+
+def _options(engine: Engine, split: Parallelism, weights: str, longest: int | None) -> list[str]:
+    """Options of a worker on one server."""
+    words = ["--quantization", weights] if weights in CONVERTED else []
+    words += _words(_OPTIONS[engine.name](engine, split))
+    return words if longest is None else [*words, f"--{LONGEST[engine.name]}", str(longest)]
+
+
+def _words(options: Iterable[tuple[str, object]]) -> list[str]:
+    return [
+        word
+        for name, value in options
+        for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
+    ]
+
+
+def _vllm(engine: Engine, own: Parallelism) -> Options:
     yield "tensor-parallel-size", own.tensor
     if own.pipeline > 1:
         yield "pipeline-parallel-size", own.pipeline
@@ -101,8 +163,7 @@ def _vllm(deployment: LlmDeployment) -> Options:
         yield "enforce-eager", True
 
 
-def _sglang(deployment: LlmDeployment) -> Options:
-    own, engine = deployment.pool.parallelism, deployment.engine
+def _sglang(engine: Engine, own: Parallelism) -> Options:
     yield "tp-size", own.tensor * own.attention_data
     if own.pipeline > 1:
         yield "pp-size", own.pipeline
@@ -120,66 +181,125 @@ def _sglang(deployment: LlmDeployment) -> Options:
         yield "disable-cuda-graph", True
 
 
-_OPTIONS: Final[Mapping[str, Callable[[LlmDeployment], Options]]] = {
+_OPTIONS: Final[Mapping[str, Callable[[Engine, Parallelism], Options]]] = {
     "vllm": _vllm,
     "sglang": _sglang,
 }
 
 
-def _container(
-    deployment: LlmDeployment, words: list[str], resources: Mapping[str, str]
-) -> dict[str, Any]:
-    engine = deployment.engine
-    image, tag, port = IMAGES[engine.name]
-    version = f"v{engine.version}" if engine.version else tag
-    return {
-        "name": engine.name,
-        "image": f"{image}:{version}",
-        "command": [*words, "--host", "0.0.0.0", "--port", str(port)],  # noqa: S104 (in a pod)
-        "ports": [{"containerPort": port}],
-        "resources": {"limits": dict(resources)},
-        "readinessProbe": {"httpGet": {"path": "/health", "port": port}},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 (of the pod)
-    }
+def _script(
+    engine: str,
+    workers: Sequence[Worker],
+    start: Sequence[str],
+    options: Mapping[str, Sequence[str]],
+    gpus: int,
+) -> Iterator[list[str]]:
+    """One command for each server of each worker, and that of the router of pools that are apart.
+
+    What begins with # is a comment.
+    """
+    servers = max(own.server + own.servers for own in workers)
+    names = ", ".join(f"SERVER_{number}" for number in range(servers))
+    yield [f"# {names}: addresses of servers of {gpus} GPUs"]
+    for own in workers:
+        for number in range(own.servers):
+            yield [f"# server {own.server + number}{own.role and f', {own.role}'}"]
+            added = _words(_PLACES[engine](own, number))
+            yield [*_environment(engine, own, number, gpus), *start, *options[own.role], *added]
+    if workers[0].role:
+        yield [f"# router, on any server, {_ROUTERS[engine][0]}; all servers need the package nixl"]
+        pools = [[own for own in workers if own.role == role] for role in options]
+        yield _ROUTERS[engine][1](*pools)
 
 
-def _deployment(label: str, container: Mapping[str, Any], replicas: int) -> dict[str, Any]:
-    labels = {"app": label}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": label, "labels": dict(labels)},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": dict(labels)},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [container], "volumes": _SHARED},
-            },
-        },
-    }
+def _environment(engine: str, own: Worker, number: int, gpus: int) -> Iterator[str]:
+    """The GPUs of a worker that shares a server, and where vLLM exchanges addresses of caches."""
+    if own.split.devices < gpus:
+        used = range(own.first, own.first + own.split.devices)
+        yield f"CUDA_VISIBLE_DEVICES={','.join(map(str, used))}"
+    if own.role and engine == "vllm":
+        yield f"VLLM_NIXL_SIDE_CHANNEL_HOST={_address(own.server + number)}"
+        yield f"VLLM_NIXL_SIDE_CHANNEL_PORT={NIXL_PORT + own.first}"
 
 
-def _inference_service(label: str, container: Mapping[str, Any], replicas: int) -> dict[str, Any]:
-    own = {**container, "name": "kserve-container"}
-    return {
-        "apiVersion": "serving.kserve.io/v1beta1",
-        "kind": "InferenceService",
-        "metadata": {"name": label},
-        "spec": {
-            "predictor": {
-                "minReplicas": replicas,
-                "maxReplicas": replicas,
-                "containers": [own],
-                "volumes": _SHARED,
-            }
-        },
-    }
+def _vllm_place(own: Worker, number: int) -> Options:
+    """Options of one server of a worker."""
+    if own.servers > 1 and own.split.attention_data > 1:
+        yield "data-parallel-size-local", own.ranks
+        yield "data-parallel-address", own.head
+        yield "data-parallel-rpc-port", RPC_PORT
+        if number:
+            yield "data-parallel-start-rank", number * own.ranks
+    elif own.servers > 1:
+        yield "nnodes", own.servers
+        yield "node-rank", number
+        yield "master-addr", own.head
+    if number:
+        yield "headless", True
+    if own.role:
+        role = {"prefill": "kv_producer", "decode": "kv_consumer"}[own.role]
+        yield "port", VLLM_PORT + own.first
+        yield "kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
 
 
-_SHARED: Final = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-"""Collectives of engines need more shared memory than containers have by default."""
+def _sglang_place(own: Worker, number: int) -> Options:
+    """Options of one server of a worker."""
+    if own.servers > 1:
+        yield "nnodes", own.servers
+        yield "node-rank", number
+        yield "dist-init-addr", f"{own.head}:{INIT_PORT}"
+    if own.role:
+        yield "disaggregation-mode", own.role
+        yield "disaggregation-transfer-backend", "nixl"
+    if own.role == "prefill":
+        yield "disaggregation-bootstrap-port", BOOTSTRAP_PORT + own.first
+    yield "host", "0.0.0.0"  # noqa: S104 (the router is on another server)
+    yield "port", SGLANG_PORT + APART * own.first
 
 
-def _yaml(content: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(content), sort_keys=False)
+_PLACES: Final[Mapping[str, Callable[[Worker, int], Options]]] = {
+    "vllm": _vllm_place,
+    "sglang": _sglang_place,
+}
+
+
+def _vllm_router(prompts: Sequence[Worker], answers: Sequence[Worker]) -> list[str]:
+    words = ["python3", PROXY, "--port", str(ROUTER_PORT)]
+    for name, pool in (("prefiller", prompts), ("decoder", answers)):
+        words += [f"--{name}-hosts", *(own.head for own in pool)]
+        words += [f"--{name}-ports", *(str(VLLM_PORT + own.first) for own in pool)]
+    return words
+
+
+def _sglang_router(prompts: Sequence[Worker], answers: Sequence[Worker]) -> list[str]:
+    words = ["python3", "-m", "sglang_router.launch_router", "--pd-disaggregation"]
+    for own in (*prompts, *answers):
+        url = f"http://{own.head}:{SGLANG_PORT + APART * own.first}"
+        bootstrap = [str(BOOTSTRAP_PORT + own.first)] if own.role == "prefill" else []
+        words += [f"--{own.role}", url, *bootstrap]
+    return [*words, "--host", "0.0.0.0", "--port", str(ROUTER_PORT)]  # noqa: S104
+
+
+_ROUTERS: Final[
+    Mapping[str, tuple[str, Callable[[Sequence[Worker], Sequence[Worker]], list[str]]]]
+] = {
+    "vllm": ("in a clone of vLLM", _vllm_router),
+    "sglang": ("with the package sglang-router", _sglang_router),
+}
+"""Engine -> what its router needs, and the router of two pools."""
+
+
+def _address(server: int) -> str:
+    return f"$SERVER_{server}"
+
+
+def _shell(words: Sequence[str]) -> str:
+    """A line of a shell, in which addresses of servers are variables."""
+    if words[0].startswith("#"):
+        return words[0]
+    return " ".join(word if "$SERVER_" in word or _is_setting(word) else shlex.quote(word)
+                    for word in words)  # fmt: skip
+
+
+def _is_setting(word: str) -> bool:
+    return word.startswith(("CUDA_VISIBLE_DEVICES=", "VLLM_"))

@@ -1,12 +1,14 @@
 """`forerun llm plan`: what to serve a language model on."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from forerun.service.cli import options as o
+from forerun.service.cli.commands import FURTHER
 from forerun.service.cli.llm.options import RequestOptions
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, show, working
@@ -21,6 +23,8 @@ NOT_OPTIONS: Final = frozenset(
     {"model", "devices", "formats", "sizes", "requests", "trace"}
     | {"engine.draft_tokens", "engine.draft_acceptance"}
 )
+LISTED: Final = {"devices": "--device", "sizes": "--size", "formats": "--format"}
+"""Field with a list -> the option that is given once for each of it."""
 OF_PLAN: Final = RequestOptions({"": LlmPlanIn, "engine": EngineIn}, NOT_OPTIONS)
 
 
@@ -52,7 +56,9 @@ Sizes = Annotated[
 ]
 WrittenAs = Annotated[
     str | None,
-    typer.Option("--as", help="print the first option alone: vllm, sglang, kubernetes or kserve"),
+    typer.Option(
+        "--as", help="print the first option alone: vllm, sglang, kubernetes, kserve or llmisvc"
+    ),
 ]
 
 
@@ -88,14 +94,15 @@ def plan(
         content["sizes"] = list(map(_size, size))
     if trace is not None:
         content |= _traced(trace)
-    out = _planned(content, OF_PLAN.names(context))
+    context.meta[FURTHER] = {"usd_per_device_hour": "--device NAME@USD"}
+    out = _planned(content, partial(_named, OF_PLAN.names(context)))
     if written_as is not None:
         typer.echo(command_of(out, written_as).rstrip("\n"))
     elif json:
         print_json(out)
     else:
         found = record_of(ServingPlan, out, title=title_of(model), content=out)
-        show(found.view(), out.limit_details if explain else ())
+        show(found.view(), out.limit_details if explain else (), context)
 
 
 def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlanOut":
@@ -120,6 +127,14 @@ def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlan
     in_use = o.in_use(devices, "llm_deployment", map(devices.get, names))
     with working("searching deployments"):
         return llm_plan(asked, lambda given: devices.get(str(given)), in_use)
+
+
+def _named(name_of: Callable[[str], str], path: str) -> str:
+    """The option of a field, with what it is of the option where that lists several."""
+    part, _, own = path.partition(".")
+    if part not in LISTED:
+        return name_of(path)
+    return f"{own.rpartition('.')[2]} of {LISTED[part]}"
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:

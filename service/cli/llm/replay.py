@@ -21,7 +21,7 @@ def replay(
     context: typer.Context,
     model: str,
     trace: str,
-    device: Annotated[str, typer.Option("--device", "--system")],
+    device: Annotated[list[str], typer.Option("--device", "--system")],
     *,
     run: dict[str, Any],
     speed: Annotated[float, typer.Option(min=1e-3, max=1e3)] = 1.0,
@@ -38,21 +38,18 @@ def replay(
         model: as for `forerun llm estimate`: a name, or a config.json
         trace: CSV file with a header, or file of one JSON object a line, with arrival_s,
             input_tokens and output_tokens; or the name of a public trace, such as splitwise_conv
-        device: name of a device
+        device: name of one device
         run: how it is served
         speed: factor by which requests arrive faster
         until: seconds of the trace after which to end [all]
         least_loaded: send each request to the worker with the fewest in flight, not in turn
         json: print one JSON object
     """
-    from forerun.data.errors import InputError
     from forerun.service.answers.llm.replaying import replayed
     from forerun.service.schemas.llm.replay import LlmReplayIn
 
     devices = o.devices_known()
-    if "," in device:
-        raise InputError(f"A trace is replayed on one device at a time, and {device} are several.")
-    chosen = devices.get(device)
+    chosen = devices.get(o.only_device(device))
     requests = _requests(trace, until)
     content = run | {"device": chosen}
     content["model"] = described_model(model) | content.get("model", {})

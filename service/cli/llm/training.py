@@ -78,7 +78,7 @@ def train_step(
     out = _answered(
         TrainingEstimateIn, model, device, run, OF_STEP.names(context), training_estimate
     )
-    show_answer(TrainingAnswer, title_of(model), out, explain=explain, json=json)
+    show_answer(TrainingAnswer, title_of(model), out, explain=explain, json=json, context=context)
     if explain and out.predict and not json:
         typer.echo(f"the same as a network: {out.predict}")
 
@@ -119,7 +119,7 @@ def train_plan(
         if out.script and written_as in LEFT_TO_SCRIPT:
             typer.echo(f"in the script: {out.script}", err=True)
     else:
-        show_answer(TrainingPlan, title_of(model), out, explain=explain, json=json)
+        show_answer(TrainingPlan, title_of(model), out, explain=explain, json=json, context=context)
 
 
 def _answered(
@@ -135,13 +135,10 @@ def _answered(
     Raises:
         InputError: an option is not valid, or the request cannot be answered.
     """
-    from forerun.data.errors import BadRequest
     from forerun.service.problems import valid
 
     devices = o.devices_known()
-    if len(device) > 1:
-        raise BadRequest(f"--device: one device is answered at a time, {len(device)} are given.")
-    chosen = devices.get(device[0])
+    chosen = devices.get(o.only_device(device))
     described = described_model(model) | run.get("model", {})
     asked = valid(kind, {**run, "model": described, "device": chosen.name}, name_of)
     in_use = o.in_use(devices, "llm_training", [chosen])

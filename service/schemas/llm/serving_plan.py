@@ -11,7 +11,7 @@ from forerun.data.language_models.deployment import RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.models.llm_serving.mixes import grouped
-from forerun.models.llm_serving.plans import Risk, ServingObjective
+from forerun.models.llm_serving.plans import Risk, ServingObjective, tail_of
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
@@ -101,6 +101,13 @@ class LlmPlanIn(NamedPart):
     """limit on the mean time per output token, milliseconds"""
     request_latency_ms: Milliseconds | None = None
     """limit on the mean latency of requests, milliseconds"""
+    ttft_p99_ms: Milliseconds | None = None
+    """limit on the 99th percentile of the time to first token, milliseconds; percentiles are those
+    of the event model, checked of the options of least cost"""
+    tpot_p99_ms: Milliseconds | None = None
+    """limit on the 99th percentile of the time per output token, milliseconds"""
+    request_latency_p99_ms: Milliseconds | None = None
+    """limit on the 99th percentile of the latency of requests, milliseconds"""
     max_usd_per_hour: Amount | None = None
     """limit on the price of all devices, USD"""
     max_power_w: Amount | None = None
@@ -148,13 +155,24 @@ class LlmPlanIn(NamedPart):
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):
             raise about_fields("{} of a mix is price or devices", "objective")
-        if self.mix and self.max_power_w is not None:
-            raise about_fields("{} is no limit of a mix: leave it out", "max_power_w")
+        power = [] if self.max_power_w is None else ["max_power_w"]
+        unkept = [*power, *map(tail_of, self.tails())]
+        if self.mix and unkept:
+            raise about_fields("{} is no limit of a mix: leave it out", unkept[0])
         if self.window_s is not None and not traced:
             raise about_fields("{} is of a trace: give one", "window_s")
         if self.cap_kw is not None and self.window_s is None:
             raise about_fields("{} is of a plan over time: give {} too", "cap_kw", "window_s")
         return self
+
+    def tails(self) -> dict[str, float]:
+        """Metric -> limit of its 99th percentile, milliseconds."""
+        given = {
+            "ttft_ms": self.ttft_p99_ms,
+            "tpot_ms": self.tpot_p99_ms,
+            "request_latency_ms": self.request_latency_p99_ms,
+        }
+        return {name: most for name, most in given.items() if most is not None}
 
     def load(self) -> RequestLoad:
         """Rate and lengths of the requests; a rate that is given replaces that of a trace.
@@ -196,6 +214,14 @@ class LlmPlanIn(NamedPart):
         if self.requests is not None:
             return read_trace(self.requests)
         return None if self.trace is None else named_trace(self.trace)
+
+    def traced_at_rate(self) -> Requests | None:
+        """The requests of a trace, at the rate that is asked about; None without a trace."""
+        found = self.traced()
+        if found is None or self.requests_per_s is None:
+            return found
+        scale = (found.load().requests_per_s or self.requests_per_s) / self.requests_per_s
+        return replace(found, arrival_s=found.arrival_s * scale)
 
 
 def _moments(sizes: list[SizeIn], name: str) -> tuple[float, float]:

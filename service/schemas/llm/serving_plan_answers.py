@@ -23,6 +23,10 @@ FAILED: Final[Mapping[str, str]] = {
     "request_latency_ms": "exceed the limit on request latency",
     "usd_per_hour": "exceed the price",
     "power_w": "exceed the power",
+    "ttft_p99_ms": "exceed the limit on the 99th percentile of the time to first token",
+    "tpot_p99_ms": "exceed the limit on the 99th percentile of the time per output token",
+    "request_latency_p99_ms": "exceed the limit on the 99th percentile of request latency",
+    "unchecked": "cost more than those whose percentiles were checked",
 }
 """What options fail by -> in words."""
 
@@ -34,6 +38,9 @@ NAMES: Final[Mapping[str, str]] = {
     "request_latency_ms": "request latency",
     "usd_per_hour": "price",
     "power_w": "power at the upper end",
+    "ttft_p99_ms": "99th percentile of the time to first token",
+    "tpot_p99_ms": "99th percentile of the time per output token",
+    "request_latency_p99_ms": "99th percentile of the request latency",
 }
 
 
@@ -109,6 +116,8 @@ class PlannedServingOut(ReplicasOut):
     options that were not drawn"""
     worse: str | None
     """why it is not the first; null for the first"""
+    p99_ms: dict[str, float]
+    """metric -> 99th percentile by the event model, ms; empty where none is limited"""
     over: dict[str, float]
     """limit that it misses -> how many times over; empty where all hold"""
     request: dict[str, Any]
@@ -316,12 +325,14 @@ class LlmPlanOut(LimitedAnswerOut):
     """where limits hold: upper ends of intervals, or best estimates"""
     searched: int
     """number of options that were searched"""
+    not_searched: list[str]
+    """formats that the engine does not run on a type of device, and why"""
     fitting: int
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
     """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
-    power_w; scheduler: another one of the layout is as good; unknown: no interval, price or
-    answer"""
+    power_w, a percentile; scheduler: another one of the layout is as good; unknown: no interval,
+    price or answer; unchecked: they cost more than those whose percentiles were checked"""
     withheld: int
     """how many were left out of an order by speed: their latency is not known within a factor of
     10"""
@@ -340,8 +351,8 @@ class LlmPlanOut(LimitedAnswerOut):
     measure: str | None
     """what a measurement should compare; null where the first wins anyway"""
     commands: dict[str, str]
-    """the first option for an engine (vllm, sglang), for kubernetes and for kserve; without those
-    that cannot express it"""
+    """the first option for an engine (vllm, sglang; one line for each server of a replica), for
+    kubernetes, kserve and llmisvc (KServe with llm-d); without those that cannot express it"""
     grid: GridOut | None
     """carbon intensity; null where none is given"""
     chosen: list[str]
@@ -363,6 +374,7 @@ class LlmPlanOut(LimitedAnswerOut):
         """What was searched, and what failed by which limit, one line each."""
         failed = ", ".join(f"{count:,} {FAILED[name]}" for name, count in self.failed.items())
         lines = [f"{self.fitting:,} of {self.searched:,} options keep all limits"]
+        lines += [f"not searched: {why}" for why in self.not_searched]
         lines += [f"left out: {failed}"] if failed else []
         if self.withheld:
             lines.append(

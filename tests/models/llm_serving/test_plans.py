@@ -14,10 +14,12 @@ from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.plans import (
     Figures,
+    Risk,
     ServingLimits,
     ServingPlan,
     Stock,
     fewest_replicas,
+    layout_of,
     plan,
     units_of,
 )
@@ -221,3 +223,48 @@ def test_layouts_on_one_type_share_most_of_their_error() -> None:
     h100, a100 = (Stock(CATALOG.get(name), 1, 1.0) for name in ("h100-sxm-80gb", "a100-sxm-80gb"))
     assert wins(h100, a100) > 0.2
     assert wins(replace(h100, most=2)) < 0.05
+
+
+class Queue:
+    """Percentiles of three times the mean without a queue, and more where replicas are few."""
+
+    def p99_ms(self, query: Query, replicas: int) -> dict[str, float]:
+        """Those of one replica, by the formula of the means."""
+        (own,) = Formula().figures([query])
+        assert not isinstance(own, InputError)
+        return {name: 3.0 * own.estimates[name].value for name in own.estimates}
+
+
+def with_tails(most: Mapping[str, float], risk: Risk = "upper") -> ServingPlan:
+    """A plan with limits of percentiles."""
+    limits = ServingLimits(LIMITS.times, most, risk=risk)
+    return plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, tails=Queue())
+
+
+@pytest.mark.parametrize("risk", ["upper", "value"])
+def test_percentiles_hold_with_as_few_replicas_as_will_do(risk: Risk) -> None:
+    """Where they ask for more than the means do, one fewer does not hold."""
+    limits, wide = {"ttft_ms": 700.0}, 4 / 3 if risk == "upper" else 1.0
+    found, free = with_tails(limits, risk), with_tails({}, risk)
+    assert found.best and not any(one.tails for one in free.best)
+    fewer = {layout_of(one.unit): one.replicas for one in free.best}
+    more = 0
+    for one in found.best:
+        assert one.tails["ttft_ms"] * wide <= limits["ttft_ms"]
+        before = fewer.get(layout_of(one.unit), one.replicas)
+        assert one.replicas >= before
+        if one.replicas > before:
+            more += 1
+            less = Queue().p99_ms(one.unit.share(one.replicas - 1), one.replicas - 1)
+            assert less["ttft_ms"] * wide > limits["ttft_ms"]
+    assert more
+    assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
+    assert found.searched == free.searched
+
+
+def test_looser_percentiles_never_cost_more() -> None:
+    """A percentile below the time of a prompt holds with no number of replicas."""
+    costs = [cost(with_tails({"ttft_ms": most})) for most in (500.0, 700.0, 1000.0, 5000.0)]
+    assert costs == sorted(costs, reverse=True)
+    none = with_tails({"ttft_ms": 1.0})
+    assert not none.best and none.failed["ttft_p99_ms"] > 0

@@ -1,19 +1,16 @@
 """Plans of serving: one question through every door, agreement with estimates, and commands."""
 
 import json
-import re
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import forerun
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import DeadlineExceeded
-from forerun.data.language_models.deployment import Engine, Parallelism, Pool, RequestLoad
+from forerun.data.language_models.deployment import Engine, Parallelism, Pool
 from forerun.data.language_models.traces import read_trace
 from forerun.features.deadline import Deadline, within
 from forerun.features.readers.language_model.reader import named_language_model
@@ -24,23 +21,13 @@ from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import Scope
 from forerun.models.llm_serving.fleet import Autoscaling, Traffic, fleet_over_time
 from forerun.models.llm_serving.plans import ServingLimits, Stock, units_of
-from forerun.service.answers.llm.serving_commands import commands
 from forerun.service.cli import app
-from forerun.service.requests.commands import fields_of
 from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN
-from forerun.service.schemas.serving import LlmEstimateIn
 
-PUBLISHED = json.loads((Path(__file__).parent / "published_engine_arguments.json").read_text())
 FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
 LIMITS = ("ttft_ms", "tpot_ms", "request_latency_ms")
 CATALOG = DeviceCatalog.load()
 H100 = CATALOG.get("h100-sxm-80gb")
-ENGINES = [
-    Engine(),
-    Engine(max_sequences=64, max_batched_tokens=4096, memory_share=0.85),
-    Engine(chunked_prefill=False, graphs=False),
-]
-MODELS = ("meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3")
 
 
 @pytest.fixture
@@ -149,7 +136,7 @@ def test_devices_at_hand_and_budgets_are_kept(adapting):
     [
         ({"devices": ["epyc-9654"]}, "GPUs alone"),
         ({"devices": ["l4", "l4"]}, "given twice"),
-        ({"devices": ["p100-pcie-16gb"]}, "is older"),
+        ({"devices": ["p100-pcie-16gb"]}, "from compute capability 7.0 on"),
         ({"input_tokens": 1000000}, "the model takes 131,072"),
         ({"devices": [{"device": "rx-7900-xtx"}]}, "usd_per_device_hour"),
         ({"requests_per_s": None}, "rate of all requests"),
@@ -165,51 +152,22 @@ def test_a_fault_is_one_line(client, changes, words):
     assert words in json.dumps(fault) and "\n" not in fault["detail"]
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@pytest.mark.parametrize("model", MODELS)
-def test_commands_are_read_as_what_they_were_written_from(engine, model):
-    """By the parser of pasted commands: degrees, scheduler, memory, graphs."""
-    stock, load = Stock(CATALOG.get("h200-sxm-141gb")), RequestLoad(1000.0, 200.0, None, 5.0)
-    own = named_language_model(model)
-    for settings in (replace(one, name=engine) for one in ENGINES):
-        for unit in units_of(own, load, settings, stock):
-            deployment = unit.query.deployment
-            written = commands(deployment, stock.device, model, "", 3)
-            read, notes, _ = fields_of(written[engine])
-            content = {**read, "device": "h200", "input_tokens": 1000, "output_tokens": 200}
-            found = LlmEstimateIn.model_validate({**content, "requests_per_s": 5})
-            assert found.parallelism.parallelism() == deployment.pool.parallelism
-            assert found.engine.engine() == settings
-            assert not any("not read" in note for note in notes)
-            named = set(re.findall(r"--([\w-]+)", written[engine]))
-            assert named <= set(PUBLISHED[engine]["names"])
-
-
-def test_a_format_that_engines_convert_to_is_an_option_and_others_are_checkpoints():
-    stock, load = Stock(CATALOG.get("h100-sxm-80gb")), RequestLoad(1000.0, 200.0, None, 5.0)
-    unit = next(units_of(named_language_model(MODELS[0]), load, Engine(), stock))
-    written = [
-        commands(unit.query.deployment, stock.device, MODELS[0], weights, 1)["vllm"]
-        for weights in ("fp8", "nvfp4")
-    ]
-    formats = [fields_of(one)[0]["model"] for one in written]
-    assert [one["quantization"] for one in formats] == ["fp8", "nvfp4"]
-    assert formats[0]["name"] == "meta-llama/Meta-Llama-3.1-8B"
-
-
-def test_manifests_run_the_command_on_the_devices_of_a_replica(adapting):
-    plan = asked(adapting, {**FEW, "requests_per_s": 60})
-    first, command = plan["best"][0], plan["commands"]["vllm"].split()
-    deployment, service = (yaml.safe_load(plan["commands"][n]) for n in ("kubernetes", "kserve"))
-    spec = deployment["spec"]
-    assert spec["replicas"] == first["replicas"] > 1
-    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-    predictor = service["spec"]["predictor"]
-    assert predictor["minReplicas"] == predictor["maxReplicas"] == first["replicas"]
-    for (container,) in (spec["template"]["spec"]["containers"], predictor["containers"]):
-        assert container["command"][: len(command)] == command
-        limits = container["resources"]["limits"]
-        assert limits == {"nvidia.com/gpu": str(first["devices"] // first["replicas"])}
+def test_formats_that_the_engine_does_not_run_are_not_searched_and_refused(adapting):
+    """An FP8 checkpoint on A100 runs by its weights alone, and one on V100 does not."""
+    devices = ["v100-sxm2-16gb", "a100-sxm-80gb"]
+    own = {**FEW, "devices": devices, "formats": ["fp8", "bf16"], "ttft_ms": None, "tpot_ms": None}
+    plan = asked(adapting, {**own, "kept": 20})
+    tried = {(one["device"], one["format"]) for one in (*plan["best"], *plan["front"])}
+    assert ("a100-sxm-80gb", "fp8") in tried
+    assert ("v100-sxm2-16gb", "fp8") not in tried
+    why = "vllm runs weights in fp8 from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
+    assert plan["not_searched"] == [why]
+    fault = asked(adapting, {**own, "devices": devices[:1], "formats": ["fp8"]}, 422)
+    assert fault["detail"] == f"{why}."
+    content = {"model": {"name": FEW["model"], "quantization": "fp8"}, "device": devices[0]}
+    content |= {"requests_per_s": 1, "input_tokens": 500, "output_tokens": 100}
+    answer = adapting.post("/v1/llm/estimate", json=content).json()
+    assert {"message": why, "severity": "refusal"}.items() <= answer["limit_details"][0].items()
 
 
 def test_the_command_prints_one_form_alone(home, capsys):
@@ -234,6 +192,32 @@ def test_a_server_is_told_a_context_that_its_cache_holds(adapting, memory, given
     option = f"--max-model-len {written}"
     assert (option in plan["commands"]["vllm"]) == (written is not None)
     assert any("at most 4,096 tokens" in line for line in plan["chosen"]) == (written == 4096)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "field"),
+    [
+        (("--device", "rx-7900-xtx"), "give --device NAME@USD of each", "usd_per_device_hour"),
+        (("--region", "atlantis"), "give --grid-g-co2-per-kwh", "grid_g_co2_per_kwh"),
+        (("--device", "l4=x"), "count of --device: Input should be", "devices.0.count"),
+    ],
+)
+def test_messages_name_options_on_the_command_line_and_fields_over_http(
+    client, home, words, said, field
+):
+    traffic = ("--request-rate", "1", "--isl", "500", "--osl", "100")
+    with pytest.raises(forerun.InputError) as fault:
+        app(["llm", "plan", "llama-3.1-8b", *traffic, *words], standalone_mode=False)
+    assert said in str(fault.value) and field not in str(fault.value)
+    changes = {"devices": [{"device": "rx-7900-xtx"}]}
+    changes = {"region": "atlantis"} if words[0] == "--region" else changes
+    changes = {"devices": [{"device": "l4", "count": "x"}]} if "=" in words[1] else changes
+    assert field in asked(client, {**FEW, **changes}, 422)["detail"]
+
+
+def test_missing_lengths_are_named_by_their_options(home):
+    with pytest.raises(forerun.InputError, match="--input-tokens is missing"):
+        app(["llm", "plan", "llama-3.1-8b", "--request-rate", "1"], standalone_mode=False)
 
 
 def test_a_search_ends_when_nobody_waits_for_it(home):
@@ -315,6 +299,35 @@ def test_a_mix_serves_all_sizes_within_the_devices_at_least_price(adapting, home
     assert json.loads(capsys.readouterr().out) == found
 
 
+TAILS = ("ttft_p99_ms", "tpot_p99_ms", "request_latency_p99_ms")
+
+
+def test_percentiles_are_those_of_the_event_model_and_are_kept(adapting, home, capsys):
+    """Of drawn requests and of a trace; varied lengths have later ones, and need no less."""
+    own = {**FEW, "input_variation": 1.0, "output_variation": 0.5, "ttft_p99_ms": 600, "kept": 2}
+    plan = asked(adapting, own)
+    for one in plan["best"]:
+        mean = one["metrics"]["ttft_ms"]
+        assert mean["value"] < one["p99_ms"]["ttft_ms"] * mean["high"] / mean["value"] <= 600
+        assert set(one["p99_ms"]) == {"ttft_ms", "tpot_ms", "request_latency_ms"}
+    free = asked(adapting, {**own, "ttft_p99_ms": None})
+    assert free["best"][0]["usd_per_hour"] <= plan["best"][0]["usd_per_hour"]
+    assert free["best"][0]["p99_ms"] == {}
+    none = asked(adapting, {**own, "ttft_p99_ms": 1})
+    assert none["best"] == [] and none["failed"]["ttft_p99_ms"] > 0
+    called = ("llm", "plan", FEW["model"], "--device", "h100-sxm-80gb", "--trace")
+    called += ("splitwise_conv", "--request-rate", "4", "--ttft-p99-ms", "2000", "--kept", "1")
+    app([*called], standalone_mode=False)
+    assert "99th percentiles of the first by the event model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_percentiles_that_are_not_answered_are_refused_by_their_field(adapting, name):
+    assert name in str(asked(adapting, {**MIXED, name: 900}, 422))
+    fault = asked(adapting, {**FEW, "engine": {"name": "llama.cpp"}, name: 900}, 422)
+    assert name in str(fault["errors"])
+
+
 @pytest.mark.parametrize(
     ("changes", "where"),
     [({"objective": "energy"}, "objective"), ({"max_power_w": 900}, "max_power_w")],
@@ -383,7 +396,9 @@ def test_looser_limits_are_kept_by_more_of_the_replayed_requests(in_use_of_plans
     """Of the same fleet; and only in windows whose limits hold."""
     requests = read_trace(TRACED["requests"])
     load = replace(requests.load(), requests_per_s=40.0)
-    unit = next(units_of(named_language_model(MODELS[0]), load, Engine(), Stock(H100)))
+    unit = next(
+        units_of(named_language_model("meta-llama/Llama-3.1-8B"), load, Engine(), Stock(H100))
+    )
     limits, pricing = ServingLimits({"tpot_ms": 25.0}), PlanPricing(in_use_of_plans)
     fleet = fleet_over_time(
         unit, Traffic.of(requests, 50.0, load), pricing, limits, Autoscaling(60.0, 100.0)

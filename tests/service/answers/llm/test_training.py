@@ -228,6 +228,21 @@ def test_several_devices_are_refused_in_one_line(home):
             app([command, *words], standalone_mode=False)
 
 
+def test_what_is_missing_is_named_as_it_is_given(home, adapting, capsys):
+    """An option on the command line, a field over HTTP."""
+    content = {"model": "llama-3.1-8b", "device": "radeon-rx-7900-xtx", "devices": 8}
+    missing = asked(adapting, "estimate", content)["missing"]
+    assert missing["run_days"] == "give tokens, the number of tokens to train on"
+    words = ("train-step", content["model"], "--device", content["device"], "--devices", "8")
+    app([*words], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "give --tokens, the number of tokens" in shown
+    assert "chosen: --sequence-tokens 4,096" in shown
+    app([*words, "--tokens", "1e9"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "give --usd-per-device-hour" in shown and "give --region or --grid-g-co2" in shown
+
+
 def test_a_plan_within_a_budget_names_the_measurement_that_would_settle_it(adapting):
     """However few layouts are answered."""
     content = {name: own for name, own in EXAMPLE_PLAN.items() if name != "devices"}

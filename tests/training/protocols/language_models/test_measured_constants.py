@@ -1,5 +1,7 @@
 """Constants of answers about language models that were taken from measured runs."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.aiconfigurator_serving import RUNS, AiConfiguratorServing
 from forerun.data.datasets.language_models.apex import Apex
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
@@ -46,6 +49,14 @@ def aggregated(tmp_path_factory) -> Measurements:
     bundle: Bundle = AiConfiguratorServing().pull(folder=folder)
     runs, _ = serving_runs(bundle.table(RUNS), CATALOG)
     return runs.take(runs.groups["mode"] == "agg")
+
+
+def test_no_format_that_was_measured_is_said_not_to_run(aggregated):
+    """Of 30 pairs of an engine and a GPU or more, with FP8, NVFP4 and MXFP4 among their formats."""
+    ran = {(q.deployment.engine.name, q.device, q.deployment.model) for q in aggregated.queries}
+    assert [why for own in ran if (why := not_run(*own)) is not None] == []
+    formats = {name for _, _, model in ran for name in astuple(model.formats.of_layer(0))}
+    assert {"fp8", "nvfp4"} <= formats and len({own[:2] for own in ran}) > 10
 
 
 def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
