@@ -1,0 +1,73 @@
+"""A search as a sampler of Optuna, which the extra `tune` brings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from forerun.models.own_tables.search import Predict, Search, Values
+
+
+class SearchSampler(BaseSampler):  # type: ignore[misc]
+    """Candidates of `Search`, which is made anew from the trials of the study.
+
+    Args:
+        limits, predict, seed: as in `Search`.
+    """
+
+    def __init__(self, limits: Values, predict: Predict | None, seed: int) -> None:
+        self._settings: dict[str, Any] = {"limits": limits, "predict": predict, "seed": seed}
+        self._first = RandomSampler(seed)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Parameters that every trial has."""
+        space = IntersectionSearchSpace().calculate(study)
+        return {name: own for name, own in space.items() if not own.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Values of these parameters."""
+        if not search_space:
+            return {}
+        least = study.direction == StudyDirection.MINIMIZE
+        others = [own for own in study.get_trials(deepcopy=False) if own.number != trial.number]
+        goal = {"minimise" if least else "maximise": "objective"}
+        search = Search(
+            {n: _values(own) for n, own in search_space.items()}, **goal, **self._settings
+        )
+        for own in others:
+            settings = {name: own.params[name] for name in search_space if name in own.params}
+            if set(settings) != set(search_space):
+                continue
+            if own.state == TrialState.COMPLETE:
+                kept = {k: v for k, v in own.user_attrs.items() if k in search.limits}
+                search.tell(settings, {"objective": own.value, **kept})
+            else:
+                search.asked = [*search.asked, settings]
+        return search.ask()[0]
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random value of a parameter that other trials do not have."""
+        return self._first.sample_independent(study, trial, param_name, param_distribution)
+
+
+def _values(own: Any) -> Any:
+    """A distribution as `Search.space` has it; one with steps is a list of choices."""
+    if isinstance(own, CategoricalDistribution):
+        return list(own.choices)
+    if own.step and own.step != 1:
+        return [own.low + at * own.step for at in range(int((own.high - own.low) / own.step + 1.5))]
+    return {"low": own.low, "high": own.high}
