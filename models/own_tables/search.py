@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from math import inf, isfinite, nan
+from math import inf, isfinite, log, nan
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -64,9 +65,8 @@ class Search:
             raise InputError("Give one of minimise= and maximise=, the name of a metric.")
         given = self.space.items() if isinstance(self.space, Mapping) else [("space", self.space)]
         for name, own in given:
-            if not own or (
-                isinstance(own, Mapping) and not own.get("low", nan) <= own.get("high", nan)
-            ):
+            ends = own if isinstance(own, Mapping) else {"low": 0, "high": 1}
+            if not own or not ends.get("low", inf) <= ends.get("high", -inf):
                 raise InputError(f'{name}: give a list, or a range as {{"low": 1, "high": 64}}.')
 
     def ask(self, n: int = 1) -> list[dict[str, Any]]:
@@ -109,15 +109,13 @@ class Search:
         names = set(self.space if isinstance(self.space, Mapping) else self.space[0])
         if set(settings) != names:
             raise InputError(f"settings {sorted(settings)}: give {sorted(names)}.")
-        found = {
-            name: own
-            for name, given in getattr(values, "metrics", values).items()
-            if (own := _number(given, upper=name in self.limits)) is not None
-        }
+        given = getattr(values, "metrics", values)
+        found = {name: _number(own, upper=name in self.limits) for name, own in given.items()}
         for name, own in found.items():
-            if not isfinite(own):
-                raise InputError(f"{name} is {own}: leave out what was not measured.")
-        self.told = [*self.told, (dict(settings), found)]
+            if own is not None and not (isinstance(own, Real) and isfinite(own)):
+                raise InputError(f"{name} is {own!r}: give a finite number, or leave it out.")
+        known = {name: float(own) for name, own in found.items() if own is not None}
+        self.told = [*self.told, (dict(settings), known)]
 
     @property
     def best(self) -> tuple[Settings, Values] | None:
@@ -139,15 +137,16 @@ class Search:
             values: its measured values.
             known: whether all metrics with a limit must be measured or predicted.
         """
-        open_ends = set(self.limits) - set(values)
-        answer = self.predict(dict(settings)) if self.predict and open_ends else {}
-        given = {**getattr(answer, "missing", {}), **getattr(answer, "metrics", answer)}
+        everything = set(self.limits) <= set(values)
+        answer: Any = {} if self.predict is None or everything else self.predict(dict(settings))
+        missing = dict.fromkeys(getattr(answer, "missing", ()))
+        given = {**missing, **getattr(answer, "metrics", answer)}
         ends = {name: _number(own, upper=True) for name, own in given.items()}
-        otherwise = inf if known else -inf
+        least = inf if known else -inf
         return all(
             (inf if end is None else end) <= most
             for name, most in self.limits.items()
-            for end in [values.get(name, ends.get(name, otherwise))]
+            for end in [values.get(name, ends.get(name, least))]
         )
 
     def _told(self, metric: str) -> Column:
@@ -170,10 +169,13 @@ def _draws(own: Sequence[float | str] | Values, random: np.random.Generator) -> 
     low, high = own["low"], own["high"]
     whole = isinstance(low, int) and isinstance(high, int)
     ends = (low - 0.5, high + 0.5) if whole else (low, high)
-    drawn = (
-        np.exp(random.uniform(*np.log(ends), DRAWN)) if low > 0 else random.uniform(*ends, DRAWN)
-    )
-    return (np.clip(np.rint(drawn), low, high).astype(int) if whole else drawn).tolist()
+    if low > 0:
+        drawn = np.exp(random.uniform(log(ends[0]), log(ends[1]), DRAWN))
+    else:
+        drawn = random.uniform(*ends, DRAWN)
+    if whole:
+        drawn = np.clip(np.rint(drawn), low, high).astype(np.int64)
+    return list(drawn.tolist())
 
 
 def _key(settings: Settings) -> str:
@@ -187,12 +189,9 @@ def _scaled(values: Column, most: float = 1.0) -> tuple[Column, float]:
     return (np.log(values), float(np.log(most))) if positive else (values, most)
 
 
-def _number(given: Any, *, upper: bool) -> float | None:
+def _number(given: Any, *, upper: bool) -> Any:
     """A number, or the value or the upper end of an estimate; None where there is none."""
-    if given is None or isinstance(given, str):
-        return None
-    found = given if not hasattr(given, "high") else given.high if upper else given.value
-    return None if found is None else float(found)
+    return given if not hasattr(given, "high") else given.high if upper else given.value
 
 
 def by_worth(

@@ -20,7 +20,7 @@ class SearchSampler(BaseSampler):  # type: ignore[misc]
     """
 
     def __init__(self, limits: Values, predict: Predict | None, seed: int) -> None:
-        self._settings: dict[str, Any] = {"limits": limits, "predict": predict, "seed": seed}
+        self._limits, self._predict, self._seed = dict(limits), predict, seed
         self._first = RandomSampler(seed)
 
     def infer_relative_search_space(
@@ -37,20 +37,22 @@ class SearchSampler(BaseSampler):  # type: ignore[misc]
         if not search_space:
             return {}
         least = study.direction == StudyDirection.MINIMIZE
-        others = [own for own in study.get_trials(deepcopy=False) if own.number != trial.number]
-        goal = {"minimise" if least else "maximise": "objective"}
+        trials = [own for own in study.get_trials(deepcopy=False) if own.number != trial.number]
+        ends = {f"constraint {name}": 0.0 for own in trials for name in own.constraints}
         search = Search(
-            {n: _values(own) for n, own in search_space.items()}, **goal, **self._settings
+            {name: _values(own) for name, own in search_space.items()},
+            minimise="objective" if least else "",
+            maximise="" if least else "objective",
+            limits=self._limits | ends,
+            predict=self._predict,
+            seed=self._seed,
         )
-        for own in others:
+        for own in trials:
             settings = {name: own.params[name] for name in search_space if name in own.params}
-            if set(settings) != set(search_space):
-                continue
-            if own.state == TrialState.COMPLETE:
-                kept = {k: v for k, v in own.user_attrs.items() if k in search.limits}
-                search.tell(settings, {"objective": own.value, **kept})
-            else:
-                search.asked = [*search.asked, settings]
+            if len(settings) == len(search_space):
+                values = {f"constraint {name}": value for name, value in own.constraints.items()}
+                done = own.state == TrialState.COMPLETE
+                search.tell(settings, values | {"objective": own.value} if done else {})
         return search.ask()[0]
 
     def sample_independent(

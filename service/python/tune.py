@@ -22,13 +22,12 @@ __all__ = ("Search", "sampler")
 def sampler(
     limits: Values | None = None, predict: Predict | None = None, seed: int = 0
 ) -> "BaseSampler":
-    """The search as a sampler of Optuna: `optuna.create_study(sampler=sampler())`.
+    """The search as a sampler of Optuna; it needs the extra `tune`.
 
-    It needs the extra `tune`. Measured values of metrics with a limit are read from the trial's
-    user attributes.
+    Limits of what is measured are constraints of the trial (`trial.set_constraint`).
 
     Args:
-        limits: metric -> the most that it may be, as in `Search`.
+        limits: metric that `predict` gives -> the most that it may be.
         predict: as in `Search`.
         seed: of the candidates.
     """

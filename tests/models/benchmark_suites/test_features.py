@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from forerun.models.benchmark_suites.scores import PowerLaw, Settings
 
-ROWS = [dict(n=n, k=k, mode=m) for n, k, m in ((1.0, 8.0, "a"), (4.0, 2.0, "b"), (16.0, 4.0, "a"))]
+ROWS = [
+    {"n": n, "k": k, "mode": m} for n, k, m in ((1.0, 8.0, "a"), (4.0, 2.0, "b"), (16.0, 4.0, "a"))
+]
 SETTINGS = Settings.of(ROWS)
 
 
@@ -21,11 +23,11 @@ def test_columns_are_numbers_logarithms_sums_differences_and_a_column_for_each_c
 
 
 def test_what_is_not_given_or_not_known_has_no_number():
-    row = SETTINGS.matrix([dict(n=4.0, mode="c")])[0]
+    row = SETTINGS.matrix([{"n": 4.0, "mode": "c"}])[0]
     assert np.isnan(row[[0, 2, 4, 5]]).all()
     assert row[6:].tolist() == [0.0, 0.0]
     assert row[[1, 3]].tolist() == pytest.approx([4.0, np.log(4.0)])
-    limits = SETTINGS.limits(dict(n=4.0, mode="c", x=1.0))
+    limits = SETTINGS.limits({"n": 4.0, "mode": "c", "x": 1.0})
     assert tuple(map(str, limits)) == (
         "k is not given",
         "x is not known",
@@ -35,8 +37,8 @@ def test_what_is_not_given_or_not_known_has_no_number():
 
 def test_settings_beyond_their_range_are_named():
     assert SETTINGS.limits(ROWS[0]) == ()
-    assert SETTINGS.limits(dict(n=16.0, k=8.0, mode="a")) == ()
-    (line,) = SETTINGS.limits(dict(n=16.1, k=8.0, mode="a"))
+    assert SETTINGS.limits({"n": 16.0, "k": 8.0, "mode": "a"}) == ()
+    (line,) = SETTINGS.limits({"n": 16.1, "k": 8.0, "mode": "a"})
     assert str(line) == "n is 16.1, the training set has 1 to 16"
 
 
@@ -47,9 +49,9 @@ def test_many_settings_have_no_pairs():
 
 
 def test_settings_that_reach_zero_have_no_logarithm():
-    reaching = Settings.of([dict(n=0.0, k=1.0), dict(n=4.0, k=2.0)])
-    assert reaching.logarithms([dict(n=4.0, k=2.0)]).tolist() == [[pytest.approx(np.log(2.0))]]
-    assert np.isnan(SETTINGS.logarithms([dict(n=-1.0, k=2.0)])[0, 1])
+    reaching = Settings.of([{"n": 0.0, "k": 1.0}, {"n": 4.0, "k": 2.0}])
+    assert reaching.logarithms([{"n": 4.0, "k": 2.0}]).tolist() == [[pytest.approx(np.log(2.0))]]
+    assert np.isnan(SETTINGS.logarithms([{"n": -1.0, "k": 2.0}])[0, 1])
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-2, 2))
