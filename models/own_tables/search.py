@@ -80,11 +80,11 @@ class Search:
         drawn = {_key(own): own for own in self._drawn(len(taken))}
         left = [own for key, own in drawn.items() if key not in taken]
         limited = [
-            _scaled(column, most)
+            _shares(column, most)
             for column, most in ((self._told(name), most) for name, most in self.limits.items())
             if np.isfinite(column).any()
         ]
-        losses, _ = _scaled(self._told(self.minimise or self.maximise))
+        losses = _logs(self._told(self.minimise or self.maximise))
         order = by_worth(left, settings, losses if self.minimise else -losses, limited)
         found = list(islice((left[at] for at in order if self._keeps(left[at], {})), n))
         if not found:
@@ -183,10 +183,18 @@ def _key(settings: Settings) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def _scaled(values: Column, most: float = 1.0) -> tuple[Column, float]:
-    """Values and a limit in logarithms, where all of them are positive."""
-    positive = most > 0.0 and not (values <= 0.0).any()
-    return (np.log(values), float(np.log(most))) if positive else (values, most)
+def _logs(values: Column) -> Column:
+    """Logarithms, where all values are positive."""
+    return values if (values <= 0.0).any() else np.log(values)
+
+
+def _shares(values: Column, most: float) -> tuple[Column, float]:
+    """Values and a limit as logarithms of 1 + value / limit, which tell zero from half of the limit
+    and do not tell a tenth from a hundredth of it; as they are, where any is negative.
+    """
+    if not most > 0.0 or (values < 0.0).any():
+        return values, most
+    return np.log1p(values / most), log(2.0)
 
 
 def _number(given: Any, *, upper: bool) -> Any:
