@@ -79,18 +79,16 @@ class Search:
         taken = {_key(own) for own in (*self.asked, *settings)}
         drawn = {_key(own): own for own in self._drawn(len(taken))}
         left = [own for key, own in drawn.items() if key not in taken]
-        limited = [
-            _shares(column, most)
-            for column, most in ((self._told(name), most) for name, most in self.limits.items())
-            if np.isfinite(column).any()
-        ]
+        columns = {name: self._told(name) for name in self.limits}
+        known = [name for name, own in columns.items() if np.isfinite(own).any()]
+        limited = [_shares(columns[name], self.limits[name]) for name in known]
         losses = _logs(self._told(self.minimise or self.maximise))
         order = by_worth(left, settings, losses if self.minimise else -losses, limited)
         found = list(islice((left[at] for at in order if self._keeps(left[at], {})), n))
         if not found:
             raise InputError(
-                f"None of {len(left)} new candidates keeps the limits {dict(self.limits)} by the "
-                "upper ends of what predict= gives; loosen them or widen space=."
+                f"{len(left)} candidates are new, and none keeps the limits {dict(self.limits)} by "
+                "the upper ends of predict=: loosen them or widen space=."
             )
         self.asked = [*self.asked, *found]
         return [dict(own) for own in found]
@@ -115,15 +113,15 @@ class Search:
             if own is not None and not (isinstance(own, Real) and isfinite(own)):
                 raise InputError(f"{name} is {own!r}: give a finite number, or leave it out.")
         known = {name: float(own) for name, own in found.items() if own is not None}
-        self.told = [*self.told, (dict(settings), known)]
+        plain = {n: x.item() if isinstance(x, np.generic) else x for n, x in settings.items()}
+        self.told = [*self.told, (plain, known)]
 
     @property
     def best(self) -> tuple[Settings, Values] | None:
         """The best of what was told that keeps all limits; None if there is none."""
         name = self.minimise or self.maximise
         kept = [own for own in self.told if name in own[1] and self._keeps(*own, known=True)]
-        choose = min if self.minimise else max
-        return choose(kept, key=lambda own: own[1][name]) if kept else None
+        return (min if self.minimise else max)(kept, key=lambda own: own[1][name], default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON has it: `Search(**state, predict=...)` goes on with it."""
@@ -143,11 +141,10 @@ class Search:
         given = {**missing, **getattr(answer, "metrics", answer)}
         ends = {name: _number(own, upper=True) for name, own in given.items()}
         least = inf if known else -inf
-        return all(
-            (inf if end is None else end) <= most
-            for name, most in self.limits.items()
-            for end in [values.get(name, ends.get(name, least))]
+        known_ends = {name: inf if end is None else end for name, end in ends.items()} | dict(
+            values
         )
+        return all(known_ends.get(name, least) <= most for name, most in self.limits.items())
 
     def _told(self, metric: str) -> Column:
         """Told values of a metric, shape (len(told),); NaN where there is none."""
@@ -169,13 +166,10 @@ def _draws(own: Sequence[float | str] | Values, random: np.random.Generator) -> 
     low, high = own["low"], own["high"]
     whole = isinstance(low, int) and isinstance(high, int)
     ends = (low - 0.5, high + 0.5) if whole else (low, high)
-    if low > 0:
-        drawn = np.exp(random.uniform(log(ends[0]), log(ends[1]), DRAWN))
-    else:
-        drawn = random.uniform(*ends, DRAWN)
-    if whole:
-        drawn = np.clip(np.rint(drawn), low, high).astype(np.int64)
-    return list(drawn.tolist())
+    first, last = np.log(ends) if low > 0 else np.array(ends)
+    drawn = random.uniform(first, last, DRAWN)
+    drawn = np.exp(drawn) if low > 0 else drawn
+    return list((np.rint(drawn).astype(np.int64) if whole else drawn).clip(low, high).tolist())
 
 
 def _key(settings: Settings) -> str:

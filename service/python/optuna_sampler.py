@@ -1,10 +1,8 @@
 """A search as a sampler of Optuna, which the extra `tune` brings."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -12,26 +10,25 @@ from optuna.trial import FrozenTrial, TrialState
 from forerun.models.own_tables.search import Predict, Search, Values
 
 
-class SearchSampler(BaseSampler):  # type: ignore[misc]
-    """Candidates of `Search`, which is made anew from the trials of the study.
+class SearchSampler(RandomSampler):  # type: ignore[misc]
+    """Candidates of `Search`, which is made anew from the trials of the study; a parameter that not
+    every finished trial has is random, and so is the first trial.
 
     Args:
         limits, predict, seed: as in `Search`.
     """
 
     def __init__(self, limits: Values, predict: Predict | None, seed: int) -> None:
+        super().__init__(seed)
         self._limits, self._predict, self._seed = dict(limits), predict, seed
-        self._first = RandomSampler(seed)
 
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Parameters that every trial has."""
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
+        """Distributions of the parameters that every finished trial has."""
         space = IntersectionSearchSpace().calculate(study)
         return {name: own for name, own in space.items() if not own.single()}
 
     def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, Any]
     ) -> dict[str, Any]:
         """Values of these parameters."""
         if not search_space:
@@ -55,20 +52,10 @@ class SearchSampler(BaseSampler):  # type: ignore[misc]
                 search.tell(settings, values | {"objective": own.value} if done else {})
         return search.ask()[0]
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """A random value of a parameter that other trials do not have."""
-        return self._first.sample_independent(study, trial, param_name, param_distribution)
-
 
 def _values(own: Any) -> Any:
     """A distribution as `Search.space` has it; one with steps is a list of choices."""
-    if isinstance(own, CategoricalDistribution):
+    if hasattr(own, "choices"):
         return list(own.choices)
     if own.step and own.step != 1:
         return [own.low + at * own.step for at in range(int((own.high - own.low) / own.step + 1.5))]

@@ -73,8 +73,15 @@ def test_what_has_no_upper_end_keeps_no_limit(answer):
     search = Search(
         SPACE, maximise="accuracy", limits={"latency_ms": 5}, predict=lambda own: answer
     )
-    with pytest.raises(InputError, match=r"None of \d+ new candidates keeps the limits"):
+    with pytest.raises(InputError, match=r"\d+ candidates are new, and none keeps the limits"):
         search.ask()
+
+
+def test_numbers_of_numpy_are_saved_too():
+    search = Search({"a": [1, 2]}, minimise="x")
+    search.tell({"a": np.int64(2)}, {"x": np.float32(0.5)})
+    assert json.loads(json.dumps(search.to_dict()))["told"] == [[{"a": 2}, {"x": 0.5}]]
+    assert search.ask(2) == [{"a": 1}]
 
 
 def test_what_was_told_survives_saving():
@@ -124,7 +131,7 @@ def test_no_candidate_is_asked_for_twice():
     assert sorted((own["a"], own["b"]) for own in asked) == sorted(
         {*product((1, 2, 3), range(4))} - {(1, 0)}
     )
-    with pytest.raises(InputError, match="None of 0 new candidates"):
+    with pytest.raises(InputError, match="0 candidates are new"):
         search.ask()
 
 
