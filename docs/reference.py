@@ -262,7 +262,9 @@ def public_names() -> str:
     """A directive of mkdocstrings for every name of the package."""
     import forerun
 
-    found = (getattr(forerun, name) for name in getattr(forerun, "__all__", ()))
+    listed = [getattr(forerun, name) for name in getattr(forerun, "__all__", ())]
+    modules = [one for one in listed if inspect.ismodule(one)]
+    found = [*listed, *(getattr(one, name) for one in modules for name in one.__all__)]
     named = [
         f"::: {one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")
     ]

@@ -34,6 +34,8 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
+Tests = Sequence[Mapping[str, float | str]]
+"""The settings of each test; a text is one of several choices."""
 RIDGE = 1.0
 """Ridge penalty on the exponents of standardised settings, in rows."""
 MOST_PAIRED = 8
@@ -53,16 +55,16 @@ class Settings:
     choices: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, queries: Sequence[Query]) -> Self:
-        """Settings of n training queries; one that is a text in any of them is categorical."""
+    def of(cls, tests: Tests) -> Self:
+        """Settings of n training tests; one that is a text in any of them is categorical."""
         values_of: dict[str, set[float | str]] = {}
-        for query in queries:
-            for name, value in query.benchmark.settings:
+        for test in tests:
+            for name, value in test.items():
                 values_of.setdefault(name, set()).add(value)
         texts = {n for n, values in values_of.items() if any(isinstance(v, str) for v in values)}
         numbers = tuple(sorted(set(values_of) - texts))
         choices = {name: tuple(sorted(str(v) for v in values_of[name])) for name in sorted(texts)}
-        return cls(FeatureRange.of(numbers, _numbers(numbers, queries)), choices)
+        return cls(FeatureRange.of(numbers, _numbers(numbers, tests)), choices)
 
     def known(self) -> tuple[KnownSetting, ...]:
         """All settings with their ranges and values; those that vary are required."""
@@ -83,27 +85,26 @@ class Settings:
             if not setting.required
         }
 
-    def matrix(self, queries: Sequence[Query]) -> Matrix:
+    def matrix(self, tests: Tests) -> Matrix:
         """Feature matrix of the boosters, shape (n, features).
 
         Its columns are the numeric settings, their logarithms, sums and differences of each pair of
         logarithms where these are few, and a column for each value of a categorical setting, which
         is 0 for all where the value is not in the training set. A number that is not given is NaN.
         """
-        logs = self.logarithms(queries)
+        logs = self.logarithms(tests)
         pairs = list(combinations(logs.T, 2)) if logs.shape[1] <= MOST_PAIRED else []
         products = [a + b for a, b in pairs]
         ratios = [a - b for a, b in pairs]
-        numbers = _numbers(self.ranges.names, queries)
-        return np.column_stack([numbers, logs, *products, *ratios, *self._flags(queries)])
+        numbers = _numbers(self.ranges.names, tests)
+        return np.column_stack([numbers, logs, *products, *ratios, *self._flags(tests)])
 
-    def logarithms(self, queries: Sequence[Query]) -> Matrix:
+    def logarithms(self, tests: Tests) -> Matrix:
         """Logarithms of the settings that are positive in the training set, (n, settings)."""
-        return finite_log(_numbers(self.ranges.names, queries)[:, self.ranges.low > 0.0])
+        return finite_log(_numbers(self.ranges.names, tests)[:, self.ranges.low > 0.0])
 
-    def limits(self, query: Query) -> tuple[Limit, ...]:
+    def limits(self, given: Mapping[str, float | str]) -> tuple[Limit, ...]:
         """One limit per setting that is missing, unknown, or outside the training set."""
-        given = query.benchmark.by_name
         names = (*self.ranges.names, *self.choices)
         missing = [f"{name} is not given" for name in names if name not in given]
         unknown = [f"{name} is not known" for name in given if name not in names]
@@ -112,21 +113,20 @@ class Settings:
             for name, values in self.choices.items()
             if name in given and str(given[name]) not in values
         ]
-        row = _numbers(self.ranges.names, [query])[0]
+        row = _numbers(self.ranges.names, [given])[0]
         return (*map(Limit, (*missing, *unknown, *new)), *self.ranges.outside(row, tolerance=0.0))
 
-    def encoded(self, queries: Sequence[Query]) -> Matrix:
+    def encoded(self, tests: Tests) -> Matrix:
         """Columns of the Gaussian process, (n, columns): logarithms, other numbers, one column for
         each value of a categorical setting; NaN where a number is not given.
         """
-        numbers = _numbers(self.ranges.names, queries)[:, self.ranges.low <= 0.0]
-        return np.column_stack([self.logarithms(queries), numbers, *self._flags(queries)])
+        numbers = _numbers(self.ranges.names, tests)[:, self.ranges.low <= 0.0]
+        return np.column_stack([self.logarithms(tests), numbers, *self._flags(tests)])
 
-    def _flags(self, queries: Sequence[Query]) -> list[Column]:
+    def _flags(self, tests: Tests) -> list[Column]:
         """A column for each value of each categorical setting, 1 where it has that value, (n,)."""
-        given = [query.benchmark.by_name for query in queries]
         return [
-            np.array([str(settings.get(name)) == value for settings in given], dtype=np.float64)
+            np.array([str(test.get(name)) == value for test in tests], dtype=np.float64)
             for name, values in self.choices.items()
             for value in values
         ]
@@ -227,6 +227,11 @@ class SmoothLaw:
         rows = [self.process.predict(row[None]).mean[0] for row in self._scaled(encoded)]
         return np.array(rows, dtype=np.float64)
 
+    def normal(self, encoded: Matrix) -> tuple[Column, Column]:
+        """Means and standard deviations of new measurements, (n,) each."""
+        found = self.process.predict(self._scaled(encoded))
+        return found.mean, np.sqrt(found.variance)
+
     def _scaled(self, encoded: Matrix) -> Matrix:
         scaled = (encoded[:, list(self.columns)] - np.array(self.middle)) / np.array(self.spread)
         return np.asarray(np.nan_to_num(scaled))
@@ -236,13 +241,12 @@ NOISE = (-5.0, 2.0)
 """Prior of the log of the variance of measurements, whose mean is a deviation of 8 %."""
 
 
-def _numbers(names: Sequence[str], queries: Sequence[Query]) -> Matrix:
+def _numbers(names: Sequence[str], tests: Tests) -> Matrix:
     """Numeric settings, shape (n, len(names)); NaN where one is absent or a text."""
-    rows = np.full((len(queries), len(names)), np.nan)
-    for row, query in enumerate(queries):
-        given = query.benchmark.by_name
+    rows = np.full((len(tests), len(names)), np.nan)
+    for row, test in enumerate(tests):
         for column, name in enumerate(names):
-            value = given.get(name)
+            value = test.get(name)
             if isinstance(value, float | int):
                 rows[row, column] = value
     return rows
@@ -378,16 +382,17 @@ class BenchmarkBoost(StoredPredictor):
         smooth: dict[Key, SmoothLaw] = {}
         for suite, own in rows_by(_suites(rows.queries)).items():
             tests = rows.take(own)
-            of_suite = Settings.of(tests.queries)
+            given = [query.benchmark.by_name for query in tests.queries]
+            of_suite = Settings.of(given)
             settings[suite] = of_suite
-            matrix, logs = of_suite.matrix(tests.queries), of_suite.logarithms(tests.queries)
+            matrix, logs = of_suite.matrix(given), of_suite.logarithms(given)
             for metric in METRICS:
                 target = _logarithms(metric, tests)
                 known = np.isfinite(target)
                 if known.sum() < 2:
                     continue
                 if self.with_process:
-                    encoded = of_suite.encoded(tests.queries)
+                    encoded = of_suite.encoded(given)
                     process = SmoothLaw.fit(encoded[known], target[known])
                     smooth |= {} if process is None else {(suite, metric): process}
                 law = PowerLaw.fit(logs[known], target[known])
@@ -444,7 +449,8 @@ class BenchmarkBoost(StoredPredictor):
         for suite, rows in rows_by(_suites(queries)).items():
             key = (suite, metric)
             if key in self.laws:
-                tests, settings = [queries[row] for row in rows], self.settings[suite]
+                tests = [queries[row].benchmark.by_name for row in rows]
+                settings = self.settings[suite]
                 by_law = self.laws[key].predict(settings.logarithms(tests))
                 found = by_law + self.boosters[key].predict(settings.matrix(tests))
                 if key in self.smooth and self.shares.get(key):
@@ -457,7 +463,7 @@ class BenchmarkBoost(StoredPredictor):
         suite = query.benchmark.suite
         if suite not in self.settings:
             return (Limit(f"no test of {suite} was measured"),)
-        return self.settings[suite].limits(query)
+        return self.settings[suite].limits(query.benchmark.by_name)
 
 
 def _suites(queries: Sequence[Query]) -> list[str]:

@@ -51,6 +51,7 @@ __all__ = (
     "rank",
     "sweep",
     "training_plan",
+    "tune",
     "verify",
 )
 
@@ -67,6 +68,7 @@ _MODULES = {
         "drift",
         "observe",
     ),
+    "forerun.service.python": ("tune",),
     "forerun.service.python.answer": (
         "Answer",
         "Answers",
@@ -116,16 +118,14 @@ _MODULES = {
         "verify",
     ),
 }
-"""Module -> names of `__all__` that it defines."""
+"""Module or package -> names of `__all__` that it holds."""
 
 
 def __getattr__(name: str) -> object:
     """Load a name of `__all__` at its first use."""
-    from importlib import import_module
-
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(module), name)
+            return getattr(__import__(module, fromlist=[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,6 +2,7 @@
 
 from forerun.data.device import Device as Device
 from forerun.data.errors import InputError as InputError
+from forerun.service.python import tune as tune
 from forerun.service.python.answer import Answer as Answer
 from forerun.service.python.answer import Answers as Answers
 from forerun.service.python.answer import Comparison as Comparison

@@ -5,19 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import Device
-from forerun.data.query import Query
-from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import PowerLaw, Settings
 
-DEVICE = Device(name="box", vendor="nobody", kind="gpu")
-
-
-def query(**settings):
-    return Query(Benchmark("suite", tuple(sorted(settings.items()))), DEVICE)
-
-
-ROWS = [query(n=n, k=k, mode=m) for n, k, m in ((1.0, 8.0, "a"), (4.0, 2.0, "b"), (16.0, 4.0, "a"))]
+ROWS = [
+    {"n": n, "k": k, "mode": m} for n, k, m in ((1.0, 8.0, "a"), (4.0, 2.0, "b"), (16.0, 4.0, "a"))
+]
 SETTINGS = Settings.of(ROWS)
 
 
@@ -31,11 +23,11 @@ def test_columns_are_numbers_logarithms_sums_differences_and_a_column_for_each_c
 
 
 def test_what_is_not_given_or_not_known_has_no_number():
-    row = SETTINGS.matrix([query(n=4.0, mode="c")])[0]
+    row = SETTINGS.matrix([{"n": 4.0, "mode": "c"}])[0]
     assert np.isnan(row[[0, 2, 4, 5]]).all()
     assert row[6:].tolist() == [0.0, 0.0]
     assert row[[1, 3]].tolist() == pytest.approx([4.0, np.log(4.0)])
-    limits = SETTINGS.limits(query(n=4.0, mode="c", x=1.0))
+    limits = SETTINGS.limits({"n": 4.0, "mode": "c", "x": 1.0})
     assert tuple(map(str, limits)) == (
         "k is not given",
         "x is not known",
@@ -45,21 +37,21 @@ def test_what_is_not_given_or_not_known_has_no_number():
 
 def test_settings_beyond_their_range_are_named():
     assert SETTINGS.limits(ROWS[0]) == ()
-    assert SETTINGS.limits(query(n=16.0, k=8.0, mode="a")) == ()
-    (line,) = SETTINGS.limits(query(n=16.1, k=8.0, mode="a"))
+    assert SETTINGS.limits({"n": 16.0, "k": 8.0, "mode": "a"}) == ()
+    (line,) = SETTINGS.limits({"n": 16.1, "k": 8.0, "mode": "a"})
     assert str(line) == "n is 16.1, the training set has 1 to 16"
 
 
 def test_many_settings_have_no_pairs():
     """Products of every pair hide the settings themselves from boosters of few rows."""
-    wide = Settings.of([query(**{f"s{i}": 1.0 + i * j for i in range(9)}) for j in (1, 2)])
+    wide = Settings.of([dict(**{f"s{i}": 1.0 + i * j for i in range(9)}) for j in (1, 2)])
     assert wide.matrix(ROWS).shape == (3, 18)
 
 
 def test_settings_that_reach_zero_have_no_logarithm():
-    reaching = Settings.of([query(n=0.0, k=1.0), query(n=4.0, k=2.0)])
-    assert reaching.logarithms([query(n=4.0, k=2.0)]).tolist() == [[pytest.approx(np.log(2.0))]]
-    assert np.isnan(SETTINGS.logarithms([query(n=-1.0, k=2.0)])[0, 1])
+    reaching = Settings.of([{"n": 0.0, "k": 1.0}, {"n": 4.0, "k": 2.0}])
+    assert reaching.logarithms([{"n": 4.0, "k": 2.0}]).tolist() == [[pytest.approx(np.log(2.0))]]
+    assert np.isnan(SETTINGS.logarithms([{"n": -1.0, "k": 2.0}])[0, 1])
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-2, 2))
