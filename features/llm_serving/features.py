@@ -4,7 +4,8 @@ Names of devices, models and releases are never features. `SHAPE` has ratios and
 over to another device or model; `FIGURES` has sizes of the device, the model and the engine's
 release, which only tell those of the training set apart.
 
-With more tokens in a prompt, features of `STEADY` may rise or fall; others stay, or rise (`RISING`).
+Longer prompts may raise or lower features of `STEADY`. Of the others, they raise those of `RISING`
+and leave all else.
 """
 
 from collections.abc import Hashable, Sequence

@@ -182,29 +182,28 @@ class PartScales:
         return cls(found.x)
 
 
-SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
+_SHARED: Final = MappingProxyType(
     {
-        "objective": "huber",
-        "alpha": 0.05,
-        "num_leaves": 31,
         "learning_rate": 0.05,
         "min_data_in_leaf": 5,
-        "feature_fraction": 0.8,
         "bagging_fraction": 0.8,
         "bagging_freq": 1,
         "lambda_l2": 1.0,
+    }
+)
+SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        **_SHARED,
+        "objective": "huber",  # almost `l1`, which LightGBM refuses with monotone features
+        "alpha": 0.05,
+        "num_leaves": 31,
+        "feature_fraction": 0.8,
         "monotone_constraints": [int(name in RISING) for name in (*SHAPE[len(STEADY) :], *FIGURES)],
         "monotone_constraints_method": "intermediate",
     }
 )
-TRANSFER_SETTINGS: Final = MappingProxyType(
-    {
-        **{name: SETTINGS[name] for name in SETTINGS if not name.startswith("monotone")},
-        "objective": "l1",
-        "extra_trees": True,
-        "num_leaves": 15,
-        "feature_fraction": 0.5,
-    }
+TRANSFER_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
+    {**_SHARED, "objective": "l1", "extra_trees": True, "num_leaves": 15, "feature_fraction": 0.5}
 )
 TRANSFER_TREES: Final = 300
 THRESHOLD_DIGITS: Final = 9
