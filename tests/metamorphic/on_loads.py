@@ -266,7 +266,7 @@ def longer_prompts_are_no_faster(grid: Grid) -> Iterator[Compared]:
     fewer of longer prompts are decoded together.
     """
     lengths = (64.0, 256.0, 512.0, 1000.0, 1024.0, 2048.0, 4096.0, 16384.0)
-    bases = [replace(one, weights=own) for one in _with_runs(grid) for own in ("", "fp8", "nvfp4")]
+    bases = [replace(one, weights=own) for one in _with_runs(grid) for own in ("", "fp8")]
     for load in (FEW, SOME, MANY):
         ladders = [
             [replace(base, concurrency=load, input_tokens=length) for length in lengths]
