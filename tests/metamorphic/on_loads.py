@@ -61,17 +61,6 @@ WITH_RUNS = {
     "trtllm": ("", "1.0.0rc3", "1.2.0rc6.post1"),
 }
 """Engine -> releases under which some of the models were measured, most of them in one format."""
-MEASURED = (
-    ("llama-3.1-8b", "h100-sxm-80gb", 2, "trtllm", "1.0.0rc3", "bf16"),
-    ("llama-3.1-8b", "h200-sxm-141gb", 1, "sglang", "0.5.6.post2", "fp8"),
-    ("llama-3.1-8b", "h200-sxm-141gb", 1, "vllm", "0.12.0", "fp8"),
-    ("qwen3-32b", "h100-sxm-80gb", 4, "trtllm", "1.0.0rc3", "fp8"),
-    ("qwen3-32b", "h100-sxm-80gb", 8, "vllm", "0.12.0", "bf16"),
-    ("qwen3-32b", "h100-sxm-80gb", 8, "sglang", "0.5.1.post1", "bf16"),
-    ("qwen3-32b", "gb200-186gb", 2, "trtllm", "1.3.0rc1", "bf16"),
-)
-"""Model, device, degree, engine, release and weights of deployments with runs, each in its format.
-"""
 EDGE = (0.25, 0.5, 0.7, 0.78, 0.85, 0.95, 0.99, 1.0, 1.01, 1.05, 1.2, 1.5, 2.0, 4.0)
 """Requests in flight over those that have a place."""
 LENGTHS = ((1024.0, 256.0), (128.0, 512.0), (8000.0, 500.0))
@@ -125,6 +114,18 @@ class Served:
         named = f"{self.model} {self.weights}".strip()
         apart = f" and {self.for_prompts} for prompts" if self.for_prompts else ""
         return f"{named} {self.device}{apart} tp {self.tensor} {release} {lengths} {load}{at}"
+
+
+MEASURED = (
+    Served("llama-3.1-8b", "h100-sxm-80gb", 2, "trtllm", "1.0.0rc3", weights="bf16"),
+    Served("llama-3.1-8b", "h200-sxm-141gb", 1, "sglang", "0.5.6.post2", weights="fp8"),
+    Served("llama-3.1-8b", "h200-sxm-141gb", 1, "vllm", "0.12.0", weights="fp8"),
+    Served("qwen3-32b", "h100-sxm-80gb", 4, "trtllm", "1.0.0rc3", weights="fp8"),
+    Served("qwen3-32b", "h100-sxm-80gb", 8, "vllm", "0.12.0", weights="bf16"),
+    Served("qwen3-32b", "h100-sxm-80gb", 8, "sglang", "0.5.1.post1", weights="bf16"),
+    Served("qwen3-32b", "gb200-186gb", 2, "trtllm", "1.3.0rc1", weights="bf16"),
+)
+"""Deployments with runs, each in its format."""
 
 
 @cache
@@ -276,9 +277,7 @@ def longer_prompts_are_no_faster(grid: Grid) -> Iterator[Compared]:
     Where requests wait for a place, fewer of longer prompts are decoded together.
     """
     lengths = (64.0, 256.0, 512.0, 1000.0, 1024.0, 2048.0, 4096.0, 16384.0)
-    bases = [*_with_runs(grid)]
-    for *setup, weights in MEASURED:
-        bases.append(Served(*setup, weights=weights))
+    bases = [*_with_runs(grid), *MEASURED]
     for load in (FEW, SOME, MANY):
         ladders = [
             [replace(base, concurrency=load, input_tokens=length) for length in lengths]
