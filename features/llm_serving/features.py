@@ -3,6 +3,9 @@
 Names of devices, models and releases are never features. `SHAPE` has ratios and lengths that carry
 over to another device or model; `FIGURES` has sizes of the device, the model and the engine's
 release, which only tell those of the training set apart.
+
+Longer prompts may raise or lower features of `STEADY`. Of the others, they raise those of `RISING`
+and leave all else.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,15 +29,20 @@ from forerun.features.llm_serving.steady_state import SteadyStates
 from forerun.features.llm_serving.step import PARTS, WorkerTime
 
 ENGINES: Final = ("vllm", "sglang", "trtllm")
-SHAPE: Final = (
+STEADY: Final = (
     *(f"decode_share_{part}" for part in PARTS),
     *(f"prefill_share_{part}" for part in PARTS),
-    *("log_sequences", "log_in_flight", "busy", "log_prefill_over_decode", "interference"),
-    *("log_input_tokens", "log_output_tokens", "log_input_over_output", "log_attention_data"),
-    *("log_tensor", "log_prefill_ranks", "log_chunks", "held", "log_waiting", "apart", *ENGINES),
+    *("log_sequences", "busy", "log_prefill_over_decode", "interference"),
+    *("log_input_over_output", "log_chunks", "held", "log_waiting"),
+)
+RISING: Final = ("log_input_tokens", "log_prefill_s")
+SHAPE: Final = (
+    *STEADY,
+    *("log_in_flight", "log_input_tokens", "log_output_tokens", "log_attention_data"),
+    *("log_tensor", "log_prefill_ranks", "apart", *ENGINES),
 )
 FIGURES: Final = (
-    *("log_decode_s", "log_prefill_s", "log_concurrency", "release", "log_bandwidth", "log_peak"),
+    *("log_prefill_s", "log_concurrency", "release", "log_bandwidth", "log_peak"),
     *("log_memory", "log_power", "log_active_parameters", "log_parameters", "log_hidden_size"),
     *("layers", "log_cache_bytes", "dense_bytes", "expert_bytes", "log_expert", "log_devices"),
     *("log_pool_devices", "log_prefill_devices", "log_workers", "log_prefill_tensor"),
@@ -183,7 +191,6 @@ def _rows(
         "in_flight": 1.0 + in_flight,
         "prefill_over_decode": prompt / step,
         "waiting": 1e-4 + states.waiting,
-        "decode_s": step,
         "prefill_s": prompt,
         "concurrency": np.maximum(np.where(closed, concurrency, 1.0 + states.others), 1.0),
     }

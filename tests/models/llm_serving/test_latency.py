@@ -363,6 +363,24 @@ def test_a_few_slow_runs_do_not_raise_the_others():
     assert np.median(ratio[~slow]) == pytest.approx(1.0, abs=0.06)
 
 
+def test_no_time_falls_with_longer_prompts_even_if_runs_seem_to():
+    """The runs are ever faster than the closed form, so that their times fall."""
+    lengths = (128.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0)
+    loads = [(tensor, load) for tensor in (1, 2, 4) for load in (1.0, 8.0, 64.0)]
+    queries = [
+        ask(tensor=tensor, concurrency=load, input_tokens=given)
+        for tensor, load in loads
+        for given in lengths
+    ]
+    plain = LlmLatency().predict(queries).values
+    shares = np.tile(np.array(lengths) ** -1.2, len(loads))
+    runs = Measurements(queries, {name: shares * plain[name] for name in ("tpot_ms", "ttft_ms")})
+    found = LlmLatency(trees=200, calibrated=False).fit(runs).predict(queries).values
+    assert np.all(np.abs(found["tpot_ms"] / plain["tpot_ms"] - 1.0) > 0.1)
+    for name in ("tpot_ms", "ttft_ms", "request_latency_ms"):
+        assert np.all(np.diff(found[name].reshape(-1, len(lengths)), axis=1) >= 0.0), name
+
+
 def test_boosters_are_believed_of_releases_models_and_devices_that_were_measured():
     """The time per token of all others is the closed form."""
     own, device = ask(expert_model()), ask(expert_model(), OTHER)
