@@ -1,6 +1,7 @@
 """Tables on a console that lose no figure, however narrow the console is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -38,9 +39,12 @@ class FittedTable(Table):
         if sum(least) > room:
             yield from self._paragraphs(console, cells)
             return
-        for column, width in zip(self.columns, widths, strict=True):
-            if sum(widths) > room and width > LONGEST_FIGURE:
-                column.no_wrap, column.justify = False, "left"
+        self.columns = [
+            replace(column, no_wrap=False, justify="left")
+            if sum(widths) > room and width > LONGEST_FIGURE
+            else column
+            for column, width in zip(self.columns, widths, strict=True)
+        ]
         yield from super().__rich_console__(console, options)
 
     def _paragraphs(self, console: Console, cells: Sequence[Sequence[Any]]) -> RenderResult:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from forerun.models.own_tables.search import Predict, Search, Values
 
 if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
+    from forerun.service.python.optuna_sampler import SearchSampler
 
 __all__ = ("Search", "sampler")
 
 
 def sampler(
     limits: Values | None = None, predict: Predict | None = None, seed: int = 0
-) -> "BaseSampler":
+) -> "SearchSampler":
     """The search as a sampler of Optuna; it needs the extra `tune`.
 
     Limits of what is measured are constraints of the trial (`trial.set_constraint`).
