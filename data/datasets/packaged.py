@@ -29,11 +29,12 @@ class PackagedDataset(Dataset):
         """The files of the package.
 
         Raises:
-            MissingData: this package holds no table.
+            MissingData: this package does not hold all tables.
         """
         with as_file(files("forerun.data").joinpath(self.room, self.name)) as folder:
             raw = raw_files(folder) if folder.is_dir() else None
-        if raw is None or not raw.matching("*.parquet"):
+        names = [f"{name}.parquet" for name in self.columns_of]
+        if raw is None or not set(names) <= set(raw.matching("*.parquet")):
             raise MissingData(
                 f"The tables of {self.name} are not in this package: a clone of the repository has "
                 f"them, and --data DIR reads a folder; origin: {self.origin}."

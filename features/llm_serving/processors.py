@@ -179,8 +179,8 @@ def machine_of(query: Query) -> Machine:
 
 
 @lru_cache(maxsize=4096)
-def _machine(device: Device, integers: bool, nodes: int) -> Machine:
-    bandwidth = device.bandwidth_gbs * 1e9 * nodes
+def _machine(device: Device, integers: bool, sockets: int) -> Machine:
+    bandwidth = device.bandwidth_gbs * 1e9 * sockets
     if device.kind == "gpu":
         units = float(device.compute_units or 1)
         rate, wide = (device.peak(name) * 1e12 / units for name in ("fp32", "fp16"))
@@ -197,8 +197,8 @@ def _machine(device: Device, integers: bool, nodes: int) -> Machine:
     if integers:
         rate, units = vector, np.log(max(1.0, core.int8 / 16 / vector))
     speed = core.speed * hertz / 1e9 / core.clock_ghz
-    cores = float(device.compute_units * nodes)
-    return Machine(cores, bandwidth, rate * hertz, units, speed, float(nodes))
+    cores, nodes = sockets * device.compute_units, sockets * (device.memory_nodes or 1)
+    return Machine(float(cores), bandwidth, rate * hertz, units, speed, float(nodes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from forerun.models.plans import (
 )
 from forerun.models.prediction import Estimate, too_wide
 
-ServingObjective = Literal["price", "devices", "energy", "carbon", "speed"]
+ServingObjective = Literal["price", "devices", "vcpus", "energy", "carbon", "speed"]
 Risk = Literal["upper", "value"]
 LATENCY: Final = "request_latency_ms"
 MOST_WORKER: Final = 32
@@ -80,11 +80,13 @@ class Stock:
         device: the type.
         most: how many there are; None for as many as are needed.
         usd_per_device_hour: price of one; None where it is not known.
+        vcpus: virtual processors of one; None where it is no instance type of a cloud.
     """
 
     device: Device
     most: int | None = None
     usd_per_device_hour: float | None = None
+    vcpus: int | None = None
 
     @property
     def usd(self) -> float:
@@ -224,6 +226,8 @@ class ServingOption:
                 return self.usd_per_hour
             case "devices":
                 return float(self.devices)
+            case "vcpus":
+                return self.devices * float(self.unit.stock.vcpus or inf)
             case "energy" | "carbon":
                 return self.power_w
             case "speed":
@@ -379,7 +383,10 @@ def units_of(
 ) -> Iterator[Unit]:
     """Each layout of a replica on devices of one type, by the default scheduler of an engine."""
     most = MOST_DEVICES if stock.most is None else stock.most
-    layouts = list(_layouts(model, engine, min(most, MOST_WORKER)))
+    if stock.device.kind == "cpu":
+        layouts, apart = [Parallelism()], False
+    else:
+        layouts = list(_layouts(model, engine, min(most, MOST_WORKER)))
     pools: list[tuple[Pool, Pool | None]] = [(Pool(own), None) for own in layouts]
     if apart:
         alone = [own for own in layouts if own.pipeline == 1]
@@ -435,9 +442,11 @@ def _bounded(
         for unit in units_of(model, load, engine, stock, apart=apart)
     ]
     fits = [_fits(unit.query) for unit in every]
-    some = [unit for unit, own in zip(every, fits, strict=True) if own and unit.most > 0]
+    held = [unit for unit, own in zip(every, fits, strict=True) if own and unit.most > 0]
+    some = [unit for unit in held if unit.query.device.kind != "cpu"]
+    reasons = {id(unit): ("", 1) for unit in held}  # least times are those of GPUs
     least = least_times([unit.query for unit in some], np.ones(len(some)))
-    reasons = dict(zip(map(id, some), _reasons(some, least, limits), strict=True))
+    reasons |= zip(map(id, some), _reasons(some, least, limits), strict=True)
     able = []
     for unit, own in zip(every, fits, strict=True):
         own_reason, fewest = reasons.get(id(unit), (STOCK if own else MEMORY, 1))
@@ -483,7 +492,11 @@ def _fits(query: Query) -> bool:
 
 
 def _schedulers(engine: Engine, device: Device) -> list[Engine]:
-    """An engine with each limit of its scheduler that is tried and is not its default."""
+    """An engine with each limit of its scheduler that is tried and is not its default; on
+    processors, which were measured with these alone, as it is.
+    """
+    if device.kind == "cpu":
+        return [engine]
     tokens, sequences = default_limits(engine, device)
     batched = [own for own in BATCHED if own != tokens]
     at_once = [own for own in SEQUENCES if own != sequences]
@@ -746,7 +759,8 @@ def _with_wins(
     """
     if len(best) < 2:
         return [replace(one, wins=1.0) for one in best]
-    names, types = np.unique([one.unit.query.device.name for one in best], return_inverse=True)
+    names, types = np.unique([_same_error(one.unit.query.device) for one in best],
+                             return_inverse=True)  # fmt: skip
     normal = np.random.default_rng(seed).standard_normal((DRAWS, len(names) + len(best)))
     shared, own = normal[:, types], normal[:, len(names) :]
     deviates = SHARED**0.5 * shared + (1.0 - SHARED) ** 0.5 * own
@@ -764,6 +778,11 @@ def _with_wins(
         drawn = logs - np.log([one.replicas for one in best]) + whole
     wins = wins_of(drawn).tolist()
     return [replace(one, wins=share) for one, share in zip(best, wins, strict=True)]
+
+
+def _same_error(device: Device) -> str:
+    """What devices with mostly the same error have in common: of processors, their cores."""
+    return device.architecture or device.name if device.kind == "cpu" else device.name
 
 
 def _replicas(best: Sequence[ServingOption], pricing: Pricing, limits: ServingLimits) -> Column:

@@ -24,6 +24,7 @@ from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.domain import MAKER, is_of_other_maker, width_of_makers
 from forerun.models.llm_serving.littles_law import Loads, metrics_of
+from forerun.models.llm_serving.nearby_runs import NearbyRuns, Places
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
@@ -161,6 +162,7 @@ class ProcessorLlmLatency(StoredPredictor):
         seed: seed of the runs that are drawn.
         calibrated: whether `fit` also calibrates intervals.
         steps: engine, kind of device and time -> its fitted costs.
+        nearby: the same -> what runs of like machines show beyond them.
         intervals: bounds of log(measured / predicted), with families of cores or GPUs left
             out, and with models left out; the wider ones hold.
     """
@@ -168,6 +170,7 @@ class ProcessorLlmLatency(StoredPredictor):
     seed: int = field(default=0, metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
     steps: Mapping[str, Step] = field(default_factory=dict)
+    nearby: Mapping[str, NearbyRuns] = field(default_factory=dict)
     intervals: tuple[LogQuantiles, ...] = ()
     name: ClassVar[str] = "processor_llm_latency"
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -203,23 +206,26 @@ class ProcessorLlmLatency(StoredPredictor):
                 `model` (groups) are held out together in the calibration.
         """
         steps: dict[str, Step] = {}
+        nearby: dict[str, NearbyRuns] = {}
         left_out: dict[str, list[Column]] = {by: [] for by in LEFT_OUT if self.calibrated}
         strata: list[Names] = []
         for key, positions in _by_step(measurements).items():
             own = measurements.take(positions)
             engine, _, metric = key.split()
-            rows = StepRows.of(metric, own.queries, _given_threads(own.queries))
+            threads = _given_threads(own.queries)
+            rows = StepRows.of(metric, own.queries, threads)
             parts = (*PARTS[f"{engine} {metric}"].values(),)
-            runs = _Runs(rows, own.column(metric) / 1e3, own.group("family"))
-            steps[key] = runs.step(parts, self.seed)
+            places = Places.of(own.queries, threads)
+            runs = _Runs(rows, places, own.column(metric) / 1e3, own.group("family"))
+            steps[key], nearby[key] = runs.fitted(parts, self.seed)
             strata.append(_strata(key, rows))
             for by, residuals in left_out.items():
                 residuals.append(self._left_out(runs, own.group(by), parts))
         if not steps:
-            return replace(self, steps=steps, intervals=())
+            return replace(self, steps=steps, nearby=nearby, intervals=())
         every = [np.concatenate(residuals) for residuals in left_out.values()]
         bounds = tuple(LogQuantiles.of(own, np.concatenate(strata)) for own in every)
-        return replace(self, steps=steps, intervals=bounds)
+        return replace(self, steps=steps, nearby=nearby, intervals=bounds)
 
     def adapt(self, measurements: Measurements) -> Self:
         """Nothing changes: measured bandwidth belongs in the spec sheet."""
@@ -265,6 +271,9 @@ class ProcessorLlmLatency(StoredPredictor):
             own = StepRows.of(metric, [tried[row] for row in found], number[places].tolist())
             closed = CLOSED_FORM[f"{key.split()[0]} {metric}"]
             seconds[places] = self.steps.get(key, closed).predict(own)
+            if key in self.nearby:
+                at = Places.of([tried[row] for row in found], number[places].tolist())
+                seconds[places] *= np.exp(self.nearby[key].at(at))
             strata[places] = _strata(key, own)
         order = np.lexsort((seconds, owner))
         best = order[np.unique(owner[order], return_index=True)[1]]
@@ -284,7 +293,9 @@ class ProcessorLlmLatency(StoredPredictor):
         """log(measured / predicted) by fits without a row's group, (n,); NaN with one group."""
 
         def predicted(held: Mask) -> Column:
-            return np.log(runs.take(~held).step(parts, self.seed).predict(runs.rows.take(held)))
+            step, nearby = runs.take(~held).fitted(parts, self.seed)
+            own = runs.take(held)
+            return np.log(step.predict(own.rows)) + nearby.at(own.places)
 
         found: Matrix = out_of_fold(by, predicted)
         return np.asarray(np.log(runs.seconds) - found[0])
@@ -292,15 +303,18 @@ class ProcessorLlmLatency(StoredPredictor):
 
 @dataclass(frozen=True, slots=True)
 class _Runs(Columns):
-    """Runs of one time: their parts, measured seconds and families, each of n rows."""
+    """Runs of one time: their parts, places, measured seconds and families, each of n rows."""
 
     rows: StepRows
+    places: Places
     seconds: Column
     families: Names
 
-    def step(self, parts: Sequence[Part], seed: int) -> Step:
-        """The step fitted to these runs."""
-        return Step.fit(parts, self.rows, self.seconds, self.families, seed)
+    def fitted(self, parts: Sequence[Part], seed: int) -> tuple[Step, NearbyRuns]:
+        """The step fitted to these runs, and its errors near them."""
+        step = Step.fit(parts, self.rows, self.seconds, self.families, seed)
+        errors = np.log(self.seconds / step.predict(self.rows))
+        return step, NearbyRuns.of(self.places, errors)
 
 
 def _by_step(measurements: Measurements) -> dict[str, list[int]]:
@@ -345,8 +359,9 @@ def _check(query: Query) -> None:
         reason = "workers for prompts alone are not answered on processors"
     elif others > 1:
         reason = "on processors, layers are shared by tensor parallelism (sockets) alone"
-    elif split.tensor > MOST_TENSOR:
-        reason = f"tensor parallel {split.tensor} is more than {MOST_TENSOR} sockets of a processor"
+    elif split.tensor > (1 if query.device.memory_nodes else MOST_TENSOR):
+        whole = "one machine" if query.device.memory_nodes else f"{MOST_TENSOR} sockets of one"
+        reason = f"tensor parallel {split.tensor} is more than {whole}"
     elif load.concurrency is None:
         reason = "processors are answered for requests in flight: give concurrency"
     elif engine.name == "llama.cpp" and load.concurrency > 1.0:

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from forerun.data.cloud_instances import slug
 from forerun.data.columns import Mask, Names
 from forerun.data.datasets.packaged import PackedTables
 from forerun.data.lazy import pd
@@ -89,17 +90,12 @@ def machines(instances: "pd.DataFrame", scores: "pd.DataFrame") -> "pd.DataFrame
     return _renamed(
         kept,
         {
-            **{"instance": "instance", "microarchitecture": "processor", "cores": "cores"},
-            **{"numa_nodes": "memory_nodes", "memory_gib": "memory_gib"},
+            **{"instance": "instance", "microarchitecture": "processor", "vcpus": "vcpus"},
+            **{"cores": "cores", "numa_nodes": "memory_nodes", "memory_gib": "memory_gib"},
             **{"nominal_ghz": "nominal_ghz", "read_gbs": "read_gbs"},
+            **{"gpu_model": "gpu", "gpu_count": "gpu_count"},
         },
     )
-
-
-def slug(name: str) -> str:
-    """A name in lower case with hyphens, as in the catalogue: `Zen 4` is `zen4`."""
-    plain = "".join(c if c.isalnum() else "-" for c in name.lower().replace("zen ", "zen"))
-    return "-".join(part for part in plain.split("-") if part)
 
 
 def family_of(processor: str) -> str:

@@ -25,6 +25,7 @@ from forerun.features.llm_serving.comparable import (
 from forerun.models.answers.assumed import answered
 from forerun.models.answers.deployments.arrivals import (
     RATE,
+    RATES,
     LoadCurve,
     as_served,
     closed_loops,
@@ -134,18 +135,14 @@ def under_load(
     kept = {} if kept is None else kept
     new = {k: closed_loops(ones[rows[0]]) for k, rows in members.items() if k not in kept}
     loops = {key: new[key] if key in new else kept[key].loops for key in members}
-    served = {
-        row: as_served(ones[row], loops[key][-1].deployment.load.concurrency or 1.0)
-        for key, rows in members.items()
-        for row in rows
-    }
+    served = {row: _served(ones[row], loops[key]) for key, rows in members.items() for row in rows}
     asked = [served.get(row, one) for row, one in enumerate(ones)]
     every = [loop for own in new.values() for loop in own]
     times, errors = predicted_times([*asked, *every], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
     alone = times.take(np.array(rows, dtype=np.intp)).predictions()
     timed = {
-        row: _Timed(asked[row], _leveled(time, queries[row]))
+        row: _Timed(asked[row], _leveled(_arriving(time, ones[row]), queries[row]))
         for row, time in zip(rows, alone, strict=True)
     }
     keys, of_new = list(new), [*new.values()]
@@ -169,9 +166,33 @@ def under_load(
 
 def _alike(ones: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
     """`at_any_load` -> positions of the deployments that are answered and have it in common."""
-    known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
+    known = [row for row, one in enumerate(ones)
+             if one.device.kind == "cpu" or closed_form().answers(one)]  # fmt: skip
     alike = groups_of(at_any_load(ones[row]) for row in known)
     return {key: [known[place] for place in same] for key, same in alike.items()}
+
+
+def _is_read(query: Query) -> bool:
+    """Whether requests arrive at a processor, whose predictor answers closed loops alone."""
+    return query.device.kind == "cpu" and query.deployment.load.concurrency is None
+
+
+def _served(query: Query, loops: Sequence[Query]) -> Query:
+    """The load that is predicted by itself: at most as many requests in flight as have a place."""
+    if _is_read(query):
+        return loops[0]
+    return as_served(query, loops[-1].deployment.load.concurrency or 1.0)
+
+
+def _arriving(time: Prediction, query: Query) -> Prediction:
+    """The times of one request at a time on a processor, with the rates of those that arrive."""
+    if not _is_read(query):
+        return time
+    load = query.deployment.load
+    per_s = (load.requests_per_s or 0.0) / time.estimates[RATE].value
+    rates = {name: time.estimates[name] for name in RATES if name in time.estimates}
+    known = {name: Estimate(*(per_s * own.value,) * 3, own.coverage) for name, own in rates.items()}
+    return replace(time, estimates={**time.estimates, **known})
 
 
 def _leveled(found: Prediction, query: Query) -> Prediction:

@@ -1,5 +1,6 @@
 """Plans of serving a language model, as doors give them."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -7,6 +8,7 @@ from itertools import product
 from math import ceil, inf, log2
 from typing import Any, Final
 
+from forerun.data.cloud_instances import virtual_processors
 from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_field
 from forerun.data.errors import UnknownLanguageModel as UnknownModel
 from forerun.data.grid_carbon import Grid, grid_of
@@ -32,6 +34,7 @@ from forerun.models.llm_serving.plans import (
     plan,
     tail_of,
 )
+from forerun.models.llm_serving.processor_latency import ENGINES
 from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
@@ -51,6 +54,7 @@ MEGAJOULES_PER_KWH: Final = 3.6
 UNITS: Final[Mapping[ServingObjective, str]] = {
     "price": "USD an hour",
     "devices": "devices",
+    "vcpus": "vCPUs",
     "energy": "W",
     "carbon": "W",
     "speed": "ms for a request",
@@ -90,13 +94,13 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         InputError: the request cannot be answered; the message says why.
     """
     own = _question(asked, device_named, in_use)
-    load = asked.load()
+    objective, load = own.asked.objective, asked.load()
     if load.requests_per_s is None:
         raise BadRequest("A trace whose requests all arrive at once has no rate: give one.")
     _check_lengths(own, load)
     found = plan(
         [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
-        limits=own.limits, objective=asked.objective, apart=asked.disaggregated, kept=asked.kept,
+        limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
         tails=EventTails(in_use, asked.traced_at_rate()),
     )  # fmt: skip
     best, misses, front, rival = _listed(found, own)
@@ -111,7 +115,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         model=sizes,
         traffic=TrafficOut(**{n: getattr(load, n) for n in TrafficOut.model_fields}),
         most=_most(asked),
-        objective=asked.objective,
+        objective=objective,
         risk=asked.risk,
         searched=found.searched,
         not_searched=own.not_searched,
@@ -169,23 +173,28 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     for place, one in enumerate(given):
         with asked.as_written(), in_field("devices", place):
             device = device_named(one.device)
-            if device.kind == "cpu":
-                raise UnanswerableQuery(f"Plans are made of GPUs alone; {device.name} is none.")
+            if device.kind == "cpu" and asked.engine.name not in ENGINES:
+                raise UnanswerableQuery(
+                    f"{device.name} is a processor: plans take {' and '.join(ENGINES)} there."
+                )
             if device.name in names:
                 raise BadRequest(f"{device.name} is given twice.")
         usd = one.usd_per_device_hour
         if usd is None and (price := list_price(device.name)) is not None:
             usd = price.usd_per_device_hour
-        stocks.append(Stock(device, one.count, usd))
+        stocks.append(Stock(device, one.count, usd, virtual_processors(device)))
         names[device.name] = one.model_dump(mode="json")["device"]
     not_searched = _not_run(asked, models, stocks)
     priced = asked.objective == "price" or asked.max_usd_per_hour is not None
     if priced and all(one.usd_per_device_hour is None for one in stocks):
-        with in_field("devices"):
-            raise BadRequest(
-                "No list price of these devices is known: give usd_per_device_hour of each, or "
-                "another objective, such as devices."
-            )
+        if asked.max_usd_per_hour is None and not asked.mix and all(one.vcpus for one in stocks):
+            asked = asked.model_copy(update={"objective": "vcpus"})
+        else:
+            with in_field("devices"):
+                raise BadRequest(
+                    "No list price of these devices is known: give usd_per_device_hour with each "
+                    "(on the command line NAME@USD), or another objective, such as devices."
+                )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
     if tails and asked.engine.name == "llama.cpp":
@@ -399,14 +408,27 @@ def _commands(option: ServingOption, own: _Question, longest: int | None) -> dic
     name = own.asked.model.name or "./model"
     with suppress(UnknownModel):  # it is described by its configuration
         name = named_model(name).name
-    weights = own.models[deployment.model] or own.asked.model.quantization
-    return commands(deployment, device, name, weights if isinstance(weights, str) else "",
-                    option.replicas, longest)  # fmt: skip
+    given = own.models[deployment.model] or own.asked.model.quantization
+    weights = given if isinstance(given, str) else ""
+    if deployment.engine.name == "llama.cpp" and device.kind == "cpu":
+        file = "-".join(filter(None, (name.rpartition("/")[2], weights)))
+        words = ["llama-server", "--model", f"{file}.gguf", "--parallel", "1"]
+        return {
+            "llama.cpp": shlex.join(
+                words + ([] if longest is None else ["--ctx-size", str(longest)])
+            )
+        }
+    return commands(deployment, device, name, weights, option.replicas, longest)
 
 
 def _chosen(own: _Question, first: ServingOption | None, longest: int | None) -> list[str]:
     """What was chosen where the request leaves it open."""
     lines = []
+    if own.asked.objective == "vcpus":
+        lines.append("no price is given: options are ranked by vCPUs")
+    unpriced = [one.device.name for one in own.stocks if one.usd_per_device_hour is None]
+    if own.asked.objective == "price" and unpriced:
+        lines.append(f"left out, as no price of them is known: {', '.join(unpriced)}")
     if own.asked.devices is None:
         names = ", ".join(own.given)
         lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")

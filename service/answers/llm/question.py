@@ -150,8 +150,9 @@ class _Divided:
                 check_degrees(self.model, whole)
             return whole
         others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
-        if self.device.memory_gib is None:
-            self.chosen.append(f"{pool}tensor parallel 1, as {self.device.name} names no memory")
+        if self.device.memory_gib is None or self.device.kind == "cpu":
+            why = f", as {self.device.name} names no memory" * (self.device.memory_gib is None)
+            self.chosen.append(f"{pool}tensor parallel 1{why}")
             with in_field(field):
                 check_degrees(self.model, others)
             return others

@@ -39,7 +39,7 @@ Types = Annotated[
     typer.Option(
         "--device",
         help="type to choose from, NAME=COUNT of those at hand, or NAME@USD with the price of one "
-        "for an hour; repeatable [GPUs with a list price]",
+        "for an hour; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs with a list price]",
     ),
 ]
 Formats = Annotated[
@@ -138,12 +138,41 @@ def _named(name_of: Callable[[str], str], path: str) -> str:
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
-    """Devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, several separated by commas."""
-    for word in (word for words in given for word in words.split(",")):
+    """Devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, several separated by commas, and
+    those of the lines NAME,USD of CSV files.
+    """
+    words = [word for words in given for word in words.split(",")]
+    for word in words:
+        if word.endswith(".csv"):
+            yield from _priced_in(Path(word))
+            continue
         stock, _, usd = word.partition("@")
         name, _, count = stock.partition("=")
         found = {"device": name, "count": count, "usd_per_device_hour": usd}
         yield {field: text for field, text in found.items() if text}
+
+
+def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Devices and prices of a file, whose first line may be a heading.
+
+    Raises:
+        InputError: it cannot be read, or a line is no name with a price.
+    """
+    from forerun.data.errors import BadRequest
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path} cannot be read: {error}.") from None
+    for number, line in enumerate(lines, 1):
+        name, _, usd = line.partition(",")
+        try:
+            float(usd)
+        except ValueError:
+            if number == 1 or not line.strip():
+                continue
+            raise BadRequest(f"{path}, line {number}: {line!r:.80} is no NAME,USD.") from None
+        yield {"device": name.strip(), "usd_per_device_hour": usd.strip()}
 
 
 def _size(given: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from forerun.data.cloud_instances import matching
 from forerun.data.language_models.deployment import RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
@@ -20,7 +21,7 @@ from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.llm.replay import MOST_REPLAYED
 
 EXAMPLE_PLAN: dict[str, Any] = example("serving_plan")
-MOST_TYPES = 32
+MOST_TYPES = 1_000
 MOST_SIZES = 1_000
 Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -32,7 +33,7 @@ class StockIn(Strict):
     """Devices of one type that are at hand."""
 
     device: OneDevice
-    """name of a device, or a spec sheet"""
+    """name of a device, a pattern of instance types such as `aws/m7i.*`, or a spec sheet"""
     count: int | None = Field(default=None, ge=1, le=100_000)
     """how many there are; any number when absent"""
     usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
@@ -45,7 +46,27 @@ def _stock(given: Any) -> Any:
     return given if is_stock else {"device": given}
 
 
+def _each_type(given: Any) -> Any:
+    """Devices with those that patterns of instance types stand for."""
+    if not isinstance(given, list):
+        return given
+    found = []
+    for one in given:
+        name = one.get("device") if isinstance(one, Mapping) else one
+        if not isinstance(name, str) or "*" not in name:
+            found.append(one)
+        elif isinstance(one, Mapping) and one.get("usd_per_device_hour") is not None:
+            raise ValueError(f"{name} is several types without a common price: price each")
+        else:
+            known = one if isinstance(one, Mapping) else {}
+            found += [{**known, "device": own} for own in matching(name)]
+    return found
+
+
 Stocked = Annotated[StockIn, BeforeValidator(_stock)]
+Stocks = Annotated[
+    list[Stocked], Field(min_length=1, max_length=MOST_TYPES), BeforeValidator(_each_type)
+]
 
 
 class SizeIn(Strict):
@@ -69,7 +90,7 @@ class LlmPlanIn(NamedPart):
     formats: Annotated[list[Name], Field(max_length=8)] = Field(default_factory=list)
     """number formats of weights to choose from, as `quantization` of the model; the model's own
     alone when empty"""
-    devices: Annotated[list[Stocked], Field(min_length=1, max_length=MOST_TYPES)] | None = None
+    devices: Stocks | None = None
     """types to choose from, by their names or with their number and price; all GPUs with a list
     price when absent"""
     requests_per_s: Rate | None = Field(

@@ -21,6 +21,7 @@ from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving.domain import MAKER, WIDER_OF_MAKERS
+from forerun.models.llm_serving.nearby_runs import NearbyRuns, Places
 from forerun.models.llm_serving.processor_latency import (
     FEW_MODELS,
     OTHER_FORMAT,
@@ -140,6 +141,38 @@ def test_a_fit_finds_costs_again():
     rows = Measurements(kept, {"tpot_ms": 3.0 * found["tpot_ms"]}, groups)
     fitted = ProcessorLlmLatency(calibrated=False).fit(rows).predict(kept).values["tpot_ms"]
     assert np.abs(np.log(fitted / rows.column("tpot_ms"))).max() < 0.15
+
+
+def test_what_runs_of_a_microarchitecture_show_holds_for_it_alone():
+    other = ZEN.model_copy(update={"name": "other", "architecture": "zen3", "aliases": ()})
+    both = [
+        replace(query(device=device), software=Software(threads=cores))
+        for device in (ZEN, other)
+        for cores in (4, 8, 16, 32, 64)
+        for _ in range(10)
+    ]
+    plain = ProcessorLlmLatency().predict(both).values["tpot_ms"]
+    groups = {"family": np.array([str(own.device.architecture) for own in both])}
+    rows = Measurements(both, {"tpot_ms": plain * np.repeat([1.0, 1.6], 50)}, groups)
+    fitted = ProcessorLlmLatency(calibrated=False).fit(rows)
+    found, alone = (times(own, both, "tpot_ms") for own in (fitted, replace(fitted, nearby={})))
+    measured = rows.column("tpot_ms")
+    assert np.abs(np.log(found / measured)).max() < 0.1 < np.abs(np.log(alone / measured)).max()
+    unknown = [replace(both[0], device=ZEN.model_copy(update={"architecture": "ice-lake"}))]
+    assert times(fitted, unknown, "tpot_ms") == times(
+        replace(fitted, nearby={}), unknown, "tpot_ms"
+    )
+
+
+def test_errors_of_runs_fade_away_from_them():
+    logs = np.array([[3.0, 33.0], [3.0, 34.0], [5.0, 33.0], [9.0, 40.0]])
+    at = Places(np.array(["zen4"] * 4), logs)
+    near = NearbyRuns.of(at.take(np.array([0] * 9)), np.full(9, 0.4)).at(at)
+    assert 0.3 < near[0] < 0.4
+    assert near[0] > near[1] > 0.0
+    assert near[0] > near[2] > near[3] >= 0.0
+    elsewhere = Places(np.array(["zen4, several nodes"]), logs[:1])
+    assert NearbyRuns.of(at, np.ones(4)).at(elsewhere).tolist() == [0.0]
 
 
 def test_open_threads_are_those_that_are_fastest(predictor):

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
+from forerun.data.cloud_instances import machine
 from forerun.data.columns import Mask
 from forerun.data.datasets.language_models.llm_cloud_runs import (
     BENCH,
@@ -20,21 +21,13 @@ from forerun.data.datasets.language_models.llm_cloud_runs import (
     SERVED,
     LlmCloudRuns,
     family_of,
-    slug,
 )
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
-from forerun.data.language_models.deployment import (
-    Engine,
-    LlmDeployment,
-    Parallelism,
-    Pool,
-    RequestLoad,
-)
+from forerun.data.language_models.deployment import Engine, LlmDeployment, RequestLoad
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
-from forerun.data.processor_cores import CORES
-from forerun.data.query import Operation, Query
+from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model, read_language_model
@@ -44,10 +37,6 @@ from forerun.training.protocols.language_models.kernel_baseline import summed_ke
 
 NAMED: Final[Mapping[str, str]] = LlmCloudRuns.facts["named"]
 QWEN_HALF: Final[Mapping[str, Any]] = LlmCloudRuns.facts["qwen_half"]
-READ_SHARE: Final = 0.85
-"""Share of the peak bandwidth that a read of all cores reaches: the sheet of a machine has the
-bandwidth that was measured, over this."""
-LONGEST_SOCKETS: Final = 8
 SCORED: Final = ("tpot_ms", "ttft_ms")
 
 
@@ -65,7 +54,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of known machines."""
-        found = [own for own, _ in _tables(bundle, catalog).values()]
+        found = [own for own, _ in tables_of(bundle, catalog).values()]
         rows = found[0]
         for own in found[1:]:
             rows = rows + own
@@ -73,7 +62,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """One fold for each split."""
-        tables = _tables(bundle, catalog)
+        tables = tables_of(bundle, catalog)
         for split in LlmCloudRuns().checked_splits(bundle):
             rows, kept = tables[split.table]
             for protocol, train, held_out in dp.split_rows([split], rows, kept):
@@ -83,7 +72,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[dp.Task]:
         """Rows of processors and GPUs that are not in the training set."""
-        for rows, _ in _tables(bundle, catalog).values():
+        for rows, _ in tables_of(bundle, catalog).values():
             new = ~np.isin(rows.groups["processor"], list(seen.get("processor", ())))
             if new.any():
                 yield from _tasks(rows.take(new), "unseen_processor")
@@ -108,7 +97,7 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[dp.Task]:
                 yield dp.Task(name, metric, held_out, baselines=simple)
 
 
-def _tables(
+def tables_of(
     bundle: Bundle, catalog: DeviceCatalog
 ) -> dict[str, tuple[Measurements, np.ndarray[Any, np.dtype[np.intp]]]]:
     """Table -> its rows as measured queries, and their positions in it."""
@@ -166,7 +155,7 @@ class _Devices:
         self, machines: Mapping[str, Mapping[Hashable, Any]], catalog: DeviceCatalog
     ) -> None:
         self.machines, self.catalog = machines, catalog
-        self.sheets: dict[tuple[str, str], tuple[Device, int] | None] = {}
+        self.sheets: dict[tuple[str, str], Device | None] = {}
 
     def gpu(self, name: str) -> Device | None:
         """The GPU of a name; None where the catalogue has none."""
@@ -175,50 +164,15 @@ class _Devices:
         except UnknownDevice:
             return None
 
-    def processor(self, instance: str, processor: str) -> tuple[Device, int] | None:
-        """The sheet of one memory node of a machine and their number; None where facts lack."""
+    def processor(self, instance: str, processor: str) -> Device | None:
+        """The sheet of a machine; None where facts lack."""
         key = instance, processor
         if key not in self.sheets:
-            self.sheets[key] = machine_sheet(self.machines.get(instance, {}), processor)
+            self.sheets[key] = machine(self.machines.get(instance, {}), processor)
         return self.sheets[key]
 
 
 GPUS: Final[Mapping[str, str]] = LlmCloudRuns.facts["gpus"]
-
-
-def machine_sheet(machine: Mapping[Hashable, Any], processor: str) -> tuple[Device, int] | None:
-    """The spec sheet of one memory node of a machine, and the number of nodes.
-
-    Args:
-        machine: facts of the instance type; empty where they are not known.
-        processor: microarchitecture that the run saw.
-
-    Returns:
-        None where the microarchitecture or the bandwidth is not known.
-    """
-    architecture = slug(processor)
-    core = CORES.get(architecture)
-    if core is None or not machine or not machine["read_gbs"] > 0:
-        return None
-    cores = int(machine["cores"])
-    nodes = int(machine["memory_nodes"])
-    nodes = nodes if nodes <= LONGEST_SOCKETS and cores % nodes == 0 else 1
-    own = cores // nodes
-    clock = core.clock_ghz
-    if processor.startswith(("Neoverse", "Cortex")) and machine["nominal_ghz"] > 0:
-        clock = float(machine["nominal_ghz"])
-    peaks = {"fp32": core.fp32, "bf16": core.bf16, "int8": core.int8}
-    device = Device(
-        name=f"{slug(str(machine['instance']))}-{architecture}"[:80].rstrip("-"),
-        vendor="cloud",
-        kind="cpu",
-        architecture=architecture,
-        memory_bandwidth_gbs=float(machine["read_gbs"]) / READ_SHARE / nodes,
-        peak_tflops={name: ops * own * clock / 1e3 for name, ops in peaks.items()},
-        compute_units=own,
-        boost_clock_mhz=clock * 1e3,
-    )
-    return device, nodes
 
 
 @cache
@@ -233,8 +187,7 @@ def _model(name: str, weights: str) -> LanguageModel:
 
 def _bench_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | None:
     if isinstance(row["gpu"], str):
-        gpu = devices.gpu(row["gpu"])
-        found = None if gpu is None else (gpu, 1)
+        found = devices.gpu(row["gpu"])
     else:
         found = devices.processor(row["instance"], row["processor"])
     if found is None:
@@ -261,12 +214,9 @@ def _query(
     model: LanguageModel,
     load: RequestLoad,
     engine: Engine,
-    found: tuple[Device, int],
+    device: Device,
     row: Mapping[Hashable, Any],
 ) -> Query:
-    device, nodes = found
-    pool = Pool(Parallelism(tensor=nodes))
-    deployment = LlmDeployment(model, load, engine, pool)
     threads = int(row["threads"]) if row and device.kind == "cpu" else None
-    query = Query(deployment, device, operation=Operation(deployment.devices))
+    query = Query(LlmDeployment(model, load, engine), device)
     return query if threads is None else replace(query, software=Software(threads=threads))

@@ -78,6 +78,12 @@ def test_an_installation_without_the_tables_says_where_they_are(monkeypatch):
         Splitwise().packaged()
 
 
+def test_an_installation_with_a_part_of_the_tables_says_where_the_others_are(monkeypatch):
+    monkeypatch.setattr(Splitwise, "columns_of", {**Splitwise.columns_of, "left_out": {}})
+    with pytest.raises(MissingData, match="a clone of the repository has them"):
+        Splitwise().packaged()
+
+
 def test_the_command_packs_what_it_is_asked_for(tmp_path):
     runs = pd.DataFrame({"peak_power_frac_tdp": [0.0], "avg_power_frac_tdp": [0.5]})
     Bundle.write(tmp_path / "in" / "splitwise", "splitwise", {"perf_model": runs})

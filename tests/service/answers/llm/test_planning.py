@@ -134,7 +134,10 @@ def test_devices_at_hand_and_budgets_are_kept(adapting):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"devices": ["epyc-9654"]}, "GPUs alone"),
+        ({"devices": ["epyc-9654"], "engine": {"name": "sglang"}}, "is a processor"),
+        ({"devices": ["aws/g6.xlarge"]}, "name that GPU"),
+        ({"devices": ["aws/m99.*"]}, "no instance type matches"),
+        ({"devices": [{"device": "aws/m7i.*", "usd_per_device_hour": 1}]}, "price each"),
         ({"devices": ["l4", "l4"]}, "given twice"),
         ({"devices": ["p100-pcie-16gb"]}, "from compute capability 7.0 on"),
         ({"input_tokens": 1000000}, "the model takes 131,072"),
