@@ -69,12 +69,13 @@ class NetworkBuilder:
         groups: int = 1,
         activation: str = "",
         norm: bool = False,
+        bias: bool = True,
     ) -> str:
         """A square convolution, padded so that stride alone shrinks the image."""
         source, height, width = self.shapes[x]
         pads, size = [kernel // 2] * 4, (-(-height // stride), -(-width // stride))
         inputs = [x, self.weight(channels, source // groups, kernel, kernel)]
-        if not norm:
+        if bias and not norm:
             inputs.append(self.weight(channels, scale=0.1))
         if stride == kernel:
             pads = [0] * 4
@@ -145,18 +146,17 @@ class NetworkBuilder:
         channels = sum(self.shapes[part][0] for part in parts)
         return self.node("Concat", parts, (channels, *self.shapes[parts[0]][1:]), axis=1)
 
-    def linear(self, x: str, width: int, activation: str = "") -> str:
+    def linear(self, x: str, width: int, activation: str = "", bias: bool = True) -> str:
         """A fully connected layer over the last dimension."""
         *rest, source = self.shapes[x]
         shape = (*rest, width)
-        if not rest:
+        if bias and not rest:
             inputs = [x, self.weight(width, source), self.weight(width, scale=0.1)]
             return self.activate(self.node("Gemm", inputs, shape, transB=1), activation)
-        weights = self.weight(source, width, scale=1 / sqrt(source))
-        product = self.node("MatMul", [x, weights], shape)
-        return self.activate(
-            self.node("Add", [product, self.weight(width, scale=0.1)], shape), activation
-        )
+        made = self.node("MatMul", [x, self.weight(source, width, scale=1 / sqrt(source))], shape)
+        if bias:
+            made = self.node("Add", [made, self.weight(width, scale=0.1)], shape)
+        return self.activate(made, activation)
 
     def layer_norm(self, x: str) -> str:
         """Layer normalisation over the last dimension."""
@@ -176,12 +176,12 @@ class NetworkBuilder:
         shape = tuple(self.shapes[x][place - 1] for place in order)
         return self.node("Transpose", [x], shape, perm=[0, *order])
 
-    def attention(self, x: str, heads: int) -> str:
+    def attention(self, x: str, heads: int, bias: bool = True) -> str:
         """Self-attention with its four layers, as exporters write it: products and softmax."""
         length, width = self.shapes[x]
         each = width // heads
         query, key, value = (
-            self.reshape(self.linear(x, width), length, heads, each) for _ in range(3)
+            self.reshape(self.linear(x, width, bias=bias), length, heads, each) for _ in range(3)
         )
         root = self.constant(np.array(1 / sqrt(each), np.float32))
         turned = self.transpose(key, 2, 3, 1)
@@ -193,7 +193,8 @@ class NetworkBuilder:
         mixed = self.node(
             "MatMul", [weights, self.transpose(value, 2, 1, 3)], (heads, length, each)
         )
-        return self.linear(self.reshape(self.transpose(mixed, 2, 1, 3), length, width), width)
+        joined = self.reshape(self.transpose(mixed, 2, 1, 3), length, width)
+        return self.linear(joined, width, bias=bias)
 
     def embed(self, entries: int, width: int) -> str:
         """Token embeddings with positions."""
@@ -398,8 +399,6 @@ def mixed(side: int, patch: int, width: int, layers: int) -> bytes:
 
 def pyramid(side: int, width: int, levels: int) -> bytes:
     """Down and up again, each level joined with what it came from (U-Net)."""
-    import numpy as np
-
     net = NetworkBuilder((3, side, side))
     x, skipped = net.conv("x", width, 3, activation="relu"), []
     for _ in range(levels):

@@ -189,26 +189,29 @@ def classifier(width: int) -> Sequence["nn.Module"]:
 BERT_ENTRIES, GPT_ENTRIES, LLAMA_ENTRIES, LSTM_ENTRIES = 30522, 50257, 32000, 10000
 
 
+def added(*layers: "nn.Module", after: "nn.Module | None" = None) -> "nn.Module":
+    """The input plus what layers make of it one after another, and then a last layer."""
+    made: nn.Module = sum_of()(nn.Identity(), nn.Sequential(*layers), after=after)
+    return made
+
+
+def mlp(width: int, inner: int) -> "nn.Module":
+    """A perceptron of two layers."""
+    return nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+
+
 def encoder_block(width: int, heads: int, causal: bool = False) -> "nn.Module":
     """Attention and a perceptron of four times the width, each normalised before."""
-    attend = nn.Sequential(nn.LayerNorm(width), self_attention()(width, heads, causal=causal))
-    inner = (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-    think = nn.Sequential(nn.LayerNorm(width), *inner)
-    both = (sum_of()(nn.Identity(), attend), sum_of()(nn.Identity(), think))
-    return nn.Sequential(*both)
+    attend = added(nn.LayerNorm(width), self_attention()(width, heads, causal=causal))
+    return nn.Sequential(attend, added(nn.LayerNorm(width), mlp(width, 4 * width)))
 
 
 def bert(width: int, depth: int, heads: int, length: int) -> "nn.Module":
     """BERT as an encoder, its normalisation after each sum, without a head."""
 
     def block() -> nn.Module:
-        attend = self_attention()(width, heads)
-        inner = (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        both = (
-            sum_of()(nn.Identity(), attend, after=nn.LayerNorm(width)),
-            sum_of()(nn.Identity(), nn.Sequential(*inner), after=nn.LayerNorm(width)),
-        )
-        return nn.Sequential(*both)
+        attend = added(self_attention()(width, heads), after=nn.LayerNorm(width))
+        return nn.Sequential(attend, added(mlp(width, 4 * width), after=nn.LayerNorm(width)))
 
     tokens = embedded()(nn.Embedding(BERT_ENTRIES, width), length, width)
     return nn.Sequential(tokens, nn.LayerNorm(width), *(block() for _ in range(depth)))
@@ -236,11 +239,7 @@ def llama(width: int, depth: int, heads: int, kept: int, inner: int, length: int
         gate = nn.Sequential(nn.Linear(width, inner, bias=False), nn.SiLU())
         think = scaled_by()(gate, nn.Linear(width, inner, bias=False))
         down = nn.Linear(inner, width, bias=False)
-        both = (
-            sum_of()(nn.Identity(), nn.Sequential(norm(), attend)),
-            sum_of()(nn.Identity(), nn.Sequential(norm(), think, down)),
-        )
-        return nn.Sequential(*both)
+        return nn.Sequential(added(norm(), attend), added(norm(), think, down))
 
     tokens = embedded()(nn.Embedding(LLAMA_ENTRIES, width), length, width)
     last = nn.Linear(width, LLAMA_ENTRIES, bias=False)
@@ -395,8 +394,7 @@ def convnext(width: int, depths: Sequence[int]) -> "nn.Module":
         for _ in range(depth):
             spatial = nn.Conv2d(width, width, 7, padding=3, groups=width)
             mixing = (nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1))
-            body = nn.Sequential(spatial, nn.GroupNorm(1, width), *mixing)
-            layers.append(sum_of()(nn.Identity(), body))
+            layers.append(added(spatial, nn.GroupNorm(1, width), *mixing))
     return nn.Sequential(*layers, *classifier(width))
 
 
@@ -428,14 +426,9 @@ def mixer(width: int, depth: int, patch: int = 16) -> "nn.Module":
     """MLP-Mixer."""
     count = (224 // patch) ** 2
 
-    def mlp(size: int, inner: int) -> nn.Module:
-        return nn.Sequential(nn.Linear(size, inner), nn.GELU(), nn.Linear(inner, size))
-
     def block() -> nn.Module:
-        across = nn.Sequential(nn.LayerNorm(width), swapped()(mlp(count, width // 2)))
-        within = nn.Sequential(nn.LayerNorm(width), mlp(width, 4 * width))
-        both = (sum_of()(nn.Identity(), across), sum_of()(nn.Identity(), within))
-        return nn.Sequential(*both)
+        across = added(nn.LayerNorm(width), swapped()(mlp(count, width // 2)))
+        return nn.Sequential(across, added(nn.LayerNorm(width), mlp(width, 4 * width)))
 
     patches = embedded()(nn.Conv2d(3, width, patch, patch), count, width)
     pooled = swapped()(nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()), back=False)
