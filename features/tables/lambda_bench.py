@@ -10,7 +10,6 @@ from typing import Any
 
 from forerun.data.datasets.benchmark_suites.lambda_bench import gpu_name
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import UnknownDevice
 from forerun.data.graph import OperatorGraph
 from forerun.data.lazy import pd
 from forerun.data.query import Operation, Query
@@ -40,10 +39,7 @@ containers of 2022 and of October 2024."""
 def lambda_device(system: str, catalog: DeviceCatalog) -> Device | None:
     """The GPU of a system; None where no spec sheet has its name."""
     gpu = gpu_name(system)
-    try:
-        return catalog.get(GPUS.get(gpu, gpu))
-    except UnknownDevice:
-        return None
+    return catalog.find(GPUS.get(gpu, gpu))
 
 
 def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> list[Query | None]:

@@ -18,7 +18,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import UnknownDevice
 from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Split
@@ -68,10 +67,8 @@ def share_in_use(accelerator: Any) -> float:
 
 def accelerator(key: str, on_cpu: bool, catalog: DeviceCatalog) -> Device:
     """The spec sheet of a slug of `accelerator_key`; a device without figures where it has none."""
-    try:
-        return catalog.get(key)
-    except UnknownDevice:
-        return Device(name=key, vendor="unknown", kind="cpu" if on_cpu else "npu")
+    unknown = Device(name=key, vendor="unknown", kind="cpu" if on_cpu else "npu")
+    return catalog.find(key) or unknown
 
 
 def _plain(text: Any) -> str:

@@ -396,6 +396,14 @@ def named_language_model(name: str) -> LanguageModel:
     return read_language_model(named_model(name).config)
 
 
+def known_language_model(name: str) -> LanguageModel | None:
+    """As `named_language_model`; None where no configuration has that name."""
+    try:
+        return named_language_model(name)
+    except UnknownLanguageModel:
+        return None
+
+
 @cache
 def _models() -> tuple[NamedModel, ...]:
     file = resources.files("forerun.data.language_models").joinpath("named.json")

@@ -163,22 +163,19 @@ def half_precision_steps(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Me
     )
     grouped = frame.groupby(["device", "model", "batch"], sort=True)
     kept = steps.take(grouped["row"].first().to_numpy())
-    count = len(kept)
     model, device = kept.groups["model"], kept.groups["device"]
     groups = {
-        "device": device,
         "chip": chips(pd.Series(device, dtype=str)),
         "model": model,
-        "family": np.array([FAMILIES[name] for name in model], dtype=np.str_),
-        "graph": np.array([GRAPHS[name] for name in model], dtype=np.str_),
+        "family": [FAMILIES[name] for name in model],
+        "graph": [GRAPHS[name] for name in model],
         "host": np.char.add("lambda_bench ", device),
-        "runtime": np.full(count, "eager"),
-        "precision": np.array([query.network.precision for query in kept.queries], dtype=np.str_),
-        "phase": np.full(count, "training"),
-        "source": np.full(count, "lambdal/deeplearning-benchmark"),
+        "runtime": ["eager"] * len(kept),
+        "precision": [query.network.precision for query in kept.queries],
+        "phase": ["training"] * len(kept),
+        "source": ["lambdal/deeplearning-benchmark"] * len(kept),
     }
-    values = {"latency_ms": grouped["latency_ms"].median().to_numpy(dtype=np.float64)}
-    return Measurements(kept.queries, values, groups)
+    return Measurements.of(kept.queries, {"latency_ms": grouped["latency_ms"].median()}, groups)
 
 
 def step_graphs() -> Mapping[str, OperatorGraph]:

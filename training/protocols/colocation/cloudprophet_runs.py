@@ -144,7 +144,7 @@ def rules(train: Measurements, held_out: Measurements) -> dict[str, Column]:
         "rule_unslowed": np.ones(len(held_out)),
         "rule_fair_share": fair_share(train, held_out),
         "rule_neighbour_median": neighbour_median(train, held_out),
-        "rule_application_median": application_median(train, held_out),
+        "rule_application_median": dp.median_by(train, held_out, METRIC, (KEY,), ()),
     }
 
 
@@ -162,11 +162,6 @@ def fair_share(train: Measurements, held_out: Measurements) -> Column:
 def neighbour_median(train: Measurements, held_out: Measurements) -> Column:
     """Median by application and main neighbour, else by main neighbour, else of all rows; (n,)."""
     return dp.median_by(train, held_out, METRIC, (KEY, "neighbour"), ("neighbour",), ())
-
-
-def application_median(train: Measurements, held_out: Measurements) -> Column:
-    """Median of the application whatever its neighbours, else of all rows; shape (n,)."""
-    return dp.median_by(train, held_out, METRIC, (KEY,), ())
 
 
 def _busy(rows: Measurements) -> Column:

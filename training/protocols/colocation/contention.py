@@ -59,7 +59,7 @@ def fair_share(held_out: Measurements, metric: str) -> Column:
     """
     if metric != "p_wall":
         return np.ones(len(held_out))
-    wanted = np.array([_wanted(query) for query in held_out.queries])
+    wanted = np.array([demand(query.colocation.profile) for query in held_out.queries])
     shared = held_out.groups[PLACEMENT] == "1"
     return np.where(shared, np.minimum(wanted, 1.0 / RUNNABLE) / wanted, 1.0)
 
@@ -82,10 +82,6 @@ def neighbour_median(train: Measurements, held_out: Measurements, metric: str) -
     together = train.take(train.groups[NEIGHBOUR] != ISOLATED)
     found = dp.median_by(together, held_out, metric, (NEIGHBOUR, PLACEMENT), (PLACEMENT,), ())
     return np.nan_to_num(found, nan=1.0)
-
-
-def _wanted(query: Query) -> float:
-    return demand(query.colocation.profile)
 
 
 GUEST: Final = Device(name="guest", vendor="unknown", kind="vm")

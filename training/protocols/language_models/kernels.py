@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -179,12 +179,6 @@ def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
 Phase = Literal["prefill", "decode"]
 DEVICES: Final[Mapping[str, str]] = AiConfigurator.facts["devices"]
 FORMATS: Final[Mapping[str, ProductFormat]] = AiConfigurator.facts["formats"]
-ENGINES: Final[Mapping[str, EngineName]] = {
-    "sglang": "sglang",
-    "vllm": "vllm",
-    "trtllm": "trtllm",
-    "other": "other",
-}
 _EXPERTS: Final = (
     "num_tokens",
     "hidden_size",
@@ -303,7 +297,7 @@ class KernelTable:
         sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
         return KernelRows.of(
             self.kernels(frame),
-            frame["framework"].astype(str).map(ENGINES).tolist(),
+            cast(list[EngineName], frame["framework"].astype(str).tolist()),
             frame["system"].astype(str).map(sheets).tolist(),
             frame["latency_ms"].to_numpy(dtype=np.float64),
             lambda kernel: " ".join(str(getattr(kernel, name)) for name in self.site),

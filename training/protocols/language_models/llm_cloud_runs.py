@@ -14,7 +14,7 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.cloud_instances import machine
-from forerun.data.columns import Mask
+from forerun.data.columns import Mask, Positions
 from forerun.data.datasets.language_models.llm_cloud_runs import (
     BENCH,
     MACHINES,
@@ -23,7 +23,6 @@ from forerun.data.datasets.language_models.llm_cloud_runs import (
     family_of,
 )
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import UnknownDevice
 from forerun.data.language_models.deployment import Engine, LlmDeployment, RequestLoad
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
@@ -54,11 +53,8 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of known machines."""
-        found = [own for own, _ in tables_of(bundle, catalog).values()]
-        rows = found[0]
-        for own in found[1:]:
-            rows = rows + own
-        return rows
+        parts = [own for own, _ in tables_of(bundle, catalog).values()]
+        return sum(parts[1:], parts[0])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """One fold for each split."""
@@ -97,9 +93,7 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[dp.Task]:
                 yield dp.Task(name, metric, held_out, baselines=simple)
 
 
-def tables_of(
-    bundle: Bundle, catalog: DeviceCatalog
-) -> dict[str, tuple[Measurements, np.ndarray[Any, np.dtype[np.intp]]]]:
+def tables_of(bundle: Bundle, catalog: DeviceCatalog) -> dict[str, tuple[Measurements, Positions]]:
     """Table -> its rows as measured queries, and their positions in it."""
     frame = LlmCloudRuns().table_of(bundle, MACHINES)
     machines = {str(row["instance"]): row for row in frame.to_dict("records")}
@@ -113,39 +107,26 @@ def tables_of(
 
 def _measured(
     table: pd.DataFrame, devices: "_Devices", query: Any
-) -> tuple[Measurements, np.ndarray[Any, np.dtype[np.intp]]]:
-    records = table.to_dict("records")
-    made = [(place, query(row, devices)) for place, row in enumerate(records)]
-    kept = np.array([place for place, own in made if own is not None], dtype=np.intp)
-    queries = [own for _, own in made if own is not None]
-    rows = table.iloc[kept]
-    gpu = rows["gpu"] if "gpu" in rows else pd.Series(None, index=rows.index, dtype="object")
-    groups = {
-        "processor": gpu.where(gpu.notna(), rows["processor"]).to_numpy(dtype=np.str_),
-        "family": gpu.where(gpu.notna(), rows["processor"].map(family_of)).to_numpy(dtype=np.str_),
-        "model": rows["model"].to_numpy(dtype=np.str_),
-        "device": np.array([own.device.name for own in queries], dtype=np.str_),
-        "load": (rows["load"] if "load" in rows else rows["kind"]).to_numpy(dtype=np.str_),
-    }
-    return Measurements(queries, _values(rows), groups), kept
-
-
-def _values(rows: pd.DataFrame) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-    """Both times; a saturated server's time to the first token is that of its queue, and no time
-    of the machine.
+) -> tuple[Measurements, Positions]:
+    """Measured queries of a table; a saturated server's time to the first token is that of its
+    queue, and no time of the machine.
     """
+    made = [query(row, devices) for row in table.to_dict("records")]
+    kept = np.flatnonzero([own is not None for own in made])
+    rows = table.iloc[kept]
     if "load" in rows:
-        first = rows["ttft_ms"].where(rows["load"] != "saturation")
-        return {
-            "tpot_ms": rows["tpot_ms"].to_numpy(np.float64),
-            "ttft_ms": first.to_numpy(np.float64),
-        }
-    each = 1e3 / rows["tokens_per_s"]
-    prompt = rows["kind"] == "prompt"
-    return {
-        "tpot_ms": each.where(~prompt).to_numpy(np.float64),
-        "ttft_ms": (each * rows["tokens"]).where(prompt).to_numpy(np.float64),
-    }
+        loads, each = rows["load"], rows["tpot_ms"]
+        first = rows["ttft_ms"].where(loads != "saturation")
+    else:
+        loads, times = rows["kind"], 1e3 / rows["tokens_per_s"]
+        each = times.where(loads != "prompt")
+        first = (times * rows["tokens"]).where(loads == "prompt")
+    names, families = rows["processor"], rows["processor"].map(family_of)
+    if "gpu" in rows:
+        names, families = (rows["gpu"].fillna(own) for own in (names, families))
+    groups = {"processor": names, "family": families, "model": rows["model"], "load": loads}
+    values = {"tpot_ms": each, "ttft_ms": first}
+    return Measurements.of([own for own in made if own is not None], values, groups), kept
 
 
 class _Devices:
@@ -156,13 +137,6 @@ class _Devices:
     ) -> None:
         self.machines, self.catalog = machines, catalog
         self.sheets: dict[tuple[str, str], Device | None] = {}
-
-    def gpu(self, name: str) -> Device | None:
-        """The GPU of a name; None where the catalogue has none."""
-        try:
-            return self.catalog.get(GPUS.get(name, name))
-        except UnknownDevice:
-            return None
 
     def processor(self, instance: str, processor: str) -> Device | None:
         """The sheet of a machine; None where facts lack."""
@@ -187,7 +161,7 @@ def _model(name: str, weights: str) -> LanguageModel:
 
 def _bench_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | None:
     if isinstance(row["gpu"], str):
-        found = devices.gpu(row["gpu"])
+        found = devices.catalog.find(GPUS.get(row["gpu"], row["gpu"]))
     else:
         found = devices.processor(row["instance"], row["processor"])
     if found is None:

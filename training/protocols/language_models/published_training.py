@@ -4,6 +4,7 @@ A row is one configuration: the median over its repeats and over releases of its
 protocols hold out configurations, families of models, GPUs and chips.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Final
 
@@ -140,8 +141,7 @@ def questions(table: pd.DataFrame, catalog: DeviceCatalog) -> list[Query | str]:
 
 def left_out(table: pd.DataFrame, catalog: DeviceCatalog) -> dict[str, int]:
     """Reason -> number of rows that are left out for it."""
-    why = [one for one in questions(table, catalog) if isinstance(one, str)]
-    return {reason: why.count(reason) for reason in dict.fromkeys(why)}
+    return dict(Counter(one for one in questions(table, catalog) if isinstance(one, str)))
 
 
 def _query(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:

@@ -29,7 +29,6 @@ from forerun.data.datasets.language_models.splitwise import (
     TIMES,
 )
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
     Engine,
     EngineName,
@@ -38,11 +37,13 @@ from forerun.data.language_models.deployment import (
     Pool,
     RequestLoad,
 )
-from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
-from forerun.features.readers.language_model.reader import named_language_model
+from forerun.features.readers.language_model.reader import (
+    known_language_model,
+    named_language_model,
+)
 from forerun.models.llm_serving.latency import LlmLatency
 from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.language_models.kernel_baseline import summed_kernels
@@ -111,15 +112,8 @@ def benchmark_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measure
 
 def known_networks(table: pd.DataFrame) -> Mask:
     """Flag of each of n rows whose model has a configuration in the package."""
-    known = {str(name): _network(str(name)) is not None for name in table["model"].unique()}
+    known = {name: known_language_model(name) is not None for name in table["model"].unique()}
     return table["model"].map(known).to_numpy(dtype=np.bool_)
-
-
-def _network(name: str) -> LanguageModel | None:
-    try:
-        return named_language_model(name)
-    except InputError:
-        return None
 
 
 def _sheet(accelerator: str, catalog: DeviceCatalog) -> Device:

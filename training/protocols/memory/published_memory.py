@@ -12,6 +12,7 @@ that uses them.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -53,13 +54,7 @@ Row = Mapping[Any, Any]
 NO_GRAPH: Final = "no graph: configuration not certain"
 PIPELINE: Final = "a pipeline of several networks"
 LENGTHS: Final = "sequence lengths depend on the data"
-NO_BATCH: Final = "batch size is not printed"
-NO_RUNTIME: Final = "runtime is not modelled"
 OFFLOADED: Final = "offloaded to the host"
-PER_OPERATOR: Final = "checkpointing by operator is not modelled"
-CONTEXT_PARALLEL: Final = "context parallelism is not modelled"
-NO_METHOD: Final = "adapter method is not modelled"
-NO_TARGETS: Final = "adapters on layers that no option names"
 
 BATCHES: Final[Mapping[str, int]] = {"timm/vit_huge_patch14_224": 8}
 """Model -> images per step, from the text above the table (torchao/optim/README.md)."""
@@ -241,9 +236,9 @@ def _peft(row: Row) -> Described | str:
         plain = method == "LORA" and variant.endswith(SAME_AS_LORA)
         near = method in LOW_RANK or (method == "LORA" and variant.endswith(NEAR_LORA))
         if not plain and not near:
-            return NO_METHOD
+            return "adapter method is not modelled"
         if targets != {"q_proj", "v_proj"}:
-            return NO_TARGETS
+            return "adapters on layers that no option names"
         rank, part = int(row["lora_rank"]), part if plain else "peft_llama_as_lora"
     setup = TrainingSetup(
         "adamw",
@@ -284,9 +279,9 @@ def _torchtitan(row: Row) -> Described | str:
     """
     checkpointing = str(row["checkpointing"])
     if row["cp"] != 1:
-        return CONTEXT_PARALLEL
+        return "context parallelism is not modelled"
     if checkpointing.startswith("selective"):
-        return PER_OPERATOR
+        return "checkpointing by operator is not modelled"
     batch = row["batch"] if row["batch"] > 0 else TORCHTITAN_BATCH
     sizes = {8030000000.0: "llama_3.1_8b", 70600000000.0: "llama_3.1_70b"}
     graph = sizes.get(float(row["params"]))
@@ -310,7 +305,7 @@ def _torchtitan(row: Row) -> Described | str:
 def _segment_anything(row: Row) -> Described | str:
     """The image encoder; the mask decoder is some per cent of it."""
     if row["compile"] != "False":
-        return NO_RUNTIME
+        return "runtime is not modelled"
     graph = f"sam_{str(row['model'])[4:]}_encoder-1024"
     forward = InferenceSetup("eager", "all", cache_tokens=0)
     precision = row["precision"]
@@ -340,7 +335,7 @@ _SOURCES: Final[Mapping[str, Callable[[Row], Described | str]]] = {
     "segment-anything-fast": _segment_anything,
     "diffusers": lambda row: PIPELINE,
     "open-muse": _open_muse,
-    "deepspeed": lambda row: NO_BATCH,
+    "deepspeed": lambda row: "batch size is not printed",
     "detectron2": lambda row: "no graph: proposals depend on the images",
 }
 
@@ -404,8 +399,7 @@ def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list[
 
 def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[str, int]:
     """Reason -> number of rows that are left out for it."""
-    why = [one for one in questions(table, graphs) if isinstance(one, str)]
-    return {reason: why.count(reason) for reason in dict.fromkeys(why)}
+    return dict(Counter(one for one in questions(table, graphs) if isinstance(one, str)))
 
 
 def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:

@@ -14,8 +14,7 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.deepbench import DeepBench
-from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import UnknownDevice
+from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -72,10 +71,8 @@ class DeepBenchProtocols(dp.DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """A class of operators in one precision on one device each."""
         keys = ("device", "kernel_class", "precision")
-        name, columns = (
-            f"{protocol}/{{kernel_class}}_{{precision}}",
-            {"precision": _precisions(held_out)},
-        )
+        name = f"{protocol}/{{kernel_class}}_{{precision}}"
+        columns = {"precision": _precisions(held_out)}
         return dp.tasks_by(held_out, keys, name, "latency_ms", columns=columns)
 
 
@@ -101,33 +98,32 @@ def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         for name, (table, column) in CLASSES.items()
         if bundle.has(table)
     ]
-    return parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+    return sum(parts[1:], parts[0])
 
 
 def _class_measurements(
     name: str, frame: pd.DataFrame, column: str, catalog: DeviceCatalog
 ) -> Measurements:
+    """Rows that a query can express: a known operator in a format that the device has."""
     frame = frame[frame[column].notna()]
-    kept = np.array([not reason for reason in _reasons(name, frame, catalog)], dtype=np.bool_)
-    frame = frame[kept].reset_index(drop=True)
-    sheets = {str(d): catalog.get(str(d)) for d in frame["device"].unique()}
-    devices = [sheets[str(device)] for device in frame["device"]]
+    sheets = {device: catalog.find(str(device)) for device in frame["device"].unique()}
+    devices = map(sheets.get, frame["device"])
     formats, software = deepbench_formats(frame), deepbench_software(frame)
+    rows = zip(_operators(name, frame), formats, devices, software, strict=True)
     queries = [
         Query(Kernel(operator, precision), device, version)
-        for operator, precision, device, version in zip(
-            _operators(name, frame), formats, devices, software, strict=True
-        )
-        if operator is not None and precision is not None
+        if operator and device and precision and precision in device.peak_tflops
+        else None
+        for operator, precision, device, version in rows
     ]
-    generations = [
-        DeepBench.facts["generations"].get(str(device), "") for device in frame["device"]
-    ]
+    frame = frame[[query is not None for query in queries]]
+    generations = DeepBench.facts["generations"]
     groups = {
-        "generation": generations,
+        "generation": [generations.get(str(device), "") for device in frame["device"]],
         "kernel_class": [name] * len(frame),
     }
-    return Measurements.of(queries, {"latency_ms": frame[column]}, groups)
+    asked = [query for query in queries if query is not None]
+    return Measurements.of(asked, {"latency_ms": frame[column]}, groups)
 
 
 def _precisions(rows: Measurements) -> list[str]:
@@ -146,28 +142,3 @@ def _operators(name: str, frame: pd.DataFrame) -> list[Operator | None]:
     if name == "conv_forward":
         return list(deepbench_convolutions(frame))
     return list(deepbench_convolutions(frame, "backward_input"))
-
-
-def _reasons(name: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> list[str]:
-    """Why no query can express each row; empty where one can."""
-    found = {str(device): _sheet(str(device), catalog) for device in frame["device"].unique()}
-    rows = zip(_operators(name, frame), deepbench_formats(frame), frame["device"], strict=True)
-    reasons = []
-    for operator, precision, device in rows:
-        sheet = found[str(device)]
-        if sheet is None:
-            reasons.append("no spec sheet")
-        elif operator is None:
-            reasons.append("no recurrent layer")
-        elif precision is None or precision not in sheet.peak_tflops:
-            reasons.append("no number format")
-        else:
-            reasons.append("")
-    return reasons
-
-
-def _sheet(name: str, catalog: DeviceCatalog) -> Device | None:
-    try:
-        return catalog.get(name)
-    except UnknownDevice:
-        return None

@@ -11,7 +11,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
 from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
     Engine,
     LlmDeployment,
@@ -29,7 +28,7 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
-from forerun.features.readers.language_model.reader import named_language_model
+from forerun.features.readers.language_model.reader import known_language_model
 from forerun.features.serving_features import TOKENS, cycle_bound, outputs
 from forerun.models.serving.features import generative, without_configuration
 from forerun.training.protocols import protocol as dp
@@ -202,7 +201,7 @@ def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[st
 
 def _summed(rows: Measurements) -> dict[str, Column]:
     """The rate by kernels summed; NaN for models whose configuration is not known."""
-    named = {str(name): _network(str(name)) for name in np.unique(rows.groups["model"])}
+    named = {str(name): known_language_model(str(name)) for name in np.unique(rows.groups["model"])}
     models = [named[str(name)] for name in rows.groups["model"]]
     deployed = [
         _deployment(query, model)
@@ -213,13 +212,6 @@ def _summed(rows: Measurements) -> dict[str, Column]:
     for column in summed_kernels(deployed, "tokens_per_s").values():
         found[[model is not None for model in models]] = column
     return {} if np.isnan(found).all() else {"kernel_sums": found}
-
-
-def _network(name: str) -> LanguageModel | None:
-    try:
-        return named_language_model(name)
-    except InputError:
-        return None
 
 
 def _deployment(query: Query, model: LanguageModel) -> Query:
