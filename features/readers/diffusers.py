@@ -22,6 +22,7 @@ from forerun.data.graph import BoundDimension, OperatorGraph
 from forerun.features.graphs.pipeline import DECODER, DENOISER, ENCODER, joined
 from forerun.features.readers.huggingface import HuggingFaceReader, check_sizes
 from forerun.features.readers.input_sizes import InputSizes
+from forerun.features.readers.operator_json import parse_json
 
 LATENT_PIXELS: Final = 8
 """Pixels of a latent along each side, where the configuration does not say so."""
@@ -74,12 +75,9 @@ class DiffusersReader:
         )
 
 
-def _object(content: bytes, where: str) -> dict[str, Any]:
-    try:
-        given = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableModel(where, f"not valid JSON: {error}.") from None
-    if not isinstance(given, dict) or not isinstance(given.get("_class_name"), str):
+def _object(content: bytes, where: str) -> Mapping[str, Any]:
+    given = parse_json(content, where)
+    if not isinstance(given.get("_class_name"), str):
         raise UnreadableModel(where, "it is no configuration of diffusers.")
     check_sizes(where, "", given)
     return given

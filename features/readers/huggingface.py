@@ -1,6 +1,5 @@
 """Hugging Face `config.json` files as operator graphs: built and traced on the meta device."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from forerun.features.readers.input_sizes import (
     InputSizes,
 )
 from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.operator_json import parse_json
 
 _LARGEST_LAYERS = 1_000
 _LARGEST_WIDTH = 1 << 20
@@ -50,12 +50,7 @@ class HuggingFaceReader:
         """
         where = source.name if isinstance(source, Path) else "the upload"
         content = source.read_bytes() if isinstance(source, Path) else source
-        try:
-            given = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableModel(where, f"not valid JSON: {error}.") from None
-        if not isinstance(given, dict):
-            raise UnreadableModel(where, "it is JSON, but not an object.")
+        given = parse_json(content, where)
         check_sizes(where, "", given)
         _check_layers(where, given)
         if sizes.shapes:

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 from forerun.data.errors import BadTable, MissingData, MissingExtra, UnreadableModel
 from forerun.data.file_store import draft_of
 from forerun.data.graph import OperatorGraph, Shape
-from forerun.data.lazy import pd, torch
+from forerun.data.lazy import nn, pd, torch
 from forerun.features.readers.aten_graph import VIEWS, plain_name
-from forerun.features.readers.torch_trace import declare_operators, trace_module
+from forerun.features.readers.torch_trace import declare_operators, torch_module, trace_module
 
 _TABLE_KEEPS = frozenset("as_strided unfold unsafe_split native_dropout".split())
 """Views that the table has as rows; `timm_tables` folds those that it takes for views."""
@@ -79,17 +79,14 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
         UnreadableModel: the module cannot run on the meta device, as where control flow depends
             on values.
     """
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("Tracing a torch module", "train") from None
+    torch_module()
     module = module.eval().to("meta")
     examples = [x.to("meta") for x in inputs]
     why: Exception | None = None
     # The second try makes meta the default device, for modules that create tensors without a
     # device. The first does not, since modules that move tensors themselves would record calls.
     for place in (nullcontext(), torch.device("meta")):
-        recorder = _Recorder(torch)
+        recorder = _Recorder()
         try:
             with place, torch.no_grad(), recorder.mode():
                 module(*examples)
@@ -105,8 +102,7 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
 class _Recorder:
     """Records calls as torch dispatches them."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
+    def __init__(self) -> None:
         self._producers: dict[int, frozenset[int]] = {}
         self._alive: list[Any] = []
         self.calls: list[EagerCall] = []
@@ -142,7 +138,7 @@ class _Recorder:
 
     def _tensors(self, values: Iterable[Any]) -> Iterable[Any]:
         for value in values:
-            if isinstance(value, self._torch.Tensor):
+            if isinstance(value, torch.Tensor):
                 yield value
             elif isinstance(value, list | tuple):
                 yield from self._tensors(value)
@@ -157,7 +153,6 @@ class _Recorder:
     ) -> EagerCall:
         shapes = [tuple(t.shape) for t in inputs]
         made = [tuple(t.shape) for t in outputs]
-        parameter = self._torch.nn.Parameter
         return EagerCall(
             idx=len(self.calls),
             op=name,
@@ -167,7 +162,7 @@ class _Recorder:
             flops=_flops(name, shapes, made),
             in_elems=sum(map(prod, shapes)),
             out_elems=sum(map(prod, made)),
-            param_elems=sum(t.numel() for t in inputs if isinstance(t, parameter)),
+            param_elems=sum(t.numel() for t in inputs if isinstance(t, nn.Parameter)),
             attr=_convolution(args, shapes) if name == "convolution" else "",
         )
 
@@ -324,7 +319,7 @@ def build(name: str, image_size: int) -> Any:
         MissingExtra: timm, torchvision or torch is not installed.
         UnreadableModel: timm has no such network, or cannot build it at that size.
     """
-    timm, torch = _timm()
+    timm = _timm()
     if ":" in name:
         # `hf-hub:` and `local-dir:` would read a configuration from outside timm.
         raise UnreadableModel(PREFIX + name, "only timm's own architectures are built.")
@@ -377,11 +372,10 @@ def _images(size: int) -> Sequence[Any]:
     return (torch.empty(1, _CHANNELS, size, size, device="meta"),)
 
 
-def _timm() -> tuple[Any, Any]:
+def _timm() -> Any:
     if not is_installed():
         raise MissingExtra("Building a network of timm", "zoo")
-
     declare_operators()
     import timm
 
-    return timm, torch
+    return timm

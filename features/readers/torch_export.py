@@ -89,13 +89,9 @@ def _graph(program: Mapping[str, Any]) -> OperatorGraph:
     for node in graph["nodes"]:
         arguments = {given["name"]: _argument(given["arg"]) for given in node["inputs"]}
         outputs = tuple(_names(node["outputs"]))
-        collected.add(Call(operator_name(_target(node["target"])), arguments, outputs))
+        target = str(node["target"]).removeprefix("torch.ops.")
+        collected.add(Call(operator_name(target), arguments, outputs))
     return collected.graph("torch_export", batch)
-
-
-def _target(name: str) -> str:
-    """`torch.ops.aten.linear.default` -> `aten.linear.default`."""
-    return str(name).removeprefix("torch.ops.")
 
 
 def _meta(value: Mapping[str, Any]) -> Meta:

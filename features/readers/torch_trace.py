@@ -138,7 +138,7 @@ def trace_module(
         MissingExtra: torch is not installed.
         UnreadableModel: `torch.export` cannot trace the module.
     """
-    torch = _torch()
+    torch = torch_module()
     owners = _owners(module)
     module = module.eval().to("meta")
     given = dict(keywords or {})
@@ -172,7 +172,7 @@ def trace_callable(name: str) -> OperatorGraph:
         MissingExtra: torch is not installed.
         UnreadableModel: there is no such function, or it does not return that.
     """
-    torch = _torch()
+    torch = torch_module()
     place, _, attribute = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -187,7 +187,8 @@ def trace_callable(name: str) -> OperatorGraph:
     return trace_module(*parts, marks=True)
 
 
-def _torch() -> Any:
+def torch_module() -> Any:
+    """The module torch; raises `MissingExtra` where it is not installed."""
     try:
         import torch
     except ImportError:
