@@ -215,25 +215,18 @@ class Placed:
     seconds: float
 
 
-def missing() -> str | None:
-    """Why no circuit can be made here; None where both programs are there."""
-    absent = [name for name in (YOSYS, NEXTPNR) if shutil.which(name) is None]
-    if not absent:
-        return None
-    return (
-        f"{' and '.join(absent)} is not installed: on Debian, apt-get install yosys nextpnr-ice40"
-    )
-
-
 def check() -> None:
     """Refuse to start without the programs.
 
     Raises:
         MissingTool: one is not installed.
     """
-    why = missing()
-    if why is not None:
-        raise MissingTool(why)
+    absent = [name for name in (YOSYS, NEXTPNR) if shutil.which(name) is None]
+    if absent:
+        raise MissingTool(
+            f"{' and '.join(absent)} is not installed: on Debian, apt-get install yosys "
+            "nextpnr-ice40"
+        )
 
 
 def versions() -> dict[str, str]:

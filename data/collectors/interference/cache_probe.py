@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.collectors.interference.victims import program
-from forerun.data.collectors.runner.worker import finished
+from forerun.data.collectors.runner.worker import Worker, finished
 
 COLUMNS: Final = (
     "t_s", "late_ms", "latency_ns", "near_ns", "evicted", "read_gbs", "cpu_ms", "limit_ns",
@@ -41,7 +41,7 @@ class CacheProbe:
     path: Path
     cpu: int
     tick_ms: float
-    _process: "subprocess.Popen[bytes] | None" = None
+    _worker: Worker | None = None
 
     def start(self) -> None:
         """Start the probe.
@@ -52,20 +52,13 @@ class CacheProbe:
         command = [str(program("cache_probe")), str(self.cpu), "watch", str(self.tick_ms)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            self._process = subprocess.Popen(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
+            self._worker = Worker(command, talks=False, output=file)
 
     def stop(self) -> None:
         """Stop the probe; has no effect if it was never started."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
 
 
 def ticks(text: str) -> Iterator[Mapping[str, float]]:

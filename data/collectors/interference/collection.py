@@ -139,7 +139,7 @@ class Collection:
                     for order, planned in enumerate(todo):
                         if deadline is not None and time.monotonic() > deadline:
                             return
-                        row = self._one(planned, units[planned.victim], places, sampler)
+                        row = perform(planned, units[planned.victim], places, sampler, self.plan)
                         row |= {"session": session.name, "order": order}
                         LineJournal(session / "runs.jsonl").append(row)
                         yield row
@@ -149,12 +149,6 @@ class Collection:
     def write_tables(self) -> dict[str, "pd.DataFrame"]:
         """Tables of all that is journaled, also written into the folder."""
         return write_tables(self.folder, self.plan.clock_s)
-
-    def _one(
-        self, planned: PlannedRun, units: int, places: Places, sampler: Sampler
-    ) -> dict[str, Any]:
-        settle_s, seed = self.plan.settle_s, self.plan.seed
-        return perform(planned, units, places, sampler, settle_s=settle_s, seed=seed)
 
     def _units(self, places: Places) -> dict[str, int]:
         """Work of each victim, sized once for the whole collection.

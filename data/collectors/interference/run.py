@@ -4,13 +4,13 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from forerun.data.collectors.interference.neighbours import ISOLATED, Neighbour
-from forerun.data.collectors.interference.plan import PlannedRun
+from forerun.data.collectors.interference.plan import ContentionPlan, PlannedRun
 from forerun.data.collectors.interference.victims import READY_S, started, victim
 from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.runner.worker import Worker, WorkerFailed
@@ -140,7 +140,7 @@ def ambient_share() -> float:
 
 
 def perform(
-    planned: PlannedRun, units: int, places: Places, sampler: Sampler, *, settle_s: float, seed: int
+    planned: PlannedRun, units: int, places: Places, sampler: Sampler, plan: ContentionPlan
 ) -> dict[str, Any]:
     """Carry out a planned run and return its row; the status says whether it failed.
 
@@ -149,8 +149,7 @@ def perform(
         units: work of the victim.
         places: CPUs and folder.
         sampler: reads the victim's own times during the run.
-        settle_s: seconds that the neighbour runs, at least, before the work begins.
-        seed: seed of a dynamic neighbour's phases.
+        plan: how long a neighbour runs before the work begins, and the seed of its phases.
     """
     who, state = victim(planned.victim), planned.state
     row: dict[str, Any] = {
@@ -158,20 +157,17 @@ def perform(
         "repeat": planned.repeat,
         "victim": who.name,
         "family": who.family,
-        "neighbour": state.neighbour,
-        "intensity": state.intensity,
-        "placement": state.placement,
-        "mode": state.mode,
+        **asdict(state),
         "units": units,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "ambient_share": round(ambient_share(), 4),
         "spawned": time.monotonic(),
     }
-    seed = zlib.crc32(f"{seed}/{planned.key}".encode())
+    seed = zlib.crc32(f"{plan.seed}/{planned.key}".encode())
     neighbour = Neighbour(state, places.of(state.placement), places.scratch, seed)
     try:
         with started(who, units, places.victim, places.scratch) as worker, neighbour:
-            _work(worker, neighbour, row, sampler, settle_s)
+            _work(worker, neighbour, row, sampler, plan.settle_s)
     except WorkerFailed as error:
         row["status"] = f"failed: {error}"
     finally:

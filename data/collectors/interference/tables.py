@@ -23,11 +23,6 @@ from forerun.data.lazy import pd
 COLUMNS = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
-def document(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Content of `sources.json`, by session: machine, plan, sources, cache curves."""
-    return {"sessions": [dict(row) for row in sessions]}
-
-
 def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
     """Coefficient of variation of each victim's isolated runs.
 
@@ -187,12 +182,16 @@ def write_tables(folder: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
         return {}
     cumulative = tables.pop("cumulative")
     cumulative.to_parquet(folder / "journal" / "cumulative.parquet", index=False)
-    sessions = [row for path in _sessions(folder / "journal") for row in _session_rows(path)]
+    sessions = [
+        row
+        for path in _sessions(folder / "journal")
+        for row in LineJournal(path / "session.jsonl").rows()
+    ]
     draft = Bundle.write(
         folder / ".draft",
         NAME,
         tables,
-        documents={"sources": document(sessions)},
+        documents={"sources": {"sessions": sessions}},
         datasheet=datasheet(tables, sessions),
         facts={"licence": "as this repository", "source": "measured by `forerun collect`"},
     ).folder
@@ -270,10 +269,6 @@ _SAMPLED: Final = ("samples", "cumulative", "probe")
 
 def _sessions(journal: Path) -> list[Path]:
     return sorted(path for path in journal.glob("*") if path.is_dir())
-
-
-def _session_rows(session: Path) -> list[dict[str, Any]]:
-    return list(LineJournal(session / "session.jsonl").rows())
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], zero: float, begun: int) -> "pd.DataFrame":

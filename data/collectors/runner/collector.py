@@ -239,7 +239,7 @@ def collect(
     """
     about = collector.about()
     journal.open(about)
-    wanted = _once(collector.plan())
+    wanted = list({trial.key: trial for trial in collector.plan()}.values())
     done = journal.done()
     todo = [trial for trial in wanted if trial.key not in done]
     budget, count = Budget(budget_s, collector.fixed_s, collector.rate), 0
@@ -276,10 +276,6 @@ def _spreads(journal: Journal, unsteady: float) -> dict[str, float]:
     good = (row for row in journal.rows() if row.get("status") == "ok")
     spreads = {str(row[KEY]): float(row.get("spread") or 0.0) for row in good}
     return {key: spread for key, spread in spreads.items() if spread > unsteady}
-
-
-def _once(trials: Iterable[Trial]) -> list[Trial]:
-    return list({trial.key: trial for trial in trials}.values())
 
 
 def progress_line(trial: Trial, row: Row, left_s: float) -> str:

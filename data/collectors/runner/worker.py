@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 GRACE_S = 1.0
 READY = b"ready"
@@ -27,20 +27,26 @@ class Worker:
     """
 
     def __init__(
-        self, command: Sequence[str], *, talks: bool = True, env: dict[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        talks: bool = True,
+        env: dict[str, str] | None = None,
+        output: IO[bytes] | None = None,
     ) -> None:
         """
         Args:
             command: program and arguments.
             talks: whether it reads and writes lines; its streams are discarded when False.
             env: environment; this process's when None.
+            output: file for what it prints.
         """
         pipe = subprocess.PIPE if talks else subprocess.DEVNULL
         self._pending = b""
         self._process = subprocess.Popen(  # noqa: S603
             list(command),
             stdin=pipe,
-            stdout=pipe,
+            stdout=output or pipe,
             stderr=subprocess.DEVNULL,
             process_group=0,
             env=env,

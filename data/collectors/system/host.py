@@ -9,7 +9,6 @@ import ctypes
 import gc
 import os
 import platform
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,9 +25,8 @@ ROOT = Path("/")
 
 def cpu_model(root: Path = ROOT) -> str:
     """The processor's own name; its architecture where it gives none."""
-    text = text_of(root / "proc/cpuinfo")
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else (platform.processor() or platform.machine())
+    named = fields_of(root / "proc/cpuinfo").get("model name")
+    return named or platform.processor() or platform.machine()
 
 
 def instruction_set(root: Path = ROOT) -> str | None:
@@ -36,11 +34,8 @@ def instruction_set(root: Path = ROOT) -> str | None:
 
     None where it is unknown.
     """
-    text = text_of(root / "proc/cpuinfo")
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    if not found:
-        return None
-    flags = set(found[1].split())
+    cpu = fields_of(root / "proc/cpuinfo")
+    flags = cpu.get("flags", cpu.get("Features", "")).split()
     known = {"avx512_vnni": "avx512-vnni", "avx512f": "avx512", "avx2": "avx2", "avx": "avx"}
     known |= {"sve": "sve", "asimd": "neon"}
     return next((name for flag, name in known.items() if flag in flags), None)
@@ -48,10 +43,9 @@ def instruction_set(root: Path = ROOT) -> str | None:
 
 def cpu_vendor(root: Path = ROOT) -> str:
     """`intel`, `amd`, `arm`, ... ; `unknown` where the processor does not say."""
-    found = re.search(r"^vendor_id\s*:\s*(\S+)$", text_of(root / "proc/cpuinfo"), re.MULTILINE)
-    known = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+    found = fields_of(root / "proc/cpuinfo").get("vendor_id")
     if found:
-        return known.get(found[1], found[1].lower())
+        return {"GenuineIntel": "intel", "AuthenticAMD": "amd"}.get(found, found.lower())
     return "arm" if platform.machine() in ("aarch64", "arm64") else "unknown"
 
 
@@ -88,10 +82,8 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
 
 def host_memory_gib(root: Path = ROOT) -> float | None:
     """Memory of the machine, or what a control group leaves of it, GiB; None where not known."""
-    found = re.search(r"^MemTotal:\s*(\d+) kB$", text_of(root / "proc/meminfo"), re.MULTILINE)
-    limit = cgroup_limits(root)["cgroup_memory_mib"]
-    sizes = [int(found[1]) / 2**20] if found else []
-    sizes += [limit / 1024] if limit is not None else []
+    found = (mib_in(root / "proc/meminfo", "MemTotal"), cgroup_limits(root)["cgroup_memory_mib"])
+    sizes = [size / 1024 for size in found if size is not None]
     return float(f"{min(sizes):.4g}") if sizes else None
 
 
@@ -137,6 +129,18 @@ def text_of(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def fields_of(file: Path) -> dict[str, str]:
+    """Name -> value, of lines such as `name: value`; empty where the file cannot be read."""
+    pairs = (line.partition(":") for line in text_of(file).splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def mib_in(file: Path, name: str) -> float | None:
+    """A field that is given in kB, MiB; None where there is none."""
+    words = fields_of(file).get(name, "").split()
+    return int(words[0]) / 1024 if words else None
 
 
 BUSY_SHARE = 0.25
@@ -248,12 +252,12 @@ _RESET_PEAK = "5"
 
 def resident_mib() -> float | None:
     """Resident memory of this process now, MiB; None where the system does not report it."""
-    return _field("VmRSS")
+    return mib_in(STATUS, "VmRSS")
 
 
 def peak_mib() -> float | None:
     """Peak of resident memory since the start or since `forget_peak`, MiB."""
-    found = _field("VmHWM")
+    found = mib_in(STATUS, "VmHWM")
     if found is not None or sys.platform == "win32":
         return found
     import resource
@@ -273,11 +277,6 @@ def forget_peak() -> bool:
     except OSError:
         return False
     return True
-
-
-def _field(name: str) -> float | None:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", text_of(STATUS), re.MULTILINE)
-    return int(found[1]) / 1024 if found else None
 
 
 POWERCAP = Path("/sys/class/powercap")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.data.collectors.system.host import ROOT, text_of
+from forerun.data.collectors.system.host import ROOT, fields_of, mib_in, text_of
 from forerun.data.collectors.system.procfs import (
     SOURCES,
     Missing,
@@ -268,13 +268,12 @@ def facts(cpus: int, root: Path = ROOT) -> dict[str, Any]:
         cpus: how many may be used.
         root: root of the file system, another one in tests.
     """
-    cpu = _pairs(text_of(root / "proc/cpuinfo"))
-    memory = _pairs(text_of(root / "proc/meminfo")).get("MemTotal", "").split()
+    cpu, memory_mib = fields_of(root / "proc/cpuinfo"), mib_in(root / "proc/meminfo", "MemTotal")
     flags = cpu.get("flags", "").split()
     return {
         "cpu_model": cpu.get("model name"),
         "vcpus": cpus,
-        "memory_mib": round(float(memory[0]) / 1024) if memory else None,
+        "memory_mib": None if memory_mib is None else round(memory_mib),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "python": platform.python_version(),
@@ -298,11 +297,6 @@ def _caches(root: Path) -> dict[str, str]:
         if level and size:
             found[f"L{level} {kind.lower()}"] = size
     return found
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _chosen(text: str) -> str | None:

@@ -175,15 +175,15 @@ def stat(text: str, ticks_per_s: float | None = None) -> Reading:
     return reading
 
 
-def pressure(resource: str) -> Callable[[str], Reading]:
-    """/proc/pressure/RESOURCE: seconds stalled, and the kernel's own average over 10 s."""
+def pressure(resource: str, of: str = "") -> Callable[[str], Reading]:
+    """/proc/pressure/RESOURCE, or a group's: seconds stalled, and the average over 10 s."""
 
     def parse(text: str) -> Reading:
         reading = Reading()
         for line in text.splitlines():
             kind, *pairs = line.split()
             values = dict(pair.partition("=")[::2] for pair in pairs)
-            name = f"pressure.{resource}.{kind}"
+            name = f"{of}pressure.{resource}.{kind}"
             if "total" in values:
                 reading.cumulative[f"{name}_s"] = float(values["total"]) / 1e6
             if "avg10" in values:
@@ -450,20 +450,6 @@ def blkio_bytes(text: str) -> Reading:
     return Reading(total)
 
 
-def group_pressure(resource: str) -> Callable[[str], Reading]:
-    """`RESOURCE.pressure` of version 2."""
-    parse = pressure(resource)
-
-    def parse_group(text: str) -> Reading:
-        found = parse(text)
-        return Reading(
-            {f"cgroup.{name}": value for name, value in found.cumulative.items()},
-            {f"cgroup.{name}": value for name, value in found.gauges.items()},
-        )
-
-    return parse_group
-
-
 V1_FILES: tuple[tuple[str, str, Callable[[str], Reading]], ...] = (
     ("cpu", "cpu.stat", cpu_stat),
     ("cpuacct", "cpuacct.usage", cpuacct_usage),
@@ -478,9 +464,9 @@ V2_FILES: tuple[tuple[tuple[str, ...], str, Callable[[str], Reading]], ...] = (
     (("memory",), "memory.max", memory_limit),
     (("memory",), "memory.stat", memory_stat),
     (("blkio",), "io.stat", io_stat),
-    ((), "cpu.pressure", group_pressure("cpu")),
-    ((), "io.pressure", group_pressure("io")),
-    ((), "memory.pressure", group_pressure("memory")),
+    ((), "cpu.pressure", pressure("cpu", "cgroup.")),
+    ((), "io.pressure", pressure("io", "cgroup.")),
+    ((), "memory.pressure", pressure("memory", "cgroup.")),
 )
 """Controllers of version 1 that, where they are bound, hold the same; name; parser."""
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.operators import NotRunnable
 from forerun.data.lazy import torch
@@ -37,7 +39,6 @@ def prepare(trial: Trial, threads: int) -> Prepare:
 
 
 def _onnxruntime(trial: Trial, threads: int) -> Prepare:
-    import numpy as np
     import onnxruntime
 
     if trial.precision != "fp32" or trial.phase != "inference":
@@ -97,8 +98,6 @@ def _input(node: Any, given: Sequence[int] | None, batch_size: int, rng: Any) ->
 
 def _values(type_name: str, shape: Sequence[int], rng: Any) -> Any:
     """Values of an ONNX type such as `tensor(float)`: zeros for indices and flags."""
-    import numpy as np
-
     kind = _TYPES.get(type_name.removeprefix("tensor(").removesuffix(")"), "float32")
     if kind.startswith("float"):
         return rng.standard_normal(shape, np.float32).astype(kind)

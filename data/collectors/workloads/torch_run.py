@@ -193,15 +193,6 @@ def torch_run(trial: Trial, device: str) -> Run:
     return _network_run(trial, trial.subject, device)
 
 
-def _without_gradient(run: Run) -> Run:
-
-    def quiet() -> object:
-        with torch.inference_mode():
-            return run()
-
-    return quiet
-
-
 def _network_run(trial: Trial, source: Source, device: str) -> Run:
 
     definition = definition_of(source.name)
@@ -220,10 +211,10 @@ def _network_run(trial: Trial, source: Source, device: str) -> Run:
     context = _context(trial.precision, device)
 
     def forward() -> object:
-        with context():
+        with torch.inference_mode(), context():
             return call(x)
 
-    return _without_gradient(forward)
+    return forward
 
 
 def _training(trial: Trial, definition: Definition, module: Any, device: str) -> Run:
