@@ -168,15 +168,11 @@ def _readers() -> Iterator[type[GraphReader]]:
 
 
 def _check_numbers(where: str, sizes: InputSizes) -> None:
-    if not 1 <= sizes.batch_size <= MAX_SIZE:
-        raise UnreadableModel(
-            where, f"batch size {sizes.batch_size} is not from 1 to {MAX_SIZE:,}."
-        )
-    length, pixels = sizes.sequence_length, sizes.image_size
-    if length is not None and not 1 <= length <= MAX_SIZE:
-        raise UnreadableModel(where, f"sequence length {length} is not from 1 to {MAX_SIZE:,}.")
-    if pixels is not None and not 1 <= pixels <= MAX_SIZE:
-        raise BadShape(f"{where}: image size {pixels} is not from 1 to {MAX_SIZE:,}.")
+    lengths = {"batch size": sizes.batch_size, "sequence length": sizes.sequence_length}
+    for name, value in {**lengths, "image size": sizes.image_size}.items():
+        if value is not None and not 1 <= value <= MAX_SIZE:
+            why = f"{name} {value} is not from 1 to {MAX_SIZE:,}."
+            raise UnreadableModel(where, why) if name in lengths else BadShape(f"{where}: {why}")
 
 
 def _head(source: Path | bytes, where: str, max_bytes: int) -> tuple[Path | None, bytes]:

@@ -21,7 +21,7 @@ from forerun.data.workload import (
     OperatorWorkload,
     batch_size_of,
 )
-from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.predictions import TaskPredictions, by_task
 from forerun.training.scores.errors import score
 
 Text = NDArray[np.str_]
@@ -209,12 +209,7 @@ def _tasks(
     predictions: Sequence[TaskPredictions],
 ) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
     """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
-    parts: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
-    for prediction in predictions:
-        task = prediction.task
-        key = (task.name, task.device, task.metric, prediction.predictor)
-        parts.setdefault(key, []).append(prediction)
-    for key, task_rows in parts.items():
+    for key, task_rows in by_task(predictions).items():
         table = answer_table(task_rows)
         groups = _interval_groups(table)
         if groups is not None:

@@ -37,7 +37,7 @@ from forerun.training.evaluation.breakdown import (
     write_answers,
 )
 from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.predictions import TaskPredictions, predict_task
+from forerun.training.evaluation.predictions import TaskPredictions, by_task, predict_task
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import released_artifact
@@ -356,12 +356,7 @@ def rows(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
     Returns:
         Dictionaries with the fields of `forerun evaluate --json`; percentages are 0 to 100.
     """
-    by_task: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
-    for prediction in predictions:
-        task = prediction.task
-        key = (task.name, task.device, task.metric, prediction.predictor)
-        by_task.setdefault(key, []).append(prediction)
-    return [_row(of_task) for of_task in by_task.values()]
+    return [_row(of_task) for of_task in by_task(predictions).values()]
 
 
 def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Predictions for the rows of one task by one fitted predictor, and those of baselines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +71,19 @@ class TaskPredictions:
     shots: int = 0
     in_domain: NDArray[np.bool_] | None = None
     grades: NDArray[np.str_] | None = None
+
+
+TaskKey = tuple[str, str | None, str, str]
+"""Name, device and metric of a task, and name of a predictor."""
+
+
+def by_task(predictions: Iterable[TaskPredictions]) -> dict[TaskKey, list[TaskPredictions]]:
+    """The predictions of each task by each predictor, over all folds and seeds."""
+    found: dict[TaskKey, list[TaskPredictions]] = {}
+    for one in predictions:
+        key = (one.task.name, one.task.device, one.task.metric, one.predictor)
+        found.setdefault(key, []).append(one)
+    return found
 
 
 def predict_task(

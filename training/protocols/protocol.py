@@ -7,7 +7,6 @@ the published predictions for the same rows.
 
 import re
 from abc import ABC
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeVar
@@ -17,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import Column, Mask, rows_by
 from forerun.data.datasets import dataset
 from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.timm_bench import family
@@ -269,9 +268,7 @@ class DatasetProtocols(ABC):
             LeakedRows: a training row has a held-out value, in this spelling or another.
         """
         for fold in self.folds(bundle, catalog):
-            rows = held_out_rows(fold.tasks)
-            if fold.held_out is not None:
-                rows = fold.held_out
+            rows = held_out_rows(fold.tasks) if fold.held_out is None else fold.held_out
             keys = self.held_out_by.get(fold.protocol.partition("/")[0])
             if keys is None:
                 keys = [key for key in rows.groups if not _shared(fold.train, rows, key)]
@@ -332,12 +329,10 @@ def tasks_by(
         columns: key -> n values, for keys that the rows have no group for.
         options: further attributes of the tasks.
     """
-    rows_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     found = {**rows.groups, **(columns or {})}
-    for row, values in enumerate(zip(*(map(str, found[key]) for key in keys), strict=True)):
-        rows_of[values].append(row)
-    for values in sorted(rows_of):
-        own, named = np.array(rows_of[values], dtype=np.intp), dict(zip(keys, values, strict=True))
+    places = rows_by(zip(*(map(str, found[key]) for key in keys), strict=True))
+    for values, own in places.items():
+        named = dict(zip(keys, values, strict=True))
         mine = {rule: column[own] for rule, column in (baselines or {}).items()}
         device = named.get("device")
         yield Task(name.format(**named), metric, rows.take(own), device, baselines=mine, **options)
@@ -413,22 +408,18 @@ def names_of(rows: Measurements, key: str) -> list[frozenset[str]]:
     Sources have different keys for names of networks, and families of different sizes. So a row
     has the families that any of them would put it into, and a network also has its graph.
     """
-    found = [{name} for name in _own_names(rows, key).tolist()]
-    for other in NAMES if key in NAMES else ():
-        for names, name in zip(found, _own_names(rows, other).tolist(), strict=True):
-            names.add(name)
+    keys = NAMES if key in NAMES else (key,)
+    columns = [_own_names(rows, name).tolist() for name in keys]
     if key == "chip":
         devices = pd.Series([query.device.name for query in rows.queries], dtype=str)
-        for names, name in zip(found, canonical(chips(devices)).tolist(), strict=True):
-            names.add(name)
+        columns.append(canonical(chips(devices)).tolist())
     if key == "family":
-        for names, model in zip(found, _own_names(rows, "model").tolist(), strict=True):
-            names |= {name for name in model and (_architecture(model), family(model)) if name}
+        models = _own_names(rows, "model").tolist()
+        columns += [[*map(_architecture, models)], [*map(family, models)]]
     if key in ("family", *NAMES):
-        for names, query in zip(found, rows.queries, strict=True):
-            if isinstance(query.workload, Network):
-                names.add(query.workload.graph.digest)
-    return [frozenset(names - {""}) for names in found]
+        workloads = [query.workload for query in rows.queries]
+        columns.append([own.graph.digest if isinstance(own, Network) else "" for own in workloads])
+    return [frozenset(names) - {""} for names in zip(*columns, strict=True)]
 
 
 def _architecture(model: str) -> str:

@@ -60,7 +60,7 @@ class NasLatencyProtocols(DatasetProtocols):
                 tasks = [_help(space, d, help_) for d in space.known(help_["meta_test"])]
                 yield from _folds_of(f"help_{name}", space, help_["meta_train"], tasks)
         for name, space in found.items():
-            whole = space.of_table(LATENCIES[name][0])
+            whole = [d for d in space.devices if space.tables[d] == LATENCIES[name][0]]
             for device in whole:
                 others = [other for other in whole if other != device]
                 task = _task(f"every_other_device/{name}", space, device)
@@ -100,10 +100,6 @@ class SpaceRows:
     def devices(self) -> list[str]:
         """Names of devices as in the bundle, sorted."""
         return sorted(self.times)
-
-    def of_table(self, table: str) -> list[str]:
-        """Names of the devices of one latency table, sorted."""
-        return [device for device in self.devices if self.tables[device] == table]
 
     def known(self, names: Collection[str]) -> list[str]:
         """The given devices, without those that are not in the bundle."""

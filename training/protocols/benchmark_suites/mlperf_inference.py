@@ -293,5 +293,5 @@ def _split_tasks(
     for part, metric, mine in parts:
         mine = mine & np.isfinite(held_out.values[metric])
         if mine.any():
-            baselines = {name: column[mine] for name, column in others.get(metric, {}).items()}
-            yield dp.Task(f"{protocol}/{part}", metric, held_out.take(mine), baselines=baselines)
+            baselines = others.get(metric, {})
+            yield dp.Task(f"{protocol}/{part}", metric, held_out, baselines=baselines).take(mine)

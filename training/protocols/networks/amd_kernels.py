@@ -86,9 +86,7 @@ class AmdKernelProtocols(KernelProtocols):
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
         """Rows that no question can be about."""
-        kept = {
-            table: _KEPT[table](bundle.table(table), catalog) for table in filter(bundle.has, SITES)
-        }
+        kept = {t: _kept(t, bundle.table(t), catalog) for t in filter(bundle.has, SITES)}
         reason = "no question can be about such a kernel"
         return dp.counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
 
@@ -122,7 +120,7 @@ def conv_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
 
 def product_rows(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
     """Rows of `gemm` or `moe` as measured kernels."""
-    frame = frame[_KEPT[table](frame, catalog)]
+    frame = frame[_kept(table, frame, catalog)]
     part, weights, names, make = PRODUCTS[table]
     formats = [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
     sizes = zip(*(frame[name].tolist() for name in names), strict=True)
@@ -167,23 +165,18 @@ def _conv_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
     return np.asarray(kept, dtype=np.bool_)
 
 
-def _gemm_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    alone = np.asarray(frame["batch"] == 1, dtype=np.bool_)
-    return np.asarray(_with_sheet(frame, catalog) & _is_named(frame, "a_dtype") & alone)
-
-
-def _moe_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    gated = np.asarray(frame["gated"], dtype=np.bool_)
-    return np.asarray(_with_sheet(frame, catalog) & _is_named(frame, "w_dtype") & gated)
+def _kept(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
+    """Rows that a query can be about."""
+    if table == "conv":
+        return _conv_kept(frame, catalog)
+    named = [own in PRODUCT_FORMATS for own in _types(frame, PRODUCTS[table][1])]
+    usual = frame["batch"] == 1 if table == "gemm" else frame["gated"].astype(bool)
+    return np.asarray(_with_sheet(frame, catalog) & named & usual, dtype=np.bool_)
 
 
 def _types(frame: pd.DataFrame, weights: str) -> list[tuple[str, str, str]]:
     columns = (frame[name].astype(str).tolist() for name in ("a_dtype", weights, "scale"))
     return list(zip(*columns, strict=True))
-
-
-def _is_named(frame: pd.DataFrame, weights: str) -> Mask:
-    return np.array([own in PRODUCT_FORMATS for own in _types(frame, weights)], dtype=np.bool_)
 
 
 def _convolution(direction: str, *sizes: int) -> Operator:
@@ -208,4 +201,3 @@ _READ: Final[Mapping[str, Read]] = {
     "gemm": partial(product_rows, "gemm"),
     "moe": partial(product_rows, "moe"),
 }
-_KEPT: Final = {"conv": _conv_kept, "gemm": _gemm_kept, "moe": _moe_kept}

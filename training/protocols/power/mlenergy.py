@@ -169,15 +169,15 @@ def _tasks(rows: Measurements, protocol: str, train: dp.Trained, *, parts: bool 
         known = rows.take(~np.isnan(rows.values[metric]))
         if not len(known):
             continue
-        name, published = f"{protocol}/{metric}", _baselines(known, metric, train)
-        yield dp.Task(name, metric, known, baselines=published)
+        baselines = _baselines(known, metric, train)
+        task = dp.Task(f"{protocol}/{metric}", metric, known, baselines=baselines)
+        yield task
         keys = ("kind",) if metric == "power_w" else ()
         for key in (*keys, "request", "architecture") if parts else keys:
             for value in filter(None, np.unique(known.groups[key])):
-                own = known.groups[key] == value
-                mine = {rule: column[own] for rule, column in published.items()}
                 label = str(value).lower().replace(" ", "-")
-                yield dp.Task(f"{name}/{label}", metric, known.take(own), baselines=mine)
+                own = task.take(known.groups[key] == value)
+                yield replace(own, name=f"{task.name}/{label}")
 
 
 def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[str, Column]:
