@@ -19,6 +19,7 @@ from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.nas_cells import features_of, random_codes
 from forerun.features.tables.lambda_bench import GRAPHS
+from forerun.models.circuits.netlist_boost import circuits_of
 from forerun.models.circuits.placed_boost import frequencies
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols, spaces
@@ -39,7 +40,6 @@ from forerun.training.protocols.benchmark_suites.mlperf_inference import (
 from forerun.training.protocols.circuits.circuit_fpga import (
     CircuitFpgaProtocols,
     circuit_measurements,
-    circuit_of,
     estimated_ps,
 )
 from forerun.training.protocols.hls_designs.hls_designs import (
@@ -106,12 +106,12 @@ def test_processors_are_a_test_set_that_nothing_is_trained_on(circuit_fpga_bundl
 
 def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(circuit_fpga_bundle):
     for fold in CircuitFpgaProtocols().folds(circuit_fpga_bundle, CATALOG):
-        asked = [circuit_of(query) for task in fold.tasks for query in task.held_out.queries]
+        asked = [own for task in fold.tasks for own in circuits_of(task.held_out.queries)]
         assert all(own.routed_ps is None for own in asked)
-        assert all(circuit_of(query).routed_ps is not None for query in fold.train.queries)
+        assert all(own.routed_ps is not None for own in circuits_of(fold.train.queries))
         placed, unplaced = fold.tasks
-        assert all(circuit_of(query).placement is not None for query in placed.held_out.queries)
-        assert all(circuit_of(query).placement is None for query in unplaced.held_out.queries)
+        assert all(own.placement is not None for own in circuits_of(placed.held_out.queries))
+        assert all(own.placement is None for own in circuits_of(unplaced.held_out.queries))
 
 
 def test_a_design_with_two_clocks_has_no_row(circuit_fpga_bundle):
@@ -123,7 +123,7 @@ def test_a_design_with_two_clocks_has_no_row(circuit_fpga_bundle):
 
 def test_frequencies_of_the_table_follow_from_the_delays_after_routing(circuit_fpga_bundle):
     measured, _ = circuit_measurements(circuit_fpga_bundle)
-    own = [circuit_of(query) for query in measured.queries]
+    own = circuits_of(measured.queries)
     assert frequencies(own, [one.routed_ps for one in own]) == pytest.approx(
         measured.column("fmax_mhz")
     )
@@ -131,7 +131,7 @@ def test_frequencies_of_the_table_follow_from_the_delays_after_routing(circuit_f
 
 def test_the_baseline_is_the_placer_s_estimate_except_for_fixed_connections(circuit_fpga_bundle):
     measured, _ = circuit_measurements(circuit_fpga_bundle)
-    own = circuit_of(measured.queries[0])
+    own = circuits_of(measured.queries)[0]
     (plain,) = estimated_ps([own], [own])
     assert plain.tolist() == own.placement.estimated_ps.tolist()
     ports = ["COUT", *own.netlist.arcs.source_port[1:]]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.circuits.netlist import Circuit
@@ -26,7 +25,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
-from forerun.models.circuits.netlist_boost import fixed_kinds, frequencies
+from forerun.models.circuits.netlist_boost import circuits_of, fixed_kinds, frequencies
 from forerun.training.protocols.protocol import NEW, DatasetProtocols, Kept, Task, Tasks, Trained
 
 METRIC = "fmax_mhz"
@@ -55,8 +54,8 @@ class CircuitFpgaProtocols(DatasetProtocols):
         asked = without_routes(held_out)
         baselines = {}
         if train is not None:
-            circuits = list(map(circuit_of, asked.queries))
-            placed = estimated_ps(list(map(circuit_of, train.queries)), circuits)
+            circuits = circuits_of(asked.queries)
+            placed = estimated_ps(circuits_of(train.queries), circuits)
             baselines["nextpnr"] = frequencies(circuits, placed)
         yield Task(protocol, METRIC, asked, baselines=baselines)
         yield Task(f"{protocol}/netlist", METRIC, without_places(held_out))
@@ -71,10 +70,8 @@ def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
     kept = np.flatnonzero(runs["fmax_mhz"].notna())
     own = runs.iloc[kept]
     wanted = set(own["design"])
-    tables: dict[str, pd.DataFrame] = {}
-    for name in (NODES, ARCS, PATHS):
-        table = bundle.table(name)
-        tables[name] = table[table["design"].isin(wanted)]
+    tables = {name: bundle.table(name) for name in (NODES, ARCS, PATHS)}
+    tables = {name: rows[rows["design"].isin(wanted)] for name, rows in tables.items()}
     found = {design.name: design for design in designs(tables)}
     queries = [
         Query(found[design].circuit(seed, routed=True), HX8K, NEXTPNR)
@@ -86,30 +83,18 @@ def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
 
 def without_routes(measured: Measurements) -> Measurements:
     """The same circuits without their delays after routing, as they are asked about."""
-    queries = [
-        replace(query, workload=replace(circuit_of(query), routed_ps=None))
-        for query in measured.queries
-    ]
-    return replace(measured, queries=queries)
+    known = circuits_of(measured.queries)
+    return _about(measured, [replace(own, routed_ps=None) for own in known])
 
 
 def without_places(measured: Measurements) -> Measurements:
     """The same circuits as they are known before placing: those of one netlist are alike."""
-    queries = [
-        replace(query, workload=Circuit(circuit_of(query).netlist)) for query in measured.queries
-    ]
-    return replace(measured, queries=queries)
+    return _about(measured, [Circuit(own.netlist) for own in circuits_of(measured.queries)])
 
 
-def circuit_of(query: Query) -> Circuit:
-    """The circuit of a query.
-
-    Raises:
-        TypeError: it is about something else.
-    """
-    if not isinstance(query.workload, Circuit):
-        raise TypeError(f"{query.workload.kind!r} is no circuit")
-    return query.workload
+def _about(measured: Measurements, circuits: Sequence[Circuit]) -> Measurements:
+    pairs = zip(measured.queries, circuits, strict=True)
+    return replace(measured, queries=[replace(query, workload=own) for query, own in pairs])
 
 
 def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[Column]:

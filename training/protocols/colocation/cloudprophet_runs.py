@@ -165,5 +165,4 @@ def neighbour_median(train: Measurements, held_out: Measurements) -> Column:
 
 
 def _busy(rows: Measurements) -> Column:
-    settings = (q.workload.settings for q in rows.queries if isinstance(q.workload, Benchmark))
-    return np.array([float(dict(one)["co_busy_vms"]) for one in settings])
+    return np.array([float(query.benchmark.by_name["co_busy_vms"]) for query in rows.queries])
