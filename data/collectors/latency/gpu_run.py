@@ -101,26 +101,17 @@ class GpuRun:
         """
         broken = False
         try:
-            row = self._attempt(trial)
-        except RecordingFailed as error:
-            row, broken = _censored(error), True
+            with torch.cuda.device(self.device):
+                row = self._figures(trial, self._prepared(trial))
+        except Exception as error:
+            # Any exception is the result of this trial and does not concern the others.
+            row, broken = _censored(error), isinstance(error, RecordingFailed)
         lost = self._clean(trial, row)
         if lost:
             raise Broken({"status": "failed", "reason": lost}, lost)
         if broken:
             raise Broken(row, f"a recording broke off: {row['reason']}")
         return row
-
-    def _attempt(self, trial: Trial) -> Row:
-
-        try:
-            with torch.cuda.device(self.device):
-                return self._figures(trial, self._prepared(trial))
-        except RecordingFailed:
-            raise
-        except Exception as error:
-            # Any other exception is the result of this trial and does not concern the others.
-            return _censored(error)
 
     def _prepared(self, trial: Trial) -> Run:
         """The function that runs a trial; memory peaks are reset after building it."""

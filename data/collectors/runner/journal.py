@@ -120,9 +120,7 @@ class Journal:
 
     def frame(self) -> "pd.DataFrame":
         """The rows as a table; columns in order of first appearance."""
-        rows = self.rows()
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pd.DataFrame(rows, columns=list(names))
+        return pd.DataFrame(self.rows())
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import median, quantiles
 from typing import Any
@@ -34,14 +34,8 @@ class Timing:
 
     def columns(self) -> dict[str, Any]:
         """These figures as columns of a table of measurements."""
-        return {
-            "latency_ms": self.median_ms,
-            "spread": self.spread,
-            "drift": self.drift,
-            "repeats": self.repeats,
-            "window_s": self.window_s,
-            "fastest_ms": self.fastest_ms,
-        }
+        figures = asdict(self)
+        return {"latency_ms": figures.pop("median_ms"), **figures}
 
     @property
     def steady(self) -> bool:

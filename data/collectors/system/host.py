@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from forerun.data.collectors.system.procfs import CPU_TIMES, MIB, V1_UNLIMITED, layout, stat
+from forerun.data.collectors.system.procfs import CPU_TIMES, MIB, V1_UNLIMITED, group_folders, stat
 
 ROOT = Path("/")
 
@@ -62,7 +62,7 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     Read from this process's own group, version 1 or 2; None where nothing is limited or reported.
     """
     mounts, own = text_of(root / "proc/self/mounts"), text_of(root / "proc/self/cgroup")
-    folders = {name: root / path.lstrip("/") for name, path in layout(mounts, own).folders.items()}
+    folders = {n: root / path.lstrip("/") for n, path in group_folders(mounts, own).items()}
     unified, cpu, memory = (folders.get(name) for name in ("unified", "cpu", "memory"))
     quota, period, most = "", "", ""
     if unified is not None:

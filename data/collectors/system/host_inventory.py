@@ -26,7 +26,7 @@ from forerun.data.collectors.system.procfs import (
     Readable,
     Reading,
     Resctrl,
-    layout,
+    group_folders,
     sources,
     task_times,
 )
@@ -209,7 +209,7 @@ def _opened(cpu: int, kind: int, number: int) -> int:
 def all_sources(root: Path = ROOT) -> tuple[Readable, ...]:
     """Files of /proc and of this process's control groups, resctrl, and virtual machines."""
     mounts, own = text_of(root / "proc/self/mounts"), text_of(root / "proc/self/cgroup")
-    return (*SOURCES, *sources(layout(mounts, own)), Resctrl(), Libvirt())
+    return (*SOURCES, *sources(group_folders(mounts, own)), Resctrl(), Libvirt())
 
 
 @contextmanager

@@ -328,21 +328,8 @@ V1_UNLIMITED = 2.0**60
 """Version 1 writes a number of this size where there is no limit."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where this process's groups are.
-
-    Attributes:
-        version: `v1`, `v2`, `hybrid`, or `none`.
-        folders: controller -> folder of version 1; `unified` -> that of version 2.
-    """
-
-    version: str
-    folders: Mapping[str, str]
-
-
-def layout(mounts: str, membership: str) -> Layout:
-    """The layout of a process's groups.
+def group_folders(mounts: str, membership: str) -> dict[str, str]:
+    """Where a process's groups are: controller -> folder of version 1; `unified` -> of version 2.
 
     Args:
         mounts: text of /proc/self/mounts.
@@ -365,22 +352,18 @@ def layout(mounts: str, membership: str) -> Layout:
         for name in filter(None, names.split(",")):
             if name in v1:
                 folders[name] = _join(v1[name], path)
-    controllers = set(folders) - {"unified"}
-    bound = {name for name in controllers if not name.startswith("name=")}
-    if "unified" in folders:
-        return Layout("hybrid" if bound else "v2", folders)
-    return Layout("v1" if bound else "none", folders)
+    return folders
 
 
-def sources(found: Layout) -> tuple[Source, ...]:
-    """Files to read under that layout; some may not be there, as in the root group."""
+def sources(folders: Mapping[str, str]) -> tuple[Source, ...]:
+    """Files to read in `group_folders`; some may not be there, as in the root group."""
     listed = []
     for controller, name, parse in V1_FILES:
-        if controller in found.folders:
-            listed.append(_source("v1", found.folders[controller], name, parse))
+        if controller in folders:
+            listed.append(_source("v1", folders[controller], name, parse))
     for bound, name, parse in V2_FILES:
-        if "unified" in found.folders and not set(bound) & set(found.folders):
-            listed.append(_source("v2", found.folders["unified"], name, parse))
+        if "unified" in folders and not set(bound) & set(folders):
+            listed.append(_source("v2", folders["unified"], name, parse))
     return tuple(listed)
 
 

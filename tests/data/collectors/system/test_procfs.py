@@ -139,20 +139,14 @@ def group(root):
     return {name: value for name, value in both.items() if name.startswith("cgroup.")}
 
 
-@pytest.mark.parametrize(("files", "version"), [(V1, "v1"), (V2, "v2"), (HYBRID, "hybrid")])
-def test_the_version_follows_from_mounts_and_membership(files, version):
-    found = procfs.layout(files["proc/self/mounts"], files["proc/self/cgroup"])
-    assert found.version == version
-
-
 def test_without_groups_there_is_nothing_to_read():
-    assert procfs.layout("tmpfs /tmp tmpfs rw 0 0\n", "").version == "none"
-    assert procfs.sources(procfs.layout("", "")) == ()
+    assert procfs.sources(procfs.group_folders("tmpfs /tmp tmpfs rw 0 0\n", "")) == ()
+    assert procfs.sources(procfs.group_folders("", "")) == ()
 
 
 def test_one_of_named_hierarchies_alone_is_none():
     mounts = "cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\n"
-    assert procfs.layout(mounts, "1:name=systemd:/\n").version == "none"
+    assert procfs.sources(procfs.group_folders(mounts, "1:name=systemd:/\n")) == ()
 
 
 @pytest.mark.parametrize("files", [V1, V2, HYBRID])
