@@ -127,7 +127,6 @@ def row_kind(root: str, width: float) -> str:
     return f"{root}{bisect_left(WIDTH_STEPS, width)}"
 
 
-TILE = 128.0
 _BMM = KERNEL_CLASSES.index("bmm")
 
 

@@ -26,7 +26,6 @@ FACTS: Final = ("device", "group", "precision", "phase")
 MOST_GROUPS: Final = 60
 """Most groups of a task with cells of their own; those with the fewest rows are one, `others`."""
 OTHERS: Final = "others"
-Cells = Sequence[Mapping[str, Any]]
 
 
 def cells_of(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:

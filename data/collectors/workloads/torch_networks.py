@@ -458,11 +458,6 @@ class Definition:
     gflops: float = 1.0
 
     @property
-    def family(self) -> Literal["vision", "language"]:
-        """Kind of its input: images or text."""
-        return "language" if self.entries else "vision"
-
-    @property
     def sizes(self) -> tuple[int, int, int]:
         """Batch sizes to measure: 1, the largest that is quick on a GPU, and one between."""
         doublings = min(8, max(2, floor(log2(QUICK_GFLOPS / self.gflops))))

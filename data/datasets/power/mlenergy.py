@@ -24,7 +24,6 @@ from forerun.data.upstream.downloads import RawFiles
 RUNS: Final = "mlenergy_v3_runs"
 CHATS: Final = "mlenergy_v1_chat_v100_a40_a100"
 TDP_W: Final = {"H100": 700.0, "B200": 1000.0}
-REQUESTS: Final = ("gpqa", "lm-arena-chat", "sourcegraph-fim", "image-chat", "video-chat")
 
 _MODEL = (
     *("activated_params_billions", "model_id", "task"),

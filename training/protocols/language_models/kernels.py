@@ -15,7 +15,7 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, groups_of
-from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator
+from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator, message_bytes
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.kernel import (
@@ -188,7 +188,6 @@ _EXPERTS: Final = (
     "moe_tp_size",
     "moe_ep_size",
 )
-_ELEMENT_BYTES: Final = {"half": 2, "bfloat16": 2, "int8": 1}
 _OPERATIONS: Final[Mapping[str, CollectiveName]] = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -239,15 +238,13 @@ def collectives(nccl: pd.DataFrame, custom: pd.DataFrame) -> pd.DataFrame:
         nccl: operations of NCCL.
         custom: sums by kernels of engines.
     """
-    library = nccl.assign(library="nccl", framework="other", dtype=nccl["nccl_dtype"].astype(str))
-    own = custom.assign(op_name="all_reduce", dtype=custom["allreduce_dtype"].astype(str))
+    library = nccl.assign(library="nccl", framework="other", message_bytes=message_bytes(nccl))
+    own = custom.assign(op_name="all_reduce", message_bytes=message_bytes(custom))
     source = own["kernel_source"].astype(str)
     own["library"] = np.where(source.str.contains("eager"), "custom", "custom_graph")
     own["framework"] = own["framework"].astype(str).where(source != "TRTLLM", "trtllm")
     names = ["system", "framework", "library", "op_name", "num_gpus", "message_bytes"]
-    both = pd.concat([library, own], ignore_index=True)
-    both["message_bytes"] = both["message_size_elems"] * both["dtype"].map(_ELEMENT_BYTES)
-    both = both.astype(dict.fromkeys(names[:4], str))
+    both = pd.concat([library, own], ignore_index=True).astype(dict.fromkeys(names[:4], str))
     return both.groupby(names)["latency_ms"].median().reset_index()
 
 
