@@ -1,6 +1,7 @@
 """Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -75,11 +76,9 @@ def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> di
     train = train.take(np.isfinite(train.values[metric]))
     measured = train.values[metric]
     factor = measured / _bound(train, metric)
-    theirs = held_out.groups.get("device", np.full(len(held_out), ""))
-    ours = train.groups.get("device", np.full(len(train), ""))
-    of_device = {str(d): float(np.median(factor[ours == d])) for d in np.unique(ours)}
-    usual = float(np.median(factor))
-    offsets = np.array([of_device.get(str(device), usual) for device in theirs])
+    levels = [("device",), ()] if "device" in train.groups else [()]
+    factors = replace(train, values={"factor": factor})
+    offsets = dp.median_by(factors, held_out, "factor", *levels)
     return {
         "median": np.full(len(held_out), np.median(measured)),
         "device_offset": offsets * _bound(held_out, metric),

@@ -10,6 +10,7 @@ out, as it reads images from a disk, and so are rows in single precision.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -95,16 +96,9 @@ def scaled_by_peak(train: Measurements, held_out: Measurements) -> NDArray[np.fl
     Returns:
         Samples per second of the whole system, shape (n,); NaN for models without training rows.
     """
-    rate = np.log(train.values["samples_per_s"]) - np.log(_peaks(train))
-    keys = _questions(train)
-    known = {key: float(np.exp(np.median(rate[keys == key]))) for key in np.unique(keys)}
-    rates = [known.get(str(key), np.nan) for key in _questions(held_out)]
-    return np.asarray(rates * _peaks(held_out), dtype=np.float64)
-
-
-def _questions(rows: Measurements) -> NDArray[np.str_]:
-    pairs = zip(rows.groups["model"], rows.groups["precision"], strict=True)
-    return np.array([f"{model} {precision}" for model, precision in pairs], dtype=np.str_)
+    rates = replace(train, values={"log": np.log(train.values["samples_per_s"] / _peaks(train))})
+    logs = dp.median_by(rates, held_out, "log", ("model", "precision"))
+    return np.asarray(np.exp(logs) * _peaks(held_out), dtype=np.float64)
 
 
 def _peaks(rows: Measurements) -> NDArray[np.float64]:

@@ -108,16 +108,11 @@ def best_share(rows: Measurements) -> float:
 
     The energy of a job is relative to its least over all limits, so that jobs have equal weights.
     """
-    shares, excess = [], []
-    energy, job = rows.values["energy_j"], rows.groups["job"]
-    for device in np.unique(rows.groups["device"]):
-        for name in np.unique(job):
-            for row in np.flatnonzero(mine := (job == name) & (rows.groups["device"] == device)):
-                shares.append(_share(rows.queries[int(row)]))
-                excess.append(energy[row] / energy[mine].min())
-    tenths = np.round(np.array(shares) * 10.0) / 10.0
-    means = {share: float(np.mean(np.array(excess)[tenths == share])) for share in set(tenths)}
-    return float(min(means, key=lambda share: means[share]))
+    energy = pd.Series(rows.values["energy_j"])
+    least = energy.groupby([rows.groups["device"], rows.groups["job"]]).transform("min")
+    tenths = np.round(np.array([_share(query) for query in rows.queries]) * 10.0) / 10.0
+    means = (energy / least).groupby(tenths).mean()
+    return float(means.index.to_numpy()[means.argmin()])
 
 
 def _share(query: Query) -> float:
