@@ -63,7 +63,6 @@ MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
 SCHEDULER, UNKNOWN, UNCHECKED = "scheduler", "unknown", "unchecked"
 CHECKED: Final = 8
 """Options, those of least cost, whose percentiles are checked."""
-RATE: Final = "requests_per_s"
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
 SHARED: Final = 0.87
