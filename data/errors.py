@@ -142,7 +142,10 @@ class UnknownDevice(InputError):
                 "`forerun devices` lists devices with one."
             )
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
-        return f"No device named {self.name!r}. {hint}`forerun devices` lists all."
+        return (
+            f"No device named {self.name!r}. {hint}`forerun devices` lists all; instance types of "
+            "clouds are written as aws/m7i.4xlarge."
+        )
 
 
 class UnknownPrecision(InputError):

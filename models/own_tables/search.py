@@ -68,6 +68,8 @@ class Search:
             ends = own if isinstance(own, Mapping) else {"low": 0, "high": 1}
             if not own or not ends.get("low", inf) <= ends.get("high", -inf):
                 raise InputError(f'{name}: give a list, or a range as {{"low": 1, "high": 64}}.')
+        for settings, _ in self.told:
+            self._check(settings)
 
     def ask(self, n: int = 1) -> list[dict[str, Any]]:
         """At most n candidates, best first, none of which was asked for or told before.
@@ -75,10 +77,14 @@ class Search:
         Raises:
             InputError: none is left, or none keeps the limits by the upper ends of `predict`.
         """
+        if n < 1:
+            raise InputError(f"n is {n}: ask for at least one candidate.")
         settings = [own for own, _ in self.told]
         taken = {_key(own) for own in (*self.asked, *settings)}
         drawn = {_key(own): own for own in self._drawn(len(taken))}
         left = [own for key, own in drawn.items() if key not in taken]
+        if not left:
+            raise InputError("All candidates were asked for or told: widen space=.")
         columns = {name: self._told(name) for name in self.limits}
         known = [name for name, own in columns.items() if np.isfinite(own).any()]
         limited = [_shares(columns[name], self.limits[name]) for name in known]
@@ -104,9 +110,7 @@ class Search:
         Raises:
             InputError: a setting is missing or not known, or a value is not a finite number.
         """
-        names = set(self.space if isinstance(self.space, Mapping) else self.space[0])
-        if set(settings) != names:
-            raise InputError(f"settings {sorted(settings)}: give {sorted(names)}.")
+        self._check(settings)
         given = getattr(values, "metrics", values)
         found = {name: _number(own, upper=name in self.limits) for name, own in given.items()}
         for name, own in found.items():
@@ -115,6 +119,26 @@ class Search:
         known = {name: float(own) for name, own in found.items() if own is not None}
         plain = {n: x.item() if isinstance(x, np.generic) else x for n, x in settings.items()}
         self.told = [*self.told, (plain, known)]
+
+    def _check(self, settings: Settings) -> None:
+        """Refuse settings that are none of a candidate.
+
+        Raises:
+            InputError: a setting is missing or not known, or its value is outside the space.
+        """
+        space = self.space
+        names = set(space if isinstance(space, Mapping) else space[0])
+        if set(settings) != names:
+            raise InputError(f"settings {sorted(settings)}: give {sorted(names)}.")
+        for name in sorted(names):
+            choices = space[name] if isinstance(space, Mapping) else [own[name] for own in space]
+            value = settings[name]
+            if not isinstance(choices, Mapping):
+                inside = value in choices
+            else:
+                inside = isinstance(value, Real) and choices["low"] <= value <= choices["high"]
+            if not inside:
+                raise InputError(f"{name} is {value!r}, which is not in the space.")
 
     @property
     def best(self) -> tuple[Settings, Values] | None:

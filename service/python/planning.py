@@ -84,9 +84,10 @@ class ServingPlan(Answered):
         if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
             lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
         if self.best and (tails := self.best[0].p99_ms):
-            said = ", ".join(f"{NAMES[name]} {own:,.4g} ms" for name, own in tails.items())
+            said = ", ".join(f"{NAMES[name]} {own:,.0f} ms" for name, own in tails.items())
             lines.append(f"99th percentiles of the first by the event model: {said}")
-        lines += out.mix.lines() if out.mix is not None else []
+        if out.mix is not None:
+            lines += out.mix.lines(self.best[0].usd_per_hour if self.best else None)
         lines += out.fleet.lines() if out.fleet is not None else []
         lines += [self.measure] if self.measure else []
         if len(self.front) > 1:

@@ -192,8 +192,8 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         else:
             with in_field("devices"):
                 raise BadRequest(
-                    "No list price of these devices is known: give usd_per_device_hour with each "
-                    "(on the command line NAME@USD), or another objective, such as devices."
+                    "No list price of these devices is known: give usd_per_device_hour of each, "
+                    "or another objective, such as devices."
                 )
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
@@ -336,7 +336,7 @@ def _worse(option: ServingOption, first: ServingOption | None, own: _Question) -
     for unit, value, least in pairs:
         if value > least * (1.0 + 5e-4):
             more = 100.0 * (value / least - 1.0)
-            return f"{more:,.3g} % more {unit}: {value:,.4g} against {least:,.4g}"
+            return f"{more:,.3g} % more {unit}: {_digits(value)} against {_digits(least)}"
     return "same price and speed" if objective == "price" else "no less, and no faster"
 
 
@@ -388,6 +388,11 @@ def _measure(first: PlannedServingOut, rival: PlannedServingOut) -> str:
     )
 
 
+def _digits(value: float) -> str:
+    """A number with four digits, and with zeros in place of a power of ten."""
+    return f"{float(f'{value:.4g}'):,g}"
+
+
 def _longest(whole: Deployed, own: _Question) -> int | None:
     """Maximum context length to start a server with; None for that of the model.
 
@@ -399,8 +404,8 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
     room = min((memory.cache_tokens for memory in whole.memory), default=inf)
     if room >= (deployment.model.most_tokens or 0):
         return None
-    needed = deployment.load.input_tokens + deployment.load.output_tokens
-    return int(min(room, 1 << ceil(log2(2.0 * needed))))
+    needed = ceil(deployment.load.input_tokens + deployment.load.output_tokens)
+    return int(min(room, max(1 << int(log2(room)), needed)))
 
 
 def _commands(option: ServingOption, own: _Question, longest: int | None) -> dict[str, str]:

@@ -25,6 +25,8 @@ NOT_OPTIONS: Final = frozenset(
 )
 LISTED: Final = {"devices": "--device", "sizes": "--size", "formats": "--format"}
 """Field with a list -> the option that is given once for each of it."""
+WRITTEN: Final = {"device": "NAME", "usd_per_device_hour": "USD"}
+"""Field of a type of devices -> its name in the option's help."""
 OF_PLAN: Final = RequestOptions({"": LlmPlanIn, "engine": EngineIn}, NOT_OPTIONS)
 
 
@@ -38,8 +40,9 @@ Types = Annotated[
     list[str] | None,
     typer.Option(
         "--device",
-        help="type to choose from, NAME=COUNT of those at hand, or NAME@USD with the price of one "
-        "for an hour; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs with a list price]",
+        help="type to choose from, NAME=COUNT of those at hand, NAME@USD with the price of one for "
+        "an hour, or NAME=COUNT@USD; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs with "
+        "a list price]",
     ),
 ]
 Formats = Annotated[
@@ -134,13 +137,19 @@ def _named(name_of: Callable[[str], str], path: str) -> str:
     part, _, own = path.partition(".")
     if part not in LISTED:
         return name_of(path)
-    return f"{own.rpartition('.')[2]} of {LISTED[part]}"
+    last = own.rpartition(".")[2]
+    return f"{WRITTEN.get(last, last)} of {LISTED[part]}".removeprefix(" of ")
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
     """Devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, several separated by commas, and
     those of the lines NAME,USD of CSV files.
+
+    Raises:
+        InputError: a name is empty, or a file is not of such lines.
     """
+    from forerun.data.errors import BadRequest
+
     words = [word for words in given for word in words.split(",")]
     for word in words:
         if word.endswith(".csv"):
@@ -148,6 +157,8 @@ def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
             continue
         stock, _, usd = word.partition("@")
         name, _, count = stock.partition("=")
+        if not name.strip():
+            raise BadRequest("--device: give a NAME, NAME=COUNT, NAME@USD or a CSV file.")
         found = {"device": name, "count": count, "usd_per_device_hour": usd}
         yield {field: text for field, text in found.items() if text}
 
@@ -169,10 +180,13 @@ def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
         try:
             float(usd)
         except ValueError:
-            if number == 1 or not line.strip():
+            is_heading = number == 1 and len(lines) > 1 and not any(map(str.isdigit, usd))
+            if is_heading or not line.strip():
                 continue
             raise BadRequest(f"{path}, line {number}: {line!r:.80} is no NAME,USD.") from None
         yield {"device": name.strip(), "usd_per_device_hour": usd.strip()}
+    if not any(line.strip() for line in lines):
+        raise BadRequest(f"{path} is empty: give lines of NAME,USD.")
 
 
 def _size(given: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ class StockIn(Strict):
     """name of a device, a pattern of instance types such as `aws/m7i.*`, or a spec sheet"""
     count: int | None = Field(default=None, ge=1, le=100_000)
     """how many there are; any number when absent"""
-    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    usd_per_device_hour: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     """price of one; a list price, where one is known, when absent"""
 
 

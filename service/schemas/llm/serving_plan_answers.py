@@ -171,10 +171,19 @@ class MixOut(Described):
     """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
     serves all sizes"""
 
-    def lines(self) -> list[str]:
-        """The replicas with their sizes, and what is saved."""
+    def lines(self, first_usd: float | None = None) -> list[str]:
+        """The replicas with their sizes, and what is saved.
+
+        Args:
+            first_usd: price of the first option without a mix, USD an hour; None where not known.
+        """
         if not self.parts:
             return ["no mix keeps all limits for every size"]
+        if first_usd is not None and first_usd <= (self.usd_per_hour or 0.0):
+            return [
+                f"no mix is cheaper than the first option: {self.usd_per_hour:,.4g} USD an hour, "
+                "with default schedulers"
+            ]
         price = "" if self.usd_per_hour is None else f"{self.usd_per_hour:,.4g} USD an hour"
         saved = "" if self.saving is None else f"{100 * self.saving:.0f} % less than one type"
         alone = [f"{n} {cost:,.4g}" for n, cost in self.single_types.items() if cost is not None]
@@ -293,8 +302,8 @@ class FleetOut(Described):
         if own.kwh is not None and fixed.kwh:
             less += f" and {100.0 * (1.0 - own.kwh / fixed.kwh):.0f} % less energy"
         lines = [
-            f"over time: {count:,} windows of {self.window_s:,.4g} s, most replicas in each of "
-            f"{parts} parts: {', '.join(most)}",
+            f"over time: {count:,} equal windows of {self.window_s:,.4g} s, most replicas in each "
+            f"of {parts} parts: {', '.join(most)}",
             f"  {own.device_hours:,.5g} device hours{''.join(known)}; {less} than "
             f"{self.fixed_replicas:,} replicas all the time",
         ]

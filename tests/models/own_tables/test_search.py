@@ -131,7 +131,7 @@ def test_no_candidate_is_asked_for_twice():
     assert sorted((own["a"], own["b"]) for own in asked) == sorted(
         {*product((1, 2, 3), range(4))} - {(1, 0)}
     )
-    with pytest.raises(InputError, match="0 candidates are new"):
+    with pytest.raises(InputError, match="All candidates were asked"):
         search.ask()
 
 
@@ -204,3 +204,17 @@ def test_an_answer_is_told_with_its_upper_ends():
 def test_mistakes_are_said_in_one_line(mistake, line):
     with pytest.raises(InputError, match=line):
         mistake()
+
+
+def test_what_is_no_candidate_is_refused_and_an_end_is_said():
+    search = Search({"tile": [16, 32], "split": {"low": 1, "high": 2}}, minimise="ms")
+    for wrong in ({"tile": 17, "split": 1}, {"tile": 16, "split": 3}, {"tile": 16, "split": "x"}):
+        with pytest.raises(InputError, match="not in the space"):
+            search.tell(wrong, {"ms": 1.0})
+    with pytest.raises(InputError, match="at least one"):
+        search.ask(0)
+    assert len(search.ask(9)) == 4
+    with pytest.raises(InputError, match="All candidates"):
+        search.ask()
+    with pytest.raises(InputError, match="give \\['split', 'tile'\\]"):
+        Search(search.space, minimise="ms", told=[({"tile": 16}, {"ms": 1.0})])

@@ -129,3 +129,26 @@ def test_a_file_of_prices_is_read_and_its_faults_are_one_line(tmp_path, capsys):
     table.write_text("aws/m7i.4xlarge,0.8\naws/m8g.4xlarge,cheap\n")
     with pytest.raises(Exception, match=r"line 2: 'aws/m8g.4xlarge,cheap'"):
         app(call, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("l4,$0.8\nh100,2.5\n", "line 1: 'l4,$0.8' is no NAME,USD"),
+        ("l4,cheap\n", "line 1: 'l4,cheap' is no NAME,USD"),
+        ("", "is empty"),
+    ],
+)
+def test_no_line_of_prices_is_dropped_without_a_word(home, tmp_path, text, said):
+    file = tmp_path / "prices.csv"
+    file.write_text(text)
+    words = ("--request-rate", "1", "--isl", "256", "--osl", "128", "--device", str(file))
+    with pytest.raises(forerun.InputError, match=said.replace("$", "\\$")):
+        app(["llm", "plan", "qwen2.5-0.5b", *words], standalone_mode=False)
+
+
+def test_a_price_of_nothing_is_refused(client):
+    free = {"device": "l4", "usd_per_device_hour": 0}
+    content = {"model": "llama-3.1-8b", "requests_per_s": 1, "input_tokens": 9, "output_tokens": 9}
+    answer = client.post("/v1/llm/plan", json={**content, "devices": [free, "h100"]})
+    assert answer.status_code == 422 and "greater than 0" in answer.json()["detail"]
