@@ -117,7 +117,7 @@ class PlannedServingOut(ReplicasOut):
     worse: str | None
     """why it is not the first; null for the first"""
     p99_ms: dict[str, float]
-    """metric -> 99th percentile by the event model, ms; empty where none is limited"""
+    """metric -> 99th percentile by the event model, milliseconds; empty where none is limited"""
     over: dict[str, float]
     """limit that it misses -> how many times over; empty where all hold"""
     request: dict[str, Any]

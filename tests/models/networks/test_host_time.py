@@ -63,6 +63,7 @@ MODES: tuple[Mapping[str, str], ...] = (
     {"runtime": "torchscript"},
     {"phase": "training"},
     {"phase": "training", "first": "linear"},
+    {"phase": "training", "optimizer": "none"},
     {"version": "1.13.0"},
 )
 
@@ -76,13 +77,15 @@ def ask(
     version: str = "2.4.0",
     batch: int = 1,
     first: str = "conv",
+    optimizer: str = "adamw",
 ) -> Query:
-    network = Network(chain(length, first), batch, precision, phase)  # type: ignore[arg-type]
+    training = TrainingSetup(optimizer) if phase == "training" else None  # type: ignore[arg-type]
+    network = Network(chain(length, first), batch, precision, phase, training)  # type: ignore[arg-type]
     software = Software(version=version, runtime=runtime)  # type: ignore[arg-type]
     return Query(network, device, software)
 
 
-TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 3.0, 2.0, 1.25])
+TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 3.0, 2.0, 0.6, 1.25])
 """Fixed effects of the synthetic model, in the order of `TERMS`."""
 
 
@@ -134,11 +137,12 @@ def test_the_prior_orders_the_modes() -> None:
     for order in (["tensorrt", "reduce-overhead", "compiled"], ["torchscript", "eager"]):
         times = HostTime().seconds([ask(DEVICES[0], 60, runtime=r) for r in order])[0]
         assert (np.diff(times) > 0).all()
-    eager, amp, training, old = HostTime().seconds(
-        [ask(DEVICES[0], **mode) for mode in (MODES[0], MODES[1], MODES[6], MODES[8])]
+    eager, amp, training, frozen, old = HostTime().seconds(
+        [ask(DEVICES[0], **MODES[at]) for at in (0, 1, 6, 8, 9)]
     )[0]
     assert amp / eager == pytest.approx(1.2)
     assert training / eager == pytest.approx(3.6)
+    assert frozen / training == pytest.approx(0.7), "no weight is updated"
     assert old / eager == pytest.approx(1.4)
 
 
