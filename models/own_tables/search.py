@@ -35,7 +35,7 @@ class Search:
     """A search for the settings with the least or the most of a metric.
 
     The first ten measurements are random. Then candidates have the greatest expected improvement,
-    times the probability that they keep the limits, by Gaussian processes of what was told.
+    times the probability that they keep the limits, by Gaussian processes of the measurements.
 
     Attributes:
         space: setting -> its choices, or its range as `{"low": 1, "high": 64}`, of whole numbers if
@@ -45,9 +45,9 @@ class Search:
         limits: metric -> the most that it may be, in the metric's unit.
         predict: function settings -> an answer of forerun, or metric -> value. A candidate is given
             only if the upper ends of all its metrics keep their limits; limits of other metrics are
-            learnt from what was told.
+            learnt from the measurements.
         seed: of the candidates.
-        told: settings and values of each measured candidate.
+        measurements: settings and values of each measured candidate.
         asked: settings that `ask` gave.
     """
 
@@ -57,7 +57,7 @@ class Search:
     limits: Values = field(default_factory=dict)
     predict: Predict | None = None
     seed: int = 0
-    told: Sequence[tuple[Settings, Values]] = ()
+    measurements: Sequence[tuple[Settings, Values]] = ()
     asked: Sequence[Settings] = ()
 
     def __post_init__(self) -> None:
@@ -68,27 +68,27 @@ class Search:
             ends = own if isinstance(own, Mapping) else {"low": 0, "high": 1}
             if not own or not ends.get("low", inf) <= ends.get("high", -inf):
                 raise InputError(f'{name}: give a list, or a range as {{"low": 1, "high": 64}}.')
-        for settings, _ in self.told:
+        for settings, _ in self.measurements:
             self._check(settings)
 
     def ask(self, n: int = 1) -> list[dict[str, Any]]:
-        """At most n candidates, best first, none of which was asked for or told before.
+        """At most n candidates, best first, none of which was asked for or measured before.
 
         Raises:
             InputError: none is left, or none keeps the limits by the upper ends of `predict`.
         """
         if n < 1:
             raise InputError(f"n is {n}: ask for at least one candidate.")
-        settings = [own for own, _ in self.told]
+        settings = [own for own, _ in self.measurements]
         taken = {_key(own) for own in (*self.asked, *settings)}
         drawn = {_key(own): own for own in self._drawn(len(taken))}
         left = [own for key, own in drawn.items() if key not in taken]
         if not left:
-            raise InputError("All candidates were asked for or told: widen space=.")
-        columns = {name: self._told(name) for name in self.limits}
+            raise InputError("All candidates were asked for or measured: widen space=.")
+        columns = {name: self._measured(name) for name in self.limits}
         known = [name for name, own in columns.items() if np.isfinite(own).any()]
         limited = [_shares(columns[name], self.limits[name]) for name in known]
-        losses = _logs(self._told(self.minimise or self.maximise))
+        losses = _logs(self._measured(self.minimise or self.maximise))
         order = by_worth(left, settings, losses if self.minimise else -losses, limited)
         found = list(islice((left[at] for at in order if self._keeps(left[at], {})), n))
         if not found:
@@ -118,7 +118,7 @@ class Search:
                 raise InputError(f"{name} is {own!r}: give a finite number, or leave it out.")
         known = {name: float(own) for name, own in found.items() if own is not None}
         plain = {n: x.item() if isinstance(x, np.generic) else x for n, x in settings.items()}
-        self.told = [*self.told, (plain, known)]
+        self.measurements = [*self.measurements, (plain, known)]
 
     def _check(self, settings: Settings) -> None:
         """Refuse settings that are none of a candidate.
@@ -142,9 +142,11 @@ class Search:
 
     @property
     def best(self) -> tuple[Settings, Values] | None:
-        """The best of what was told that keeps all limits; None if there is none."""
+        """The best measurement that keeps all limits; None if there is none."""
         name = self.minimise or self.maximise
-        kept = [own for own in self.told if name in own[1] and self._keeps(*own, known=True)]
+        kept = [
+            own for own in self.measurements if name in own[1] and self._keeps(*own, known=True)
+        ]
         return (min if self.minimise else max)(kept, key=lambda own: own[1][name], default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,9 +172,11 @@ class Search:
         )
         return all(known_ends.get(name, least) <= most for name, most in self.limits.items())
 
-    def _told(self, metric: str) -> Column:
-        """Told values of a metric, shape (len(told),); NaN where there is none."""
-        return np.array([values.get(metric, nan) for _, values in self.told], dtype=np.float64)
+    def _measured(self, metric: str) -> Column:
+        """Measured values of a metric, shape (len(measurements),); NaN where there is none."""
+        return np.array(
+            [values.get(metric, nan) for _, values in self.measurements], dtype=np.float64
+        )
 
     def _drawn(self, stream: int) -> Iterator[Settings]:
         random = np.random.default_rng((self.seed, stream))
@@ -221,13 +225,13 @@ def _number(given: Any, *, upper: bool) -> Any:
 
 
 def by_worth(
-    candidates: Tests, told: Tests, losses: Column, limited: Sequence[tuple[Column, float]] = ()
+    candidates: Tests, measured: Tests, losses: Column, limited: Sequence[tuple[Column, float]] = ()
 ) -> Positions:
     """Positions of n candidates, first the one that is most worth measuring.
 
     Args:
         candidates: settings of n candidates, in a random order.
-        told: settings of k measured ones.
+        measured: settings of k measured ones.
         losses: what is minimised, shape (k,), on a scale on which differences compare, such as
             logarithms; NaN where it was not measured. Its unit does not matter.
         limited: of each metric with a limit, its measured values on such a scale, shape (k,), and
@@ -242,8 +246,8 @@ def by_worth(
     known = np.isfinite(losses)
     if known.sum() < FIRST:
         return np.arange(len(candidates))
-    settings = Encoding.of([*told, *candidates])
-    rows, inputs = settings.encoded(told), settings.encoded(candidates)
+    settings = Encoding.of([*measured, *candidates])
+    rows, inputs = settings.encoded(measured), settings.encoded(candidates)
     worth, allowed = np.zeros(len(candidates)), known
     for values, most in limited:
         mean, deviation = _normal(rows, values, inputs)

@@ -142,7 +142,10 @@ def command_of(out: LlmPlanOut, kind: str) -> str:
         raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
     if kind not in out.commands:
         known = ", ".join(out.commands) or "nothing"
-        raise InputError(f"The plan cannot be written for {kind}; it can for {known}.")
+        raise InputError(
+            f"The plan cannot be written for {kind}; it can for {known}. Manifests are of replicas "
+            "on GPUs, those of kubernetes and kserve within one server, those of llmisvc for vLLM."
+        )
     first = out.best[0]
     lines = [f"{first.words()}, {_usd(first)} an hour", *out.chosen]
     return "".join(f"# {line}\n" for line in lines) + out.commands[kind]

@@ -237,7 +237,7 @@ class LlmPlanIn(NamedPart):
         return None if self.trace is None else named_trace(self.trace)
 
     def traced_at_rate(self) -> Requests | None:
-        """The requests of a trace, at the rate that is asked about; None without a trace."""
+        """The requests of the trace, scaled to `requests_per_s`; None without a trace."""
         found = self.traced()
         if found is None or self.requests_per_s is None:
             return found

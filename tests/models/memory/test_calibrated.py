@@ -380,7 +380,7 @@ def test_optimizers_with_at_most_two_states_are_inside(optimizer):
 
 
 def test_notes_name_what_a_set_up_leaves_open():
-    """Dropout of a transformer whose graph says nothing; what generation keeps."""
+    """Notes say where a graph shows no dropout, and that generation keeps a cache."""
     silent, saying = traced("llama"), traced("bert")
     assert assumptions(training(silent)) == (NO_DROPOUT,)
     assert assumptions(training(saying)) == ()

@@ -327,7 +327,7 @@ def test_boosters_that_were_fitted_on_fewer_features_read_theirs_by_name() -> No
     assert own[:, 1] == pytest.approx([0.5, 0.25])
 
 
-# Peaks of training that were measured on two GPUs that trained nothing of the memory predictor.
+# Training peaks measured on two GPUs that are not in the training set of the memory predictor.
 
 
 @pytest.fixture(scope="module")

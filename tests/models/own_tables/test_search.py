@@ -36,7 +36,7 @@ def time_ms(settings):
 
 
 def run(search, count, *, batch=5, metric="latency_ms", measured=time_ms, **others):
-    """The settings that a search asks for, each of which is told."""
+    """The settings that a search asks for, each of which is measured."""
     asked = []
     while len(asked) < count:
         for settings in search.ask(batch):
@@ -80,16 +80,16 @@ def test_what_has_no_upper_end_keeps_no_limit(answer):
 def test_numbers_of_numpy_are_saved_too():
     search = Search({"a": [1, 2]}, minimise="x")
     search.tell({"a": np.int64(2)}, {"x": np.float32(0.5)})
-    assert json.loads(json.dumps(search.to_dict()))["told"] == [[{"a": 2}, {"x": 0.5}]]
+    assert json.loads(json.dumps(search.to_dict()))["measurements"] == [[{"a": 2}, {"x": 0.5}]]
     assert search.ask(2) == [{"a": 1}]
 
 
-def test_what_was_told_survives_saving():
+def test_measurements_survive_saving():
     """A search that was saved, as JSON, and one that was not ask for the same from then on."""
     other = Search(SPACE, minimise="latency_ms", limits={"mib": 20}, seed=3)
     run(other, 20, mib=lambda own: own["tile"])
     saved = Search(**json.loads(json.dumps(other.to_dict())))
-    assert [list(own) for own in other.told] == [list(own) for own in saved.told]
+    assert [list(own) for own in other.measurements] == [list(own) for own in saved.measurements]
     assert tuple(saved.best) == tuple(other.best)
     assert saved.ask(7) == other.ask(7)
     assert Search(**json.loads(json.dumps(saved.to_dict()))).ask(1)[0] not in saved.asked
@@ -118,11 +118,11 @@ def test_the_highest_rate_is_the_least_time():
     faster = Search(SPACE, maximise="rate")
     rates = run(faster, 30, metric="rate", measured=lambda own: 1e3 * time_ms(own) ** -2)
     assert times == rates
-    assert faster.best[1]["rate"] == max(values["rate"] for _, values in faster.told)
+    assert faster.best[1]["rate"] == max(values["rate"] for _, values in faster.measurements)
 
 
 def test_no_candidate_is_asked_for_twice():
-    """Every candidate of a space once, told or not, failed or not; then a line says so."""
+    """Every candidate of a space once, measured or not, failed or not; then a line says so."""
     search = Search({"a": [1, 2, 3], "b": {"low": 0, "high": 3}}, minimise="x")
     search.tell({"a": 1, "b": 0}, {"x": 2.0})
     asked = [*search.ask(3), *search.ask(4)]
@@ -148,7 +148,7 @@ def test_a_search_comes_nearer_to_the_best_than_chance():
     assert np.mean(by_chance) > np.mean(found)
 
 
-def test_limits_are_learnt_from_what_was_told():
+def test_limits_are_learnt_from_measurements():
     """Once a search knows of it, few candidates break a limit, and the best never does."""
     search = Search(SPACE, minimise="latency_ms", limits={"mib": 5})
     asked = run(search, 40, mib=lambda own: own["tile"] * 1.01)
@@ -176,11 +176,11 @@ def test_candidates_may_be_listed():
     assert sorted(own["a"] for own in search.ask(9)) == list(range(1, 8))
 
 
-def test_an_answer_is_told_with_its_upper_ends():
+def test_an_answer_counts_with_its_upper_ends():
     answer = Predicted({"power_w": Interval(9.0, 12.0), "rate": Interval(5.0, 7.0)}, {})
     search = Search(SPACE, maximise="rate", limits={"power_w": 10})
     search.tell({"tile": 1, "split": 1, "kind": "a"}, answer)
-    assert search.told[0][1] == {"power_w": 12.0, "rate": 5.0}
+    assert search.measurements[0][1] == {"power_w": 12.0, "rate": 5.0}
     assert search.best is None
 
 
@@ -217,4 +217,4 @@ def test_what_is_no_candidate_is_refused_and_an_end_is_said():
     with pytest.raises(InputError, match="All candidates"):
         search.ask()
     with pytest.raises(InputError, match="give \\['split', 'tile'\\]"):
-        Search(search.space, minimise="ms", told=[({"tile": 16}, {"ms": 1.0})])
+        Search(search.space, minimise="ms", measurements=[({"tile": 16}, {"ms": 1.0})])
