@@ -50,10 +50,11 @@ types: $(VENV)/.dev
 train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 	$(BIN)/forerun train --output models/pretrained
 
-figures: $(VENV)/.dev  ## renew the tables and example answers of README and docs
+figures: $(VENV)/.dev  ## renew the tables and example answers of README, docs and notebooks
 	$(BIN)/python -m forerun.training.scoreboard page
 	$(BIN)/python docs/examples.py
 	$(BIN)/python docs/python_examples.py
+	$(BIN)/python docs/notebooks.py quickstart leaderboard
 
 protocol: $(VENV)/.dev  ## compile the messages of the Open Inference Protocol
 	cd service/http/open_inference && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. \
