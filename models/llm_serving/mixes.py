@@ -30,6 +30,7 @@ from forerun.models.llm_serving.plans import (
     keeps,
     layout_of,
     may_keep,
+    no_cost,
 )
 
 MixObjective = Literal["price", "devices"]
@@ -123,8 +124,7 @@ def mix(
         objective: what is least.
         apart: whether pools of their own for prompts are tried too.
     """
-    if objective == "price" or limits.usd_per_hour < inf:
-        stocks = [one for one in stocks if isfinite(one.usd)]
+    stocks = [one for one in stocks if no_cost(one, limits, objective) is None]
     pairs = [
         (place, unit)
         for place, load in enumerate(loads)

@@ -61,6 +61,10 @@ RATIOS: Final = ((1, 1), (2, 1), (1, 2), (1, 3))
 """Workers for prompts and for answers of one replica, where they are apart."""
 MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
 SCHEDULER, UNKNOWN, UNCHECKED = "scheduler", "unknown", "unchecked"
+NO_PRICE: Final = "no price of it is known"
+NO_VCPUS: Final = "only instance types of clouds have vCPUs"
+NO_POWER: Final = "its power is not known"
+NO_INTERVAL: Final = "no interval of its times or of its capacity is known"
 CHECKED: Final = 8
 """Options, those of least cost, whose percentiles are checked."""
 GROWTH: Final = 1.5
@@ -193,6 +197,7 @@ class ServingOption:
         over: limit that it misses -> how many times over; empty where all hold.
         tails: metric -> 99th percentile, where it is limited.
         wins: share of draws from the intervals in which no other option is better.
+        why: why it cannot be compared, of those that are `unknown`.
     """
 
     unit: Unit
@@ -201,6 +206,7 @@ class ServingOption:
     over: Mapping[str, float] = field(default_factory=dict)
     tails: Mapping[str, float] = field(default_factory=dict)
     wins: float = 0.0
+    why: str = NO_INTERVAL
 
     @property
     def devices(self) -> int:
@@ -240,11 +246,12 @@ class ServingPlan:
     Attributes:
         best: those that keep all limits, best first, and the rival; of one layout its best
             scheduler alone.
-        misses: those that come nearest to the limits, of those that miss a time, the price or the
-            power.
+        misses: of those that miss a time, the price or the power, those nearest to the limits, each
+            of less cost than the one before it and than the best.
         front: those that keep all limits and that no other beats in time, price and power.
         searched: number of options.
         fitting: how many keep all limits.
+        unanswered: type of devices of which no option can be compared -> why.
         failed: what others fail by -> how many; the first of `memory`, `devices`, `usd_per_hour`,
             times, `power_w` and percentiles. Of a `scheduler`, another one of the layout needs no
             more replicas. Those `unknown` have no interval or no answer, and percentiles of those
@@ -260,6 +267,7 @@ class ServingPlan:
     front: tuple[ServingOption, ...]
     searched: int
     fitting: int
+    unanswered: Mapping[str, str]
     failed: Mapping[str, int]
     withheld: int
     rival: ServingOption | None
@@ -296,8 +304,11 @@ def plan(
         tails: what answers percentiles; needed where they are limited.
     """
     failed: Counter[str] = Counter()
-    units = _bounded(models, load, engine, stocks, limits, apart, failed)
+    costly = {one.device.name: why for one in stocks if (why := no_cost(one, limits, objective))}
+    known = [one for one in stocks if one.device.name not in costly]
+    units = _bounded(models, load, engine, known, limits, apart, failed)
     able, missing = _holding(units, pricing, limits, objective, failed)
+    unanswered = costly | _unanswered((*able, *missing))
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
     fitting = _by_cost((one for one in able if one not in wide), objective)
     if limits.tails and tails is not None:
@@ -309,10 +320,11 @@ def plan(
     close = close_call([one.wins for one in best])
     return ServingPlan(
         best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
-        misses=tuple(_nearest(missing, limits)[:MISSES]),
+        misses=tuple(_nearest(missing, limits, objective, best, pricing)[:MISSES]),
         front=tuple(fitting[row] for row in front(_criteria(fitting))),
         searched=len(fitting) + len(wide) + failed.total(),
         fitting=len(fitting),
+        unanswered=unanswered,
         failed={name: count for name, count in failed.most_common() if count},
         withheld=len(wide),
         rival=None if close is None else best[close],
@@ -337,12 +349,29 @@ def _holding(
     layouts = _one_a_layout(holding)
     failed[SCHEDULER] += len(holding) - len(layouts)
     holding = _with_power(layouts, pricing, limits)
+    holding = [
+        one if isfinite(one.cost(objective)) else replace(one, over={UNKNOWN: 1.0}, why=NO_POWER)
+        for one in holding
+    ]
     missing = [one for one in (*found, *holding) if one.over]
     failed.update(next(iter(one.over)) for one in missing)
-    able = [one for one in holding if not one.over]
-    failed[UNKNOWN] += sum(not isfinite(one.cost(objective)) for one in able)
-    able = [one for one in able if isfinite(one.cost(objective))]
-    return able, missing
+    return [one for one in holding if not one.over], missing
+
+
+def no_cost(stock: Stock, limits: ServingLimits, objective: ServingObjective) -> str | None:
+    """Why options on devices of a type cannot be compared; None where they can."""
+    if stock.usd_per_device_hour is None and (objective == "price" or limits.usd_per_hour < inf):
+        return NO_PRICE
+    return NO_VCPUS if objective == "vcpus" and not stock.vcpus else None
+
+
+def _unanswered(options: Iterable[ServingOption]) -> dict[str, str]:
+    """Type of devices of which all options are unknown -> why."""
+    whys: dict[str, str] = {}
+    for one in sorted(options, key=lambda one: UNKNOWN not in one.over):
+        name = one.unit.query.device.name
+        whys[name] = whys.get(name) or one.why if UNKNOWN in one.over else ""
+    return {name: why for name, why in whys.items() if why}
 
 
 def _by_cost(options: Iterable[ServingOption], objective: ServingObjective) -> list[ServingOption]:
@@ -350,11 +379,26 @@ def _by_cost(options: Iterable[ServingOption], objective: ServingObjective) -> l
     return sorted(options, key=lambda one: (one.cost(objective), one.estimates[LATENCY].value))
 
 
-def _nearest(missing: Sequence[ServingOption], limits: ServingLimits) -> list[ServingOption]:
-    """Those that miss nothing but times, the price or the power, nearest first."""
+def _nearest(
+    missing: Sequence[ServingOption],
+    limits: ServingLimits,
+    objective: ServingObjective,
+    best: Sequence[ServingOption],
+    pricing: Pricing,
+) -> list[ServingOption]:
+    """Those that miss nothing but times, the price or the power, nearest first; each costs less
+    than the one before it, and than the best.
+    """
     named = {*limits.times, *map(tail_of, limits.tails), USD, POWER}
     known = [one for one in missing if one.over.keys() <= named]
-    return _one_a_layout(sorted(known, key=lambda one: max(one.over.values())))
+    if objective in ("energy", "carbon"):
+        known = _with_power(known, pricing, limits)
+    cost, found = min((one.cost(objective) for one in best), default=inf), []
+    for one in sorted(known, key=lambda one: (max(one.over.values()), one.cost(objective))):
+        if one.cost(objective) < cost * (1.0 - SAME):
+            cost = one.cost(objective)
+            found.append(one)
+    return found
 
 
 def _criteria(options: Sequence[ServingOption]) -> Matrix:
@@ -382,8 +426,8 @@ def units_of(
 ) -> Iterator[Unit]:
     """Each layout of a replica on devices of one type, by the default scheduler of an engine."""
     most = MOST_DEVICES if stock.most is None else stock.most
-    if stock.device.kind == "cpu":
-        layouts, apart = [Parallelism()], False
+    if stock.device.kind == "cpu" or stock.device.node_devices == 1:
+        layouts, apart = [Parallelism()], False  # no link joins two of them
     else:
         layouts = list(_layouts(model, engine, min(most, MOST_WORKER)))
     pools: list[tuple[Pool, Pool | None]] = [(Pool(own), None) for own in layouts]
@@ -616,6 +660,8 @@ class _Search:
         needed = None if isinstance(found, InputError) else _needed(unit, found.capacity, limits)
         if isinstance(found, InputError) or needed is None:
             self.first = ServingOption(unit, tried, {}, {UNKNOWN: 1.0})
+            if isinstance(found, InputError):
+                self.first = replace(self.first, why=str(found).rstrip("."))
             return
         option = ServingOption(unit, tried, found.estimates, _over(found.estimates, limits))
         if needed > tried:
@@ -736,8 +782,10 @@ def _with_power(
         option, over = replace(one, estimates=own.estimates), dict(one.over)
         if limits.power_w < inf and not over:
             power = own.estimates.get(POWER)
-            watts = inf if power is None else limits.end(power) or power.value
-            if one.devices * watts > limits.power_w:
+            watts = 0.0 if power is None else limits.end(power) or power.value
+            if power is None:
+                option, over = replace(option, why=NO_POWER), {UNKNOWN: 1.0}
+            elif one.devices * watts > limits.power_w:
                 over = {POWER: one.devices * watts / limits.power_w}
         found.append(replace(option, over=over))
     return found

@@ -303,7 +303,7 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
         if stage == tensor:  # nothing to shard over, so that all stages are one
             stages = stages[:1]
         for expert, batch, zero, again, away in product(
-            _experts(run, stage), MICRO_BATCHES, stages, recompute, offload
+            _experts(run, stage if node > 1 else 1), MICRO_BATCHES, stages, recompute, offload
         ):
             layout = TrainingLayout(
                 tensor, context, pipeline, virtual, expert, batch, zero,  # type: ignore[arg-type]

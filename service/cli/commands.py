@@ -62,9 +62,14 @@ FURTHER: Final = "forerun.further"
 
 def in_options(text: str, context: Any) -> str:
     """A message with the options of a command in place of the fields that they set."""
-    named = {own.name: own.opts[0] for own in context.command.params if own.opts[0][0] == "-"}
-    named |= context.meta.get(FURTHER, {})
+    named = _options_of(context)
     return FIELD.sub(lambda found: named.get(found[0], found[0]), text)
+
+
+def _options_of(context: Any) -> dict[str, str]:
+    """Field -> the option of a command that sets it."""
+    named = {own.name: own.opts[0] for own in context.command.params if own.opts[0][0] == "-"}
+    return named | context.meta.get(FURTHER, {})
 
 
 ARGUMENT: Final = re.compile(r"^ +(\w+): (.+(?:\n {8,}.+)*)", re.MULTILINE)
@@ -128,6 +133,9 @@ class NamingCommand(DescribedCommand):
             typed = any(word.partition("=")[0] in said.split() for word in ctx.meta[WORDS])
             if typed or "give --" in said:
                 error.args = (said,)
+            option = _options_of(ctx).get(str(next(iter(error.field), "")), "")
+            if option not in str(error):
+                error.args = (f"{option}: {error}",)
             raise
 
 

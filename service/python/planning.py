@@ -78,9 +78,7 @@ class ServingPlan(Answered):
         ]  # fmt: skip
         lines = out.counts()
         if not self.best:
-            lines.append(
-                "nothing keeps all limits: loosen one, add devices or formats, or take risk=value"
-            )
+            lines.append(out.remedy())
         if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
             lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
         if self.best and (tails := self.best[0].p99_ms):
@@ -142,10 +140,8 @@ def command_of(out: LlmPlanOut, kind: str) -> str:
         raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
     if kind not in out.commands:
         known = ", ".join(out.commands) or "nothing"
-        raise InputError(
-            f"The plan cannot be written for {kind}; it can for {known}. Manifests are of replicas "
-            "on GPUs, those of kubernetes and kserve within one server, those of llmisvc for vLLM."
-        )
+        why = out.not_written.get(kind, "there is no such form")
+        raise InputError(f"The plan cannot be written for {kind}: {why}. It can for {known}.")
     first = out.best[0]
     lines = [f"{first.words()}, {_usd(first)} an hour", *out.chosen]
     return "".join(f"# {line}\n" for line in lines) + out.commands[kind]

@@ -339,8 +339,10 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
 
 
 def _unanswerable(query: Query) -> InputError:
-    name = query.device.name
+    device = query.device
+    why = "its spec sheet lacks bandwidth, peaks or memory"
+    if device.kind not in ("gpu", "cpu"):
+        why = f"it is of kind {device.kind}, and only GPUs and processors are answered"
     return UnanswerableQuery(
-        f"No predictor answers a deployed language model on {name}: only GPUs and processors whose "
-        "spec sheets are known are answered."
+        f"No predictor answers a deployed language model on {device.name}: {why}."
     )

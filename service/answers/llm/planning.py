@@ -26,6 +26,9 @@ from forerun.models.limit import POWER
 from forerun.models.llm_serving.mixes import mix
 from forerun.models.llm_serving.plans import (
     LATENCY,
+    NO_POWER,
+    NO_PRICE,
+    NO_VCPUS,
     ServingLimits,
     ServingObjective,
     ServingOption,
@@ -39,10 +42,11 @@ from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
-from forerun.service.answers.llm.serving_commands import CONVERTED, commands
+from forerun.service.answers.llm.serving_commands import CONVERTED, commands, not_written
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     TIMES,
+    FleetOut,
     LlmPlanOut,
     MixOut,
     PlannedServingOut,
@@ -60,6 +64,12 @@ UNITS: Final[Mapping[ServingObjective, str]] = {
     "speed": "ms for a request",
 }
 """Objective -> unit of what is least."""
+REMEDIES: Final = {
+    NO_PRICE: "give usd_per_device_hour of each, or another objective, such as devices",
+    NO_VCPUS: "give another objective, such as devices",
+    NO_POWER: "give another objective, such as devices, and no limit of power",
+}
+"""Why nothing can be compared -> how to mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +106,15 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     own = _question(asked, device_named, in_use)
     objective, load = own.asked.objective, asked.load()
     if load.requests_per_s is None:
-        raise BadRequest("A trace whose requests all arrive at once has no rate: give one.")
+        with in_field("requests_per_s"):
+            raise BadRequest("Requests that arrive at once have no rate: give requests_per_s too.")
     _check_lengths(own, load)
     found = plan(
         [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
         limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
         tails=EventTails(in_use, asked.traced_at_rate()),
     )  # fmt: skip
+    unanswered = _unanswered(found.unanswered, own)
     best, misses, front, rival = _listed(found, own)
     first = next(iter((*found.best, *found.misses)), None)
     whole = _whole(first, own) if first is not None else None
@@ -110,6 +122,8 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     assert sizes is not None
     about = _about(whole, own)
     longest = None if whole is None else _longest(whole, own)
+    fleet = fleet_out(found.best[0], asked, own.limits, own.grid, in_use) if found.best else None
+    written, refused = _commands(found.best[0], own, longest) if found.best else ({}, {})
     return LlmPlanOut(
         **about,
         model=sizes,
@@ -118,7 +132,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         objective=objective,
         risk=asked.risk,
         searched=found.searched,
-        not_searched=own.not_searched,
+        not_searched=[*own.not_searched, *unanswered],
         fitting=found.fitting,
         failed=dict(found.failed),
         withheld=found.withheld,
@@ -126,12 +140,30 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         misses=misses,
         front=front,
         mix=_mixed(own) if asked.mix else None,
-        fleet=fleet_out(found.best[0], asked, own.limits, own.grid, in_use) if found.best else None,
+        fleet=fleet,
         measure=None if rival is None else _measure(best[0], rival),
-        commands=_commands(found.best[0], own, longest) if found.best else {},
+        commands=written,
+        not_written=refused,
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
-        chosen=_chosen(own, found.best[0] if found.best else None, longest),
+        chosen=_chosen(own, found.best[0] if found.best else None, longest, fleet),
     )
+
+
+def _unanswered(whys: Mapping[str, str], own: _Question) -> list[str]:
+    """Types of devices that cannot be compared, and why.
+
+    Raises:
+        UnanswerableQuery: none can.
+    """
+    names: dict[str, list[str]] = {}
+    for name, why in whys.items():
+        names.setdefault(why, []).append(name)
+    lines = [f"{', '.join(several)}: {why}" for why, several in names.items()]
+    if len(whys) == len(own.stocks):
+        remedy = REMEDIES.get(next(iter(names)), "name other devices")
+        with in_field("devices"):
+            raise UnanswerableQuery(f"No device can be compared: {'; '.join(lines)}; {remedy}.")
+    return lines
 
 
 def _check_lengths(own: _Question, load: RequestLoad) -> None:
@@ -185,16 +217,9 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         stocks.append(Stock(device, one.count, usd, virtual_processors(device)))
         names[device.name] = one.model_dump(mode="json")["device"]
     not_searched = _not_run(asked, models, stocks)
-    priced = asked.objective == "price" or asked.max_usd_per_hour is not None
-    if priced and all(one.usd_per_device_hour is None for one in stocks):
-        if asked.max_usd_per_hour is None and not asked.mix and all(one.vcpus for one in stocks):
-            asked = asked.model_copy(update={"objective": "vcpus"})
-        else:
-            with in_field("devices"):
-                raise BadRequest(
-                    "No list price of these devices is known: give usd_per_device_hour of each, "
-                    "or another objective, such as devices."
-                )
+    by_vcpus = asked.objective == "price" and asked.max_usd_per_hour is None and not asked.mix
+    if by_vcpus and all(one.vcpus and one.usd_per_device_hour is None for one in stocks):
+        asked = asked.model_copy(update={"objective": "vcpus"})
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
     if tails and asked.engine.name == "llama.cpp":
@@ -203,7 +228,12 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     limits = ServingLimits(
         times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
     )
-    return _Question(asked, models, stocks, names, limits, _grid(asked), in_use, not_searched)
+    with in_field("region"):
+        grid = grid_of(asked.region, asked.grid_g_co2_per_kwh)
+    if asked.objective == "carbon" and grid is None:
+        with in_field("objective"):
+            raise BadRequest("Carbon needs the electricity: give region or grid_g_co2_per_kwh too.")
+    return _Question(asked, models, stocks, names, limits, grid, in_use, not_searched)
 
 
 def _not_run(
@@ -219,7 +249,8 @@ def _not_run(
     found = [why for why in dict.fromkeys(reasons) if why is not None]
     if all(reasons):
         raise UnanswerableQuery(f"{'; '.join(found)}.")
-    return found
+    alone = [one.device for one in stocks if one.device.node_devices == 1]
+    return found + [f"replicas of several {own.name}, which no link joins" for own in alone]
 
 
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
@@ -232,15 +263,6 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
     if model.encoder is not None:
         raise UnanswerableQuery("Plans are made of decoders alone; this model has an encoder.")
     return model
-
-
-def _grid(asked: LlmPlanIn) -> Grid | None:
-    if asked.grid_g_co2_per_kwh is not None:
-        return Grid(asked.grid_g_co2_per_kwh, "as given")
-    if asked.region is None:
-        return None
-    with in_field("region"):
-        return grid_of(asked.region)
 
 
 def _most(asked: LlmPlanIn) -> dict[str, float]:
@@ -408,37 +430,41 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
     return int(min(room, max(1 << int(log2(room)), needed)))
 
 
-def _commands(option: ServingOption, own: _Question, longest: int | None) -> dict[str, str]:
+def _commands(
+    option: ServingOption, own: _Question, longest: int | None
+) -> tuple[dict[str, str], dict[str, str]]:
     deployment, device = option.unit.query.deployment, option.unit.query.device
     name = own.asked.model.name or "./model"
     with suppress(UnknownModel):  # it is described by its configuration
         name = named_model(name).name
     given = own.models[deployment.model] or own.asked.model.quantization
     weights = given if isinstance(given, str) else ""
+    found = commands(deployment, device, name, weights, option.replicas, longest)
+    refused = not_written(deployment, device, found)
     if deployment.engine.name == "llama.cpp" and device.kind == "cpu":
         file = "-".join(filter(None, (name.rpartition("/")[2], weights)))
         words = ["llama-server", "--model", f"{file}.gguf", "--parallel", "1"]
-        return {
-            "llama.cpp": shlex.join(
-                words + ([] if longest is None else ["--ctx-size", str(longest)])
-            )
-        }
-    return commands(deployment, device, name, weights, option.replicas, longest)
+        words += [] if longest is None else ["--ctx-size", str(longest)]
+        found = {"llama.cpp": shlex.join(words)}
+    return found, refused
 
 
-def _chosen(own: _Question, first: ServingOption | None, longest: int | None) -> list[str]:
+def _chosen(
+    own: _Question, first: ServingOption | None, longest: int | None, fleet: FleetOut | None
+) -> list[str]:
     """What was chosen where the request leaves it open."""
     lines = []
-    if own.asked.objective == "vcpus":
+    if own.asked.objective == "vcpus" and not any(one.usd_per_device_hour for one in own.stocks):
         lines.append("no price is given: options are ranked by vCPUs")
-    unpriced = [one.device.name for one in own.stocks if one.usd_per_device_hour is None]
-    if own.asked.objective == "price" and unpriced:
-        lines.append(f"left out, as no price of them is known: {', '.join(unpriced)}")
     if own.asked.devices is None:
         names = ", ".join(own.given)
         lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")
     if not own.limits.times and not own.limits.tails:
         lines.append("no limit on latency: the plan keeps up with the rate alone")
+    if fleet is not None:
+        wanted, used = (f"{own:,.4g}" for own in (own.asked.window_s, fleet.window_s))
+        if wanted != used:
+            lines.append(f"windows of {used} s in place of {wanted}: equal parts of the trace")
     if longest is not None and own.asked.engine.max_request_tokens is None:
         lines.append(
             f"requests of at most {longest:,} tokens, as the cache cannot hold the longest context "

@@ -16,11 +16,13 @@ from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment, Parallelism
 from forerun.features.links import NODE_DEVICES
 from forerun.service.answers.llm.serving_manifests import RESOURCES, Served, llmisvc, manifests
+from forerun.service.schemas.llm.answers import counted
 
 Options = Iterator[tuple[str, object]]
 LONGEST: Final[Mapping[str, str]] = {"vllm": "max-model-len", "sglang": "context-length"}
 CONVERTED: Final = frozenset({"fp8"})
 """Formats to which engines convert weights as they load them; others need such a checkpoint."""
+MANIFESTS: Final = ("kubernetes", "kserve", "llmisvc")
 TRAY: Final = 4
 """GPUs of a server whose links join those of several servers (compute tray of a GB200 NVL72)."""
 VLLM_PORT, NIXL_PORT, RPC_PORT = 8100, 5600, 13345
@@ -105,6 +107,31 @@ def commands(
         found |= manifests(served, [*start, *options[""]]) if whole else {}
         found |= llmisvc(served, options) if engine == "vllm" else {}
     return found
+
+
+def not_written(
+    deployment: LlmDeployment, device: Device, written: Mapping[str, str]
+) -> dict[str, str]:
+    """Each form that `commands` leaves out for a deployment -> why."""
+    engine, gpus = deployment.engine.name, gpus_of_server(device)
+    workers = list(_placed(deployment, gpus))
+    servers = max(own.server + own.servers for own in workers)
+    takes = f"{counted(len(workers), 'worker')} on {counted(servers, 'server')} of {gpus} GPUs"
+    whys = dict.fromkeys(MANIFESTS, f"a replica has one pod there, and takes {takes}")
+    whys["llmisvc"] = f"it cannot divide a replica that takes {takes}"
+    if engine not in _OPTIONS:
+        named = " and ".join(_OPTIONS)
+        whys = dict.fromkeys(MANIFESTS, f"manifests are of {named}, and the plan is for {engine}")
+    elif engine not in written:
+        why = f"a data-parallel rank is larger than a server of {gpus} GPUs"
+        whys = dict.fromkeys((engine, *MANIFESTS), why)
+    elif device.kind != "gpu" or device.vendor not in RESOURCES:
+        why = f"its pods ask for GPUs of {' or '.join(RESOURCES)}, and {device.name} is none"
+        whys = dict.fromkeys(MANIFESTS, why)
+    elif engine != "vllm":
+        whys["llmisvc"] = "its templates start vllm: ask for a plan for vllm"
+    others = {own: f"the plan is for {engine}: ask for one for {own}" for own in _OPTIONS}
+    return {form: why for form, why in ({**others, **whys}).items() if form not in written}
 
 
 def gpus_of_server(device: Device) -> int:

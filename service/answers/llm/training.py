@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, UnanswerableQuery, in_field
-from forerun.data.grid_carbon import Grid, grid_of
+from forerun.data.grid_carbon import grid_of
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.training import (
     Cluster,
@@ -254,12 +254,8 @@ def _sizes(
 def _costs(asked: TrainingFields, device: Device) -> Costs:
     given = asked.usd_per_device_hour
     price = list_price(device.name) if given is None else Price(given, "as given")
-    grid = None
-    if asked.grid_g_co2_per_kwh is not None:
-        grid = Grid(asked.grid_g_co2_per_kwh, "as given")
-    elif asked.region is not None:
-        with in_field("region"):
-            grid = grid_of(asked.region)
+    with in_field("region"):
+        grid = grid_of(asked.region, asked.grid_g_co2_per_kwh)
     return Costs(asked.tokens, price, grid)
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -31,6 +32,14 @@ RENAMED: Final = {
     "layout.context": "context_parallel",
 }
 """Path of a field -> its option, where the last key says too little."""
+
+
+def is_public_trace(trace: str) -> bool:
+    """Whether a trace is named, not a file: a bare name that is no file is taken for a name."""
+    from forerun.data.language_models.traces import PACKAGED
+
+    path = Path(trace)
+    return trace in PACKAGED or (not path.exists() and not path.suffix and path.name == trace)
 
 
 def _named(path: str) -> str:

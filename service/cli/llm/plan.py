@@ -9,7 +9,7 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import FURTHER
-from forerun.service.cli.llm.options import RequestOptions
+from forerun.service.cli.llm.options import RequestOptions, is_public_trace
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, show, working
 from forerun.service.requests.model_source import described_model, title_of
@@ -23,8 +23,10 @@ NOT_OPTIONS: Final = frozenset(
     {"model", "devices", "formats", "sizes", "requests", "trace"}
     | {"engine.draft_tokens", "engine.draft_acceptance"}
 )
-LISTED: Final = {"devices": "--device", "sizes": "--size", "formats": "--format"}
-"""Field with a list -> the option that is given once for each of it."""
+LISTED: Final = {
+    **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"}
+}
+"""Field with a list -> the option that gives it, or one of it."""
 WRITTEN: Final = {"device": "NAME", "usd_per_device_hour": "USD"}
 """Field of a type of devices -> its name in the option's help."""
 OF_PLAN: Final = RequestOptions({"": LlmPlanIn, "engine": EngineIn}, NOT_OPTIONS)
@@ -86,6 +88,7 @@ def plan(
     from forerun.service.python.planning import ServingPlan, command_of
     from forerun.service.python.view import record_of
 
+    context.meta[FURTHER] = {"usd_per_device_hour": "--device NAME@USD", **LISTED}
     content = {**run, "model": described_model(model)}
     if written_as in ("vllm", "sglang"):
         content.setdefault("engine", {}).setdefault("name", written_as)
@@ -97,7 +100,6 @@ def plan(
         content["sizes"] = list(map(_size, size))
     if trace is not None:
         content |= _traced(trace)
-    context.meta[FURTHER] = {"usd_per_device_hour": "--device NAME@USD"}
     out = _planned(content, partial(_named, OF_PLAN.names(context)))
     if written_as is not None:
         typer.echo(command_of(out, written_as).rstrip("\n"))
@@ -195,11 +197,13 @@ def _size(given: str) -> dict[str, str]:
 
 def _traced(trace: str) -> dict[str, Any]:
     """The requests of a file, or the name of a public trace."""
-    from forerun.data.language_models.traces import PACKAGED, read_trace
+    from forerun.data.errors import in_field
+    from forerun.data.language_models.traces import read_trace
 
-    if trace in PACKAGED or not Path(trace).exists():
+    if is_public_trace(trace):
         return {"trace": trace}
-    read = read_trace(Path(trace))
+    with in_field("trace"):
+        read = read_trace(Path(trace))
     names = ("arrival_s", "input_tokens", "output_tokens")
     columns = [getattr(read, name).tolist() for name in names]
     return {"requests": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}

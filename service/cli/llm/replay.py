@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.service.cli import options as o
-from forerun.service.cli.llm.options import OF_LOAD, OF_SERVING
+from forerun.service.cli.llm.options import OF_LOAD, OF_SERVING, is_public_trace
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, screen, working
 from forerun.service.requests.model_source import described_model, title_of
@@ -69,12 +69,9 @@ def _requests(trace: str, until_s: float | None) -> "Requests":
     Raises:
         BadTrace: they cannot be read; the message says in which line.
     """
-    from forerun.data.language_models.traces import PACKAGED, named_trace, read_trace
+    from forerun.data.language_models.traces import named_trace, read_trace
 
-    path = Path(trace)
-    # A bare name that is no file is taken for that of a public trace, whose names are then listed.
-    is_name = trace in PACKAGED or (not path.exists() and not path.suffix and path.name == trace)
-    requests = named_trace(trace) if is_name else read_trace(path)
+    requests = named_trace(trace) if is_public_trace(trace) else read_trace(Path(trace))
     if until_s is None:
         return requests
     return requests.take(requests.arrival_s <= requests.arrival_s[0] + until_s)

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from forerun.data.cloud_instances import matching
+from forerun.data.errors import in_field
 from forerun.data.language_models.deployment import RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
@@ -165,10 +166,10 @@ class LlmPlanIn(NamedPart):
         traced = [n for n in ("requests", "trace") if getattr(self, n) is not None]
         means = [n for n in LENGTHS if getattr(self, n) is not None]
         if len(traced) == 2 or (traced and self.sizes is not None):
-            raise ValueError("give one of requests, trace and sizes")
+            raise about_fields("give one of {}, {} and {}", "requests", "trace", "sizes")
         if (traced or self.sizes is not None) and means:
             source = traced[0] if traced else "sizes"
-            raise about_fields(f"{{}} follows from {source}: leave it out", means[0])
+            raise about_fields("{} follows from {}: leave it out", means[0], source)
         if not traced and self.sizes is None and len(means) < 2:
             missing = next(n for n in LENGTHS if n not in means)
             raise about_fields("{} is missing", missing)
@@ -181,7 +182,7 @@ class LlmPlanIn(NamedPart):
         if self.mix and unkept:
             raise about_fields("{} is no limit of a mix: leave it out", unkept[0])
         if self.window_s is not None and not traced:
-            raise about_fields("{} is of a trace: give one", "window_s")
+            raise about_fields("{} is of a trace: give {} too", "window_s", "trace")
         if self.cap_kw is not None and self.window_s is None:
             raise about_fields("{} is of a plan over time: give {} too", "cap_kw", "window_s")
         return self
@@ -232,9 +233,10 @@ class LlmPlanIn(NamedPart):
         Raises:
             BadTrace: they cannot be read.
         """
-        if self.requests is not None:
-            return read_trace(self.requests)
-        return None if self.trace is None else named_trace(self.trace)
+        with in_field("trace" if self.requests is None else "requests"):
+            if self.requests is not None:
+                return read_trace(self.requests)
+            return None if self.trace is None else named_trace(self.trace)
 
     def traced_at_rate(self) -> Requests | None:
         """The requests of the trace, scaled to `requests_per_s`; None without a trace."""

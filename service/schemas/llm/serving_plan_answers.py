@@ -245,21 +245,40 @@ class PowerCapOut(Described):
     in common; null where that is not known"""
     servers_if_exact: int | None
     """the same if the predicted power is exact; null where power is not known"""
+    most_kw: float | None
+    """mean power of the fleet in its busiest window, kW; null where not known"""
+    most_design_kw: float | None
+    """design power of the devices of that window, kW; null where not known"""
 
-    def line(self) -> str:
-        """The servers, and how many more they are than by design power."""
-        base = self.by_design_power
+    def lines(self) -> list[str]:
+        """The servers, and how many more they are than by design power; and whether the fleet
+        exceeds the cap.
+        """
+        base, drawn, design = self.by_design_power, self.most_kw or 0.0, self.most_design_kw
+        fleet = f"  the fleet stays under {self.cap_kw:,.4g} kW, also by its design power"
+        if design is None or max(drawn, design) > self.cap_kw:
+            how = "exceeds" if drawn > self.cap_kw else "may exceed"
+            named = {"predicted": self.most_kw, "by design power": design}
+            most = (f"{'not known' if kw is None else f'{kw:,.4g} kW'} {how}"
+                    for how, kw in named.items())  # fmt: skip
+            fleet = (
+                f"  the fleet {how} {self.cap_kw:,.4g} kW in its busiest window: {', '.join(most)}"
+            )
         if not base:
-            return f"  under {self.cap_kw:,.4g} kW: not known, or less than a server may draw"
+            return [
+                f"  under {self.cap_kw:,.4g} kW: not known, or less than a server may draw",
+                fleet,
+            ]
         risky, exact = (
             "not known" if own is None else f"{own:,} (+{100.0 * (own / base - 1.0):.0f} %)"
             for own in (self.servers, self.servers_if_exact)
         )
-        return (
+        return [
             f"  under {self.cap_kw:,.4g} kW: {base:,} servers of {self.server_devices} devices by "
             f"design power; {risky} at a risk of {self.risk:g}, {exact} if the predicted power is "
-            "exact"
-        )
+            "exact",
+            fleet,
+        ]
 
 
 class FleetOut(Described):
@@ -316,7 +335,7 @@ class FleetOut(Described):
                 f"replica keep the limits, and the means of {100.0 * check.windows_kept:.0f} % of "
                 "the windows"
             )
-        return lines if self.cap is None else [*lines, self.cap.line()]
+        return lines if self.cap is None else [*lines, *self.cap.lines()]
 
 
 class LlmPlanOut(LimitedAnswerOut):
@@ -335,7 +354,8 @@ class LlmPlanOut(LimitedAnswerOut):
     searched: int
     """number of options that were searched"""
     not_searched: list[str]
-    """formats that the engine does not run on a type of device, and why"""
+    """formats that the engine does not run on a type of device, and types that cannot be compared
+    or that no link joins, and why"""
     fitting: int
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
@@ -348,7 +368,8 @@ class LlmPlanOut(LimitedAnswerOut):
     best: list[PlannedServingOut]
     """options that keep all limits, best first, and the one that `measure` names"""
     misses: list[PlannedServingOut]
-    """options that miss the times, the price or the power by least"""
+    """options that miss the times, the price or the power by least, each of less cost than the one
+    before it, and than the best"""
     front: list[PlannedServingOut]
     """options that keep all limits and that no other beats in the time of a request, in price and
     in power, fastest first"""
@@ -362,6 +383,8 @@ class LlmPlanOut(LimitedAnswerOut):
     commands: dict[str, str]
     """the first option for an engine (vllm, sglang; one line for each server of a replica), for
     kubernetes, kserve and llmisvc (KServe with llm-d); without those that cannot express it"""
+    not_written: dict[str, str]
+    """form that cannot express it -> why"""
     grid: GridOut | None
     """carbon intensity; null where none is given"""
     chosen: list[str]
@@ -378,6 +401,17 @@ class LlmPlanOut(LimitedAnswerOut):
             f"{own.output_tokens:,.0f} out; "
             + (f"at most {', '.join(limits)}" if limits else "no limits on latency")
         )
+
+    def remedy(self) -> str:
+        """What to change where nothing keeps all limits."""
+        ways = {
+            "loosen a limit": self.failed.keys() & NAMES.keys(),
+            "add devices": "devices" in self.failed,
+            "add formats or devices with more memory": "memory" in self.failed,
+            "take best estimates (risk value)": self.risk == "upper"
+            and self.failed.keys() - {"memory"},
+        }
+        return f"nothing keeps all limits: {'; '.join(way for way, own in ways.items() if own)}"
 
     def counts(self) -> list[str]:
         """What was searched, and what failed by which limit, one line each."""
