@@ -32,6 +32,8 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
 def slice_of(device: Device, profile: str) -> Device | None:
     """A slice of a GPU as a device, without power; None for a profile that it does not have.
 
+    No link joins slices (NVIDIA, "Multi-Instance GPU User Guide", application considerations).
+
     Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
     units and arithmetic in proportion to its compute slices.
 
@@ -60,6 +62,7 @@ def slice_of(device: Device, profile: str) -> Device | None:
             "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
             "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
             "l2_mib": _scaled(device.l2_mib, memory),
+            "node_devices": 1,
             "tdp_w": None,
             "idle_w": None,
             "sources": {},

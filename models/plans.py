@@ -21,6 +21,11 @@ SAME: Final = 1e-9
 """Relative difference below which two costs are one."""
 
 
+def powers_of_two(most: int) -> list[int]:
+    """Those up to a number."""
+    return [1 << power for power in range(most.bit_length())]
+
+
 def front(costs: Matrix) -> list[int]:
     """Positions of the options that no other beats in every criterion, by the first criterion.
 

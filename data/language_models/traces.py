@@ -149,14 +149,10 @@ def _request(where: str, row: object) -> tuple[float, int, int]:
     return arrival, int(inputs), int(outputs)
 
 
-def _own(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: row[name] for name in FIELDS if name in row}
-
-
 def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row with the names of `FIELDS`, where it has those of a published trace."""
     if FIELDS[0] in row:
-        return {**{ALSO.get(name, name): value for name, value in row.items()}, **_own(row)}
+        return {**{ALSO.get(name, name): value for name, value in row.items()}, **row}
     for names, unit_s in PUBLISHED:
         if all(name in row for name in names):
             arrival, *lengths = (row[name] for name in names)

@@ -41,6 +41,7 @@ from forerun.models.plans import (
     SAME,
     close_call,
     front,
+    powers_of_two,
     wins_of,
 )
 from forerun.models.prediction import Estimate, too_wide
@@ -448,8 +449,8 @@ def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parall
     """Degrees that an engine can divide a model by, over at most so many devices."""
     parts = (part for layer in model.layers for part in layer.feed_forward)
     experts = max((part.experts for part in parts if isinstance(part, Experts)), default=0)
-    tensors = [own for own in _powers(min(MOST_TENSOR, most)) if divides_heads(model, own)]
-    stages = _powers(min(MOST_STAGES, most, len(model.layers)))
+    tensors = [own for own in powers_of_two(min(MOST_TENSOR, most)) if divides_heads(model, own)]
+    stages = powers_of_two(min(MOST_STAGES, most, len(model.layers)))
     for tensor, pipeline in product(tensors, stages):
         if engine.name == "llama.cpp" and tensor > 1:
             continue
@@ -457,15 +458,10 @@ def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parall
             yield Parallelism(tensor, pipeline)
         if pipeline > 1 or not experts or engine.name == "llama.cpp":
             continue
-        for ranks in _powers(most // tensor):
+        for ranks in powers_of_two(most // tensor):
             shared = tensor * ranks
             if shared > 1 and shared <= experts:
                 yield Parallelism(tensor, 1, ranks, shared)
-
-
-def _powers(most: int) -> list[int]:
-    """Powers of two up to a number."""
-    return [1 << power for power in range(most.bit_length())]
 
 
 def _bounded(

@@ -28,7 +28,7 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
-from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, wins_of
+from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, powers_of_two, wins_of
 from forerun.models.prediction import WIDEST_RATIO
 
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
@@ -320,11 +320,11 @@ def _degrees(run: LlmTraining, node: int) -> Iterator[tuple[int, int, int, int]]
     heads = key_heads(run.model) if run.framework in WHOLE_KEYS else frozenset[int]()
     tensors = [
         one
-        for one in _powers(node)
+        for one in powers_of_two(node)
         if run.devices % one == 0 and not any(own % one for own in heads)
     ]
     contexts = [
-        one for one in _powers(max(1, run.sequence_tokens // TOKENS_OF_A_SHARE)) if node > 1
+        one for one in powers_of_two(max(1, run.sequence_tokens // TOKENS_OF_A_SHARE)) if node > 1
     ] or [1]
     pipelines = [one for one in range(1, layers + 1) if node > 1] or [1]
     for tensor, context, pipeline in product(tensors, contexts, pipelines):
@@ -339,9 +339,4 @@ def _degrees(run: LlmTraining, node: int) -> Iterator[tuple[int, int, int, int]]
 
 def _experts(run: LlmTraining, stage: int) -> list[int]:
     experts = routed_experts(run.model)
-    return [one for one in _powers(experts) if experts % one == 0 and stage % one == 0] or [1]
-
-
-def _powers(most: int) -> list[int]:
-    """Powers of two up to a number."""
-    return [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return [one for one in powers_of_two(experts) if experts % one == 0 and stage % one == 0] or [1]

@@ -6,9 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from forerun.data.errors import InputError
 from forerun.service.answers import colocation as answers
 from forerun.service.answers.colocation import read_profile
 from forerun.service.python.question import first_fault
@@ -178,13 +175,11 @@ def colocate(
         InputError: a profile cannot be read, or a value is not valid.
         UnanswerableQuery: no predictor in use was trained for co-location.
     """
-    try:
+    with first_fault():
         programs = [_profile(each) for each in (candidate, *residents)]
         given = None if metrics is None else dict(metrics)
         host = HostIn(residents=programs[1:], cpus=cpus, metrics=given)
         asked = ColocationIn(candidate=programs[0], host=host)
-    except ValidationError as error:
-        raise InputError(first_fault(error)) from None
     return ColocationAnswer.of(answers.colocate(asked, session().in_use.loaded))
 
 

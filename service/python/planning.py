@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from forerun.data.errors import InputError
 from forerun.service.answers.llm import planning
 from forerun.service.python.question import first_fault
@@ -122,10 +120,8 @@ def llm_plan(
     content = {**asked, "model": content}
     if devices is not None:
         content["devices"] = [devices] if isinstance(devices, str) else list(devices)
-    try:
+    with first_fault():
         request = LlmPlanIn.model_validate(content)
-    except ValidationError as error:
-        raise InputError(first_fault(error)) from None
     out = planning.llm_plan(request, here.device, here.in_use)
     return record_of(ServingPlan, out, title=title, content=out)
 

@@ -1,7 +1,8 @@
 """From a model and options of its run to the queries that the predictors answer."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,19 +44,28 @@ def checked_run(given: Mapping[str, Any]) -> RunIn:
         if name not in known:
             raise UnknownOption(name, known)
     values = {name: value for name, value in given.items() if name not in READING}
-    try:
+    with first_fault():
         run: RunIn = RunIn.model_validate(values)
-    except ValidationError as error:
-        raise InputError(first_fault(error)) from None
     return run
 
 
-def first_fault(error: ValidationError) -> str:
-    """The first fault of a validation as one line: field, value, and what is wrong."""
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    what = f"{where} {first['input']!r:.80}: {message_of(first)}" if where else message_of(first)
-    return what if what.endswith((".", "?")) else f"{what}."
+@contextmanager
+def first_fault(of: str = "") -> Iterator[None]:
+    """Say the first fault of a validation in the block as one line: field, value, what is wrong.
+
+    Args:
+        of: what the line begins with.
+
+    Raises:
+        InputError: there is a fault.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, said = ".".join(map(str, first["loc"])), message_of(first)
+        what = f"{where} {first['input']!r:.80}: {said}" if where else said
+        raise InputError(of + what + "." * (not what.endswith((".", "?")))) from None
 
 
 SOFTWARE = ("runtime", "layout", "threads", "instances")
@@ -113,10 +123,8 @@ def _workload(
     model: Mapping[str, Any], options: Mapping[str, Any], run: RunIn, here: Session
 ) -> Asked:
     """The question about a workload that says itself how it is run."""
-    try:
+    with first_fault("model: "):
         given: Any = TypeAdapter(WorkloadIn).validate_python(dict(model))
-    except ValidationError as error:
-        raise InputError(f"model: {first_fault(error)}") from None
     if not isinstance(given, KernelIn | NetworkIn):
         raise InputError(
             f"model: a workload of kind {given.kind} is asked by forerun.predict alone; this takes "

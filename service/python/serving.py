@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, Unpack
 
-from pydantic import ValidationError
-
-from forerun.data.errors import InputError
 from forerun.data.level import USUAL
 from forerun.data.query import Operation, Query
 from forerun.data.workload import WeightFormat
@@ -258,7 +255,6 @@ def _checked(kind: type[Request], content: Mapping[str, Any]) -> Request:
     Raises:
         InputError: a value is not valid.
     """
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise InputError(first_fault(error)) from None
+    with first_fault():
+        found = kind.model_validate(content)
+    return found

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Final, TypeVar, Unpack
 
-from pydantic import ValidationError
-
 from forerun.data.errors import InputError
 from forerun.data.language_models.training import Objective
 from forerun.service.answers.llm import training
@@ -263,10 +261,8 @@ def _asked(
     sheet = here.device(device)
     title, own_model = described(model)
     content = {name: own for name, own in given.items() if own is not None}
-    try:
+    with first_fault():
         asked = kind.model_validate({**content, "model": own_model, "device": sheet.name})
-    except ValidationError as error:
-        raise InputError(first_fault(error)) from None
     return title, asked, here, sheet
 
 

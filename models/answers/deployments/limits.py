@@ -15,8 +15,6 @@ from forerun.models.answers.wording import in_words
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
 
-OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
-"""Devices whose links join a rack (NVL72), and not the devices of one server alone."""
 STARTED_TOGETHER: Final = Limit(
     "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where requests "
     "arrive one by one, which requests_per_s asks",
@@ -122,18 +120,19 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
 
 
 def _of_servers(query: Query) -> list[Limit]:
-    """That the engine does not run the model on the device, or layers are divided beyond one
-    server.
+    """That the engine does not run the model on the device, or layers are divided over more devices
+    than links join.
     """
     deployment = query.deployment
     if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:
         return [Limit(why, severity="refusal")]
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)
-    if tensor <= MOST_TENSOR or query.device.name in OF_RACKS:
+    most = query.device.node_devices or MOST_TENSOR
+    if tensor <= most:
         return []
     why = (
-        f"tensor parallel {tensor} goes beyond a server of {MOST_TENSOR} devices: the times are "
+        f"tensor parallel {tensor} goes beyond the {most} that links join: the times are "
         "those of the link within a server, and a network between servers is slower"
     )
     return [Limit(why)]

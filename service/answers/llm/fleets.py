@@ -84,8 +84,7 @@ def _cap(found: Fleet, asked: LlmPlanIn) -> PowerCapOut | None:
         risk=asked.cap_risk,
         server_devices=found.server_devices,
         by_design_power=None if tdp_w is None else floor(watts / (found.server_devices * tdp_w)),
-        most_kw=known(float(found.kilowatts().max())),
-        most_design_kw=None if tdp_w is None else devices * tdp_w / 1e3,
+        design_kw=None if tdp_w is None else devices * tdp_w / 1e3,
         servers=servers_under(found, watts, asked.cap_risk),
         servers_if_exact=servers_under(found, watts, asked.cap_risk, certain=True),
     )

@@ -51,6 +51,7 @@ from forerun.service.schemas.llm.serving_plan_answers import (
     MixOut,
     PlannedServingOut,
     TrafficOut,
+    digits,
 )
 from forerun.service.schemas.llm.training_answers import GridOut
 
@@ -115,9 +116,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         tails=EventTails(in_use, asked.traced_at_rate()),
     )  # fmt: skip
     unanswered = _unanswered(found.unanswered, own)
-    best, misses, front, rival = _listed(found, own)
-    first = next(iter((*found.best, *found.misses)), None)
-    whole = _whole(first, own) if first is not None else None
+    (best, misses, front, rival), whole = _listed(found, own)
     sizes = asked.model.sizes()
     assert sizes is not None
     about = _about(whole, own)
@@ -141,7 +140,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         front=front,
         mix=_mixed(own) if asked.mix else None,
         fleet=fleet,
-        measure=None if rival is None else _measure(best[0], rival),
+        measure=_measure(best[0], rival[0]) if rival else None,
         commands=written,
         not_written=refused,
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
@@ -174,8 +173,9 @@ def _check_lengths(own: _Question, load: RequestLoad) -> None:
                 f"Requests of {needed:,.0f} tokens with their answers are longer than the {most:,} "
                 "that the engine takes."
             )
-    if own.asked.tpot_ms is not None and load.output_tokens <= 1.0:
-        with in_field("tpot_ms"):
+    limited = next((name for name in ("tpot_ms", "tpot_p99_ms") if getattr(own.asked, name)), None)
+    if limited is not None and load.output_tokens <= 1.0:
+        with in_field(limited):
             raise BadRequest("An answer of one token has no time per further token: leave it out.")
     for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
         raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
@@ -274,23 +274,19 @@ def _most(asked: LlmPlanIn) -> dict[str, float]:
 
 def _listed(
     found: ServingPlan, own: _Question
-) -> tuple[
-    list[PlannedServingOut],
-    list[PlannedServingOut],
-    list[PlannedServingOut],
-    PlannedServingOut | None,
-]:
-    """The best, the misses, the front and the rival, all answered in one call."""
+) -> tuple[list[list[PlannedServingOut]], Deployed | None]:
+    """The best, the misses, the front and the rival, all answered in one call; and the whole answer
+    about the first of them.
+    """
     groups = (found.best, found.misses, found.front, () if found.rival is None else (found.rival,))
     every = list({id(one): one for group in groups for one in group}.values())
     answers = dict(zip(map(id, every), _answered(every, own), strict=True))
     drawn = {id(one) for one in found.best} | {id(found.rival)}
     first = found.best[0] if found.best else None
-    best, misses, front, rival = (
+    return [
         [_out(one, answers[id(one)], own, first, drawn=id(one) in drawn) for one in group]
         for group in groups
-    )
-    return best, misses, front, next(iter(rival), None)
+    ], next(iter(answers.values()), None)
 
 
 def _answered(options: Sequence[ServingOption], own: _Question) -> list[Deployed]:
@@ -303,11 +299,6 @@ def _answered(options: Sequence[ServingOption], own: _Question) -> list[Deployed
             raise one
         answers.append(one)
     return answers
-
-
-def _whole(option: ServingOption, own: _Question) -> Deployed:
-    (answer,) = _answered([option], own)
-    return answer
 
 
 def _whole_query(option: ServingOption) -> Query:
@@ -358,7 +349,7 @@ def _worse(option: ServingOption, first: ServingOption | None, own: _Question) -
     for unit, value, least in pairs:
         if value > least * (1.0 + 5e-4):
             more = 100.0 * (value / least - 1.0)
-            return f"{more:,.3g} % more {unit}: {_digits(value)} against {_digits(least)}"
+            return f"{more:,.3g} % more {unit}: {digits(value)} against {digits(least)}"
     return "same price and speed" if objective == "price" else "no less, and no faster"
 
 
@@ -410,11 +401,6 @@ def _measure(first: PlannedServingOut, rival: PlannedServingOut) -> str:
     )
 
 
-def _digits(value: float) -> str:
-    """A number with four digits, and with zeros in place of a power of ten."""
-    return f"{float(f'{value:.4g}'):,g}"
-
-
 def _longest(whole: Deployed, own: _Question) -> int | None:
     """Maximum context length to start a server with; None for that of the model.
 
@@ -462,7 +448,7 @@ def _chosen(
     if not own.limits.times and not own.limits.tails:
         lines.append("no limit on latency: the plan keeps up with the rate alone")
     if fleet is not None:
-        wanted, used = (f"{own:,.4g}" for own in (own.asked.window_s, fleet.window_s))
+        wanted, used = map(digits, (own.asked.window_s or 0.0, fleet.window_s))
         if wanted != used:
             lines.append(f"windows of {used} s in place of {wanted}: equal parts of the trace")
     if longest is not None and own.asked.engine.max_request_tokens is None:

@@ -40,7 +40,8 @@ def replay_of(asked: LlmReplayIn, device_named: DeviceNamed, in_use: InUse) -> R
     if (asked.requests is None) == (asked.trace is None):
         raise BadRequest("Give either requests or the name of a trace.")
     with in_field("trace" if asked.requests is None else "requests"):
-        requests = named_trace(asked.trace or "") if asked.requests is None else _read(asked)
+        given = asked.requests
+        requests = named_trace(asked.trace or "") if given is None else read_trace(given)
     return replayed(asked.deployment(), requests, device_named, in_use, asked)
 
 
@@ -76,10 +77,6 @@ def replayed(
     limits = [*_too_long(query, requests), *limits]
     found = served(query, requests, scales, dispatch)
     return _out(question, requests, found, scales, limits, in_use)
-
-
-def _read(asked: LlmReplayIn) -> Requests:
-    return read_trace(asked.requests or [])
 
 
 def _estimate_in(

@@ -116,18 +116,11 @@ def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlan
     Raises:
         InputError: an option is not valid, or the request cannot be answered.
     """
-    from pydantic import ValidationError
-
-    from forerun.data.errors import BadRequest
     from forerun.data.list_prices import priced_devices
     from forerun.service.answers.llm.planning import llm_plan
-    from forerun.service.problems import unfit
+    from forerun.service.problems import valid
 
-    devices = o.devices_known()
-    try:
-        asked = LlmPlanIn.model_validate(content)
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
+    devices, asked = o.devices_known(), valid(LlmPlanIn, content, name_of)
     names = [str(one.device) for one in asked.devices or ()] or priced_devices()
     in_use = o.in_use(devices, "llm_deployment", map(devices.get, names))
     with working("searching deployments"):

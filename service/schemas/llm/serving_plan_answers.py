@@ -7,29 +7,11 @@ from typing import Any, Final
 from pydantic import ConfigDict
 
 from forerun.data.described import Described
-from forerun.models.llm_serving.plans import Risk, ServingObjective
+from forerun.models.llm_serving.plans import MOST_DEVICES, Risk, ServingObjective
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.training_answers import GridOut
-
-FAILED: Final[Mapping[str, str]] = {
-    "memory": "do not fit in memory",
-    "devices": "need more devices than there are",
-    "scheduler": "differ only in settings of the scheduler and are no better",
-    "unknown": "have no interval, price or answer",
-    "ttft_ms": "exceed the limit on time to first token",
-    "tpot_ms": "exceed the limit on time per output token",
-    "request_latency_ms": "exceed the limit on request latency",
-    "usd_per_hour": "exceed the price",
-    "power_w": "exceed the power",
-    "ttft_p99_ms": "exceed the limit on the 99th percentile of the time to first token",
-    "tpot_p99_ms": "exceed the limit on the 99th percentile of the time per output token",
-    "request_latency_p99_ms": "exceed the limit on the 99th percentile of request latency",
-    "unchecked": "cost more than those whose percentiles were checked",
-}
-"""What options fail by -> in words."""
-
 
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
 NAMES: Final[Mapping[str, str]] = {
@@ -42,6 +24,20 @@ NAMES: Final[Mapping[str, str]] = {
     "tpot_p99_ms": "99th percentile of the time per output token",
     "request_latency_p99_ms": "99th percentile of the request latency",
 }
+FAILED: Final[Mapping[str, str]] = {
+    "memory": "do not fit in memory",
+    "devices": f"need more devices than there are ({MOST_DEVICES:,} of a type without a number)",
+    "scheduler": "differ only in settings of the scheduler and are no better",
+    "unknown": "have no interval, price or answer",
+    **{name: f"exceed the limit on {words}" for name, words in NAMES.items()},
+    "unchecked": "cost more than those whose percentiles were checked",
+}
+"""What options fail by -> in words."""
+
+
+def digits(value: float) -> str:
+    """A number with four digits, and with zeros in place of a power of ten."""
+    return f"{float(f'{value:.4g}'):,.12g}"
 
 
 class TrafficOut(Described):
@@ -245,39 +241,34 @@ class PowerCapOut(Described):
     in common; null where that is not known"""
     servers_if_exact: int | None
     """the same if the predicted power is exact; null where power is not known"""
-    most_kw: float | None
-    """mean power of the fleet in its busiest window, kW; null where not known"""
-    most_design_kw: float | None
-    """design power of the devices of that window, kW; null where not known"""
+    design_kw: float | None
+    """design power of the devices of the busiest window, kW; null where not known"""
 
-    def lines(self) -> list[str]:
+    def lines(self, most_kw: float | None) -> list[str]:
         """The servers, and how many more they are than by design power; and whether the fleet
         exceeds the cap.
+
+        Args:
+            most_kw: its mean power in the busiest window, kW; None where not known.
         """
-        base, drawn, design = self.by_design_power, self.most_kw or 0.0, self.most_design_kw
-        fleet = f"  the fleet stays under {self.cap_kw:,.4g} kW, also by its design power"
-        if design is None or max(drawn, design) > self.cap_kw:
-            how = "exceeds" if drawn > self.cap_kw else "may exceed"
-            named = {"predicted": self.most_kw, "by design power": design}
-            most = (f"{'not known' if kw is None else f'{kw:,.4g} kW'} {how}"
-                    for how, kw in named.items())  # fmt: skip
-            fleet = (
-                f"  the fleet {how} {self.cap_kw:,.4g} kW in its busiest window: {', '.join(most)}"
-            )
-        if not base:
-            return [
-                f"  under {self.cap_kw:,.4g} kW: not known, or less than a server may draw",
-                fleet,
-            ]
+        cap, base = f"{self.cap_kw:,.4g} kW", self.by_design_power
         risky, exact = (
-            "not known" if own is None else f"{own:,} (+{100.0 * (own / base - 1.0):.0f} %)"
+            "not known"
+            if own is None
+            else f"{own:,}" + (f" (+{100.0 * (own / base - 1.0):.0f} %)" if base else "")
             for own in (self.servers, self.servers_if_exact)
         )
+        is_over, may_be = ((own or 0.0) > self.cap_kw for own in (most_kw, self.design_kw))
+        how = "exceeds" if is_over else "may exceed" if may_be else "keeps"
+        drawn, design = (
+            "not known" if own is None else f"{own:,.4g}" for own in (most_kw, self.design_kw)
+        )
         return [
-            f"  under {self.cap_kw:,.4g} kW: {base:,} servers of {self.server_devices} devices by "
-            f"design power; {risky} at a risk of {self.risk:g}, {exact} if the predicted power is "
-            "exact",
-            fleet,
+            f"  under {cap}: {'not known' if base is None else f'{base:,}'} servers of "
+            f"{self.server_devices} devices by design power; {risky} at a risk of {self.risk:g}, "
+            f"{exact} if the predicted power is exact",
+            f"  the fleet {how} {cap}: kW in its busiest window {drawn} predicted, {design} by "
+            "design power",
         ]
 
 
@@ -335,7 +326,7 @@ class FleetOut(Described):
                 f"replica keep the limits, and the means of {100.0 * check.windows_kept:.0f} % of "
                 "the windows"
             )
-        return lines if self.cap is None else [*lines, *self.cap.lines()]
+        return lines if self.cap is None else [*lines, *self.cap.lines(most_kw)]
 
 
 class LlmPlanOut(LimitedAnswerOut):
@@ -395,9 +386,9 @@ class LlmPlanOut(LimitedAnswerOut):
     def title(self) -> str:
         """Traffic and limits."""
         own = self.traffic
-        limits = [f"{name} {most:,.4g}" for name, most in self.most.items()]
+        limits = [f"{name} {digits(most)}" for name, most in self.most.items()]
         return (
-            f"{own.requests_per_s:,.4g} requests/s, {own.input_tokens:,.0f} tokens in, "
+            f"{digits(own.requests_per_s)} requests/s, {own.input_tokens:,.0f} tokens in, "
             f"{own.output_tokens:,.0f} out; "
             + (f"at most {', '.join(limits)}" if limits else "no limits on latency")
         )
@@ -409,7 +400,7 @@ class LlmPlanOut(LimitedAnswerOut):
             "add devices": "devices" in self.failed,
             "add formats or devices with more memory": "memory" in self.failed,
             "take best estimates (risk value)": self.risk == "upper"
-            and self.failed.keys() - {"memory"},
+            and (self.misses or "devices" in self.failed),
         }
         return f"nothing keeps all limits: {'; '.join(way for way, own in ways.items() if own)}"
 
