@@ -103,7 +103,7 @@ def commands(
     lines = [[*start, *options[""]]] if whole else _script(engine, workers, start, options, gpus)
     found: dict[str, str] = {engine: "\n".join(map(_shell, lines))}
     served = Served(deployment, device, model, replicas, gpus)
-    if device.vendor in RESOURCES:
+    if device.kind == "gpu" and device.vendor in RESOURCES:
         found |= manifests(served, [*start, *options[""]]) if whole else {}
         found |= llmisvc(served, options) if engine == "vllm" else {}
     return found

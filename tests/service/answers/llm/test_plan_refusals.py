@@ -13,6 +13,7 @@ __all__ = ["home"]
 CATALOG = DeviceCatalog.load()
 TRAFFIC = ("--request-rate", "5", "--isl", "2000", "--osl", "300")
 PLAN = ("llm", "plan", FEW["model"])
+SHORT = {"requests_per_s": 2, "input_tokens": 500, "output_tokens": 100}
 
 
 def refused(words):
@@ -79,7 +80,7 @@ def test_what_mends_a_plan_without_options_is_what_failed(home):
     ("changes", "form", "why"),
     [
         (
-            {"devices": [{"device": "epyc-9654", "usd_per_device_hour": 1}], "requests_per_s": 0.1},
+            {"devices": [{"device": "epyc-9654", "usd_per_device_hour": 1}], **SHORT},
             "kubernetes",
             "GPUs of nvidia or amd",
         ),
