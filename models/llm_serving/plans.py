@@ -252,7 +252,7 @@ class ServingPlan:
         front: those that keep all limits and that no other beats in time, price and power.
         searched: number of options.
         fitting: how many keep all limits.
-        unanswered: type of devices of which no option can be compared -> why.
+        unanswered: type of devices of which no option can be compared, as some are unknown -> why.
         failed: what others fail by -> how many; the first of `memory`, `devices`, `usd_per_hour`,
             times, `power_w` and percentiles. Of a `scheduler`, another one of the layout needs no
             more replicas. Those `unknown` have no interval or no answer, and percentiles of those
@@ -309,7 +309,7 @@ def plan(
     known = [one for one in stocks if one.device.name not in costly]
     units = _bounded(models, load, engine, known, limits, apart, failed)
     able, missing = _holding(units, pricing, limits, objective, failed)
-    unanswered = costly | _unanswered((*able, *missing))
+    unanswered = costly | _unanswered(able, missing)
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
     fitting = _by_cost((one for one in able if one not in wide), objective)
     if limits.tails and tails is not None:
@@ -366,13 +366,11 @@ def no_cost(stock: Stock, limits: ServingLimits, objective: ServingObjective) ->
     return NO_VCPUS if objective == "vcpus" and not stock.vcpus else None
 
 
-def _unanswered(options: Iterable[ServingOption]) -> dict[str, str]:
-    """Type of devices of which all options are unknown -> why."""
-    whys: dict[str, str] = {}
-    for one in sorted(options, key=lambda one: UNKNOWN not in one.over):
-        name = one.unit.query.device.name
-        whys[name] = whys.get(name) or one.why if UNKNOWN in one.over else ""
-    return {name: why for name, why in whys.items() if why}
+def _unanswered(able: Iterable[ServingOption], missing: Iterable[ServingOption]) -> dict[str, str]:
+    """Type of devices with unknown options, none of which can be compared -> why."""
+    whys = {one.unit.query.device.name: one.why for one in missing if UNKNOWN in one.over}
+    known = {one.unit.query.device.name for one in able}
+    return {name: why for name, why in whys.items() if name not in known}
 
 
 def _by_cost(options: Iterable[ServingOption], objective: ServingObjective) -> list[ServingOption]:

@@ -9,6 +9,7 @@ import numpy as np
 from forerun.data.columns import Column, Positions
 from forerun.data.language_models.deployment import LlmDeployment, Pool
 from forerun.data.language_models.requests import Requests
+from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.llm_serving.continuous_batching import Rank, Request, Scheduler
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.worker import Worker
@@ -57,6 +58,14 @@ class Replay:
     def tokens_per_s(self) -> float:
         """Tokens written a second, all devices together."""
         return self.output_tokens / self.span_s if self.span_s else 0.0
+
+    def times_ms(self) -> dict[str, Column]:
+        """Metric -> times of the requests as clients see them, milliseconds, (n,); NaN as above."""
+        return {
+            "ttft_ms": 1e3 * (self.ttft_s + SERVER_S),
+            "tpot_ms": 1e3 * self.tpot_s,
+            "request_latency_ms": 1e3 * (self.latency_s + SERVER_S),
+        }
 
 
 def replay(

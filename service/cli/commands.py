@@ -133,8 +133,9 @@ class NamingCommand(DescribedCommand):
             typed = any(word.partition("=")[0] in said.split() for word in ctx.meta[WORDS])
             if typed or "give --" in said:
                 error.args = (said,)
-            option = _options_of(ctx).get(str(next(iter(error.field), "")), "")
-            if option not in str(error):
+            names = [own for own in error.field if isinstance(own, str)]
+            option = _options_of(ctx).get(".".join(names), "")
+            if option not in str(error) and not str(error).startswith("--"):
                 error.args = (f"{option}: {error}",)
             raise
 

@@ -487,3 +487,18 @@ def test_an_unknown_name_is_a_key_error():
 def test_a_value_that_is_not_known_says_so():
     assert metric("power_w").text(None) == "not known"
     assert metric("latency_ms").text(1234.5) == "1,234 ms"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["jetson-orin-nx-16gb", "rtx-3080-ti-laptop", "a30-mig-1g-6gb", "Radeon RX Vega M GH"],
+)
+def test_boards_slices_and_integrated_gpus_have_no_link_to_another(name):
+    assert CATALOG.get(name).node_devices == 1
+
+
+def test_a_link_that_a_sheet_gives_joins_devices():
+    """But of laptops, whose link leads to the processor."""
+    alone = {own.name for own in CATALOG if own.node_devices == 1 and own.interconnect_gbs}
+    assert alone == {"rtx-3080-ti-laptop"}
+    assert CATALOG.get("radeon-rx-7900-xtx").node_devices is None

@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.answers.deployments.traced import scales_of, served
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_serving.fleet import Fleet
@@ -59,11 +58,7 @@ def replayed(
     requests, window = fleet.traffic.of_one(fleet.ready, most, seed)
     scales, _ = scales_of(fleet.unit.query, requests, in_use)
     found = served(fleet.unit.query, requests, scales, "round_robin")
-    times = {
-        "ttft_ms": 1e3 * (found.ttft_s + SERVER_S),
-        "tpot_ms": 1e3 * found.tpot_s,
-        "request_latency_ms": 1e3 * (found.latency_s + SERVER_S),
-    }
+    times = found.times_ms()
     counted = ~fleet.missed[window] & ~np.isnan(found.latency_s)
     kept, windows = counted.copy(), np.bincount(window[counted], minlength=len(fleet.missed)) > 0
     met = windows.sum()

@@ -13,7 +13,6 @@ from forerun.data.language_models.deployment import RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.query import Query
 from forerun.features.deadline import check
-from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.answers.deployments.answer import Priced, priced
 from forerun.models.answers.deployments.times import Loops, under_load
 from forerun.models.answers.deployments.traced import scales_of, served
@@ -84,19 +83,10 @@ class EventTails:
         check()
         requests = self._of_replica(query.deployment.load, replicas)
         found = served(query, requests, scales_of(query, requests, self.in_use)[0], "round_robin")
-        times = {
-            "ttft_ms": found.ttft_s + SERVER_S,
-            "tpot_ms": found.tpot_s[requests.output_tokens > 1],
-            "request_latency_ms": found.latency_s + SERVER_S,
-        }
-        return {
-            name: inf
-            if found.refused
-            else float(1e3 * np.percentile(own, 99.0))
-            if own.size
-            else 0.0
-            for name, own in times.items()
-        }
+        times = {name: own[~np.isnan(own)] for name, own in found.times_ms().items()}
+        if found.refused:
+            return dict.fromkeys(times, inf)
+        return {n: float(np.percentile(own, 99.0)) if own.size else 0.0 for n, own in times.items()}
 
     def _of_replica(self, load: RequestLoad, replicas: int) -> Requests:
         generator = np.random.default_rng(self.seed)

@@ -115,7 +115,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
         tails=EventTails(in_use, asked.traced_at_rate()),
     )  # fmt: skip
-    unanswered = _unanswered(found.unanswered, own)
+    unanswered = _unanswered(found, own)
     (best, misses, front, rival), whole = _listed(found, own)
     sizes = asked.model.sizes()
     assert sizes is not None
@@ -148,17 +148,17 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     )
 
 
-def _unanswered(whys: Mapping[str, str], own: _Question) -> list[str]:
+def _unanswered(found: ServingPlan, own: _Question) -> list[str]:
     """Types of devices that cannot be compared, and why.
 
     Raises:
         UnanswerableQuery: none can.
     """
     names: dict[str, list[str]] = {}
-    for name, why in whys.items():
+    for name, why in found.unanswered.items():
         names.setdefault(why, []).append(name)
     lines = [f"{', '.join(several)}: {why}" for why, several in names.items()]
-    if len(whys) == len(own.stocks):
+    if len(found.unanswered) == len(own.stocks) and not found.misses:
         remedy = REMEDIES.get(next(iter(names)), "name other devices")
         with in_field("devices"):
             raise UnanswerableQuery(f"No device can be compared: {'; '.join(lines)}; {remedy}.")
@@ -222,9 +222,10 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         asked = asked.model_copy(update={"objective": "vcpus"})
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
-    if tails and asked.engine.name == "llama.cpp":
+    on_processor = any(one.device.kind == "cpu" for one in stocks)
+    if tails and (on_processor or asked.engine.name == "llama.cpp"):
         with in_field(tail_of(next(iter(tails)))):
-            raise UnanswerableQuery("Percentiles of llama.cpp are not answered.")
+            raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
     limits = ServingLimits(
         times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
     )

@@ -13,7 +13,6 @@ from forerun.data.errors import BadRequest, in_field
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.data.query import Query
-from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.answers.deployments.limits import of_lengths
 from forerun.models.answers.deployments.traced import Scales, scales_of, served
 from forerun.models.answers.served_models import InUse
@@ -138,9 +137,7 @@ def _out(
         refused=found.refused,
         preempted=int((found.preemptions > 0).sum()),
         span_s=found.span_s,
-        ttft_ms=_statistics(found.ttft_s + SERVER_S),
-        tpot_ms=_statistics(found.tpot_s),
-        request_latency_ms=_statistics(found.latency_s + SERVER_S),
+        **{name: _statistics(own) for name, own in found.times_ms().items()},
         requests_per_s=found.requests_per_s,
         tokens_per_s=found.tokens_per_s,
         tokens_per_s_per_device=found.tokens_per_s / count,
@@ -156,8 +153,8 @@ def _out(
     )
 
 
-def _statistics(seconds: Column) -> StatisticsOut:
-    found = Statistics.of(1e3 * seconds)
+def _statistics(times_ms: Column) -> StatisticsOut:
+    found = Statistics.of(times_ms)
     names = ("mean", "p50", "p90", "p99")
     values = {name: getattr(found, name) for name in names}
     return StatisticsOut(**{n: value if isfinite(value) else None for n, value in values.items()})

@@ -35,7 +35,7 @@ RENAMED: Final = {
 
 
 def is_public_trace(trace: str) -> bool:
-    """Whether a trace is named, not a file: a bare name that is no file is taken for a name."""
+    """Whether a trace is named, and no file: a bare name that is no file is taken for a name."""
     from forerun.data.language_models.traces import PACKAGED
 
     path = Path(trace)

@@ -137,3 +137,9 @@ def test_llama_cpp_divides_layers_and_may_take_the_whole_memory():
     pool = pool_memory(model, device(75.0), load, Engine("llama.cpp"), Pool(own), 1.0)
     assert pool.reserved == pool.usable
     assert smallest_parallelism(model, device(75.0), load, Engine(), given).tensor == 4
+
+
+def test_devices_that_no_link_joins_hold_the_model_alone_or_not_at_all(llama):
+    alone = device(16.0).model_copy(update={"node_devices": 1})
+    with pytest.raises(UnanswerableQuery, match="tensor parallel 1 and pipeline parallel 1"):
+        smallest_parallelism(llama, alone, LOAD, ENGINE, Parallelism())

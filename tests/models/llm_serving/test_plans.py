@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
@@ -16,6 +16,7 @@ from forerun.models.llm_serving.plans import (
     Figures,
     Risk,
     ServingLimits,
+    ServingObjective,
     ServingPlan,
     Stock,
     fewest_replicas,
@@ -268,3 +269,71 @@ def test_looser_percentiles_never_cost_more() -> None:
     assert costs == sorted(costs, reverse=True)
     none = with_tails({"ttft_ms": 1.0})
     assert not none.best and none.failed["ttft_p99_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        LIMITS,
+        ServingLimits({"tpot_ms": 9.0}),
+        ServingLimits(LIMITS.times, usd_per_hour=30.0),
+        ServingLimits(LIMITS.times, power_w=900.0),
+        ServingLimits({"tpot_ms": 1.0}, risk="value"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("objective", ["price", "devices", "energy", "speed"])
+def test_each_miss_is_nearest_of_those_that_cost_less_than_the_one_before(
+    limits: ServingLimits, objective: ServingObjective
+) -> None:
+    """And than the best: what costs more and misses a limit is of no use."""
+    found = plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, objective=objective)
+    costs = [one.cost(objective) for one in (*found.best[:1], *found.misses)]
+    assert all(two < one for one, two in pairwise(costs))
+    ratios = [max(one.over.values()) for one in found.misses]
+    assert ratios == sorted(ratios) and all(ratio > 1.0 for ratio in ratios)
+
+
+class Refusing(Formula):
+    """Answers no L4, and gives no power."""
+
+    def figures(
+        self, queries: Sequence[Query], *, with_power: bool = False
+    ) -> list[Figures | InputError]:
+        """Those of n deployments."""
+        own = super().figures(queries)
+        return [
+            UnanswerableQuery("No L4.") if query.device.name == "l4" else one
+            for query, one in zip(queries, own, strict=True)
+        ]
+
+
+def test_types_of_which_no_option_can_be_compared_are_named_with_the_reason() -> None:
+    """By the predictor, by the power, by the price; others are not."""
+    named = {}
+    for objective in ("price", "energy", "vcpus"):
+        found = plan(
+            [LLAMA], LOAD, Engine(), [*STOCKS, Stock(CATALOG.get("a10g"))], Refusing(),
+            limits=LIMITS, objective=objective,
+        )  # fmt: skip
+        named[objective] = found.unanswered
+        assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
+    assert named["price"] == {"l4": "No L4", "a10g": "no price of it is known"}
+    assert named["energy"].pop("l4") == "No L4"
+    assert set(named["energy"].values()) == {"its power is not known"}
+    assert named["vcpus"].keys() == {*PRICES, "a10g"}
+    assert planned().unanswered == {}
+
+
+@pytest.mark.parametrize("name", ["jetson-agx-orin-64gb", "a100-sxm-80gb-mig-3g-40gb", "epyc-9654"])
+def test_devices_that_no_link_joins_are_not_divided_over(name: str) -> None:
+    """Neither layers nor experts, nor pools of their own."""
+    (unit,) = units_of(MIXTRAL, LOAD, Engine(), Stock(CATALOG.get(name)), apart=True)
+    assert unit.devices == 1 and unit.query.deployment.prefill is None
+
+
+@pytest.mark.parametrize("name", ["l4", "l40s", "rtx-4090", "a10g", "intel-max-1550", "mi300x"])
+def test_cards_that_pci_express_or_links_join_are_divided_over(name: str) -> None:
+    """Up to eight by tensors."""
+    units = units_of(LLAMA, LOAD, Engine(), Stock(CATALOG.get(name)))
+    assert max(unit.query.deployment.pool.parallelism.tensor for unit in units) == 8

@@ -9,7 +9,12 @@ import pytest
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
-from forerun.data.language_models.training import LlmTraining, TrainingLayout, faults_of_layout
+from forerun.data.language_models.training import (
+    Cluster,
+    LlmTraining,
+    TrainingLayout,
+    faults_of_layout,
+)
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.readers.language_model.reader import named_language_model
@@ -71,6 +76,17 @@ def test_every_layout_of_a_search_can_run_and_none_is_twice(model: object, devic
     found = layouts_of(run, H100)
     assert len(set(found)) == len(found)
     assert not [fault for layout in found for fault in faults_of_layout(run, layout)]
+
+
+def test_devices_that_no_link_joins_share_data_alone() -> None:
+    """But of a cluster that is said to have links."""
+    run = LlmTraining(DEEPSEEK, 4096, 600, 8)
+    alone = H100.model_copy(update={"node_devices": 1})
+    found = layouts_of(run, alone)
+    assert found and {(own.tensor, own.context, own.pipeline, own.expert)
+                      for own in found} == {(1, 1, 1, 1)}  # fmt: skip
+    linked = replace(run, cluster=Cluster(node_devices=8))
+    assert max(own.expert for own in layouts_of(linked, alone)) == 8
 
 
 class Uncertain:

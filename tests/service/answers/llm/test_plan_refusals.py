@@ -1,4 +1,4 @@
-"""What plans of serving cannot do is said: which devices, forms, caps, grids and traces, and why."""
+"""What plans of serving cannot do is said: devices, forms, caps, grids and traces, and why."""
 
 import json
 

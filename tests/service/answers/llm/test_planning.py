@@ -328,8 +328,9 @@ def test_percentiles_are_those_of_the_event_model_and_are_kept(adapting, home, c
 @pytest.mark.parametrize("name", TAILS)
 def test_percentiles_that_are_not_answered_are_refused_by_their_field(adapting, name):
     assert name in str(asked(adapting, {**MIXED, name: 900}, 422))
-    fault = asked(adapting, {**FEW, "engine": {"name": "llama.cpp"}, name: 900}, 422)
-    assert name in str(fault["errors"])
+    for changes in ({"engine": {"name": "llama.cpp"}}, {"devices": ["h100", "epyc-9654"]}):
+        fault = asked(adapting, {**FEW, **changes, name: 900}, 422)
+        assert name in str(fault["errors"]) and "on GPUs alone" in fault["detail"]
 
 
 @pytest.mark.parametrize(
