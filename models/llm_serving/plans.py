@@ -62,9 +62,9 @@ RATIOS: Final = ((1, 1), (2, 1), (1, 2), (1, 3))
 """Workers for prompts and for answers of one replica, where they are apart."""
 MEMORY, STOCK, USD = "memory", "devices", "usd_per_hour"
 SCHEDULER, UNKNOWN, UNCHECKED = "scheduler", "unknown", "unchecked"
-NO_PRICE: Final = "no price of it is known"
-NO_VCPUS: Final = "only instance types of clouds have vCPUs"
-NO_POWER: Final = "its power is not known"
+NO_PRICE: Final = "no price is known: give usd_per_device_hour, or another objective than price"
+NO_VCPUS: Final = "only instance types of clouds have vCPUs: give another objective than vcpus"
+NO_POWER: Final = "no power is known: give another objective than energy, and no limit of it"
 NO_INTERVAL: Final = "no interval of its times or of its capacity is known"
 CHECKED: Final = 8
 """Options, those of least cost, whose percentiles are checked."""

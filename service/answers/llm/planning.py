@@ -26,9 +26,6 @@ from forerun.models.limit import POWER
 from forerun.models.llm_serving.mixes import mix
 from forerun.models.llm_serving.plans import (
     LATENCY,
-    NO_POWER,
-    NO_PRICE,
-    NO_VCPUS,
     ServingLimits,
     ServingObjective,
     ServingOption,
@@ -65,12 +62,6 @@ UNITS: Final[Mapping[ServingObjective, str]] = {
     "speed": "ms for a request",
 }
 """Objective -> unit of what is least."""
-REMEDIES: Final = {
-    NO_PRICE: "give usd_per_device_hour of each, or another objective, such as devices",
-    NO_VCPUS: "give another objective, such as devices",
-    NO_POWER: "give another objective, such as devices, and no limit of power",
-}
-"""Why nothing can be compared -> how to mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +150,8 @@ def _unanswered(found: ServingPlan, own: _Question) -> list[str]:
         names.setdefault(why, []).append(name)
     lines = [f"{', '.join(several)}: {why}" for why, several in names.items()]
     if len(found.unanswered) == len(own.stocks) and not found.misses:
-        remedy = REMEDIES.get(next(iter(names)), "name other devices")
         with in_field("devices"):
-            raise UnanswerableQuery(f"No device can be compared: {'; '.join(lines)}; {remedy}.")
+            raise UnanswerableQuery(f"No device can be compared: {'; '.join(lines)}.")
     return lines
 
 
@@ -268,9 +258,8 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
 
 def _most(asked: LlmPlanIn) -> dict[str, float]:
     """Limit of the request -> its most."""
-    names = (*TIMES, "max_usd_per_hour", "max_power_w")
-    tails = {tail_of(name): most for name, most in asked.tails().items()}
-    return {n: most for n in names if (most := getattr(asked, n)) is not None} | tails
+    names = (*TIMES, "max_usd_per_hour", "max_power_w", *map(tail_of, TIMES))
+    return {n: most for n in names if (most := getattr(asked, n)) is not None}
 
 
 def _listed(
@@ -281,25 +270,20 @@ def _listed(
     """
     groups = (found.best, found.misses, found.front, () if found.rival is None else (found.rival,))
     every = list({id(one): one for group in groups for one in group}.values())
-    answers = dict(zip(map(id, every), _answered(every, own), strict=True))
+    given = [one.unit.stock.usd_per_device_hour for one in every]
+    answers: dict[int, Deployed] = {}
+    for one, answer in zip(
+        every, deployed_all([*map(_whole_query, every)], own.in_use, given), strict=True
+    ):
+        if isinstance(answer, InputError):
+            raise answer
+        answers[id(one)] = answer
     drawn = {id(one) for one in found.best} | {id(found.rival)}
     first = found.best[0] if found.best else None
     return [
         [_out(one, answers[id(one)], own, first, drawn=id(one) in drawn) for one in group]
         for group in groups
     ], next(iter(answers.values()), None)
-
-
-def _answered(options: Sequence[ServingOption], own: _Question) -> list[Deployed]:
-    """The whole answer about each option; raises what prevents one."""
-    queries = [_whole_query(one) for one in options]
-    found = deployed_all(queries, own.in_use, [o.unit.stock.usd_per_device_hour for o in options])
-    answers = []
-    for one in found:
-        if isinstance(one, InputError):
-            raise one
-        answers.append(one)
-    return answers
 
 
 def _whole_query(option: ServingOption) -> Query:

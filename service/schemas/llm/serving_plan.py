@@ -20,6 +20,7 @@ from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict
 from forerun.service.schemas.llm.deployment import EngineIn, NamedPart, Share, Tokens, Variation
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.llm.replay import MOST_REPLAYED
+from forerun.service.schemas.llm.serving_plan_answers import TIMES
 
 EXAMPLE_PLAN: dict[str, Any] = example("serving_plan")
 MOST_TYPES = 1_000
@@ -189,12 +190,7 @@ class LlmPlanIn(NamedPart):
 
     def tails(self) -> dict[str, float]:
         """Metric -> limit of its 99th percentile, milliseconds."""
-        given = {
-            "ttft_ms": self.ttft_p99_ms,
-            "tpot_ms": self.tpot_p99_ms,
-            "request_latency_ms": self.request_latency_p99_ms,
-        }
-        return {name: most for name, most in given.items() if most is not None}
+        return {n: most for n in TIMES if (most := getattr(self, tail_of(n))) is not None}
 
     def load(self) -> RequestLoad:
         """Rate and lengths of the requests; a rate that is given replaces that of a trace.

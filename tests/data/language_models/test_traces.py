@@ -34,7 +34,7 @@ def test_requests_of_a_family_are_those_of_its_tokenizer():
 
 
 def test_an_unknown_name_lists_those_that_there_are():
-    with pytest.raises(BadTrace, match="'nothing'.*there are splitwise_code"):
+    with pytest.raises(BadTrace, match=r"'nothing'.*there are splitwise_code"):
         named_trace("nothing")
 
 

@@ -13,6 +13,8 @@ from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.plans import (
+    NO_POWER,
+    NO_PRICE,
     Figures,
     Risk,
     ServingLimits,
@@ -318,9 +320,9 @@ def test_types_of_which_no_option_can_be_compared_are_named_with_the_reason() ->
         )  # fmt: skip
         named[objective] = found.unanswered
         assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
-    assert named["price"] == {"l4": "No L4", "a10g": "no price of it is known"}
+    assert named["price"] == {"l4": "No L4", "a10g": NO_PRICE}
     assert named["energy"].pop("l4") == "No L4"
-    assert set(named["energy"].values()) == {"its power is not known"}
+    assert set(named["energy"].values()) == {NO_POWER}
     assert named["vcpus"].keys() == {*PRICES, "a10g"}
     assert planned().unanswered == {}
 

@@ -33,8 +33,12 @@ def pointers(fault):
         (["gaudi3"], "devices", "gaudi3: it is of kind npu"),
         (["tpu-v5e", "gaudi3"], "devices", "tpu-v5e: it is of kind npu"),
         (["h100"], "vcpus", "h100-sxm-80gb: only instance types of clouds have vCPUs"),
-        (["rx-7900-xtx"], "price", "radeon-rx-7900-xtx: no price of it is known"),
-        (["epyc-9654"], "energy", "epyc-9654: its power is not known"),
+        (
+            ["rx-7900-xtx"],
+            "price",
+            "7900-xtx: no price is known: give usd_per_device_hour",
+        ),
+        (["epyc-9654"], "energy", "epyc-9654: no power is known"),
     ],
 )
 def test_devices_none_of_which_can_be_compared_are_refused_with_the_reason(
@@ -44,7 +48,8 @@ def test_devices_none_of_which_can_be_compared_are_refused_with_the_reason(
     fault = asked(adapting, content, 422)
     assert words in fault["detail"] and pointers(fault) == ["#/devices"]
     line = refused((*PLAN, *TRAFFIC, "--device", ",".join(devices), "--objective", objective))
-    assert words in line and "--device" in line
+    said = words.replace("usd_per_device_hour", "--device NAME@USD")
+    assert said in line and "--device" in line
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_a_server_is_told_a_context_that_its_cache_holds(adapting, memory, given
 @pytest.mark.parametrize(
     ("words", "said", "field"),
     [
-        (("--device", "rx-7900-xtx"), "give --device NAME@USD of each", "usd_per_device_hour"),
+        (("--device", "rx-7900-xtx"), "give --device NAME@USD", "usd_per_device_hour"),
         (("--region", "atlantis"), "give --grid-g-co2-per-kwh", "grid_g_co2_per_kwh"),
         (("--device", "l4=x"), "count of --device: Input should be", "devices.0.count"),
     ],
