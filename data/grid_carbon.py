@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 
 from forerun.data.errors import BadRequest
@@ -31,18 +30,13 @@ def grid_of(region: str | None, g_co2_per_kwh: float | None) -> Grid | None:
         return None if g_co2_per_kwh is None else Grid(g_co2_per_kwh, "as given")
     if g_co2_per_kwh is not None:
         raise BadRequest("Two carbon intensities: give region or grid_g_co2_per_kwh, not both.")
-    means, source = _table()
+    text = (files("forerun.data") / "grid_carbon.json").read_text(encoding="utf-8")
+    table = json.loads(text)
+    means = table["g_co2_per_kwh"]
     known = means.get(region.strip().lower().replace(" ", "-").replace("_", "-"))
     if known is None:
         raise BadRequest(
             f"No carbon intensity of {region!r:.80} is known: give grid_g_co2_per_kwh, or one of "
             f"{', '.join(means)}."
         )
-    return Grid(known, f"{source}: {region}")
-
-
-@cache
-def _table() -> tuple[dict[str, float], str]:
-    text = (files("forerun.data") / "grid_carbon.json").read_text(encoding="utf-8")
-    table = json.loads(text)
-    return table["g_co2_per_kwh"], table["source"]
+    return Grid(known, f"{table['source']}: {region}")

@@ -78,13 +78,12 @@ def _cap(found: Fleet, asked: LlmPlanIn) -> PowerCapOut | None:
     if asked.cap_kw is None:
         return None
     watts, tdp_w = 1e3 * asked.cap_kw, found.unit.query.device.tdp_w
-    devices = int(found.ready.max()) * found.unit.devices
     return PowerCapOut(
         cap_kw=asked.cap_kw,
         risk=asked.cap_risk,
         server_devices=found.server_devices,
         by_design_power=None if tdp_w is None else floor(watts / (found.server_devices * tdp_w)),
-        design_kw=None if tdp_w is None else devices * tdp_w / 1e3,
+        design_kw=tdp_w and int(found.ready.max()) * found.unit.devices * tdp_w / 1e3,
         servers=servers_under(found, watts, asked.cap_risk),
         servers_if_exact=servers_under(found, watts, asked.cap_risk, certain=True),
     )

@@ -253,23 +253,19 @@ class PowerCapOut(Described):
         """
         cap, base = f"{self.cap_kw:,.4g} kW", self.by_design_power
         risky, exact = (
-            "not known"
-            if own is None
-            else f"{own:,}" + (f" (+{100.0 * (own / base - 1.0):.0f} %)" if base else "")
+            f"{own:,}" + f" (+{100.0 * (own / base - 1.0):.0f} %)" if own and base else str(own)
             for own in (self.servers, self.servers_if_exact)
         )
         is_over, may_be = ((own or 0.0) > self.cap_kw for own in (most_kw, self.design_kw))
         how = "exceeds" if is_over else "may exceed" if may_be else "keeps"
-        drawn, design = (
-            "not known" if own is None else f"{own:,.4g}" for own in (most_kw, self.design_kw)
+        named = {"predicted": most_kw, "by design power": self.design_kw}
+        drawn = [f"{kw:,.4g} {source}" for source, kw in named.items() if kw is not None]
+        text = (
+            f"  under {cap}: {base} servers of {self.server_devices} devices by design power; "
+            f"{risky} at a risk of {self.risk:g}, {exact} if the predicted power is exact"
         )
-        return [
-            f"  under {cap}: {'not known' if base is None else f'{base:,}'} servers of "
-            f"{self.server_devices} devices by design power; {risky} at a risk of {self.risk:g}, "
-            f"{exact} if the predicted power is exact",
-            f"  the fleet {how} {cap}: kW in its busiest window {drawn} predicted, {design} by "
-            "design power",
-        ]
+        fleet = f"  the fleet {how} {cap} in its busiest window: {' kW, '.join(drawn)} kW"
+        return [text.replace("None", "not known"), *([fleet] if drawn else [])]
 
 
 class FleetOut(Described):
