@@ -69,7 +69,7 @@ def in_options(text: str, context: Any) -> str:
 def _options_of(context: Any) -> dict[str, str]:
     """Field -> the option of a command that sets it."""
     named = {own.name: own.opts[0] for own in context.command.params if own.opts[0][0] == "-"}
-    return named | context.meta.get(FURTHER, {})
+    return {**named, **context.meta.get(FURTHER, {})}
 
 
 ARGUMENT: Final = re.compile(r"^ +(\w+): (.+(?:\n {8,}.+)*)", re.MULTILINE)

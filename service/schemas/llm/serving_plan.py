@@ -190,7 +190,8 @@ class LlmPlanIn(NamedPart):
 
     def tails(self) -> dict[str, float]:
         """Metric -> limit of its 99th percentile, milliseconds."""
-        return {n: most for n in TIMES if (most := getattr(self, tail_of(n))) is not None}
+        given = (self.ttft_p99_ms, self.tpot_p99_ms, self.request_latency_p99_ms)
+        return {n: most for n, most in zip(TIMES, given, strict=True) if most is not None}
 
     def load(self) -> RequestLoad:
         """Rate and lengths of the requests; a rate that is given replaces that of a trace.

@@ -318,7 +318,7 @@ def test_types_of_which_no_option_can_be_compared_are_named_with_the_reason() ->
             [LLAMA], LOAD, Engine(), [*STOCKS, Stock(CATALOG.get("a10g"))], Refusing(),
             limits=LIMITS, objective=objective,
         )  # fmt: skip
-        named[objective] = found.unanswered
+        named[objective] = dict(found.unanswered)
         assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
     assert named["price"] == {"l4": "No L4", "a10g": NO_PRICE}
     assert named["energy"].pop("l4") == "No L4"
