@@ -19,7 +19,7 @@ NAMES: Final[Mapping[str, str]] = {
     "tpot_ms": "time per output token",
     "request_latency_ms": "request latency",
     "usd_per_hour": "price",
-    "power_w": "power at the upper end",
+    "power_w": "power",
     "ttft_p99_ms": "99th percentile of the time to first token",
     "tpot_p99_ms": "99th percentile of the time per output token",
     "request_latency_p99_ms": "99th percentile of the request latency",
@@ -127,7 +127,8 @@ class PlannedServingOut(ReplicasOut):
             own = self.metrics.get(name) if name in TIMES else None
             end = None if own is None else own.high if risk == "upper" else own.value
             if limit is None or end is None:
-                lines.append(f"{NAMES.get(name, name)} {by:.2f} times the limit")
+                upper = " at the upper end" * (name == "power_w" and risk == "upper")
+                lines.append(f"{NAMES.get(name, name)}{upper} {by:.2f} times the limit")
             else:
                 lines.append(f"{NAMES[name]} up to {end:,.4g} ms (limit {limit:,.4g})")
         return lines
