@@ -209,7 +209,9 @@ def test_what_does_not_fit_has_memory_and_no_times():
 
 def test_layers_over_more_devices_than_a_server_has_are_said():
     beyond = [
-        limit for limit in asked(model="llama-3.1-70b", tp=16).limits if "server of 8" in limit
+        limit
+        for limit in asked(model="llama-3.1-70b", tp=16).limits
+        if "the 8 that links join" in limit
     ]
     assert len(beyond) == 1
     assert not [
