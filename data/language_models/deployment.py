@@ -13,6 +13,9 @@ from forerun.data.language_models.model import LanguageModel
 EngineName = Literal["vllm", "sglang", "trtllm", "llama.cpp", "other"]
 """Inference engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, or one that is not known here."""
 
+Sampling = Literal["greedy", "top_p"]
+"""How each token of an answer is chosen."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLoad:
@@ -69,6 +72,9 @@ class Engine:
     draft_acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
     """probability that a drafted token is accepted, given that those before it were; needed where
     tokens are drafted"""
+    sampling: Sampling | None = None
+    """how each token is chosen: the likeliest, or drawn by top-p; as in measured runs when absent
+    (greedy; on processors as the model's published settings say)"""
 
 
 Degree = Annotated[int, Field(ge=1, le=1024)]

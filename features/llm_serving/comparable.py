@@ -28,15 +28,17 @@ def of_one_worker(query: Query) -> Query:
 
 
 def with_measured_settings(query: Query) -> Query:
-    """The deployment as runs were measured: without drafted tokens and cached prompts, with chunked
-    prefill and recorded launches, by a current release of an engine that serves at full speed.
+    """The deployment as runs were measured: without drafted tokens, cached prompts and top-p, with
+    chunked prefill and recorded launches, by a current release of an engine that serves at full
+    speed.
     """
     if not has_other_settings(query):
         return query
     deployment = query.deployment
     engine = replace(
-        deployment.engine, draft_tokens=0, draft_acceptance=0.0, chunked_prefill=True, graphs=True
-    )
+        deployment.engine, draft_tokens=0, draft_acceptance=0.0, chunked_prefill=True, graphs=True,
+        sampling=None,
+    )  # fmt: skip
     if is_old(engine):
         engine = replace(engine, version="")
     if engine.name == "llama.cpp":
@@ -49,8 +51,9 @@ def has_other_settings(query: Query) -> bool:
     """Whether a deployment is not as `with_measured_settings` has it."""
     engine, load = query.deployment.engine, query.deployment.load
     drafts = engine.draft_tokens != 0 or engine.draft_acceptance != 0.0
+    samples = engine.sampling == "top_p"
     usual = engine.chunked_prefill and engine.graphs and load.cached_share == 0.0
-    return drafts or not usual or is_old(engine) or engine.name == "llama.cpp"
+    return drafts or samples or not usual or is_old(engine) or engine.name == "llama.cpp"
 
 
 def at_any_load(query: Query) -> tuple[Hashable, ...]:

@@ -285,8 +285,9 @@ def _prompt(query: Query, threads: float) -> dict[str, float]:
 
 
 def _sorted_s(query: Query) -> float:
-    size = query.deployment.model.vocabulary
-    return SORT_S * size if size in SORTED else 0.0
+    size, sampling = query.deployment.model.vocabulary, query.deployment.engine.sampling
+    sorts = size in SORTED if sampling is None else sampling == "top_p"
+    return SORT_S * size if sorts else 0.0
 
 
 def prompt_tokens(query: Query) -> float:

@@ -12,8 +12,9 @@ products are bound by an absolute rate, and caches read for each query head, was
 """
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from math import inf, log2
+from math import inf, isnan, log2
 from typing import Final
 
 from forerun.data.device import Device
@@ -39,6 +40,23 @@ _SAMPLED_S: Final = 0.5e-3
 """The same before 0.2.6, which samples each sequence in Python: chosen on batches of Llama-2-70B on
 A100 in `splitwise`. Those on H100 and of BLOOM then err by 9 and 8 % (median), by 11 and 11 before.
 """
+
+_DRAWN, _PIVOTED, _SORTED = 37.0, 200.0, 258.0 * 2.1
+"""Bytes that drawing a token by top-p moves for each logit, at the bandwidth that kernels reach.
+
+In vLLM PyTorch sorts (`apply_top_k_top_p_pytorch`): about 160 bytes in the passes of a radix sort
+of 32-bit logits with indices of eight bytes (`SortStable.cu`), 54 in softmax, sums, masks and
+scatter, 44 in scaling and the draw. Sorts reach .4 of the sheet's bandwidth where others reach .84,
+by vLLM's own figures: 47.4 requests/s of an 8B model fall to 40.2 with top-p (#11394; an H100 by
+its rate), and 512 rows or more take .06 to .09 ns a logit on B200 and GB200 (#40376, #54502).
+Triton and FlashInfer, which do not sort, are taken from #40376. Nothing was fitted to `mlenergy`;
+one constant for its runs on H100 would be 645 bytes."""
+_SAMPLERS: Final = (
+    (900.0, 1101.0, 1700.0, 2100.0), (_SORTED, _DRAWN, _SORTED, _PIVOTED, _DRAWN),
+)  # fmt: skip
+"""Releases in which the sampler of vLLM changed, and these bytes before, between and after them:
+FlashInfer from 0.9 (#15777), off from 0.11.1 (#26859), Triton from 0.17 (#33538), FlashInfer again
+from 0.21 (#40376)."""
 
 FIRST_RUNS: Final = {"vllm": 1100.0, "sglang": 500.0}
 """Engine -> release, 0.11 and 0.5, from which on `aiconfigurator_serving` has runs."""
@@ -153,6 +171,16 @@ def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
     iteration_s = own.iteration_s + 0.6e-3 + 0.94e-3 * log2(devices)
     each_s = _SAMPLED_S if release(engine) < RECORDING else _PREPARED_S
     return replace(own, iteration_s=iteration_s, sequence_s=own.sequence_s + each_s)
+
+
+def logit_bytes(engine: Engine) -> float:
+    """Bytes that choosing a token moves for each logit; none where the likeliest is taken."""
+    if engine.sampling != "top_p":
+        return 0.0
+    if engine.name != "vllm" or isnan(release(engine)):
+        return _DRAWN
+    releases, sizes = _SAMPLERS
+    return sizes[bisect_right(releases, release(engine))]
 
 
 def is_old(engine: Engine) -> bool:

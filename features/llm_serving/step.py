@@ -35,7 +35,13 @@ from forerun.features.llm_serving.operators import (
     routed,
     state_values,
 )
-from forerun.features.llm_serving.releases import CURRENT, Rates, rates_of, records_launches
+from forerun.features.llm_serving.releases import (
+    CURRENT,
+    Rates,
+    logit_bytes,
+    rates_of,
+    records_launches,
+)
 
 Phase = Literal["both", "prefill", "decode"]
 PARTS: Final = (
@@ -51,8 +57,8 @@ PARTS: Final = (
     "host",
 )
 """Parts of an iteration: products with dense weights, with routed experts, attention of prompts and
-of decoded tokens, states of recurrent layers, traffic of activations, messages between devices and
-their fixed times, fixed times of kernels, and host time."""
+of decoded tokens, states of recurrent layers, traffic of activations and of logits that tokens are
+drawn by, messages between devices and their fixed times, fixed times of kernels, and host time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class WorkerTime:
         drafted: tokens that are drafted for each sequence that decodes, and verified with its next
             token in the same iteration. Each takes a pass of one layer and of the output head.
         rates: shares that are reached, and fixed times.
+        logit_bytes: bytes that choosing a token moves for each logit, on each device.
     """
 
     model: LanguageModel
@@ -75,6 +82,7 @@ class WorkerTime:
     graphs: bool = True
     drafted: int = 0
     rates: Rates = CURRENT
+    logit_bytes: float = 0.0
 
     @classmethod
     def of(
@@ -100,6 +108,7 @@ class WorkerTime:
             records_launches(engine),
             engine.draft_tokens,
             rates or rates_of(engine, device, pool.parallelism.devices),
+            logit_bytes(engine),
         )
 
     def with_memory(self, faster: float) -> Self:
@@ -140,7 +149,7 @@ class WorkerTime:
             none = np.zeros(len(iterations))
             sequences, context = iterations.decode_sequences, iterations.decode_context
             alone = Iterations(none, none, none, sequences, context)
-            plain = replace(self, drafted=0)
+            plain = replace(self, drafted=0, logit_bytes=0.0)
             head, layers = plain._head(alone), len(self.model.layers)
             of_layers = {**plain._passed(alone), "host": none}
             of_layers["dense"] = of_layers["dense"] - head
@@ -177,7 +186,11 @@ class WorkerTime:
             for part, seconds in self._layer(layer, forms, tokens, iterations):
                 found[part] += count * seconds
         found["dense"] += self._head(iterations)
-        found["activations"] += len(self.model.layers) * 20.0 * hidden * tokens / self._bandwidth()
+        sequences = iterations.prefill_sequences + iterations.decode_sequences
+        drawn = sequences + self.drafted * iterations.decode_sequences
+        moved = len(self.model.layers) * 20.0 * hidden * tokens
+        moved += self.logit_bytes * self.model.vocabulary * drawn
+        found["activations"] += moved / self._bandwidth()
         number, vectors = self._messages()
         found["synchronisation"] += number * self._fixed()
         found["messages"] += self._vector_seconds(tokens) * vectors
@@ -188,7 +201,6 @@ class WorkerTime:
         found["launches"] += each * sum(
             count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
         )
-        sequences = iterations.prefill_sequences + iterations.decode_sequences
         found["host"] += self.rates.iteration_s + self.rates.sequence_s * sequences
         return found
 

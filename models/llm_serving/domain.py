@@ -302,6 +302,7 @@ def _not_varied(query: Query) -> list[str]:
     usual, own = with_measured_settings(query).deployment, query.deployment
     settings = {
         "drafted tokens": own.engine.draft_tokens > 0,
+        "sampling by top-p": own.engine.sampling == "top_p",
         "a prefix cache": own.load.cached_share > 0.0,
         "prompts in one piece": own.engine.chunked_prefill != usual.engine.chunked_prefill,
         "launches that are not recorded": own.engine.graphs != usual.engine.graphs,

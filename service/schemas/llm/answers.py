@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from forerun.data.described import Described
-from forerun.data.language_models.deployment import EngineName, Pool
+from forerun.data.language_models.deployment import EngineName, Pool, Sampling
 from forerun.models.limit import Basis
 
 
@@ -34,6 +34,8 @@ class EngineOut(Described):
     """tokens drafted in an iteration; 0 for none"""
     draft_acceptance: float
     """probability that a drafted token is accepted"""
+    sampling: Sampling | None
+    """how each token is chosen; null where the request does not say"""
 
 
 class ParallelismOut(Described):

@@ -47,6 +47,10 @@ def asked(command, **given):
             {"input_tokens": 400.0, "cached_share": 0.25, "output_tokens": 64.0},
         ),
         (
+            "vllm bench serve --temperature 0.8 --top-p 0.95",
+            {"engine.sampling": "top_p"},
+        ),
+        (
             "python3 -m sglang.launch_server --model-path qwen3-8b --tp 2 --dp 2 \\\n"
             "  --mem-fraction-static 0.85 --chunked-prefill-size -1",
             {
@@ -93,6 +97,15 @@ def test_options_are_fields(command, paths):
         for step in path.split("."):
             found = found[step]
         assert found == value, path
+
+
+@pytest.mark.parametrize(
+    "options", ["--top-p 0.95", "--temperature 0.8", "--temperature 1 --top-p 1"]
+)
+def test_the_benchmark_is_greedy_where_it_does_not_ask_for_top_p(options):
+    content, notes, _ = fields_of(f"vllm bench serve {options}")
+    assert "engine" not in content
+    assert not [note for note in notes if note.startswith(UNKNOWN)]
 
 
 @pytest.mark.parametrize(

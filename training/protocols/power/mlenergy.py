@@ -39,6 +39,8 @@ DIFFUSION_FACTS: Final[Mapping[str, Mapping[str, int]]] = MlEnergy.facts["diffus
 REQUESTS: Final[Mapping[str, RequestKind]] = MlEnergy.facts["requests"]
 WEIGHTS: Final[Mapping[str, WeightFormat]] = MlEnergy.facts["weights"]
 ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MlEnergy.facts["architectures"]
+SERVER: Final = Engine("vllm", "0.11.1", sampling="top_p")
+"""The engine: the benchmark's clients ask for a temperature of 0.8 and a top-p of 0.95."""
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
@@ -223,5 +225,5 @@ def _deployment(query: Query, model: LanguageModel) -> Query:
     split = Parallelism(
         max(query.operation.device_count // ranks, 1), 1, ranks, own.expert_parallel
     )
-    deployed = LlmDeployment(model, load, Engine("vllm"), Pool(split))
+    deployed = LlmDeployment(model, load, SERVER, Pool(split))
     return replace(query, workload=deployed)
