@@ -73,8 +73,8 @@ class Engine:
     """probability that a drafted token is accepted, given that those before it were; needed where
     tokens are drafted"""
     sampling: Sampling | None = None
-    """how each token is chosen: the likeliest, or drawn by top-p; as in measured runs when absent
-    (greedy; on processors as the model's published settings say)"""
+    """greedy decoding or sampling by top-p; as in measured runs when absent: greedy, on processors
+    as the model's published settings say"""
 
 
 Degree = Annotated[int, Field(ge=1, le=1024)]

@@ -35,7 +35,7 @@ class EngineOut(Described):
     draft_acceptance: float
     """probability that a drafted token is accepted"""
     sampling: Sampling | None
-    """how each token is chosen; null where the request does not say"""
+    """greedy decoding or sampling by top-p; null is as in measured runs"""
 
 
 class ParallelismOut(Described):

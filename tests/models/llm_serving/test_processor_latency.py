@@ -133,6 +133,17 @@ def test_vllm_sorts_the_vocabulary_of_models_whose_settings_ask_for_top_p(predic
     assert sorted_ms > plain_ms
 
 
+def test_what_a_request_says_of_sampling_holds_whatever_the_model(predictor):
+    usual = query("vllm", weights="bf16")
+    greedy, drawn = (
+        replace(usual, workload=replace(own, engine=replace(own.engine, sampling=sampling)))
+        for own in [usual.deployment]
+        for sampling in ("greedy", "top_p")
+    )
+    fast, *slow = times(predictor, [greedy, usual, drawn], "tpot_ms")
+    assert fast < slow[0] == slow[1]
+
+
 def test_a_fit_finds_costs_again():
     asked = queries()
     kept = [own for own in asked if own.deployment.engine.name == "vllm"]

@@ -91,6 +91,16 @@ def test_accepted_drafts_are_faster_and_refused_ones_are_not():
     assert tpot[0.0] > plain > tpot[0.5] > tpot[0.9] > plain / 4.0
 
 
+def test_top_p_takes_longer_than_greedy_decoding_which_is_usual():
+    usual, greedy, drawn = (
+        asked(concurrency=64, engine={"version": "0.12.0", **given})
+        for given in ({}, {"sampling": "greedy"}, {"sampling": "top_p"})
+    )
+    assert value(usual, "tpot_ms") == value(greedy, "tpot_ms") < value(drawn, "tpot_ms")
+    said = "no measured run has sampling by top-p: the effect is that of the closed form"
+    assert [said in one.limits for one in (greedy, drawn)] == [False, True]
+
+
 def test_drafted_tokens_need_an_acceptance():
     with pytest.raises(ValueError, match=r"4 drafted tokens need engine\.draft_acceptance: give"):
         asked(engine={"draft_tokens": 4})
