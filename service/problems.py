@@ -202,7 +202,7 @@ def unfit(
     fields = [_field(item, body, (*at, *item["loc"]), name_of) for item in own[:MOST_FIELDS]]
     details = [field.detail for field in fields[:MOST_LINES]]
     more = f"; and {len(own) - MOST_LINES} more" if len(own) > MOST_LINES else ""
-    listed = None if body is None else fields
+    listed = None if body is None and name_of is None else fields
     return _plain(422, "; ".join(details) + more, where, errors=listed)
 
 
@@ -282,7 +282,8 @@ def _field(
         where = f"it is not valid JSON{_line_and_column(body, loc[-1])}"
         return FieldProblem(pointer="#", detail=f"body: {where}: {item['ctx']['error']}")
     if name_of is not None:
-        return FieldProblem(detail=_named_line(item, loc, name_of))
+        paths = item["ctx"]["paths"] if item["type"] == ABOUT_FIELDS else [".".join(map(str, loc))]
+        return FieldProblem(parameter=paths[0], detail=_named_line(item, loc, name_of))
     if body is None or loc[0] != "body":
         named = str(loc[1]) if body is not None and len(loc) > 1 else None
         return FieldProblem(parameter=named, detail=_line(item, loc))

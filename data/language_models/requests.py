@@ -23,6 +23,12 @@ class Requests(Columns):
     def __len__(self) -> int:
         return len(self.arrival_s)
 
+    def rows(self) -> list[dict[str, float]]:
+        """Field -> value, for each request."""
+        names = ("arrival_s", "input_tokens", "output_tokens")
+        columns = [getattr(self, name).tolist() for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
     def load(self) -> RequestLoad:
         """Mean rate, and means and variations of the lengths."""
         span_s = float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) > 1 else 0.0

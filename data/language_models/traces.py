@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from math import isfinite
@@ -76,8 +76,10 @@ def named_trace(name: str) -> Requests:
     )
 
 
-def read_trace(source: Path | Sequence[Mapping[str, Any]]) -> Requests:
+def read_trace(source: Path | str | Sequence[Mapping[str, Any]]) -> Requests:
     """Requests of a CSV file with a header, of a file with one JSON object a line, or of rows.
+
+    A text is the content of such a file, and CSV unless it begins with an object.
 
     Each has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`, or fields of
     a trace of Azure, Mooncake or BurstGPT; others are ignored. Requests are put in the order of
@@ -87,7 +89,12 @@ def read_trace(source: Path | Sequence[Mapping[str, Any]]) -> Requests:
         BadTrace: the file cannot be read, is too large or empty, or a field is missing or is no
             such number; the message says in which line.
     """
-    rows = _rows(source) if isinstance(source, Path) else _numbered(source)
+    if isinstance(source, Path):
+        rows = _rows(f"{source}, line", _content(source), is_csv=source.suffix == ".csv")
+    elif isinstance(source, str):
+        rows = _rows("line", source, is_csv=not source.lstrip().startswith("{"))
+    else:
+        rows = ((f"request {number}", row) for number, row in enumerate(source, 1))
     found: list[tuple[float, int, int]] = []
     for where, row in rows:
         if len(found) == MOST_REQUESTS:
@@ -106,33 +113,32 @@ def _requests(columns: Sequence[np.ndarray[Any, Any]]) -> Requests:
     return Requests(arrival[order].astype(np.float64), *lengths)
 
 
-def _numbered(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((f"request {number}", row) for number, row in enumerate(rows, 1))
-
-
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where each row of a file stands, and the row."""
+def _content(path: Path) -> str:
+    """The text of a file."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadTrace(str(path), f"it is larger than {MOST_BYTES // 2**20} MiB; divide it")
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadTrace(str(path), str(error.strerror)) from error
     except UnicodeDecodeError as error:
         raise BadTrace(str(path), "it is no text in UTF-8") from error
-    if path.suffix == ".csv":
+
+
+def _rows(where: str, text: str, *, is_csv: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where each row of a text stands, and the row."""
+    if is_csv:
         reader = csv.DictReader(text.splitlines())
         for row in reader:
-            yield f"{path}, line {reader.line_num}", row
+            yield f"{where} {reader.line_num}", row
         return
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            where = f"{path}, line {number}"
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise BadTrace(where, "it is no JSON object") from error
-            yield where, row
+                raise BadTrace(f"{where} {number}", "it is no JSON object") from error
+            yield f"{where} {number}", row
 
 
 def _request(where: str, row: object) -> tuple[float, int, int]:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from forerun.data.errors import InputError
+from forerun.service.requests.field_names import renamed
 
 Verb = TypeVar("Verb", bound=Callable[..., None])
 COMMANDS: Final[Mapping[str, str]] = {
@@ -49,21 +50,13 @@ WORDS: Final = "forerun.words"
 """Key under which a context keeps the words that a command was called with."""
 
 
-FIELD: Final = re.compile(
-    r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])|(?<=\bgive )[a-z]+\b(?![\w.`])"
-)
-"""The name of a field in a message: of several words, as one may as well be English, or what is to
-be given."""
-
-
 FURTHER: Final = "forerun.further"
 """Key under which a context keeps fields that parts of options set -> how to write those."""
 
 
 def in_options(text: str, context: Any) -> str:
     """A message with the options of a command in place of the fields that they set."""
-    named = _options_of(context)
-    return FIELD.sub(lambda found: named.get(found[0], found[0]), text)
+    return renamed(text, _options_of(context))
 
 
 def _options_of(context: Any) -> dict[str, str]:

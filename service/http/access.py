@@ -350,7 +350,7 @@ QUESTIONS = frozenset({
     "/v1/training/plan",
 })  # fmt: skip
 """Paths to which POST asks and stores nothing; any other POST is a write."""
-QUESTIONS_OF_PAGES = frozenset({"/circuits"})
+QUESTIONS_OF_PAGES = frozenset({"/circuits", "/plan"})
 """Such paths of pages, which the OpenAPI document leaves out."""
 INFERENCES = "/v2/models/"
 """Beginning of further such paths, which name a model and its version."""

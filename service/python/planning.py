@@ -5,18 +5,13 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Final
 
-from forerun.data.errors import InputError
 from forerun.service.answers.llm import planning
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import session
 from forerun.service.python.training import described, metric_text
 from forerun.service.python.view import Answered, View, estimates_of, record_of
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn
-from forerun.service.schemas.llm.serving_plan_answers import (
-    NAMES,
-    LlmPlanOut,
-    PlannedServingOut,
-)
+from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut, PlannedServingOut
 
 COLUMNS: Final[Mapping[str, str]] = {
     **{"ttft_ms": "first token", "tpot_ms": "a token", "request_latency_ms": "a request"},
@@ -68,22 +63,13 @@ class ServingPlan(Answered):
         """The options, why the others are worse, those that nearly do, and the front."""
         out = self.content
         rows = [
-            [one.words(), _usd(one), _watts(one),
+            [one.words(), one.price(), _watts(one),
              *(_figures(one, name) for name in COLUMNS),
              "" if one.wins is None else f"{100 * one.wins:.0f} %",
              one.worse or ", ".join(one.missed(out.most, out.risk))]
             for one in (*self.best, *self.misses)
         ]  # fmt: skip
-        lines = out.counts()
-        if not self.best:
-            lines.append(out.remedy())
-        if self.best and (grams := self.best[0].g_co2_per_million_tokens) is not None:
-            lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
-        if self.best and (tails := self.best[0].p99_ms):
-            said = ", ".join(f"{NAMES[name]} {own:,.0f} ms" for name, own in tails.items())
-            lines.append(f"99th percentiles of the first by the event model: {said}")
-        if out.mix is not None:
-            lines += out.mix.lines(self.best[0].usd_per_hour if self.best else None)
+        lines = [*out.remarks(), *([] if self.best else [out.remedy()])]
         lines += out.fleet.lines() if out.fleet is not None else []
         lines += [self.measure] if self.measure else []
         if len(self.front) > 1:
@@ -126,31 +112,10 @@ def llm_plan(
     return record_of(ServingPlan, out, title=title, content=out)
 
 
-def command_of(out: LlmPlanOut, kind: str) -> str:
-    """The first option of a plan as a command or a manifest.
-
-    Raises:
-        InputError: it cannot be written so.
-    """
-    if not out.best:
-        raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
-    if kind not in out.commands:
-        known = ", ".join(out.commands) or "nothing"
-        why = out.not_written.get(kind, "there is no such form")
-        raise InputError(f"The plan cannot be written for {kind}: {why}. It can for {known}.")
-    first = out.best[0]
-    lines = [f"{first.words()}, {_usd(first)} an hour", *out.chosen]
-    return "".join(f"# {line}\n" for line in lines) + out.commands[kind]
-
-
 def _each_replica(command: str) -> list[str]:
     first, *rest = command.splitlines()
     return ["each replica:", *(f"  {line}" for line in (first, *rest))] if rest else [
         f"each replica: {first}"]  # fmt: skip
-
-
-def _usd(one: PlannedServingOut) -> str:
-    return "not known" if one.usd_per_hour is None else f"{one.usd_per_hour:,.4g} USD"
 
 
 def _watts(one: PlannedServingOut) -> str:
@@ -164,4 +129,4 @@ def _figures(one: PlannedServingOut, name: str) -> str:
 
 def _on_front(one: PlannedServingOut) -> str:
     latency = _figures(one, "request_latency_ms")
-    return f"{latency} a request, {_usd(one)} an hour, {_watts(one)}: {one.words()}"
+    return f"{latency} a request, {one.price()} an hour, {_watts(one)}: {one.words()}"

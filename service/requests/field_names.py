@@ -4,6 +4,7 @@ A request may use these names at its top level, or those of a part within that p
 given twice must agree.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
@@ -50,6 +51,23 @@ PATHS: Final = {name: path for path, names in ALSO.items() for name in names} | 
 """Further name of a field -> its path."""
 
 WRITTEN: Final = "; also written "
+
+
+FIELD: Final = re.compile(
+    r"(?<![\w.`-])[a-z]+(?:_[a-z0-9]+)+(?![\w.`])|(?<=\bgive )[a-z]+\b(?![\w.`])"
+)
+"""The name of a field in a message: of several words, as one may as well be English, or what is to
+be given."""
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """A message with other names of fields.
+
+    Args:
+        text: the message.
+        names: field -> its other name.
+    """
+    return FIELD.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def also(path: str) -> str:

@@ -3,19 +3,19 @@ name them.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import typer
-from pydantic import BaseModel
 
 from forerun.data.errors import BadRequest
 from forerun.service.cli.commands import WORDS
 from forerun.service.cli.options import option_of
 from forerun.service.requests.field_names import ALSO, without_also
+from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn, PrefillIn
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -27,13 +27,6 @@ OF_LOAD: Final = frozenset(
 """Options that a trace stands for, or that have no meaning for one."""
 
 
-RENAMED: Final = {
-    **{"engine.name": "engine", "engine.version": "engine_version"},
-    "layout.context": "context_parallel",
-}
-"""Path of a field -> its option, where the last key says too little."""
-
-
 def is_public_trace(trace: str) -> bool:
     """Whether a trace is named, and no file: a bare name that is no file is taken for a name."""
     from forerun.data.language_models.traces import PACKAGED
@@ -42,44 +35,15 @@ def is_public_trace(trace: str) -> bool:
     return trace in PACKAGED or (not path.exists() and not path.suffix and path.name == trace)
 
 
-def _named(path: str) -> str:
-    """The option of a field: its last key, with the part where that alone says too little."""
-    part, _, field = path.rpartition(".")
-    if part.startswith("prefill"):
-        return f"prefill_{field}"
-    return RENAMED.get(path, field)
-
-
 @dataclass(frozen=True)
-class RequestOptions:
+class RequestOptions(FlatFields):
     """The options of a kind of request: one for each field of its parts.
 
     Attributes:
-        parts: path of a part of a request -> the part.
-        without: fields that arguments or other options stand for; so are the parts.
         further: option -> further names of it.
     """
 
-    parts: Mapping[str, type[BaseModel]]
-    without: frozenset[str] = frozenset({"model.name", "model.config", "device"})
     further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @cached_property
-    def fields(self) -> Mapping[str, Mapping[str, Any]]:
-        """Path of each field that is an option -> its JSON schema."""
-        return dict(self._fields())
-
-    def _fields(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for part, kind in self.parts.items():
-            for name, schema in kind.model_json_schema()["properties"].items():
-                path = f"{part}.{name}" if part else name
-                if path not in self.without and path not in self.parts:
-                    yield path, schema
-
-    @cached_property
-    def paths(self) -> Mapping[str, str]:
-        """Option -> path of its field in a request."""
-        return {_named(path): path for path in self.fields}
 
     def options(self, without: Collection[str] = ()) -> list[inspect.Parameter]:
         """The options of a command: one for each field, by its name and its further names.
@@ -103,21 +67,13 @@ class RequestOptions:
         Raises:
             BadRequest: an option is of workers for prompts, and there are none.
         """
-        content: dict[str, Any] = {}
-        for name, value in given.items():
-            if value is None:
-                continue
-            if name.startswith("prefill_") and given["prefill_workers"] is None:
-                option = f"--{name.replace('_', '-')}"
-                raise BadRequest(
-                    f"{option} is of workers for prompts alone: give --prefill-workers too."
-                )
-            *outer, last = self.paths[name].split(".")
-            holder = content
-            for part in outer:
-                holder = holder.setdefault(part, {})
-            holder[last] = value
-        return content
+        ofs = [name for name in given if name.startswith("prefill_") and given[name] is not None]
+        if ofs and given["prefill_workers"] is None:
+            option = f"--{ofs[0].replace('_', '-')}"
+            raise BadRequest(
+                f"{option} is of workers for prompts alone: give --prefill-workers too."
+            )
+        return super().request(given)
 
     def names(self, context: typer.Context) -> Callable[[str], str]:
         """Path of a field of the request -> the option that sets it, as it was typed.

@@ -13,23 +13,22 @@ from forerun.service.cli.llm.options import RequestOptions, is_public_trace
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, show, working
 from forerun.service.requests.model_source import described_model, title_of
-from forerun.service.schemas.llm.deployment import EngineIn
-from forerun.service.schemas.llm.serving_plan import LlmPlanIn
+from forerun.service.schemas.llm.serving_plan import (
+    PLAN_FIELDS,
+    WRITTEN,
+    LlmPlanIn,
+    size_of,
+    stock_of,
+)
 
 if TYPE_CHECKING:
     from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut
 
-NOT_OPTIONS: Final = frozenset(
-    {"model", "devices", "formats", "sizes", "requests", "trace"}
-    | {"engine.draft_tokens", "engine.draft_acceptance"}
-)
 LISTED: Final = {
     **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"}
 }
 """Field with a list -> the option that gives it, or one of it."""
-WRITTEN: Final = {"device": "NAME", "usd_per_device_hour": "USD"}
-"""Field of a type of devices -> its name in the option's help."""
-OF_PLAN: Final = RequestOptions({"": LlmPlanIn, "engine": EngineIn}, NOT_OPTIONS)
+OF_PLAN: Final = RequestOptions(PLAN_FIELDS.parts, PLAN_FIELDS.without | {*LISTED, "trace"})
 
 
 Model = Annotated[
@@ -85,7 +84,7 @@ def plan(
 
     Limits hold at the upper ends of intervals; with --risk value, at the best estimates.
     """
-    from forerun.service.python.planning import ServingPlan, command_of
+    from forerun.service.python.planning import ServingPlan
     from forerun.service.python.view import record_of
 
     context.meta[FURTHER] = {"usd_per_device_hour": "--device NAME@USD", **LISTED}
@@ -97,12 +96,12 @@ def plan(
     if number_format:
         content["formats"] = number_format
     if size:
-        content["sizes"] = list(map(_size, size))
+        content["sizes"] = list(map(size_of, size))
     if trace is not None:
         content |= _traced(trace)
     out = _planned(content, partial(_named, OF_PLAN.names(context)))
     if written_as is not None:
-        typer.echo(command_of(out, written_as).rstrip("\n"))
+        typer.echo(out.written_as(written_as).rstrip("\n"))
     elif json:
         print_json(out)
     else:
@@ -143,19 +142,8 @@ def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: a name is empty, or a file is not of such lines.
     """
-    from forerun.data.errors import BadRequest
-
-    words = [word for words in given for word in words.split(",")]
-    for word in words:
-        if word.endswith(".csv"):
-            yield from _priced_in(Path(word))
-            continue
-        stock, _, usd = word.partition("@")
-        name, _, count = stock.partition("=")
-        if not name.strip():
-            raise BadRequest("--device: give a NAME, NAME=COUNT, NAME@USD or a CSV file.")
-        found = {"device": name, "count": count, "usd_per_device_hour": usd}
-        yield {field: text for field, text in found.items() if text}
+    for word in (word for words in given for word in words.split(",")):
+        yield from _priced_in(Path(word)) if word.endswith(".csv") else [stock_of(word)]
 
 
 def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
@@ -184,10 +172,6 @@ def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
         raise BadRequest(f"{path} is empty: give lines of NAME,USD.")
 
 
-def _size(given: str) -> dict[str, str]:
-    return dict(zip(("input_tokens", "output_tokens", "share"), given.split(","), strict=False))
-
-
 def _traced(trace: str) -> dict[str, Any]:
     """The requests of a file, or the name of a public trace."""
     from forerun.data.errors import in_field
@@ -196,7 +180,4 @@ def _traced(trace: str) -> dict[str, Any]:
     if is_public_trace(trace):
         return {"trace": trace}
     with in_field("trace"):
-        read = read_trace(Path(trace))
-    names = ("arrival_s", "input_tokens", "output_tokens")
-    columns = [getattr(read, name).tolist() for name in names]
-    return {"requests": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}
+        return {"requests": read_trace(Path(trace)).rows()}

@@ -162,9 +162,9 @@ class PageRoute(APIRoute):
             try:
                 return await inner(request)
             except InputError as error:
-                return _problem_page(request, problem_of(error))
+                return problem_page(request, problem_of(error))
             except (RequestValidationError, ValidationError) as error:
-                return _problem_page(request, unfit(error.errors(), name_of=_labelled))
+                return problem_page(request, unfit(error.errors(), name_of=_labelled))
 
         return handler
 
@@ -174,7 +174,7 @@ async def other_page(request: Request, error: Exception) -> Response:
     answer = await http_error(request, error)
     if "text/html" not in request.headers.get("accept", ""):
         return answer
-    page = _problem_page(request, Problem.model_validate_json(bytes(answer.body)))
+    page = problem_page(request, Problem.model_validate_json(bytes(answer.body)))
     page.headers.update({k: v for k, v in answer.headers.items() if k == "allow"})
     return page
 
@@ -195,22 +195,49 @@ def labels() -> dict[str, str]:
     return found
 
 
-def _labelled(place: str) -> str:
-    """How the form names a field at a place such as `query.batch_size`."""
-    name = place.removeprefix("query.").partition(".")[0]
+def _field_of(path: str) -> str:
+    """The field of the form that a path such as `query.batch_size` leads to."""
+    return path.removeprefix("query.").partition(".")[0]
+
+
+def _labelled(path: str) -> str:
+    name = _field_of(path)
     return labels().get(name, name.replace("_", " ").capitalize())
 
 
-def _problem_page(request: Request, problem: Problem) -> HTMLResponse:
+def problem_page(
+    request: Request,
+    problem: Problem,
+    field_of: Callable[[str], str] = _field_of,
+    template: str = "problem.html",
+    more: Callable[[], Mapping[str, Any]] = dict,
+) -> HTMLResponse:
+    """A page with what is wrong, or its lines for htmx, before the answer that stays.
+
+    Args:
+        request: what was asked.
+        problem: what is wrong with it.
+        field_of: path of a field of the question -> name of the form's field, at which the line is
+            shown.
+        template: the page.
+        more: gives further variables of the page.
+    """
     given = request.query_params.multi_items()
+    said = re.search("'([^']+)'", problem.detail)
     nearest = {
-        name: "?" + urlencode([(k, name if repr(v) in problem.detail else v) for k, v in given])
+        name: "?" + urlencode([(key, value.replace(said[1], name)) for key, value in given])
         for name in problem.did_you_mean or ()
+        if said
     }
-    context: dict[str, Any] = {"problem": problem, "nearest": nearest}
+    lines = [
+        (field_of(one.parameter or (one.pointer or "#")[2:].replace("/", ".")), one.detail)
+        for one in problem.errors or ()
+    ]
+    context: dict[str, Any] = {"lines": lines or [("", problem.detail)], "nearest": nearest}
     if not asks_for_part(request):
-        return rendered("problem.html", request.url.path, problem.status, **context)
+        own = {**context, **more(), "problem": problem}
+        return rendered(template, request.url.path, problem.status, **own)
     line = rendered("problem_line.html", request.url.path, **context)  # htmx shows successes alone
-    line.headers["HX-Reswap"] = "afterbegin"  # the answer of the question before stays
-    line.headers["HX-Push-Url"] = "false"
+    # The answer to the question before stays, with its address.
+    line.headers.update({"HX-Reswap": "afterbegin", "HX-Push-Url": "false"})
     return line

@@ -20,6 +20,7 @@ from forerun.service.answers.question import Question
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import label, quantity
 from forerun.service.presets import PREDICT, presets
+from forerun.service.requests.field_names import without_also
 from forerun.service.schemas.answers import IntervalOut, LimitOut, PredictionOut
 from forerun.service.schemas.fields import LARGEST_BATCH, Watts, options_of
 from forerun.service.schemas.prediction import NetworkIn, OperationIn, PredictIn
@@ -178,23 +179,34 @@ class Link:
     address: str
 
 
+def form_field(name: str, own: Mapping[str, Any], of: str = "") -> dict[str, Any]:
+    """A field of a schema as the macro `described` of `run_fields.html` takes it.
+
+    Args:
+        name: name of the field.
+        own: its JSON schema.
+        of: what its label begins with.
+    """
+    part, default = part_of(own), own.get("default")
+    text, _, hint = without_also(own["description"]).replace("`", "").partition("; ")
+    label = of + text.removeprefix("whether ")
+    choices = ["false"] if default is True else part.get("enum", ())
+    return {
+        "name": name,
+        "label": label[0].upper() + label[1:],
+        "hint": hint,
+        "type": part["type"],
+        "choices": {each: "no" if default is True else each for each in choices},
+        "default": default,
+        "low": part.get("minimum", part.get("exclusiveMinimum")),
+        "high": part.get("maximum", part.get("exclusiveMaximum")),
+    }
+
+
 def training_options(schema: type[BaseModel] = TrainingIn) -> list[dict[str, Any]]:
-    """The options of training as fields of `run_fields.html`, as their schema describes them."""
-    found = []
-    for name, own in schema.model_json_schema()["properties"].items():
-        part, text = part_of(own), own["description"].partition(";")[0]
-        found.append(
-            {
-                "name": name,
-                "label": f"Training: {text.removeprefix('whether ')}",
-                "choices": {each: each for each in part.get("enum", ())},
-                "is_switch": part["type"] == "boolean",
-                "low": part.get("minimum"),
-                "high": part.get("maximum", part.get("exclusiveMaximum")),
-                "may_be_absent": own.get("default") is None,
-            }
-        )
-    return found
+    """The options of training as fields, as their schema describes them."""
+    properties = schema.model_json_schema()["properties"].items()
+    return [form_field(name, own, "training: ") for name, own in properties]
 
 
 def form_context(form: RunForm, answers: Answers) -> dict[str, Any]:
@@ -250,7 +262,7 @@ def gpus(answers: Answers, chosen: Sequence[str]) -> list[Device]:
     return [own for own in listed if own.kind == "gpu" and own.has_sheet]
 
 
-def model_of(name: str, config: str | None) -> dict[str, Any]:
+def model_of(name: str | None, config: str | None) -> dict[str, Any]:
     """The model of a request by its name, or by the text of a config.json where there is one.
 
     Raises:

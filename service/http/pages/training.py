@@ -18,24 +18,12 @@ from forerun.data.training_options import FrozenFormat
 from forerun.features.readers.language_model.reader import named_models
 from forerun.service.answers.llm.training import training_estimate, training_plan
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import (
-    Cell,
-    Chart,
-    label,
-    quantity,
-)
+from forerun.service.http.pages.chart import Cell, Chart, label
 from forerun.service.http.pages.charts import parts_chart, trade_off
 from forerun.service.http.pages.rendering import form_page
-from forerun.service.http.pages.run_form import Config, EmptyIsAbsent, Link, Name, gpus, model_of
-from forerun.service.schemas.llm.training import (
-    Amount,
-    TrainingEstimateIn,
-    TrainingPlanIn,
-)
-from forerun.service.schemas.llm.training_answers import (
-    PlannedOut,
-    TrainingOut,
-)
+from forerun.service.http.pages.run_form import Config, EmptyIsAbsent, Name, gpus, model_of
+from forerun.service.schemas.llm.training import Amount, TrainingEstimateIn, TrainingPlanIn
+from forerun.service.schemas.llm.training_answers import PlannedOut, TrainingOut
 
 PATH = "/training"
 METRICS = (
@@ -45,19 +33,6 @@ METRICS = (
 """Metrics that the page shows, in order."""
 COLUMNS = ("step_s", "mfu", "peak_memory_mib", "run_days", "run_usd")
 """Those of the table of layouts."""
-EXAMPLES = (
-    Link("LoRA of 8 B on one 24 GB card", "QLoRA of Llama 3.1 8B on an RTX 4090.", PATH),
-    Link(
-        "LoRA of 70 B on 8 GPUs",
-        "Llama 3.1 70B on H100s.",
-        f"{PATH}?name=llama-3.1-70b&device=h100-sxm-80gb&devices=8&framework=torchtitan",
-    ),
-    Link(
-        "Pretraining of 70 B on 64 GPUs",
-        "A trillion tokens on H100s.",
-        f"{PATH}?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64&lora_rank=0&tokens=1e12",
-    ),
-)
 
 
 class TrainingForm(EmptyIsAbsent):
@@ -109,7 +84,6 @@ def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
     estimate = training_estimate(
         TrainingEstimateIn.model_validate(content | run), answers.device, in_use
     )
-    time = {part.meaning: part.seconds for part in estimate.breakdown}
     charts = (
         parts_chart("Where the time of a step goes", "s", {"step": _timed(estimate)}),
         parts_chart("Memory of the fullest stage", "MiB", {"fullest stage": _memory(estimate)}),
@@ -122,10 +96,9 @@ def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
         "form": form,
         "plan": plan,
         "first": estimate,
-        "time": time,
+        "time": {part.meaning: part.seconds for part in estimate.breakdown},
         "metrics": METRICS,
         "columns": COLUMNS,
-        "examples": EXAMPLES,
         "charts": [chart for chart in charts if chart],
     }
 
@@ -169,14 +142,12 @@ def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
     None where there are fewer than two layouts.
     """
     cost = "run_usd" if any("run_usd" in one.metrics for one in front) else "run_kwh"
-    rows: list[Mapping[str, Cell]] = []
-    for one in front:
-        days, price = one.metrics.get("run_days"), one.metrics.get(cost)
-        if days and price:
-            rows.append({
-                "days": days.value, "cost": price.value, "devices": f"{one.devices:,} devices",
-                "layout": one.words(), "text": quantity(price.value, price.unit),
-            })  # fmt: skip
+    rows: list[Mapping[str, Cell]] = [
+        {"days": days.value, "cost": price.value, "devices": f"{one.devices:,} devices",
+         "layout": one.words()}
+        for one in front
+        if (days := one.metrics.get("run_days")) and (price := one.metrics.get(cost))
+    ]  # fmt: skip
     unit = {"run_usd": "price, USD", "run_kwh": "energy of the devices, kWh"}[cost]
     columns = {"devices": "", "days": "days", "cost": unit, "layout": "layout"}
     return trade_off("Days and price by number of devices", rows, ("days", "cost"), columns)

@@ -26,6 +26,10 @@ const uploads = {
     field.name.value = file.name;
     changed();
   },
+  async requests(file) {
+    field.requests.value = await file.text();
+    changed();
+  },
   async circuit(file) {
     const headers = { "Content-Type": "application/json", "HX-Request": "true" };
     const answer = await fetch("/circuits", { method: "POST", headers, body: file });
@@ -33,18 +37,27 @@ const uploads = {
   },
 };
 
-const choice = form?.querySelector("[data-upload]");
-if (choice) {
-  const drop = document.getElementById("drop"), said = document.getElementById("chosen");
-  const problem = document.getElementById("upload-problem");
+// A field that stands in place of others clears them.
+function alone({ value, dataset }) {
+  for (const name of (value && dataset.instead?.split(" ")) || []) {
+    field[name].value = "";
+    document.getElementById(`${name}-chosen`)?.replaceChildren();
+  }
+}
+form?.addEventListener("change", (event) => alone(event.target));
+
+for (const choice of form?.querySelectorAll("[data-upload]") ?? []) {
+  const drop = choice.closest(".drop, .drop-here"), said = drop.querySelector("[id$=chosen]");
+  const problem = drop.querySelector("[id$=-problem]");
   const say = (text, tag = "span") =>
-    said?.replaceChildren(Object.assign(document.createElement(tag), { textContent: text }));
+    said.replaceChildren(Object.assign(document.createElement(tag), { textContent: text }));
   const upload = async (file) => {
     problem.replaceChildren();
     say(`Reading ${file.name} …`);
     drop.setAttribute("aria-busy", "true");
     try {
       await uploads[choice.dataset.upload](file);
+      alone({ value: file.name, dataset: choice.dataset });
       say(file.name, "strong");
     } catch (error) {
       say("Drop another file here.");
@@ -65,7 +78,17 @@ if (choice) {
       if (name === "drop" && event.dataTransfer.files.length) upload(event.dataTransfer.files[0]);
     });
   }
-  field.name?.addEventListener("input", () => { field.config.value = ""; }); // a name is no file
+}
+// A choice that adds a word to a field.
+for (const choice of form?.querySelectorAll("[data-adds-to]") ?? []) {
+  const own = field[choice.dataset.addsTo];
+  choice.hidden = false;
+  choice.addEventListener("change", (event) => {
+    event.stopPropagation();
+    own.value = [own.value.trim(), choice.value].filter(Boolean).join(", ");
+    choice.value = "";
+    own.dispatchEvent(new Event("change", { bubbles: true }));
+  });
 }
 // These are no part of the question.
 for (const each of form?.querySelectorAll("[type=search], [type=file], [data-size]") ?? []) {
@@ -94,7 +117,11 @@ for (const slider of form?.querySelectorAll("[data-powers-of]") ?? []) {
 }
 
 // Addresses without empty fields, but for that which says that nothing of a list is chosen.
-document.addEventListener("htmx:configRequest", ({ detail: { formData } }) => {
+// A trace is too long for an address: it is the body of the request, which the history leaves out.
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  const { formData } = detail, isLong = Boolean(formData.get("requests"));
+  if (isLong) Object.assign(detail, { verb: "post", useUrlParams: false });
+  if (form?.hasAttribute("hx-push-url")) form.setAttribute("hx-push-url", String(!isLong));
   for (const name of new Set(formData.keys())) {
     const kept = formData.getAll(name).filter((value) => value !== "");
     const isList = form?.querySelector(`[type=checkbox][name="${name}"]`);

@@ -19,7 +19,31 @@ function unanswered(event, why) {
 
 function forget(target) {
   target.querySelector(":scope > .unanswered")?.remove();
+  for (const line of document.querySelectorAll(".at-field")) {
+    line.own.removeAttribute("aria-invalid");
+    if (line.described) line.own.setAttribute("aria-describedby", line.described);
+    else line.own.removeAttribute("aria-describedby");
+    line.remove();
+  }
 }
+
+// What is wrong with a field is said at the field too, in whatever it is folded.
+function mark() {
+  for (const said of document.querySelectorAll(".unanswered [data-field]")) {
+    const name = CSS.escape(said.dataset.field);
+    const own = document.querySelector(`#ask [id][name="${name}"], #ask [data-upload="${name}"]`);
+    if (!own) continue;
+    const described = own.getAttribute("aria-describedby") ?? "", id = `${own.id}-wrong`;
+    const line = Object.assign(document.createElement("p"), {
+      className: "problem small at-field", textContent: said.textContent, id, own, described,
+    });
+    for (let fold = own.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    own.after(line);
+    own.setAttribute("aria-invalid", "true");
+    own.setAttribute("aria-describedby", `${described} ${id}`.trim());
+  }
+}
+mark();
 
 for (const name of ["htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(name, (event) => unanswered(event, "The service cannot be reached."));
@@ -30,4 +54,5 @@ document.addEventListener("htmx:responseError", (event) => {
 document.addEventListener("htmx:beforeSwap", (event) => forget(event.detail.target));
 document.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {
   target?.classList.toggle("stale", Boolean(target.querySelector(":scope > .unanswered")));
+  mark();
 });

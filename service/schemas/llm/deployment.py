@@ -184,10 +184,10 @@ class DeploymentFields(NamedPart):
     """The requests that a deployed model answers, and the engine and devices that serve them."""
 
     input_tokens: Tokens | None = Field(
-        default=None, description="mean length of the prompts" + also("input_tokens")
+        default=None, description="mean tokens of a prompt" + also("input_tokens")
     )
     output_tokens: Tokens | None = Field(
-        default=None, description="mean length of the answers" + also("output_tokens")
+        default=None, description="mean tokens of an answer" + also("output_tokens")
     )
     concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
         default=None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -16,6 +16,7 @@ from forerun.models.llm_serving.mixes import grouped
 from forerun.models.llm_serving.plans import Risk, ServingObjective, tail_of
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also
+from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
 from forerun.service.schemas.llm.deployment import EngineIn, NamedPart, Share, Tokens, Variation
 from forerun.service.schemas.llm.model import LanguageModelIn
@@ -71,6 +72,18 @@ Stocks = Annotated[
 ]
 
 
+WRITTEN: Final = {"device": "NAME", "count": "count", "usd_per_device_hour": "USD"}
+"""Field of a type of devices -> its name in words."""
+
+
+def stock_of(word: str) -> dict[str, str]:
+    """A type of devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, to be validated."""
+    stock, _, usd = word.partition("@")
+    name, _, count = stock.partition("=")
+    more = {"count": count, "usd_per_device_hour": usd}
+    return {"device": name} | {field: text for field, text in more.items() if text}
+
+
 class SizeIn(Strict):
     """Requests of one size."""
 
@@ -80,6 +93,11 @@ class SizeIn(Strict):
     """length of the answers"""
     share: Annotated[float, Field(gt=0, le=1e12)] = 1.0
     """how many there are, in any unit that all sizes share"""
+
+
+def size_of(word: str) -> dict[str, str]:
+    """Requests of one size by INPUT,OUTPUT,SHARE, to be validated."""
+    return dict(zip(SizeIn.model_fields, word.split(","), strict=False))
 
 
 class LlmPlanIn(NamedPart):
@@ -96,13 +114,13 @@ class LlmPlanIn(NamedPart):
     """types to choose from, by their names or with their number and price; all GPUs with a list
     price when absent"""
     requests_per_s: Rate | None = Field(
-        default=None, description="rate of all requests" + also("requests_per_s")
+        default=None, description="requests per second" + also("requests_per_s")
     )
     input_tokens: Tokens | None = Field(
-        default=None, description="mean length of the prompts" + also("input_tokens")
+        default=None, description="mean tokens of a prompt" + also("input_tokens")
     )
     output_tokens: Tokens | None = Field(
-        default=None, description="mean length of the answers" + also("output_tokens")
+        default=None, description="mean tokens of an answer" + also("output_tokens")
     )
     input_variation: Variation = 0.0
     """standard deviation of the prompts' lengths over their mean"""
@@ -166,12 +184,12 @@ class LlmPlanIn(NamedPart):
         """Rate and lengths are given once."""
         traced = [n for n in ("requests", "trace") if getattr(self, n) is not None]
         means = [n for n in LENGTHS if getattr(self, n) is not None]
-        if len(traced) == 2 or (traced and self.sizes is not None):
-            raise about_fields("give one of {}, {} and {}", "requests", "trace", "sizes")
-        if (traced or self.sizes is not None) and means:
-            source = traced[0] if traced else "sizes"
-            raise about_fields("{} follows from {}: leave it out", means[0], source)
-        if not traced and self.sizes is None and len(means) < 2:
+        sources = traced if self.sizes is None else [*traced, "sizes"]
+        if len(sources) > 1:
+            raise about_fields("give one of {} and {}", *sources[:2])
+        if sources and means:
+            raise about_fields("{} follows from {}: leave it out", means[0], *sources)
+        if not sources and len(means) < 2:
             missing = next(n for n in LENGTHS if n not in means)
             raise about_fields("{} is missing", missing)
         if not traced and self.requests_per_s is None:
@@ -250,3 +268,10 @@ def _moments(sizes: list[SizeIn], name: str) -> tuple[float, float]:
     mean = sum(own.share * getattr(own, name) for own in sizes) / total
     square = sum(own.share * (getattr(own, name) - mean) ** 2 for own in sizes) / total
     return mean, square**0.5 / mean
+
+
+PLAN_FIELDS: Final = FlatFields(
+    {"": LlmPlanIn, "engine": EngineIn},
+    frozenset({"model", "engine.draft_tokens", "engine.draft_acceptance"}),
+)
+"""What options and forms ask of a plan, but for the model."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import ConfigDict
 
 from forerun.data.described import Described
+from forerun.data.errors import InputError
 from forerun.models.llm_serving.plans import MOST_DEVICES, Risk, ServingObjective
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
@@ -74,6 +75,10 @@ class ReplicasOut(Described):
     """number format of the weights; empty for the model's own"""
     usd_per_hour: float | None
     """price of all devices; null where not known"""
+
+    def price(self) -> str:
+        """Price of all devices for an hour."""
+        return "not known" if self.usd_per_hour is None else f"{self.usd_per_hour:,.4g} USD"
 
     def words(self) -> str:
         """Replicas, degrees, scheduler and format."""
@@ -302,8 +307,12 @@ class FleetOut(Described):
         parts = min(count, 24)
         ends = [part * count // parts for part in range(parts + 1)]
         most = [str(max(self.replicas[start:end])) for start, end in pairwise(ends)]
-        most_kw = max(kilowatts or 0.0 for kilowatts in self.power_kw) or None
-        figures = {"kW at most": most_kw, "kWh": own.kwh, "USD": own.usd, "kg of CO2": own.kg_co2}
+        figures = {
+            "kW at most": self.most_kw(),
+            "kWh": own.kwh,
+            "USD": own.usd,
+            "kg of CO2": own.kg_co2,
+        }
         known = [f", {value:,.4g} {unit}" for unit, value in figures.items() if value is not None]
         less = f"{100.0 * (1.0 - own.device_hours / fixed.device_hours):.0f} % fewer hours"
         if own.kwh is not None and fixed.kwh:
@@ -314,6 +323,15 @@ class FleetOut(Described):
             f"  {own.device_hours:,.5g} device hours{''.join(known)}; {less} than "
             f"{self.fixed_replicas:,} replicas all the time",
         ]
+        return lines + self.checks()
+
+    def most_kw(self) -> float | None:
+        """Most power of a window, kW; None where it is not known."""
+        return max(kilowatts or 0.0 for kilowatts in self.power_kw) or None
+
+    def checks(self) -> list[str]:
+        """Where limits do not hold, the check by the event model, and servers under a cap."""
+        lines = []
         if self.missed_share:
             lines.append(f"  limits do not hold for {100 * self.missed_share:.2g} % of requests")
         if (check := self.replay) is not None:
@@ -323,7 +341,7 @@ class FleetOut(Described):
                 f"replica keep the limits, and the means of {100.0 * check.windows_kept:.0f} % of "
                 "the windows"
             )
-        return lines if self.cap is None else [*lines, *self.cap.lines(most_kw)]
+        return lines if self.cap is None else [*lines, *self.cap.lines(self.most_kw())]
 
 
 class LlmPlanOut(LimitedAnswerOut):
@@ -400,6 +418,31 @@ class LlmPlanOut(LimitedAnswerOut):
             and (self.misses or "devices" in self.failed),
         }
         return f"nothing keeps all limits: {'; '.join(way for way, own in ways.items() if own)}"
+
+    def remarks(self) -> list[str]:
+        """What was searched, and what the options do not say of themselves; one line each."""
+        lines, first = self.counts(), self.best[0] if self.best else None
+        if first is not None and (grams := first.g_co2_per_million_tokens) is not None:
+            lines.append(f"{grams:,.4g} g of CO2 for a million tokens of the first")
+        if first is not None and (tails := first.p99_ms):
+            said = ", ".join(f"{NAMES[name]} {own:,.0f} ms" for name, own in tails.items())
+            lines.append(f"99th percentiles of the first by the event model: {said}")
+        return lines + (self.mix.lines(first and first.usd_per_hour) if self.mix else [])
+
+    def written_as(self, kind: str) -> str:
+        """The first option as a command or a manifest.
+
+        Raises:
+            InputError: it cannot be written so.
+        """
+        if not self.best:
+            raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
+        if kind not in self.commands:
+            known = ", ".join(self.commands) or "nothing"
+            why = self.not_written.get(kind, "there is no such form")
+            raise InputError(f"The plan cannot be written for {kind}: {why}. It can for {known}.")
+        lines = [f"{self.best[0].words()}, {self.best[0].price()} an hour", *self.chosen]
+        return "".join(f"# {line}\n" for line in lines) + self.commands[kind]
 
     def counts(self) -> list[str]:
         """What was searched, and what failed by which limit, one line each."""

@@ -44,7 +44,8 @@ def test_csv_lines_and_rows_give_the_same_requests(tmp_path):
         "arrival_s,input_tokens,output_tokens,note\n2.0,10,3,later\n1.5,10,3,\n"
     )
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    for source in (rows, tmp_path / "a.csv", tmp_path / "a.jsonl"):
+    files = [tmp_path / name for name in ("a.csv", "a.jsonl")]
+    for source in (rows, *files, *(file.read_text() for file in files), read_trace(rows).rows()):
         requests = read_trace(source)
         assert requests.arrival_s.tolist() == [1.5, 2.0]
         assert requests.input_tokens.tolist() == [10, 10]

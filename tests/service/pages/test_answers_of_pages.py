@@ -108,7 +108,7 @@ def test_what_cannot_be_answered_is_a_page_or_one_line(adapting):
     assert "<html" in page.text
     assert "abacus" in page.text
     line = text_of(adapting.get("/?graph=resnet50&devices=abacus", headers=PART))
-    assert line.startswith('<p class="problem unanswered"')
+    assert line.startswith('<div class="problem unanswered"')
     wrong = adapting.get("/?graph=resnet50&batch_size=0")
     assert wrong.status_code == 422
     assert "Batch size: " in html.unescape(wrong.text)

@@ -25,7 +25,9 @@ PATHS = {
     "compare": f"/compare?{RUN}&devices=rtx-4090&devices=l4&prices=rtx-4090=0.4,l4=0.7",
     "power": f"/power?{RUN}&batch_size=64",
     "llm": "/llm",
-    "plan": "/plan",
+    "plan": "/plan?name=llama-3.1-8b&requests_per_s=5&input_tokens=500&output_tokens=100",
+    "plan without a question": "/plan",
+    "fleet": "/plan?name=llama-3.1-8b&trace=splitwise_conv&window_s=600&tpot_ms=80&devices=h100",
     "training": "/training",
     "neighbours": "/neighbours",
     "circuits": "/circuits",
@@ -58,7 +60,10 @@ KEPT_AS_DRAWN = "addEventListener('resize', (event) => event.stopImmediatePropag
 @pytest.mark.parametrize(
     "path",
     [
-        *(PATHS[name] for name in ("predict", "compare", "llm", "plan", "training", "requests")),
+        *(
+            PATHS[name]
+            for name in ("predict", "compare", "llm", "plan", "fleet", "training", "requests")
+        ),
         "/leaderboard",
     ],
 )
@@ -153,6 +158,7 @@ CHANGES = {
     f"/power?{RUN}&devices=l4": ("#batch_size", "8", "16"),
     "/llm": ("#input_tokens", "512", "2048"),
     "/neighbours": ("#cpus", "8", "16"),
+    f"{PATHS['plan']}&devices=l4": ("#tpot_ms", "60", "70"),
 }
 """Address of a form -> one of its fields, and two values of it."""
 

@@ -51,7 +51,7 @@ def test_a_model_of_ones_own_is_asked_by_its_config_json(page_at, tmp_path):
     file.write_text(json.dumps(LLAMA))
     page = page_at("/llm")
     with page.expect_response(lambda answer: "own-1b" in answer.url):
-        page.set_input_files("#file", file)
+        page.set_input_files("#file-config", file)
     wait_for_charts(page)
     assert page.locator("#answer h2").first.inner_text() == "own-1b.json"
     assert "weights take 2.3" in page.inner_text("#answer")
@@ -68,9 +68,9 @@ def test_a_file_that_is_no_configuration_is_explained(page_at, tmp_path):
     file = tmp_path / "config.json"
     file.write_text("no JSON")
     page = page_at("/llm")
-    page.set_input_files("#file", file)
-    page.locator("#upload-problem .problem").wait_for()
-    assert "config.json" in page.inner_text("#upload-problem")
+    page.set_input_files("#file-config", file)
+    page.locator("#config-problem .problem").wait_for()
+    assert "config.json" in page.inner_text("#config-problem")
 
 
 def test_requests_that_wait_are_said_first_with_what_more_devices_give(page_at):

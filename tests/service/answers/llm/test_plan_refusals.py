@@ -105,10 +105,8 @@ def test_a_form_in_which_a_plan_is_not_written_has_a_reason(adapting, home, chan
     assert why in plan["not_written"][form]
     assert not plan["not_written"].keys() & plan["commands"].keys()
     own = {name: value for name, value in content.items() if name != "model"}
-    from forerun.service.python.planning import command_of
-
     with pytest.raises(forerun.InputError) as fault:
-        command_of(forerun.llm_plan(content["model"], **own).content, form)
+        forerun.llm_plan(content["model"], **own).content.written_as(form)
     assert why in str(fault.value) and ", ".join(plan["commands"]) in str(fault.value)
 
 
