@@ -427,7 +427,7 @@ class LlmPlanOut(LimitedAnswerOut):
         if first is not None and (tails := first.p99_ms):
             said = ", ".join(f"{NAMES[name]} {own:,.0f} ms" for name, own in tails.items())
             lines.append(f"99th percentiles of the first by the event model: {said}")
-        return lines + (self.mix.lines(first and first.usd_per_hour) if self.mix else [])
+        return lines + (self.mix.lines(first.usd_per_hour if first else None) if self.mix else [])
 
     def written_as(self, kind: str) -> str:
         """The first option as a command or a manifest.
