@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -72,3 +72,9 @@ def _of_class(own: ast.ClassDef) -> Iterator[tuple[str, str]]:
         match pair:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 yield name, " ".join(text.split())
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found: the field, and what is wrong with it."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"

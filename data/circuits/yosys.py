@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from forerun.data.circuits.cells import LOGIC_OUTPUTS, Cell, Cells
 from forerun.data.circuits.packing import GROUND, SUPPLY, TABLE_INPUTS, pack
-from forerun.data.described import Described
+from forerun.data.described import Described, first_fault
 from forerun.data.errors import InputError
 
 Bit = Annotated[int, Field(ge=0, le=2**31, strict=True)] | Literal["0", "1", "x", "z"]
@@ -97,9 +97,7 @@ def read_netlist(given: Mapping[str, Any]) -> NetlistIn:
     try:
         return NetlistIn.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the document"
-        raise BadNetlist(f"{where}: {first['msg']}; write it with yosys: {_HOW}.") from None
+        raise BadNetlist(f"{first_fault(error)}; write it with yosys: {_HOW}.") from None
 
 
 def packed_cells(netlist: NetlistIn) -> Cells:

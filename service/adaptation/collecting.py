@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from forerun.data.collectors.plans import plan_file
+from forerun.data.collectors.plans import plan_content
 from forerun.data.collectors.runner.collector import (
     Broken,
     Collected,
@@ -264,16 +264,10 @@ def read_plan(path: Path) -> CollectionPlan:
 
     Raises:
         MissingData: there is no such file or name.
-        BadPlan: it holds no valid plan.
+        BadPlan, BadTable: it holds no valid plan, or is not YAML.
     """
-    import yaml
-
     try:
-        content = yaml.safe_load(plan_file(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadPlan(f"{path} is not valid YAML: {error}".replace("\n", " ")) from None
-    try:
-        return CollectionPlan.model_validate(content or {})
+        return CollectionPlan.model_validate(plan_content(path) or {})
     except ValidationError as error:
         raise BadPlan(f"{path}: {unfit(error.errors()).detail}") from None
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from forerun.data.described import first_fault
 from forerun.data.errors import BadTable
 from forerun.training.published.figures import PUBLISHED, Published
 
@@ -116,9 +117,7 @@ class Entry:
         try:
             return _checked().validate_python({k: v for k, v in content.items() if k in known})
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise BadTable(f"No entry of a leaderboard: {where}: {first['msg']}") from None
+            raise BadTable(f"No entry of a leaderboard: {first_fault(error)}") from None
 
 
 @cache

@@ -17,7 +17,7 @@ import yaml
 from pydantic import AwareDatetime, ConfigDict, Field, ValidationError
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.described import Described
+from forerun.data.described import Described, first_fault
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadEntry, InputError
 from forerun.data.lazy import pd
@@ -85,9 +85,7 @@ def read_facts(folder: Path) -> EntryFacts:
     try:
         return EntryFacts.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise BadEntry(f"{path}: {place}: {first['msg']}.") from None
+        raise BadEntry(f"{path}: {first_fault(error)}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadEntry(f"{path} is no YAML: {' '.join(str(error).split())}") from None
 

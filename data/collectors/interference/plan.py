@@ -1,14 +1,17 @@
 """Which victim runs with which neighbour, how often, and in which order."""
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from forerun.data.collectors.interference.neighbours import DUTY, ISOLATED, MODES, PLACEMENTS, State
 from forerun.data.collectors.interference.victims import VICTIMS, victim
-from forerun.data.collectors.plans import plan_file
+from forerun.data.collectors.plans import plan_content
+from forerun.data.described import first_fault
 from forerun.data.errors import BadTable
 
 
@@ -43,6 +46,46 @@ class Shared:
     share: float = 1.0
 
 
+class StatesIn(BaseModel):
+    """Lists of values of a state, which are combined."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    neighbours: list[str] = []
+    intensities: list[str] = [*DUTY][-1:]
+    placements: list[str] = [PLACEMENTS[0]]
+    modes: list[str] = [MODES[0]]
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    def combined(self) -> list[Shared]:
+        """Each combination.
+
+        Raises:
+            BadTable: there is no such neighbour, intensity, placement or mode.
+            MissingData: it is a victim that does not exist.
+        """
+        found = [
+            State(neighbour, intensity, placement, mode)
+            for mode in self.modes
+            for placement in self.placements
+            for intensity in self.intensities
+            for neighbour in self.neighbours
+        ]
+        for state in found:
+            state.check()
+        return [Shared(state, self.share) for state in found]
+
+
+class PlanIn(BaseModel):
+    """A plan as it is written; its further fields are those of `ContentionPlan`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    victims: Literal["all"] | list[str] = "all"
+    states: list[StatesIn] = []
+
+
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class ContentionPlan:
     """A matrix of victims and states, with isolated runs between them.
@@ -62,58 +105,32 @@ class ContentionPlan:
 
     victims: tuple[str, ...]
     states: tuple[Shared, ...]
-    repeats: int = 3
-    isolated: int = 4
-    target_s: float = 2.2
-    settle_s: float = 0.6
-    clock_s: float = 1.0
-    probe_ms: float = 100.0
-    margin_s: float = 5.0
-    seed: int = 0
+    repeats: Annotated[int, Field(ge=1)] = 3
+    isolated: Annotated[int, Field(ge=0)] = 4
+    target_s: Annotated[float, Field(ge=0.01)] = 2.2
+    settle_s: Annotated[float, Field(ge=0)] = 0.6
+    clock_s: Annotated[float, Field(ge=0.01)] = 1.0
+    probe_ms: Annotated[float, Field(ge=0)] = 100.0
+    margin_s: Annotated[float, Field(ge=0)] = 5.0
+    seed: Annotated[int, Field(ge=0)] = 0
 
     @classmethod
     def read(cls, path: Path) -> "ContentionPlan":
         """The plan in a YAML file, or the packaged plan of that name.
 
         Raises:
-            MissingData: there is no such file or name.
+            MissingData: there is no such file or name, or no such victim.
             BadTable: it is no plan; the message says why.
         """
-        import yaml
-
+        content = plan_content(path)
         try:
-            content = yaml.safe_load(plan_file(path).read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise BadTable(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-        try:
-            return cls.from_content(content)
-        except BadTable as error:
-            raise BadTable(f"{path}: {error}") from error
-
-    @classmethod
-    def from_content(cls, content: Any) -> "ContentionPlan":
-        """The plan that such a mapping describes; `states` holds lists of values to combine.
-
-        Raises:
-            BadTable: a key or value is not understood.
-            MissingData: a victim does not exist.
-        """
-        if not isinstance(content, Mapping):
-            raise BadTable("a plan is a mapping.")
-        numbers = {each.name for each in fields(cls)} - {"victims", "states"}
-        unknown = set(content) - numbers - {"victims", "states"}
-        if unknown:
-            raise BadTable(f"no key {min(map(str, unknown))!r} in a plan.")
-        given = content.get("victims", "all")
-        names = (
-            [v.name for v in VICTIMS] if given == "all" else [victim(str(n)).name for n in given]
-        )
-        blocks = content.get("states", [])
-        states = {each.state: each for block in blocks for each in _states(block)}
-        settings: dict[str, Any] = {
-            key: _number(key, content[key]) for key in numbers & set(content)
-        }
-        return cls(tuple(names), tuple(states.values()), **settings)
+            given = PlanIn.model_validate(content)
+            known = [v.name for v in VICTIMS] if given.victims == "all" else given.victims
+            states = {each.state: each for block in given.states for each in block.combined()}
+            own = {"victims": [victim(name).name for name in known], "states": [*states.values()]}
+            return TypeAdapter(cls).validate_python((given.model_extra or {}) | own)
+        except ValidationError as error:
+            raise BadTable(f"{path}: {first_fault(error)}.") from None
 
     def runs(self) -> list[PlannedRun]:
         """All runs in order.
@@ -173,35 +190,3 @@ def referenced(runs: Sequence[PlannedRun], least: int, first: int) -> list[Plann
 def possible(runs: Sequence[PlannedRun], cpus: Sequence[int]) -> list[PlannedRun]:
     """Runs that these CPUs allow: without a second one there is no other CPU."""
     return [run for run in runs if len(cpus) > 1 or run.state.placement != "other"]
-
-
-def _states(block: Any) -> list[Shared]:
-    if not isinstance(block, Mapping):
-        raise BadTable("each of `states` is a mapping.")
-    unknown = set(block) - {"neighbours", "intensities", "placements", "modes", "share"}
-    if unknown:
-        raise BadTable(f"no key {min(map(str, unknown))!r} in a state.")
-    found = [
-        State(str(neighbour), str(intensity), str(placement), str(mode))
-        for mode in block.get("modes", MODES[:1])
-        for placement in block.get("placements", PLACEMENTS[:1])
-        for intensity in block.get("intensities", list(DUTY)[-1:])
-        for neighbour in block.get("neighbours", ())
-    ]
-    for state in found:
-        state.check()
-    share = block.get("share", 1.0)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise BadTable(f"share: {share!r} is not above 0 and at most 1.")
-    return [Shared(state, float(share)) for state in found]
-
-
-def _number(key: str, value: Any) -> float | int:
-    whole = key in ("repeats", "isolated", "seed")
-    may_be_zero = ("isolated", "settle_s", "seed", "probe_ms", "margin_s")
-    least = 0 if key in may_be_zero else 1 if whole else 0.01
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise BadTable(f"{key}: {value!r} is no number.")
-    if value < least:
-        raise BadTable(f"{key}: {value} is too small.")
-    return value

@@ -2,8 +2,9 @@
 
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from forerun.data.errors import MissingData
+from forerun.data.errors import BadTable, MissingData
 
 
 def packaged_plans() -> tuple[str, ...]:
@@ -26,6 +27,21 @@ def plan_file(plan: Path) -> Path:
         return _folder() / f"{plan}.yaml"
     known = ", ".join(packaged_plans())
     raise MissingData(f"No plan {plan}: give a .yaml file, or one of {known}.")
+
+
+def plan_content(plan: Path) -> Any:
+    """The content of the file of a plan, as `plan_file` finds it.
+
+    Raises:
+        MissingData: there is none.
+        BadTable: it is not YAML.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(plan_file(plan).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadTable(f"{plan} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _folder() -> Path:
