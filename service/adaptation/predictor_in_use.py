@@ -421,7 +421,7 @@ class Adaptation:
         rows, queries = [], []
         for row in measurement_set.rows:
             try:
-                queries += queries_of([row], device, self._mended_graph)
+                queries += queries_of([row], device, self.graph)
                 rows.append(row)
             except CannotStore:
                 raise  # the database is away, and its graph may be there later
@@ -441,18 +441,11 @@ class Adaptation:
                 self._graphs.put(query.workload.graph)
 
     def graph(self, digest: str) -> OperatorGraph:
-        """The graph of a measurement.
+        """The graph of a measurement; the uploaded graph replaces a damaged copy.
 
         Raises:
             UnknownGraph: neither the measurements nor the uploads have it.
         """
-        try:
-            return self._released.graphs.get(digest) or self._graphs.get(digest)
-        except UnknownGraph:
-            return self._graph_named(digest)
-
-    def _mended_graph(self, digest: str) -> OperatorGraph:
-        """The graph of a stored row; the uploaded graph replaces a damaged copy."""
         try:
             return self._released.graphs.get(digest) or self._graphs.get(digest)
         except UnknownGraph:

@@ -35,7 +35,7 @@ class GraphStore:
     def __init__(self, place: Place, kept: int, operators_in_memory: int = 100_000) -> None:
         self._kept = kept
         self._files = records_in(
-            place, as_text, _decoded, log_damage, weigh=len, room=operators_in_memory
+            place, OperatorGraph.to_text, _decoded, log_damage, weigh=len, room=operators_in_memory
         )
 
     def put(self, graph: OperatorGraph) -> str:
@@ -111,13 +111,8 @@ def _is_digest(text: str) -> bool:
     return len(text) == 32 and HEXADECIMAL.issuperset(text)
 
 
-def as_text(graph: OperatorGraph) -> str:
-    """The text from which `from_text` restores the graph."""
-    return graph.to_text()
-
-
 def from_text(text: str | bytes) -> OperatorGraph:
-    """The graph that `as_text` wrote.
+    """The graph that `OperatorGraph.to_text` wrote.
 
     Raises:
         KeyError, TypeError, ValueError: the text is not that of a graph.

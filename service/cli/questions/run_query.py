@@ -13,7 +13,7 @@ from forerun.features.readers.input_sizes import parse_shapes
 from forerun.service.cli.output import working
 from forerun.service.schemas.run_options import PlainRunIn
 from forerun.service.settings import Settings
-from forerun.service.stores.graphs import as_text, from_text
+from forerun.service.stores.graphs import from_text
 from forerun.service.stores.model_file_cache import cached
 
 
@@ -59,7 +59,7 @@ def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
             file_in(source),
             ["graph", sizes, [path.read_text() for path in parts]],
             lambda: read_graph(source, **sizes),
-            dump=as_text,
+            dump=OperatorGraph.to_text,
             load=from_text,
         )
 
