@@ -3,8 +3,7 @@
 import pandas as pd
 
 from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
-from forerun.data.datasets.networks.pack_onnxruntime_cpu import write_package
-from forerun.data.measurement import crowded, write_measurements
+from forerun.data.measurement import crowded
 from tests.contracts.dataset_contract import DatasetContract
 
 
@@ -40,13 +39,3 @@ def test_rows_are_crowded_where_more_processors_are_wanted_than_there_are():
     frame = collected()
     assert crowded(frame).tolist() == [False, False, False, True, False]
     assert not crowded(frame.drop(columns="cpus")).any()
-
-
-def test_packing_keeps_good_rows_of_onnxruntime_alone(tmp_path):
-    table = tmp_path / "t.csv"
-    write_measurements(collected(), table)
-    bundle = write_package([table], "some-cpu", tmp_path / "onnxruntime_cpu")
-    runs = bundle.table("runs")
-    assert runs["label"].tolist() == ["n0", "n1", "n2"]
-    assert set(runs["device"]) == {"some-cpu"}
-    assert "2 of kind network at 1 threads" in (bundle.folder / "README.md").read_text()
