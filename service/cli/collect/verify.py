@@ -17,7 +17,6 @@ def verify(
     threads: o.Threads = None,
     seconds: Annotated[float, typer.Option(min=0.01, max=600)] = 1.0,
     sequence_length: o.SequenceLength = None,
-    keep: Path | None = None,
     json: o.Json = False,
 ) -> None:
     """Run an ONNX file on this processor, and show predicted against measured values.
@@ -31,7 +30,6 @@ def verify(
         threads: computing threads on a processor [as it was measured]
         seconds: measured time of each run, seconds
         sequence_length: size of free sequence dimensions; 128 when absent
-        keep: JSON file to which the measurements are added, for `forerun adapt`
         json: print one JSON object
     """
     from forerun.service.python.own_measurements.verifying import verify as verified
@@ -43,7 +41,6 @@ def verify(
         threads=threads,
         seconds=seconds,
         sequence_length=sequence_length,
-        keep=keep,
     )
     if json:
         print_json(found.to_dict())

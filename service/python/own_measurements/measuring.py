@@ -5,8 +5,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 from statistics import fmean
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -16,7 +14,6 @@ from forerun.data.collectors.system.host import resident_mib
 from forerun.data.collectors.system.nvml import Nvml
 from forerun.data.device import Device
 from forerun.data.errors import InputError
-from forerun.data.workload import Network
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.answers.verification import local_cpu
@@ -24,9 +21,7 @@ from forerun.service.python.answer import Answer
 from forerun.service.python.own_measurements.adapting import Adaptation, adapt
 from forerun.service.python.own_measurements.verifying import (
     MY_CPU,
-    read_kept,
     register,
-    write_kept,
 )
 from forerun.service.python.question import Asked, asked_about
 from forerun.service.python.run_options import RunOptions
@@ -68,7 +63,6 @@ class Measurement(Viewed):
         asked: the workload that the block runs; None where nothing is predicted.
         device: the device that it runs on.
         gpu: the GPU whose power and memory are sampled; None for none.
-        keep: JSON file to which the measurement is added; None for none.
     """
 
     def __init__(
@@ -77,14 +71,13 @@ class Measurement(Viewed):
         asked: Asked | None,
         device: Device,
         gpu: Nvml | None = None,
-        keep: Path | None = None,
     ) -> None:
         self.name, self.device = name, device
         self.runs_s: list[float] = []
         self.samples: tuple[HostSample, ...] = ()
         self.predicted: Answer | None = None
         self.not_predicted: str | None = None
-        self._asked, self._gpu, self._keep = asked, gpu, keep
+        self._asked, self._gpu = asked, gpu
         self._timing: Timing | None = None
         self._sampler: _Sampler | None = None
         self._start = 0.0
@@ -110,8 +103,6 @@ class Measurement(Viewed):
         times = self.runs_s or [whole_s]
         self._timing = summary(times, sum(times))
         self._predict()
-        if self._keep is not None:
-            write_kept(self._keep, [*read_kept(self._keep), *self.measurements])
 
     def repeat(self, count: int, warm_up: int = 0) -> Iterator[int]:
         """Time every pass of a loop as a run, in place of the whole block.
@@ -287,7 +278,6 @@ def measure(
     model: Any = None,
     device: DeviceLike | None = None,
     gpu: int | None = None,
-    keep: str | PathLike[str] | None = None,
     **run: Unpack[RunOptions],
 ) -> Measurement:
     """Time a block of code on this machine, and compare it with the prediction.
@@ -298,7 +288,6 @@ def measure(
         device: the device that it runs on; this machine's processor when None.
         gpu: index of the NVIDIA GPU whose power and memory are sampled; the first, where there is
             one, when None and the device is a GPU.
-        keep: JSON file to which the measurement is added, for `forerun.adapt`.
         **run: options of the run, as in `predict`.
 
     Raises:
@@ -314,12 +303,7 @@ def measure(
     here = session()
     asked = None if model is None else asked_about(model, run, here)
     sheet = local_cpu(MY_CPU, here.devices) if device is None else here.device(device)
-    file = None if keep is None else Path(keep)
-    if file is not None:
-        if asked is None or not isinstance(asked.query(sheet).workload, Network):
-            raise InputError("keep: only the measurement of a network is kept; give model=.")
-        read_kept(file)
-    return Measurement(name, asked, sheet, _sampled_gpu(sheet, gpu), file)
+    return Measurement(name, asked, sheet, _sampled_gpu(sheet, gpu))
 
 
 def _sampled_gpu(device: Device, index: int | None) -> Nvml | None:

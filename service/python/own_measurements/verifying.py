@@ -1,6 +1,5 @@
 """Run a model on this machine's processor, and compare the prediction with the measurement."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -11,7 +10,6 @@ from forerun.data.collectors.latency.cpu import CpuRun
 from forerun.data.collectors.system.host import usable_cpus
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice
-from forerun.data.file_store import draft_of
 from forerun.data.measurements import Measurements
 from forerun.models.prediction import Estimate as Predicted
 from forerun.service.answers.verification import Checked, checked, local_cpu, measured_runs
@@ -92,7 +90,6 @@ class Verification(Viewed):
         device: name of this machine.
         results: one for each run and metric.
         notes: what makes a measurement doubtful.
-        kept: file to which the measurements were added; None where they were not kept.
         measurements: the measurements as `forerun.adapt` takes them.
         sheet: the device that the predictions were made for.
     """
@@ -101,7 +98,6 @@ class Verification(Viewed):
     device: str
     results: tuple[Verified, ...]
     notes: tuple[str, ...]
-    kept: Path | None
     measurements: tuple[MeasuredRow, ...] = field(repr=False)
     sheet: Device = field(repr=False)
 
@@ -127,7 +123,6 @@ class Verification(Viewed):
             "device": self.device,
             "results": list(self.records()),
             "notes": list(self.notes),
-            "kept": None if self.kept is None else str(self.kept),
         }
 
     def records(self) -> Iterator[Mapping[str, Any]]:
@@ -162,8 +157,6 @@ class Verification(Viewed):
             "adapted: to all measurements of this machine except the run itself",
             *self.notes,
         ]
-        if self.kept is not None:
-            lines.append(f"kept in {self.kept}: forerun adapt {self.kept} --device {self.device}")
         title = f"{self.model} on {self.device}"
         return View(title, (*headings, "adapted", "ratio", "inside"), rows, lines)
 
@@ -176,7 +169,6 @@ def verify(
     threads: int | None = None,
     seconds: float = 1.0,
     sequence_length: int | None = None,
-    keep: str | PathLike[str] | None = None,
 ) -> Verification:
     """Run an ONNX file here with onnxruntime, and compare the prediction with the measurement.
 
@@ -189,8 +181,6 @@ def verify(
         threads: computing threads; all that this process may use when None.
         seconds: measured time of each run.
         sequence_length: bound to free sequence dimensions.
-        keep: JSON file to which the measurements are added, for `forerun.adapt`; the machine is
-            then registered as a device.
 
     Raises:
         UnreadableModel: the file is not a readable model.
@@ -199,19 +189,14 @@ def verify(
     if not batch_sizes or min(batch_sizes) < 1:
         raise InputError(f"batch_sizes {list(batch_sizes)!r}: give numbers from 1.")
     file, here = Path(model), session()
-    kept = None if keep is None else Path(keep)
-    earlier_rows = [] if kept is None else read_kept(kept)
     sheet = local_cpu(device, here.devices)
     how = CpuRun(threads or usable_cpus(), seconds)
     runs = measured_runs(file, batch_sizes, how, sheet.name, sequence_length)
     rows = tuple(run.row for run in runs)
     found = checked(rows, sheet, here.adaptation.base, earlier(sheet.name, here))
-    if kept is not None:
-        register(sheet, here)
-        write_kept(kept, [*earlier_rows, *rows])
     notes = (DISTURBED,) if any(run.disturbed for run in runs) else ()
     results = tuple(map(Verified.of, found))
-    return Verification(file.name, sheet.name, results, notes, kept, rows, sheet)
+    return Verification(file.name, sheet.name, results, notes, rows, sheet)
 
 
 def earlier(name: str, here: Session) -> Measurements | None:
@@ -228,40 +213,6 @@ def register(sheet: Device, here: Session) -> None:
         here.devices.get(sheet.name)
     except UnknownDevice:
         here.devices.register(sheet)
-
-
-def read_kept(file: Path) -> list[Any]:
-    """The measurements in a file; none where there is no such file.
-
-    Raises:
-        InputError: the file holds no list of measurements.
-    """
-    if not file.exists():
-        return []
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} holds no list of measurements: {error}.") from None
-    if not isinstance(content, list):
-        raise InputError(f"{file} holds no list of measurements; keep them in another file.")
-    return content
-
-
-def write_kept(file: Path, rows: Sequence[Any]) -> None:
-    """Write measurements as JSON; the file is replaced at once.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    plain = [
-        row.model_dump(mode="json", exclude_none=True) if isinstance(row, MeasuredRow) else row
-        for row in rows
-    ]
-    try:
-        with draft_of(file) as draft:
-            draft.write_text(json.dumps(plain), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"Cannot write {file}: {error.strerror}.") from None
 
 
 def _words(compared: Compared | None, metric: str) -> list[str]:

@@ -241,14 +241,11 @@ def model(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_is_verified_kept_and_adapted_to(forerun, model, tmp_path, monkeypatch):
+def test_a_model_is_verified(forerun, model, monkeypatch):
     monkeypatch.setattr(QuietWait, "wait", lambda self: None)
-    rows = tmp_path / "rows.json"
     options = ("--seconds", 0.02, "--threads", 1)
-    out = forerun.ok("verify", model, "--batch-size", "2,64", "--keep", rows, *options)
+    out = forerun.ok("verify", model, "--batch-size", "2,64", *options)
     assert "tiny.onnx on my-cpu" in out
-    assert f"forerun adapt {rows} --device my-cpu" in out
-    assert [row["workload"]["batch_size"] for row in json.loads(rows.read_text())] == [2, 64]
     answer = json.loads(forerun.ok("verify", model, "--json", *options))
     assert {row["batch_size"] for row in answer["results"]} == {1}
     assert answer["results"][0]["measured"] > 0

@@ -61,8 +61,7 @@ def test_verify_shows_the_ratio_before_and_after_adapting(steady, tiny):
     threads = found.measurements[0].software.threads
     predicted = forerun.predict(tiny, device=found.sheet, batch_size=4, threads=threads)
     assert latencies[1].before.value == pytest.approx(predicted.latency_ms.value)
-    assert found.kept is None
-    assert "my-cpu" not in forerun.devices().names(), "nothing is stored without keep"
+    assert "my-cpu" not in forerun.devices().names(), "nothing is stored without adapt"
 
 
 def test_one_run_alone_has_nothing_to_adapt_to(steady, tiny):
@@ -71,15 +70,13 @@ def test_one_run_alone_has_nothing_to_adapt_to(steady, tiny):
     assert "not known" in str(forerun.verify(tiny))
 
 
-def test_kept_rows_are_those_that_adapt_reads(steady, tiny, tmp_path):
-    file = tmp_path / "rows.json"
-    forerun.verify(tiny, batch_sizes=[1], keep=file)
-    found = forerun.verify(tiny, batch_sizes=[4, 8], keep=file)
-    assert len(json.loads(file.read_text())) == 3
+def test_answers_take_several_verifications_into_account(steady, tiny):
+    forerun.verify(tiny, batch_sizes=[1]).adapt()
+    found = forerun.verify(tiny, batch_sizes=[4, 8])
     assert "my-cpu" in forerun.devices().names()
     before = forerun.predict(tiny, device="my-cpu", batch_size=4).latency_ms
-    adapted = forerun.adapt(file, device="my-cpu")
-    assert (adapted.rows, adapted.rows_in_use) == (3, 3)
+    adapted = found.adapt()
+    assert (adapted.rows, adapted.rows_in_use) == (2, 3)
     after = forerun.predict(tiny, device="my-cpu", batch_size=4).latency_ms
     assert abs(after.value - latency_ms(4)) < abs(before.value - latency_ms(4))
     four = forerun.verify(tiny, batch_sizes=[4, 8]).results[0]
@@ -97,16 +94,11 @@ def test_a_verification_adapts_by_itself(steady, tiny):
     assert adapted.to_pandas()["metric"].tolist() == ["latency_ms"]
 
 
-def test_what_cannot_be_verified_is_refused(steady, tiny, tmp_path, monkeypatch):
+def test_what_cannot_be_verified_is_refused(steady, tiny, monkeypatch):
     with pytest.raises(forerun.InputError, match="give numbers from 1"):
         forerun.verify(tiny, batch_sizes=[0])
     with pytest.raises(forerun.InputError, match="l4 is a gpu"):
         forerun.verify(tiny, device="l4")
-    other = tmp_path / "other.json"
-    other.write_text('{"a": 1}')
-    with pytest.raises(forerun.InputError, match="holds no list of measurements"):
-        forerun.verify(tiny, keep=other)
-    assert other.read_text() == '{"a": 1}'
     failed = {"status": "failed", "reason": "no kernel"}
     monkeypatch.setattr(Steady, "measure", lambda self, trial: failed)
     with pytest.raises(forerun.InputError, match="cannot be run here at batch size 1: no kernel"):
@@ -168,27 +160,21 @@ def test_without_a_loop_the_block_is_one_run_and_without_a_model_nothing_is_pred
         block.measurements  # noqa: B018
 
 
-def test_an_error_in_the_block_is_not_hidden_and_nothing_is_kept(tiny, tmp_path):
-    file = tmp_path / "rows.json"
-    with pytest.raises(ZeroDivisionError), forerun.measure("bad", model=tiny, keep=file) as bad:
+def test_an_error_in_the_block_is_not_hidden(tiny):
+    with pytest.raises(ZeroDivisionError), forerun.measure("bad", model=tiny) as bad:
         1 / 0  # noqa: B018
-    assert not file.exists()
     with pytest.raises(forerun.InputError, match="has not ended"):
         bad.latency_ms  # noqa: B018
 
 
-def test_a_measured_block_is_kept_for_adapting(steady, tiny, tmp_path):
-    file = tmp_path / "rows.json"
-    for size in (1, 4):
-        with forerun.measure("step", model=tiny, batch_size=size, keep=file) as step:
-            for _ in step.repeat(3):
-                pass
-    rows = json.loads(file.read_text())
-    assert [row["workload"]["batch_size"] for row in rows] == [1, 4]
-    assert rows[1]["metrics"]["latency_ms"] == step.latency_ms
-    assert rows[0]["workload"]["graph"]["operators"]
-    with pytest.raises(forerun.InputError, match="give model="):
-        forerun.measure("step", keep=file)
+def test_a_measured_block_is_a_measurement_for_adapting(steady, tiny):
+    with forerun.measure("step", model=tiny, batch_size=4) as step:
+        for _ in step.repeat(3):
+            pass
+    (row,) = step.measurements
+    assert row.workload.batch_size == 4
+    assert row.metrics["latency_ms"] == step.latency_ms
+    assert row.workload.graph["operators"]
     with pytest.raises(forerun.InputError, match="at least one run must count"):
         next(step.repeat(0))
 
