@@ -3,8 +3,13 @@
 A data-parallel rank decodes 1 + x sequences where a request sees x others. All that follows from x
 (time per token, waiting, rate) is computed on a grid of x.
 
-Prompts delay decoding: while a request writes its tokens, about x other prompts are processed
-(Little's law). Prompts wait for each other as in an M/G/1 queue.
+Prompts delay decoding. By Little's law, as many others arrive as decode while a request writes its
+tokens; of those that arrived during its own prompt, more are processed then than are left over when
+it ends, since long iterations follow each other. Prompts that wait share an iteration: all that
+arrived during the last one, up to the tokens of an iteration, beyond which they queue.
+
+Requests of a closed loop with answers of one length stay in step. Where engines process whole
+prompts before they decode, such requests all start together, time and again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +22,7 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
+from forerun.features.llm_serving.comparable import in_step
 from forerun.features.llm_serving.engine_settings import (
     Limits,
     mixes,
@@ -31,12 +37,21 @@ WorkerOf = Callable[..., WorkerTime]
 POINTS: Final = 16
 FEWEST: Final = 0.02
 BUSIEST: Final = 0.98
-"""Largest utilisation of workers for prompts of their own that the queue's formula is used for."""
-SCALARS: Final = ("others", "tpot", "work", "service", "waiting", "rate", "busy", "in_flight")
+"""Largest utilisation of workers by prompts that the queue's formula is used for."""
+FIRST_WAVE: Final = 0.1
+"""Share of the requests of a closed loop that start together, as in a benchmark of ten requests for
+each that is in flight."""
+ROUNDS: Final = 8
+"""Rounds in which the rate and the prompts of an iteration are solved for."""
+SCALARS: Final = (
+    *("others", "tpot", "met", "batch", "work", "service", "waiting", "rate", "busy", "in_flight"),
+)
 """Quantities of a grid. `others`: other sequences that decode; `tpot`: time for each token after
-the first; `work`: time that a prompt occupies the rank; `service`: time to the first token without
-queueing; `waiting`: waiting of prompts for each other; `rate`: requests a second of all ranks;
-`busy`: share of the time spent on prompts; `in_flight`: requests in flight on all ranks."""
+the first; `met`: prompts of others that are processed while a request writes these; `batch`:
+prompts that share an iteration; `work`: time that each occupies the rank; `service`: time to the
+first token without queueing; `waiting`: waiting of prompts for each other; `rate`: requests a
+second of all ranks; `busy`: share of the time spent on prompts; `in_flight`: requests in flight on
+all ranks."""
 QUANTITIES: Final = (
     *SCALARS,
     *(f"decode {part}" for part in PARTS),
@@ -54,6 +69,7 @@ class AnyLoad:
             of which positions are sought do not fall.
         answer_tokens: tokens of an answer after the first, at least one.
         prompt_ranks: ranks of all workers that process prompts.
+        together: share of the requests of a closed loop that start together.
         fits: whether weights and one sequence fit the memory.
         iterations: number of iterations that a prompt is divided over.
     """
@@ -61,6 +77,7 @@ class AnyLoad:
     grid: Matrix
     answer_tokens: float
     prompt_ranks: int
+    together: float
     fits: bool
     iterations: float
 
@@ -74,7 +91,8 @@ class AnyLoad:
         """Each of k deployments that differ in the lengths of their requests alone.
 
         Args:
-            deployments: k deployments; their `concurrency` and `requests_per_s` are not used.
+            deployments: k deployments, all or none `in_step`; nothing else of their `concurrency`
+                and `requests_per_s` is used.
             device: each of the devices.
             worker_of: gives the times of iterations of a deployment's workers.
 
@@ -88,11 +106,12 @@ class AnyLoad:
         batched = limits[0].tokens
         make = _together if first.prefill is None else _apart
         workers = partial(worker_of, first, device)
-        grid = make(first, workers, _others(most), lengths, lengths.chunks(batched, 0.0))
+        grid = make(first, workers, _others(most), lengths, batched)
         prompts = first.prefill or first.pool
-        prompt_ranks = prompts.workers * prompts.parallelism.attention_data
+        ranks = prompts.workers * prompts.parallelism.attention_data
+        share = _started_together(first)
         return [
-            cls(np.ascontiguousarray(grid[:, place]), after, prompt_ranks, limit.fits, chunks)
+            cls(np.ascontiguousarray(grid[:, place]), after, ranks, share, limit.fits, chunks)
             for place, (after, limit, chunks) in enumerate(
                 zip(
                     lengths.after.ravel().tolist(),
@@ -113,6 +132,7 @@ class _Lengths(NamedTuple):
         answer: mean tokens of an answer.
         after: those after the first, of which a request has at least one here.
         variation: standard deviation of the lengths of prompts over their mean.
+        shorter: mean of one over the length of an answer, times its mean, of a log-normal one.
     """
 
     given: Column
@@ -120,6 +140,7 @@ class _Lengths(NamedTuple):
     answer: Column
     after: Column
     variation: Column
+    shorter: Column
 
     @classmethod
     def of(cls, deployments: Sequence[LlmDeployment]) -> Self:
@@ -131,6 +152,7 @@ class _Lengths(NamedTuple):
                 one.load.output_tokens,
                 max(one.load.output_tokens - 1.0, 1.0),
                 one.load.input_variation,
+                1.0 + one.load.output_variation**2,
             )
             for one in deployments
         ]
@@ -146,14 +168,13 @@ class _Lengths(NamedTuple):
         context = self.given + self.answer / 2.0
         return Iterations(none, none, none, sequences.ravel(), (sequences * context).ravel())
 
-    def prompt(self, chunks: Column, points: int) -> Iterations:
-        """The mean iteration of one prompt, at each of some points, one after the other."""
+    def prompts(self, number: Column) -> Iterations:
+        """Iterations of so many prompts, (k, g), or parts of one, one after the other."""
         cached = np.maximum(self.given - self.new, 0.0)
         pairs = self.new * cached + self.new * (self.new + 1.0) / 2.0
-        none = np.zeros(len(self.new) * points)
+        none = np.zeros(number.size)
         tokens, pairs, prompts = (
-            np.repeat((own / chunks).ravel(), points)
-            for own in (self.new, pairs, np.ones_like(self.new))
+            (own * number).ravel() for own in (self.new, pairs, np.ones_like(self.new))
         )
         return Iterations(tokens, pairs, prompts, none, none)
 
@@ -171,12 +192,117 @@ def _others(most: Column) -> Column:
 _EXPONENTS: Final = np.linspace(0.0, 1.0, POINTS - 1)
 
 
+def _started_together(deployment: LlmDeployment) -> float:
+    """Share of the requests of a closed loop that start together."""
+    whole = deployment.prefill is None and not mixes(deployment.engine)
+    return 1.0 if whole and in_step(deployment.load) else FIRST_WAVE
+
+
+class _Added(NamedTuple):
+    """Seconds that prompts add to an iteration.
+
+    Attributes:
+        numbers: (p, k, g) numbers of prompts, of which an iteration holds one at least: one alone,
+            or one, the geometric mean, and the most that there is room for.
+        seconds: (p, k, g) what each adds.
+    """
+
+    numbers: Matrix
+    seconds: Matrix
+
+    def of(self, batch: Column) -> Column:
+        """With so many prompts, (k, g), linear between the numbers."""
+        if len(self.numbers) == 1:
+            return np.asarray(self.seconds[0])
+        one, some, full = self.seconds
+        _, few, most = self.numbers
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low = one + (some - one) * (batch - 1.0) / (few - 1.0)
+            high = some + (full - some) * (batch - few) / (most - few)
+        return np.asarray(np.where(batch > few, high, np.where(batch > 1.0, low, one)))
+
+
+class _Rank(NamedTuple):
+    """Iterations of a stage of a rank that decodes and takes prompts, each (k, g).
+
+    Attributes:
+        step: time per token of decoding alone, of all stages, seconds.
+        decoding: seconds of an iteration without prompts.
+        shared: seconds of decoding in an iteration with prompts.
+        added: what prompts add.
+        most: prompts that an iteration has room for, at least one.
+        chunks: iterations that a prompt is divided over, at least one. They are no whole number:
+            other prompts share the last one.
+        mixed: whether iterations with prompts decode.
+    """
+
+    step: Column
+    decoding: Column
+    shared: Column
+    added: _Added
+    most: Column
+    chunks: Column
+    mixed: bool
+
+    def work(self, batch: Column) -> Column:
+        """Seconds of each of so many prompts that share an iteration."""
+        return np.asarray(np.maximum(self.chunks * self.added.of(batch) / batch, 1e-9))
+
+    def in_step(self, others: Column, lengths: _Lengths) -> tuple[Column, ...]:
+        """Requests of a closed loop that stay in step, as `at_random`.
+
+        Mixed iterations of some decode others. Whole prompts all come before the next token, and
+        wait for each other.
+        """
+        batch = np.minimum(1.0 + others, self.most)
+        before = (1.0 + others - batch) / 2.0
+        met = others if self.mixed else before
+        tpot = self.step + met * self.work(batch) / lengths.after
+        waiting = 0.5 * self.shared
+        first = self.chunks * (self.shared + self.added.of(batch)) + waiting
+        wave = before * self.work(batch) * (FIRST_WAVE if self.mixed else 1.0)
+        return met, batch, tpot, waiting, (1.0 + others) / (first + wave + lengths.after * tpot)
+
+    def at_random(self, others: Column, lengths: _Lengths) -> tuple[Column, ...]:
+        """Requests that start independently of each other.
+
+        A prompt is processed with those that arrived during the last iteration (a Poisson process),
+        and queues where these fill more than one, as in an M/G/m queue of m prompts in an iteration
+        (Sakasegawa's approximation).
+
+        Returns:
+            `met`, `batch`, `tpot`, `waiting` of `SCALARS` and requests a second, each (k, g).
+        """
+        after, most, varied = lengths.after, self.most, 1.0 + lengths.variation**2
+        longest = self.chunks * (self.shared + self.added.of(most))
+        batch, met = np.ones_like(others), others
+        tpot = self.step + others * self.work(batch) / after
+        for _ in range(ROUNDS):
+            rate = others / (after * tpot)
+            arrived, meanwhile = rate * (self.shared + self.added.of(batch)), rate * self.decoding
+            alone = meanwhile / np.maximum(-np.expm1(-meanwhile), 1e-12)
+            batch = np.clip(arrived + np.exp(-arrived) * alone, 1.0, most)
+            iteration = self.chunks * (self.shared + self.added.of(batch))
+            busy = np.minimum(rate * longest / most, BUSIEST)
+            power = np.sqrt(2.0 * (most + 1.0))
+            queued = varied * longest / most * busy**power / (1.0 - busy) / 2.0
+            decoded = np.minimum(rate * tpot * self.chunks / batch, 1.0) if self.mixed else 0.0
+            left = (1.0 - decoded) * (rate * (iteration + queued) - meanwhile)
+            met = others + np.maximum(left, 0.0) * lengths.shorter
+            tpot = np.sqrt(tpot * (self.step + met * self.work(batch) / after))
+        rate = others / (after * tpot)
+        busy = np.minimum(rate * iteration / batch, 1.0)
+        decoding = (1.0 - busy) * -np.expm1(-others) * self.decoding
+        waiting = queued + (busy * varied * iteration + decoding) / 2.0
+        return met, batch, tpot, waiting, rate
+
+
 def _together(
     deployment: LlmDeployment,
     workers: Callable[..., WorkerTime],
     others: Column,
     lengths: _Lengths,
-    chunks: Column,
+    limit: float,
 ) -> Matrix:
     """Grids of deployments with prompts and decoding on the same workers, (quantities, k, g).
 
@@ -185,33 +311,49 @@ def _together(
         workers: gives the times of iterations of its workers in a phase.
         others: (k, g) numbers of other sequences.
         lengths: lengths of the requests of each.
-        chunks: (k, 1) iterations that a prompt is divided over.
+        limit: most tokens of an iteration.
     """
     stages, engine = deployment.pool.parallelism.pipeline, deployment.engine
-    worker = workers()
-    decoding = lengths.decode(_on_a_stage(others, stages))
-    prompt = lengths.prompt(chunks, others.shape[1])
-    others_alone = lengths.decode(others / stages)
-    mixed = prompt.combined_with(others_alone) if mixes(engine) else prompt
-    decode, both, without = (
-        {name: column.reshape(others.shape) for name, column in own.items()}
-        for own in worker.parts_of_each([decoding, mixed, others_alone])
+    mixed, steady = mixes(engine), in_step(deployment.load)
+    room = np.maximum(limit - (1.0 + others if mixed else 0.0 * others), limit / 4.0) / lengths.new
+    most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
+    numbers = [np.ones_like(most), np.sqrt(most), most]
+    if steady:
+        numbers = [np.minimum(1.0 + others, most)]
+    prompts, alone = (
+        [lengths.prompts(own / chunks) for own in numbers],
+        lengths.decode(others / stages),
     )
-    shared = np.minimum(others, 1.0) if mixes(engine) else 0.0
-    prefill = {
-        name: chunks * np.maximum(own - shared * without[name], 0.0) for name, own in both.items()
+    if mixed:
+        prompts = [own.combined_with(alone) for own in prompts]
+    kinds = [lengths.decode(_on_a_stage(others, stages)), alone, *prompts]
+    decode, without, *both = (
+        {name: column.reshape(others.shape) for name, column in own.items()}
+        for own in workers().parts_of_each(kinds)
+    )
+    shared = np.minimum(others, 1.0) if mixed else np.zeros_like(others)
+    added = {
+        name: np.stack([np.maximum(own[name] - shared * without[name], 0.0) for own in both])
+        for name in decode
     }
-    accepted = tokens_per_iteration(engine)
-    step = sum(decode.values()) / accepted
-    work = np.maximum(sum(prefill.values()), 1e-9)
-    tpot = step + others * work / stages / lengths.after
-    rate_of_rank = others / (lengths.after * tpot)
-    busy = np.minimum(rate_of_rank * work / stages, BUSIEST)
-    waiting = lengths.waiting(busy, work / stages)
-    # The current iteration ends before a prompt begins, and mixed iterations decode as well.
-    service = work + step * accepted * (0.5 * np.minimum(others, 1.0) + chunks * shared)
+    iteration, every = np.asarray(sum(decode.values())), np.stack(numbers)
+    rank = _Rank(
+        iteration / tokens_per_iteration(engine),
+        iteration / stages,
+        iteration * shared / stages,
+        _Added(every, np.asarray(sum(added.values())) / stages),
+        most,
+        chunks,
+        mixed,
+    )
+    solved = rank.in_step if steady else rank.at_random
+    met, batch, tpot, waiting, rate_of_rank = solved(others, lengths)
+    work = rank.work(batch)
+    service = stages * chunks * (rank.shared + rank.added.of(batch))
+    busy = np.minimum(rate_of_rank * work, BUSIEST)
     rate = _ranks(deployment) * rate_of_rank
-    found = (others, tpot, work / stages, service, waiting, rate, busy)
+    prefill = {name: chunks * _Added(every, own).of(batch) / batch for name, own in added.items()}
+    found = (others, tpot, met, batch, work, service, waiting, rate, busy)
     return _grid(deployment, found, decode, prefill, lengths)
 
 
@@ -220,7 +362,7 @@ def _apart(
     workers: Callable[..., WorkerTime],
     others: Column,
     lengths: _Lengths,
-    chunks: Column,
+    limit: float,
 ) -> Matrix:
     """As `_together`, with prompts and decoding on workers of their own, which hand over caches.
 
@@ -228,8 +370,8 @@ def _apart(
     """
     first, accepted = deployment.prefill, tokens_per_iteration(deployment.engine)
     assert first is not None
-    worker, decoder = workers(phase="prefill"), workers()
-    alone = worker.parts(lengths.prompt(chunks, 1))
+    worker, decoder, chunks = workers(phase="prefill"), workers(), lengths.chunks(limit, 0.0)
+    alone = worker.parts(lengths.prompts(1.0 / chunks))
     prefill = {name: chunks * column[:, None] + 0.0 * others for name, column in alone.items()}
     work = np.asarray(sum(prefill.values())) / first.parallelism.pipeline
     servers = first.workers * first.parallelism.attention_data
@@ -254,7 +396,8 @@ def _apart(
     held = [deployment.model.cache_bytes(int(given)) for given in lengths.given.ravel().tolist()]
     handed = np.array(held, dtype=np.float64)[:, None] / worker.sheet.link
     service = work * first.parallelism.pipeline + handed + tpot
-    found = (others, tpot, work, service, lengths.waiting(busy, work), rate, busy)
+    waiting = lengths.waiting(busy, work)
+    found = (others, tpot, others, np.ones_like(others), work, service, waiting, rate, busy)
     return _grid(deployment, found, decode, prefill, lengths)
 
 
@@ -266,10 +409,12 @@ def _grid(
     lengths: _Lengths,
 ) -> Matrix:
     """All `QUANTITIES` from those of `SCALARS` but the last and the parts, (quantities, k, g)."""
-    others, tpot, _, service, waiting, *_ = found
-    # The request itself, and for each that decodes on a rank those before their first token.
-    decoding = others * (1.0 + (service + waiting) / (lengths.after * tpot))
-    in_flight = 1.0 + _ranks(deployment) * decoding
+    others, tpot, _, _, _, service, waiting, *_ = found
+    in_flight = 1.0 + _ranks(deployment) * others
+    if deployment.prefill is not None or not in_step(deployment.load):
+        # For each that decodes on a rank those before their first token.
+        before = (service + waiting) / (lengths.after * tpot)
+        in_flight += _ranks(deployment) * others * before
     parts = (own[part] for own in (decode, prefill) for part in PARTS)
     return np.stack([*found, in_flight, *parts])
 

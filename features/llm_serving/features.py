@@ -21,7 +21,7 @@ from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.features.caches import Recent
 from forerun.features.llm_serving.any_load import AnyLoad, WorkerOf
-from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
+from forerun.features.llm_serving.comparable import alike_at_any_load, in_step, setup_of
 from forerun.features.llm_serving.engine_settings import tokens_per_iteration
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.llm_serving.releases import release
@@ -66,7 +66,9 @@ class DeploymentRows(Columns):
         accepted: (n,) tokens that a sequence gains in it, 1 without drafted tokens.
         prefill: (n, parts) further seconds for one prompt.
         per_token: (n,) prompts processed for each token of a request, on the same workers.
+        batch: (n,) prompts that share an iteration.
         burst: (n,) prompts that a request of a closed loop waits for when all start together.
+        wave: (n,) share of the requests that start so.
         waiting: (n,) seconds of queueing of arrivals that are independent.
         chunks: (n,) iterations that a prompt is divided over.
         service: (n,) seconds to the first token without queueing, with `SERVER_S`.
@@ -83,7 +85,9 @@ class DeploymentRows(Columns):
     accepted: Column
     prefill: Matrix
     per_token: Column
+    batch: Column
     burst: Column
+    wave: Column
     waiting: Column
     chunks: Column
     service: Column
@@ -154,7 +158,11 @@ def _any_loads(
 
     def compute(places: list[int]) -> list[tuple[AnyLoad, dict[str, float]]]:
         found: dict[int, tuple[AnyLoad, dict[str, float]]] = {}
-        for same in groups_of(setup_of(queries[place]) for place in places).values():
+        kinds = (
+            (setup_of(own), in_step(own.deployment.load))
+            for own in map(queries.__getitem__, places)
+        )
+        for same in groups_of(kinds).values():
             rows = [places[number] for number in same]
             deployments = [queries[row].deployment for row in rows]
             every = AnyLoad.of_each(deployments, queries[rows[0]].device, worker_of)
@@ -183,7 +191,7 @@ def _rows(
     step, prompt = decode.sum(axis=1), np.maximum(prefill.sum(axis=1), 1e-9)
     closed, at_once = ~np.isnan(concurrency), np.fmax(concurrency, 1.0)
     in_flight = np.where(closed, at_once / named["prefill_ranks"], 1.0 + states.others)
-    per_token = states.others * named["prompts_of_others"]
+    per_token = states.met * named["prompts_of_others"]
     named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
     named |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
     logs = {
@@ -203,7 +211,9 @@ def _rows(
         named["accepted"],
         prefill,
         per_token,
-        np.where(closed, np.maximum(in_flight - 1.0, 0.0) / 2.0, 0.0),
+        states.batch,
+        np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0),
+        states.together,
         np.where(closed, np.minimum(states.waiting, 100.0 * prompt), states.waiting),
         states.iterations,
         states.service + SERVER_S,

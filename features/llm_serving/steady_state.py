@@ -2,17 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix, Positions
 from forerun.features.llm_serving.any_load import QUANTITIES, SCALARS, AnyLoad
 from forerun.features.llm_serving.step import PARTS
-
-FIRST_WAVE: Final = 0.1
-"""Share of the requests of a closed loop that start together, as in a benchmark of ten requests for
-each that is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +16,9 @@ class SteadyStates:
 
     Attributes:
         others: other sequences that decode on the same rank as a request.
+        met: prompts of others that are processed while a request writes its tokens.
+        batch: prompts that share an iteration.
+        together: share of the requests of a closed loop that start together.
         tpot: time for each token after the first.
         service: time to the first token without queueing.
         waiting: further time to the first token, by queueing.
@@ -35,6 +33,9 @@ class SteadyStates:
     """
 
     others: Column
+    met: Column
+    batch: Column
+    together: Column
     tpot: Column
     service: Column
     waiting: Column
@@ -70,12 +71,18 @@ class SteadyStates:
         rising = np.maximum.accumulate(known, axis=1)
         found = dict(zip(QUANTITIES, _at(grids, which, _positions(rising, sought)), strict=True))
         over = sought > rising[:, -1]
-        answer, ranks, fits, iterations = np.array([
-            (one.answer_tokens, one.prompt_ranks, one.fits, one.iterations) for one in deployments
+        answer, ranks, together, fits, iterations = np.array([
+            (one.answer_tokens, one.prompt_ranks, one.together, one.fits, one.iterations)
+            for one in deployments
         ], dtype=np.float64)[which].T  # fmt: skip
-        waiting, rate = _waiting_and_rate(found, answer, ranks, concurrency, requests_per_s, over)
+        waiting, rate = _waiting_and_rate(
+            found, answer, ranks, together, concurrency, requests_per_s, over
+        )
         return cls(
             others=found["others"],
+            met=found["met"],
+            batch=found["batch"],
+            together=together,
             tpot=found["tpot"],
             service=found["service"],
             waiting=waiting,
@@ -97,6 +104,7 @@ def _waiting_and_rate(
     found: Mapping[str, Column],
     answer_tokens: Column,
     prompt_ranks: Column,
+    together: Column,
     concurrency: Column,
     requests_per_s: Column,
     over: Mask,
@@ -107,13 +115,14 @@ def _waiting_and_rate(
         found: solutions on the grids, by `SCALARS`, each (n,).
         answer_tokens: (n,) as of `AnyLoad`.
         prompt_ranks: (n,) as there.
+        together: (n,) as there.
         concurrency: (n,) requests in flight, as in `SteadyStates.of`.
         requests_per_s: (n,) rates of arrivals, as there.
         over: (n,) whether the load is larger than what the grid covers.
     """
     closed, rate = np.isfinite(concurrency), found["rate"]
-    others = np.maximum(concurrency - 1.0, 0.0) / (2.0 * prompt_ranks)
-    waiting = found["waiting"] + FIRST_WAVE * others * found["work"]
+    others = np.maximum(concurrency / prompt_ranks - found["batch"], 0.0) / 2.0
+    waiting = found["waiting"] + together * others * found["work"]
     answer = answer_tokens * found["tpot"]
     # By Little's law a cycle takes as long as all requests in flight need.
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -17,7 +17,7 @@ import numpy as np
 from forerun.data.columns import Column
 from forerun.data.language_models.deployment import Engine
 from forerun.features.deadline import check
-from forerun.features.llm_serving.engine_settings import tokens_per_iteration
+from forerun.features.llm_serving.engine_settings import mixes, tokens_per_iteration
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.worker import Worker
 
@@ -52,7 +52,7 @@ class Scheduler:
             min(engine.max_sequences or worker.max_sequences, tokens),
             engine.block_tokens,
             int(worker.capacity_tokens // engine.block_tokens),
-            engine.chunked_prefill,
+            mixes(engine),
             tokens_per_iteration(engine),
         )
 

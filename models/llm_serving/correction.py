@@ -39,7 +39,6 @@ from forerun.features.llm_serving.features import (
     DeploymentRows,
 )
 from forerun.features.llm_serving.iteration import Iterations, IterationTime
-from forerun.features.llm_serving.steady_state import FIRST_WAVE
 from forerun.features.llm_serving.step import PARTS
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.gradient_boosting.bags import coarse
@@ -89,7 +88,7 @@ PRIOR_ROWS: Final = 0.05
 """Weight of a factor of one, as a share of the weight of all rows, for a log factor of one."""
 P: Final = len(PARTS)
 E: Final = len(ENGINES)
-EXTRA: Final = 2 * E + 4
+EXTRA: Final = 2 * E + 5
 
 Time = Callable[[Column, DeploymentRows], Column]
 
@@ -110,25 +109,23 @@ def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:
     """Time to the first token, shape (n,).
 
     Args:
-        logs: (parts + `EXTRA`,) logarithms of the factors on parts of prompts; on host time and on
-            prompts that start together, by engine; on host time where prompts have workers of
-            their own, on an iteration, on waiting, and on an iteration for each further chunk.
+        logs: (`EXTRA`,) logarithms of the factors on host time and on prompts that start together,
+            by engine; on host time where prompts have workers of their own, on an iteration, on
+            waiting, on an iteration for each further chunk, and on prompts.
         rows: n deployments.
     """
-    prompt = rows.prefill @ np.exp(logs[:P])
-    step = rows.decode.sum(axis=1)
-    host = rows.engine @ np.exp(logs[P : P + E])
-    together = rows.engine @ np.exp(logs[P + E : P + 2 * E])
-    handover, iteration, arrivals, chunk = np.exp(logs[P + 2 * E :])
-    waiting = together * FIRST_WAVE * rows.burst * prompt + arrivals * rows.waiting
+    host, together = (rows.engine @ np.exp(own) for own in (logs[:E], logs[E : 2 * E]))
+    handover, iteration, arrivals, chunk, each = np.exp(logs[2 * E :])
+    prompt, step = each * rows.prefill.sum(axis=1), rows.decode.sum(axis=1)
+    waiting = together * rows.wave * rows.burst * prompt + arrivals * rows.waiting
     chunks = (iteration + chunk * (rows.chunks - 1.0)) * step
     fixed = np.where(rows.apart > 0.0, handover, host) * FIRST_MS
-    return np.asarray(prompt + chunks + fixed + waiting)
+    return np.asarray(rows.batch * prompt + chunks + fixed + waiting)
 
 
 FORMS: Final[tuple[tuple[str, Time, int], ...]] = (
     ("tpot_ms", token_seconds, 2 * P),
-    ("ttft_ms", first_token_seconds, P + EXTRA),
+    ("ttft_ms", first_token_seconds, EXTRA),
 )
 """Metric, its closed form, and the number of its factors."""
 

@@ -18,6 +18,7 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.level import HALF_WIDTH, USUAL
 from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import in_step
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.answers.interval_level import at_level
@@ -52,6 +53,8 @@ POINTS: Final = 512
 """Numbers of requests in flight at which Little's law is solved."""
 FEWEST: Final = 1e-3
 """The smallest of them on average."""
+UNEVEN: Final = 0.01
+"""Least variation of the lengths of answers that start and end independently of each other."""
 STANDARD: Final = NormalDist()
 MOST_BEHIND: Final = 0.95
 """Probability of an overload at the upper end of the capacity, from which on none is stated."""
@@ -75,8 +78,13 @@ def closed_loops(query: Query) -> list[Query]:
 
 
 def in_closed_loop(query: Query, concurrency: float) -> Query:
-    """The deployment with a constant number of requests in flight."""
-    load = replace(query.deployment.load, requests_per_s=None, concurrency=concurrency)
+    """The deployment with a constant number of requests in flight.
+
+    Those that stand for requests which arrive do not stay in step.
+    """
+    load = query.deployment.load
+    varied = load.output_variation if in_step(load) else max(load.output_variation, UNEVEN)
+    load = replace(load, requests_per_s=None, concurrency=concurrency, output_variation=varied)
     return replace(query, workload=replace(query.deployment, load=load))
 
 

@@ -34,7 +34,7 @@ def test_grids_of_several_lengths_are_those_of_each_alone(prefill, engine):
 
 
 def test_deployments_are_alike_whatever_their_load_and_whoever_made_their_parts():
-    one, other = deployment(concurrency=3.0), deployment(requests_per_s=2.0)
+    one, other = deployment(concurrency=3.0), deployment(concurrency=5.0)
     longer = deployment(concurrency=3.0, input_tokens=5000.0)
     groups = alike_at_any_load([Query(own, DEVICE) for own in (one, longer, other)])
     assert sorted(groups.values()) == [[0, 2], [1]]
