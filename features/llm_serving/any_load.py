@@ -132,7 +132,7 @@ class _Lengths(NamedTuple):
         answer: mean tokens of an answer.
         after: those after the first, of which a request has at least one here.
         variation: standard deviation of the lengths of prompts over their mean.
-        shorter: mean of one over the length of an answer, times its mean, of a log-normal one.
+        shorter: mean over median length of an answer, were it log-normal.
     """
 
     given: Column
@@ -152,7 +152,7 @@ class _Lengths(NamedTuple):
                 one.load.output_tokens,
                 max(one.load.output_tokens - 1.0, 1.0),
                 one.load.input_variation,
-                1.0 + one.load.output_variation**2,
+                np.hypot(1.0, one.load.output_variation),
             )
             for one in deployments
         ]
@@ -275,7 +275,7 @@ class _Rank(NamedTuple):
         """
         after, most, varied = lengths.after, self.most, 1.0 + lengths.variation**2
         longest = self.chunks * (self.shared + self.added.of(most))
-        batch, met = np.ones_like(others), others
+        batch = np.ones_like(others)
         tpot = self.step + others * self.work(batch) / after
         for _ in range(ROUNDS):
             rate = others / (after * tpot)
@@ -287,10 +287,12 @@ class _Rank(NamedTuple):
             power = np.sqrt(2.0 * (most + 1.0))
             queued = varied * longest / most * busy**power / (1.0 - busy) / 2.0
             decoded = np.minimum(rate * tpot * self.chunks / batch, 1.0) if self.mixed else 0.0
-            left = (1.0 - decoded) * (rate * (iteration + queued) - meanwhile)
-            met = others + np.maximum(left, 0.0) * lengths.shorter
-            tpot = np.sqrt(tpot * (self.step + met * self.work(batch) / after))
+            left = np.maximum((1.0 - decoded) * (rate * (iteration + queued) - meanwhile), 0.0)
+            tpot = np.sqrt(tpot * (self.step + (others + left) * self.work(batch) / after))
         rate = others / (after * tpot)
+        # Times per token are means over requests, most of which write less than the mean.
+        met = others + left * lengths.shorter
+        tpot = self.step + met * self.work(batch) / after
         busy = np.minimum(rate * iteration / batch, 1.0)
         decoding = (1.0 - busy) * -np.expm1(-others) * self.decoding
         waiting = queued + (busy * varied * iteration + decoding) / 2.0

@@ -22,7 +22,7 @@ from forerun.data.query import Query
 from forerun.features.caches import Recent
 from forerun.features.llm_serving.any_load import AnyLoad, WorkerOf
 from forerun.features.llm_serving.comparable import alike_at_any_load, in_step, setup_of
-from forerun.features.llm_serving.engine_settings import tokens_per_iteration
+from forerun.features.llm_serving.engine_settings import mixes, tokens_per_iteration
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.llm_serving.releases import release
 from forerun.features.llm_serving.steady_state import SteadyStates
@@ -69,8 +69,9 @@ class DeploymentRows(Columns):
         batch: (n,) prompts that share an iteration.
         burst: (n,) prompts that a request of a closed loop waits for when all start together.
         wave: (n,) share of the requests that start so.
-        waiting: (n,) seconds of queueing of arrivals that are independent.
-        chunks: (n,) iterations that a prompt is divided over.
+        waiting: (n,) seconds of queueing but for prompts that start together.
+        chunks: (n,) iterations that a prompt is divided over, where they decode others as well or
+            workers that decode come after; else 0.
         service: (n,) seconds to the first token without queueing, with `SERVER_S`.
         together: (n,) how far prompts start together and are held up by decoding as in the closed
             loops that were measured: 0 for Poisson arrivals, for one request in flight and for
@@ -192,6 +193,9 @@ def _rows(
     closed, at_once = ~np.isnan(concurrency), np.fmax(concurrency, 1.0)
     in_flight = np.where(closed, at_once / named["prefill_ranks"], 1.0 + states.others)
     per_token = states.met * named["prompts_of_others"]
+    burst = np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0)
+    # Those beyond the places wait for a place, whoever starts together.
+    wave = np.where(states.held, 0.0, states.together * burst * prompt)
     named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
     named |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
     logs = {
@@ -212,10 +216,10 @@ def _rows(
         prefill,
         per_token,
         states.batch,
-        np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0),
+        burst,
         states.together,
-        np.where(closed, np.minimum(states.waiting, 100.0 * prompt), states.waiting),
-        states.iterations,
+        np.where(closed, np.clip(states.waiting - wave, 0.0, 100.0 * prompt), states.waiting),
+        states.iterations * named["decoded_with"],
         states.service + SERVER_S,
         together * named["long_answers"],
         *(np.column_stack([named[name] for name in names]) for names in (SHAPE, FIGURES, ENGINES)),
@@ -274,6 +278,7 @@ def _fixed_of_setup(query: Query) -> dict[str, float]:
     return found | {
         "prefill_ranks": float(prefill_ranks),
         "apart": float(deployment.prefill is not None),
+        "decoded_with": float(deployment.prefill is not None or mixes(deployment.engine)),
         "accepted": tokens_per_iteration(deployment.engine),
         "release": release(deployment.engine),
         "layers": float(len(model.layers)),

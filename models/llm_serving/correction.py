@@ -118,7 +118,8 @@ def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:
     handover, iteration, arrivals, chunk, each = np.exp(logs[2 * E :])
     prompt, step = each * rows.prefill.sum(axis=1), rows.decode.sum(axis=1)
     waiting = together * rows.wave * rows.burst * prompt + arrivals * rows.waiting
-    chunks = (iteration + chunk * (rows.chunks - 1.0)) * step
+    further = chunk * np.maximum(rows.chunks - 1.0, 0.0)
+    chunks = (iteration * np.minimum(rows.chunks, 1.0) + further) * step
     fixed = np.where(rows.apart > 0.0, handover, host) * FIRST_MS
     return np.asarray(rows.batch * prompt + chunks + fixed + waiting)
 
