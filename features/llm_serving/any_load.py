@@ -41,7 +41,7 @@ BUSIEST: Final = 0.98
 FIRST_WAVE: Final = 0.1
 """Share of the requests of a closed loop that start together, as in a benchmark of ten requests for
 each that is in flight."""
-ROUNDS: Final = 8
+ROUNDS: Final = 5
 """Rounds in which the rate and the prompts of an iteration are solved for."""
 SCALARS: Final = (
     *("others", "tpot", "met", "batch", "work", "service", "waiting", "rate", "busy", "in_flight"),
