@@ -8,8 +8,8 @@ tokens; of those that arrived during its own prompt, more are processed then tha
 it ends, since long iterations follow each other. Prompts that wait share an iteration: all that
 arrived during the last one, up to the tokens of an iteration, beyond which they queue.
 
-Requests of a closed loop with answers of one length stay in step. Where engines process whole
-prompts before they decode, such requests all start together, time and again.
+Requests of a closed loop with answers of one length start and end together where engines process
+all prompts before they decode (`in_step`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +109,7 @@ class AnyLoad:
         grid = make(first, workers, _others(most), lengths, batched)
         prompts = first.prefill or first.pool
         ranks = prompts.workers * prompts.parallelism.attention_data
-        share = _started_together(first)
+        share = 1.0 if in_step(first) else FIRST_WAVE
         return [
             cls(np.ascontiguousarray(grid[:, place]), after, ranks, share, limit.fits, chunks)
             for place, (after, limit, chunks) in enumerate(
@@ -192,12 +192,6 @@ def _others(most: Column) -> Column:
 _EXPONENTS: Final = np.linspace(0.0, 1.0, POINTS - 1)
 
 
-def _started_together(deployment: LlmDeployment) -> float:
-    """Share of the requests of a closed loop that start together."""
-    whole = deployment.prefill is None and not mixes(deployment.engine)
-    return 1.0 if whole and in_step(deployment.load) else FIRST_WAVE
-
-
 class _Added(NamedTuple):
     """Seconds that prompts add to an iteration.
 
@@ -249,19 +243,16 @@ class _Rank(NamedTuple):
         return np.asarray(np.maximum(self.chunks * self.added.of(batch) / batch, 1e-9))
 
     def in_step(self, others: Column, lengths: _Lengths) -> tuple[Column, ...]:
-        """Requests of a closed loop that stay in step, as `at_random`.
+        """Requests that start and end together, as `at_random`.
 
-        Mixed iterations of some decode others. Whole prompts all come before the next token, and
-        wait for each other.
+        All prompts come before the next token, and wait for each other.
         """
         batch = np.minimum(1.0 + others, self.most)
-        before = (1.0 + others - batch) / 2.0
-        met = others if self.mixed else before
+        met = (1.0 + others - batch) / 2.0
         tpot = self.step + met * self.work(batch) / lengths.after
-        waiting = 0.5 * self.shared
-        first = self.chunks * (self.shared + self.added.of(batch)) + waiting
-        wave = before * self.work(batch) * (FIRST_WAVE if self.mixed else 1.0)
-        return met, batch, tpot, waiting, (1.0 + others) / (first + wave + lengths.after * tpot)
+        first = self.chunks * self.added.of(batch) + met * self.work(batch)
+        rate = (1.0 + others) / (first + lengths.after * tpot)
+        return met, batch, tpot, np.zeros_like(others), rate
 
     def at_random(self, others: Column, lengths: _Lengths) -> tuple[Column, ...]:
         """Requests that start independently of each other.
@@ -316,7 +307,7 @@ def _together(
         limit: most tokens of an iteration.
     """
     stages, engine = deployment.pool.parallelism.pipeline, deployment.engine
-    mixed, steady = mixes(engine), in_step(deployment.load)
+    mixed, steady = mixes(engine), in_step(deployment)
     room = np.maximum(limit - (1.0 + others if mixed else 0.0 * others), limit / 4.0) / lengths.new
     most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
     numbers = [np.ones_like(most), np.sqrt(most), most]
@@ -413,7 +404,7 @@ def _grid(
     """All `QUANTITIES` from those of `SCALARS` but the last and the parts, (quantities, k, g)."""
     others, tpot, _, _, _, service, waiting, *_ = found
     in_flight = 1.0 + _ranks(deployment) * others
-    if deployment.prefill is not None or not in_step(deployment.load):
+    if not in_step(deployment):
         # For each that decodes on a rank those before their first token.
         before = (service + waiting) / (lengths.after * tpot)
         in_flight += _ranks(deployment) * others * before

@@ -3,8 +3,9 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.engine_settings import mixes
 from forerun.features.llm_serving.releases import is_old
 
 
@@ -61,14 +62,18 @@ def at_any_load(query: Query) -> tuple[Hashable, ...]:
     """What a deployment has in common with those of another number or rate of requests."""
     load = query.deployment.load
     lengths = (load.input_tokens, load.output_tokens, load.input_variation, load.output_variation)
-    return (*setup_of(query), load.cached_share, *lengths, in_step(load))
+    return (*setup_of(query), load.cached_share, *lengths, in_step(query.deployment))
 
 
-def in_step(load: RequestLoad) -> bool:
-    """Whether requests start and end together, time and again: those of a closed loop with answers
-    of one length, as benchmarks have them.
+def in_step(deployment: LlmDeployment) -> bool:
+    """Whether requests start and end together, time and again.
+
+    Those of a closed loop with answers of one length do so, as benchmarks have them, where engines
+    process all prompts before they decode.
     """
-    return load.concurrency is not None and load.output_variation == 0.0
+    load = deployment.load
+    alike = load.concurrency is not None and load.output_variation == 0.0
+    return alike and deployment.prefill is None and not mixes(deployment.engine)
 
 
 def alike_at_any_load(queries: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
@@ -81,7 +86,7 @@ def alike_at_any_load(queries: Sequence[Query]) -> dict[tuple[Hashable, ...], li
         own, load = query.deployment, query.deployment.load
         parts = (id(own.model), id(own.engine), id(own.pool), id(own.prefill), id(query.device))
         lengths = (load.input_tokens, load.output_tokens, load.cached_share)
-        key = (*parts, *lengths, load.input_variation, load.output_variation, in_step(load))
+        key = (*parts, *lengths, load.input_variation, load.output_variation, in_step(own))
         same.setdefault(key, []).append(row)
     found: dict[tuple[Hashable, ...], list[int]] = {}
     for rows in same.values():

@@ -160,8 +160,7 @@ def _any_loads(
     def compute(places: list[int]) -> list[tuple[AnyLoad, dict[str, float]]]:
         found: dict[int, tuple[AnyLoad, dict[str, float]]] = {}
         kinds = (
-            (setup_of(own), in_step(own.deployment.load))
-            for own in map(queries.__getitem__, places)
+            (setup_of(own), in_step(own.deployment)) for own in map(queries.__getitem__, places)
         )
         for same in groups_of(kinds).values():
             rows = [places[number] for number in same]

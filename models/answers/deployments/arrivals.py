@@ -54,7 +54,7 @@ POINTS: Final = 512
 FEWEST: Final = 1e-3
 """The smallest of them on average."""
 UNEVEN: Final = 0.01
-"""Least variation of the lengths of answers that start and end independently of each other."""
+"""Variation of the lengths of answers that start and end independently of each other."""
 STANDARD: Final = NormalDist()
 MOST_BEHIND: Final = 0.95
 """Probability of an overload at the upper end of the capacity, from which on none is stated."""
@@ -82,10 +82,11 @@ def in_closed_loop(query: Query, concurrency: float) -> Query:
 
     Those that stand for requests which arrive do not stay in step.
     """
-    load = query.deployment.load
-    varied = load.output_variation if in_step(load) else max(load.output_variation, UNEVEN)
-    load = replace(load, requests_per_s=None, concurrency=concurrency, output_variation=varied)
-    return replace(query, workload=replace(query.deployment, load=load))
+    load = replace(query.deployment.load, requests_per_s=None, concurrency=concurrency)
+    loop = replace(query.deployment, load=load)
+    if in_step(loop) and not in_step(query.deployment):
+        loop = replace(loop, load=replace(load, output_variation=UNEVEN))
+    return replace(query, workload=loop)
 
 
 def while_busy(in_flight: Column) -> Column:

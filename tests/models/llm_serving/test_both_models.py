@@ -1,0 +1,96 @@
+"""The closed form of steady states against the event model, on a grid of loads and lengths."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from forerun.data.language_models.requests import Requests
+from forerun.features.llm_serving.any_load import SCALARS, AnyLoad
+from forerun.models.llm_serving.continuous_batching import Rank, Request, Scheduler
+from forerun.models.llm_serving.iteration_table import IterationTable
+from forerun.models.llm_serving.replay import replay
+from forerun.models.llm_serving.worker import Worker
+from tests.features.llm_serving.deployments import (
+    DEVICE,
+    dense_model,
+    deployment,
+    expert_model,
+    steady_state,
+    with_engine,
+)
+
+LENGTHS = [(128, 16), (2000, 28), (500, 100), (1000, 200), (4000, 500), (200, 1000), (8000, 100)]
+MODELS = {"dense": dense_model(), "experts": expert_model()}
+
+
+def served(model, engine, given, written, **load):
+    one = deployment(model, input_tokens=float(given), output_tokens=float(written), **load)
+    return with_engine(one, name=engine)
+
+
+def of_arrivals(one, count, seed=0):
+    """Mean times per token and to the first one of Poisson arrivals, without the start and end."""
+    load, random = one.load, np.random.default_rng(seed)
+    arrival_s = np.cumsum(random.exponential(1.0 / load.requests_per_s, count))
+    lengths = (np.full(count, int(own)) for own in (load.input_tokens, load.output_tokens))
+    found = replay(Requests(arrival_s, *lengths), one, Worker.of(one, DEVICE))
+    steady = slice(count // 5, count - count // 10)
+    return np.array([found.tpot_s[steady].mean(), found.ttft_s[steady].mean()])
+
+
+@pytest.mark.parametrize("share, most", [(0.15, (0.02, 0.06)), (0.4, (0.06, 0.1))])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_times_of_arrivals_agree(engine, model, share, most):
+    """At 15 and 40 % of the capacity, times differ by at most these shares in the median."""
+    errors = []
+    for given, written in LENGTHS:
+        one = served(MODELS[model], engine, given, written, requests_per_s=1.0)
+        (any_load,) = AnyLoad.of_each([one], DEVICE)
+        rate = share * any_load.grid[SCALARS.index("rate")].max()
+        one = replace(one, load=replace(one.load, requests_per_s=rate))
+        state = steady_state(one)
+        count = int(np.clip(30 * state.others, 1500, 4000))
+        errors.append(np.log(np.array([state.tpot, state.ttft]) / of_arrivals(one, count)))
+    assert np.all(np.median(np.abs(errors), axis=0) < most)
+    assert np.all(np.max(np.abs(errors), axis=0) < 5.0 * np.array(most))
+
+
+def of_closed_loop(one, waves=10):
+    """Mean times per token and to the first one of a closed loop, whose requests start together."""
+    worker, load = Worker.of(one, DEVICE), one.load
+    scheduler, number = Scheduler.of(one.engine, worker), int(load.concurrency)
+    given, written = int(load.input_tokens), int(load.output_tokens)
+    most = max(scheduler.max_batched_tokens, given)
+    rank = Rank(scheduler, IterationTable.of(worker.time, most, number, given + written))
+    every, active = [], []
+
+    def start(at_s):
+        every.append(Request(at_s, given, written))
+        active.append(every[-1])
+        rank.submit(every[-1])
+
+    for _ in range(number):
+        start(0.0)
+    while active:
+        rank.advance(rank.now_s + 1e-9)
+        for one_ended in [own for own in active if own.finished_s == own.finished_s]:
+            active.remove(one_ended)
+            if len(every) < waves * number:
+                start(one_ended.finished_s)
+    first, last, arrival = (
+        np.array([getattr(own, name) for own in every])
+        for name in ("first_token_s", "finished_s", "arrival_s")
+    )
+    return np.array([((last - first) / (written - 1)).mean(), (first - arrival).mean()])
+
+
+def test_times_of_closed_loops_that_stay_in_step_agree():
+    """Where prompts come before all decoding: within 5 % for each token, and 20 to the first one."""
+    for (given, written), number in product([(500, 50), (2000, 100), (9000, 60)], [1, 4, 24]):
+        one = served(MODELS["dense"], "sglang", given, written, concurrency=float(number))
+        state = steady_state(one)
+        errors = np.log(np.array([state.tpot, state.ttft]) / of_closed_loop(one))
+        assert np.all(np.abs(errors) < (0.05, 0.2)), (given, written, number)
