@@ -44,11 +44,13 @@ each that is in flight."""
 ROUNDS: Final = 5
 """Rounds in which the rate and the prompts of an iteration are solved for."""
 SCALARS: Final = (
-    *("others", "tpot", "met", "batch", "work", "service", "waiting", "rate", "busy", "in_flight"),
+    *("others", "tpot", "met", "batch", "own", "work", "service", "waiting", "rate", "busy"),
+    "in_flight",
 )
 """Quantities of a grid. `others`: other sequences that decode; `tpot`: time for each token after
 the first; `met`: prompts of others that are processed while a request writes these; `batch`:
-prompts that share an iteration; `work`: time that each occupies the rank; `service`: time to the
+prompts that share an iteration; `own`: time that these add to it, times the iterations that one is
+divided over; `work`: time that each occupies the rank; `service`: time to the
 first token without queueing; `waiting`: waiting of prompts for each other; `rate`: requests a
 second of all ranks; `busy`: share of the time spent on prompts; `in_flight`: requests in flight on
 all ranks."""
@@ -341,12 +343,12 @@ def _together(
     )
     solved = rank.in_step if steady else rank.at_random
     met, batch, tpot, waiting, rate_of_rank = solved(others, lengths)
-    work = rank.work(batch)
-    service = stages * chunks * (rank.shared + rank.added.of(batch))
+    own, work = stages * chunks * rank.added.of(batch), rank.work(batch)
+    service = own + stages * chunks * rank.shared
     busy = np.minimum(rate_of_rank * work, BUSIEST)
     rate = _ranks(deployment) * rate_of_rank
     prefill = {name: chunks * _Added(every, own).of(batch) / batch for name, own in added.items()}
-    found = (others, tpot, met, batch, work, service, waiting, rate, busy)
+    found = (others, tpot, met, batch, own, work, service, waiting, rate, busy)
     return _grid(deployment, found, decode, prefill, lengths)
 
 
@@ -386,11 +388,12 @@ def _apart(
         decode, tpot, busy = decoded(others)
     busy = np.minimum(busy, BUSIEST)
     rate = busy * servers / work
+    own = work * first.parallelism.pipeline
     held = [deployment.model.cache_bytes(int(given)) for given in lengths.given.ravel().tolist()]
     handed = np.array(held, dtype=np.float64)[:, None] / worker.sheet.link
-    service = work * first.parallelism.pipeline + handed + tpot
+    service = own + handed + tpot
     waiting = lengths.waiting(busy, work)
-    found = (others, tpot, others, np.ones_like(others), work, service, waiting, rate, busy)
+    found = (others, tpot, others, np.ones_like(others), own, work, service, waiting, rate, busy)
     return _grid(deployment, found, decode, prefill, lengths)
 
 
@@ -402,7 +405,7 @@ def _grid(
     lengths: _Lengths,
 ) -> Matrix:
     """All `QUANTITIES` from those of `SCALARS` but the last and the parts, (quantities, k, g)."""
-    others, tpot, _, _, _, service, waiting, *_ = found
+    others, tpot, _, _, _, _, service, waiting, *_ = found
     in_flight = 1.0 + _ranks(deployment) * others
     if not in_step(deployment):
         # For each that decodes on a rank those before their first token.

@@ -66,7 +66,7 @@ class DeploymentRows(Columns):
         accepted: (n,) tokens that a sequence gains in it, 1 without drafted tokens.
         prefill: (n, parts) further seconds for one prompt.
         per_token: (n,) prompts processed for each token of a request, on the same workers.
-        batch: (n,) prompts that share an iteration.
+        own: (n,) seconds of the prompts that share its iterations.
         burst: (n,) prompts that a request of a closed loop waits for when all start together.
         wave: (n,) share of the requests that start so.
         waiting: (n,) seconds of queueing but for prompts that start together.
@@ -86,7 +86,7 @@ class DeploymentRows(Columns):
     accepted: Column
     prefill: Matrix
     per_token: Column
-    batch: Column
+    own: Column
     burst: Column
     wave: Column
     waiting: Column
@@ -214,7 +214,7 @@ def _rows(
         named["accepted"],
         prefill,
         per_token,
-        states.batch,
+        states.own,
         burst,
         states.together,
         np.where(closed, np.clip(states.waiting - wave, 0.0, 100.0 * prompt), states.waiting),

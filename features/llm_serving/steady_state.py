@@ -18,6 +18,7 @@ class SteadyStates:
         others: other sequences that decode on the same rank as a request.
         met: prompts of others that are processed while a request writes its tokens.
         batch: prompts that share an iteration.
+        own: time that these take.
         together: share of the requests of a closed loop that start together.
         tpot: time for each token after the first.
         service: time to the first token without queueing.
@@ -35,6 +36,7 @@ class SteadyStates:
     others: Column
     met: Column
     batch: Column
+    own: Column
     together: Column
     tpot: Column
     service: Column
@@ -82,6 +84,7 @@ class SteadyStates:
             others=found["others"],
             met=found["met"],
             batch=found["batch"],
+            own=found["own"],
             together=together,
             tpot=found["tpot"],
             service=found["service"],

@@ -116,12 +116,12 @@ def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:
     """
     host, together = (rows.engine @ np.exp(own) for own in (logs[:E], logs[E : 2 * E]))
     handover, iteration, arrivals, chunk, each = np.exp(logs[2 * E :])
-    prompt, step = each * rows.prefill.sum(axis=1), rows.decode.sum(axis=1)
-    waiting = together * rows.wave * rows.burst * prompt + arrivals * rows.waiting
+    prompt, step = rows.prefill.sum(axis=1), rows.decode.sum(axis=1)
+    waiting = together * each * rows.wave * rows.burst * prompt + arrivals * rows.waiting
     further = chunk * np.maximum(rows.chunks - 1.0, 0.0)
     chunks = (iteration * np.minimum(rows.chunks, 1.0) + further) * step
     fixed = np.where(rows.apart > 0.0, handover, host) * FIRST_MS
-    return np.asarray(rows.batch * prompt + chunks + fixed + waiting)
+    return np.asarray(each * rows.own + chunks + fixed + waiting)
 
 
 FORMS: Final[tuple[tuple[str, Time, int], ...]] = (

@@ -88,7 +88,7 @@ def of_closed_loop(one, waves=10):
 
 
 def test_times_of_closed_loops_that_stay_in_step_agree():
-    """Where prompts come before all decoding: within 5 % for each token, and 20 to the first one."""
+    """Where prompts come first: within 5 % for each token, and 20 to the first one."""
     for (given, written), number in product([(500, 50), (2000, 100), (9000, 60)], [1, 4, 24]):
         one = served(MODELS["dense"], "sglang", given, written, concurrency=float(number))
         state = steady_state(one)
