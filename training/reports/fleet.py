@@ -2,9 +2,10 @@
 
 `python -m forerun.training.reports.fleet` takes the two traces of Azure (2023), of which each lasts
 an hour: it is stretched to a day, so that a minute stands for 25, and repeated seven times. The
-cheapest layout of Llama 3.1 70B within the limits is planned, and the rate is the one at which the
-busiest of the windows of 15 minutes needs 1,000 GPUs. Printed are the share of the requests that
-the event model replays and that keep the limits, what is saved against a fixed fleet of 1,000 GPUs,
+cheapest layout of Llama 3.1 70B within the limits, and without pipeline stages, is planned. The
+rate is the one at which the busiest of the windows of 15 minutes needs 1,000 GPUs. Printed are the
+share of the requests that the event model replays (it does not replay stages of a pipeline) and
+that keep the limits, what is saved against a fixed fleet of 1,000 GPUs,
 how many servers of eight fit under the power of 125 servers' GPUs at design power, and the seconds
 of processor time for all of it. POLCA (Patel et al., ASPLOS 2024) adds 30 % of servers by
 simulation, with capping of frequencies where the power is exceeded, on traces that were not
@@ -44,6 +45,7 @@ LIMITS: Final = ServingLimits({"ttft_ms": 2000.0, "tpot_ms": 75.0})
 GPUS: Final = 1_000
 TRIED: Final = 50.0
 """Rate at which the replicas of the busiest window are counted first, requests a second."""
+KEPT: Final = 20
 WINDOW_S: Final = 900.0
 DAY_S: Final = 86_400.0
 DAYS: Final = 7
@@ -78,9 +80,10 @@ def row(trace: str, name: str, in_use: InUse) -> Iterator[str]:
     device, load = DeviceCatalog.load().get(name), replace(requests.load(), requests_per_s=TRIED)
     found = plan(
         [named_language_model(MODEL)], load, Engine(), [Stock(device, GPUS)], pricing,
-        limits=LIMITS, objective="devices", kept=1,
+        limits=LIMITS, objective="devices", kept=KEPT,
     )  # fmt: skip
-    unit = found.best[0].unit
+    units = [option.unit for option in found.best]
+    unit = next(own for own in units if own.query.deployment.pool.parallelism.pipeline == 1)
 
     def fleet_at(rate: float) -> Fleet:
         traffic = Traffic.of(requests, WINDOW_S, replace(load, requests_per_s=rate))
