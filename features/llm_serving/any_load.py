@@ -8,8 +8,9 @@ tokens; of those that arrived during its own prompt, more are processed then tha
 it ends, since long iterations follow each other. Prompts that wait share an iteration: all that
 arrived during the last one, up to the tokens of an iteration, beyond which they queue.
 
-Requests of a closed loop with answers of one length start and end together where engines process
-all prompts before they decode (`in_step`).
+Requests of a closed loop with answers of one length start together (`in_step`), so that their first
+tokens wait for as many prompts as an iteration has room for. Where engines process all prompts
+before they decode, they also end together, and prompts delay fewer tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +112,7 @@ class AnyLoad:
         grid = make(first, workers, _others(most), lengths, batched)
         prompts = first.prefill or first.pool
         ranks = prompts.workers * prompts.parallelism.attention_data
-        share = 1.0 if in_step(first) else FIRST_WAVE
+        share = 1.0 if in_step(first) and not mixes(first.engine) else FIRST_WAVE
         return [
             cls(np.ascontiguousarray(grid[:, place]), after, ranks, share, limit.fits, chunks)
             for place, (after, limit, chunks) in enumerate(
@@ -312,9 +313,10 @@ def _together(
     mixed, steady = mixes(engine), in_step(deployment)
     room = np.maximum(limit - (1.0 + others if mixed else 0.0 * others), limit / 4.0) / lengths.new
     most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
+    together = np.minimum(1.0 + others, most)
     numbers = [np.ones_like(most), np.sqrt(most), most]
-    if steady:
-        numbers = [np.minimum(1.0 + others, most)]
+    if steady and not mixed:
+        numbers = [together]
     prompts, alone = (
         [lengths.prompts(own / chunks) for own in numbers],
         lengths.decode(others / stages),
@@ -341,15 +343,23 @@ def _together(
         chunks,
         mixed,
     )
-    solved = rank.in_step if steady else rank.at_random
+    solved = rank.in_step if steady and not mixed else rank.at_random
     met, batch, tpot, waiting, rate_of_rank = solved(others, lengths)
-    own, work = stages * chunks * rank.added.of(batch), rank.work(batch)
-    service = own + stages * chunks * rank.shared
-    busy = np.minimum(rate_of_rank * work, BUSIEST)
-    rate = _ranks(deployment) * rate_of_rank
     prefill = {name: chunks * _Added(every, own).of(batch) / batch for name, own in added.items()}
-    found = (others, tpot, met, batch, own, work, service, waiting, rate, busy)
-    return _grid(deployment, found, decode, prefill, lengths)
+    work, rate = rank.work(batch), _ranks(deployment) * rate_of_rank
+    busy = np.minimum(rate_of_rank * work, BUSIEST)
+
+    def own_s(prompts: Column) -> Column:
+        return np.asarray(stages * chunks * rank.added.of(prompts))
+
+    with_others = stages * chunks * rank.shared
+    before = 0.0 if steady and not mixed else own_s(batch) + with_others + waiting
+    in_flight = _in_flight(deployment, others, before, lengths.after * tpot)
+    if steady and mixed:
+        batch, waiting = together, rank.shared / 2.0
+    own = own_s(batch)
+    found = (others, tpot, met, batch, own, work, own + with_others, waiting, rate, busy, in_flight)
+    return _grid(found, decode, prefill)
 
 
 def _apart(
@@ -393,26 +403,30 @@ def _apart(
     handed = np.array(held, dtype=np.float64)[:, None] / worker.sheet.link
     service = own + handed + tpot
     waiting = lengths.waiting(busy, work)
+    in_flight = _in_flight(deployment, others, service + waiting, lengths.after * tpot)
     found = (others, tpot, others, np.ones_like(others), own, work, service, waiting, rate, busy)
-    return _grid(deployment, found, decode, prefill, lengths)
+    return _grid((*found, in_flight), decode, prefill)
+
+
+def _in_flight(
+    deployment: LlmDeployment, others: Column, before: Column | float, answer: Column
+) -> Column:
+    """Requests in flight: one, and for each that decodes on a rank those before their first token.
+
+    Args:
+        deployment: the deployment.
+        others: other sequences that decode on a rank.
+        before: seconds before a first token that requests do not spend together.
+        answer: seconds of all further tokens.
+    """
+    return np.asarray(1.0 + _ranks(deployment) * others * (1.0 + before / answer))
 
 
 def _grid(
-    deployment: LlmDeployment,
-    found: Sequence[Column],
-    decode: Mapping[str, Column],
-    prefill: Mapping[str, Column],
-    lengths: _Lengths,
+    found: Sequence[Column], decode: Mapping[str, Column], prefill: Mapping[str, Column]
 ) -> Matrix:
-    """All `QUANTITIES` from those of `SCALARS` but the last and the parts, (quantities, k, g)."""
-    others, tpot, _, _, _, _, service, waiting, *_ = found
-    in_flight = 1.0 + _ranks(deployment) * others
-    if not in_step(deployment):
-        # For each that decodes on a rank those before their first token.
-        before = (service + waiting) / (lengths.after * tpot)
-        in_flight += _ranks(deployment) * others * before
-    parts = (own[part] for own in (decode, prefill) for part in PARTS)
-    return np.stack([*found, in_flight, *parts])
+    """All `QUANTITIES`: those of `SCALARS` and the parts, (quantities, k, g)."""
+    return np.stack([*found, *(own[part] for own in (decode, prefill) for part in PARTS)])
 
 
 def _on_a_stage(others: Column, stages: int) -> Column:
