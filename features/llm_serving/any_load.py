@@ -231,6 +231,8 @@ class _Rank(NamedTuple):
         chunks: iterations that a prompt is divided over, at least one. They are no whole number:
             other prompts share the last one.
         mixed: whether iterations with prompts decode.
+        decode: part -> seconds of an iteration without prompts, of all stages.
+        prompts: part -> what prompts add, of all stages.
     """
 
     step: Column
@@ -240,6 +242,47 @@ class _Rank(NamedTuple):
     most: Column
     chunks: Column
     mixed: bool
+    decode: Mapping[str, Column]
+    prompts: Mapping[str, _Added]
+
+    @classmethod
+    def of(
+        cls,
+        deployment: LlmDeployment,
+        worker: WorkerTime,
+        others: Column,
+        lengths: _Lengths,
+        limit: float,
+    ) -> Self:
+        """The iterations of a worker of a deployment, of at most so many tokens."""
+        stages, mixed = deployment.pool.parallelism.pipeline, mixes(deployment.engine)
+        left = limit - (1.0 + others) * mixed
+        room = np.maximum(left, limit / 4.0) / lengths.new
+        most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
+        numbers = [np.ones_like(most), np.sqrt(most), most]
+        if in_step(deployment) and not mixed:
+            numbers = [np.minimum(1.0 + others, most)]
+        alone = lengths.decode(others / stages)
+        with_prompts = [lengths.prompts(own / chunks) for own in numbers]
+        if mixed:
+            with_prompts = [own.combined_with(alone) for own in with_prompts]
+        kinds = [lengths.decode(_on_a_stage(others, stages)), alone, *with_prompts]
+        decode, without, *both = (
+            {name: column.reshape(others.shape) for name, column in own.items()}
+            for own in worker.parts_of_each(kinds)
+        )
+        shared, at = np.minimum(others, 1.0) * mixed, np.stack(numbers)
+        added = {
+            name: np.stack([np.maximum(own[name] - shared * without[name], 0.0) for own in both])
+            for name in decode
+        }
+        all_added = _Added(at, np.asarray(sum(added.values())) / stages)
+        iteration = np.asarray(sum(decode.values()))
+        step = iteration / tokens_per_iteration(deployment.engine)
+        decoding, parts = iteration / stages, {name: _Added(at, own) for name, own in added.items()}
+        return cls(
+            step, decoding, decoding * shared, all_added, most, chunks, mixed, decode, parts
+        )  # fmt: skip
 
     def work(self, batch: Column) -> Column:
         """Seconds of each of so many prompts that share an iteration."""
@@ -309,57 +352,28 @@ def _together(
         lengths: lengths of the requests of each.
         limit: most tokens of an iteration.
     """
-    stages, engine = deployment.pool.parallelism.pipeline, deployment.engine
-    mixed, steady = mixes(engine), in_step(deployment)
-    room = np.maximum(limit - (1.0 + others if mixed else 0.0 * others), limit / 4.0) / lengths.new
-    most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
-    together = np.minimum(1.0 + others, most)
-    numbers = [np.ones_like(most), np.sqrt(most), most]
-    if steady and not mixed:
-        numbers = [together]
-    prompts, alone = (
-        [lengths.prompts(own / chunks) for own in numbers],
-        lengths.decode(others / stages),
+    rank = _Rank.of(deployment, workers(), others, lengths, limit)
+    steady, stages = in_step(deployment), deployment.pool.parallelism.pipeline
+    whole = steady and not rank.mixed
+    met, batch, tpot, waiting, rate_of_rank = (
+        rank.in_step(others, lengths) if whole else rank.at_random(others, lengths)
     )
-    if mixed:
-        prompts = [own.combined_with(alone) for own in prompts]
-    kinds = [lengths.decode(_on_a_stage(others, stages)), alone, *prompts]
-    decode, without, *both = (
-        {name: column.reshape(others.shape) for name, column in own.items()}
-        for own in workers().parts_of_each(kinds)
-    )
-    shared = np.minimum(others, 1.0) if mixed else np.zeros_like(others)
-    added = {
-        name: np.stack([np.maximum(own[name] - shared * without[name], 0.0) for own in both])
-        for name in decode
-    }
-    iteration, every = np.asarray(sum(decode.values())), np.stack(numbers)
-    rank = _Rank(
-        iteration / tokens_per_iteration(engine),
-        iteration / stages,
-        iteration * shared / stages,
-        _Added(every, np.asarray(sum(added.values())) / stages),
-        most,
-        chunks,
-        mixed,
-    )
-    solved = rank.in_step if steady and not mixed else rank.at_random
-    met, batch, tpot, waiting, rate_of_rank = solved(others, lengths)
-    prefill = {name: chunks * _Added(every, own).of(batch) / batch for name, own in added.items()}
+    prefill = {name: rank.chunks * own.of(batch) / batch for name, own in rank.prompts.items()}
     work, rate = rank.work(batch), _ranks(deployment) * rate_of_rank
     busy = np.minimum(rate_of_rank * work, BUSIEST)
 
-    def own_s(prompts: Column) -> Column:
-        return np.asarray(stages * chunks * rank.added.of(prompts))
+    def first(prompts: Column) -> tuple[Column, Column]:
+        """Seconds of iterations with so many prompts: what these add, and all."""
+        own = stages * rank.chunks * rank.added.of(prompts)
+        return own, own + stages * rank.chunks * rank.shared
 
-    with_others = stages * chunks * rank.shared
-    before = 0.0 if steady and not mixed else own_s(batch) + with_others + waiting
+    before = 0.0 if whole else first(batch)[1] + waiting
     in_flight = _in_flight(deployment, others, before, lengths.after * tpot)
-    if steady and mixed:
-        batch, waiting = together, rank.shared / 2.0
-    own = own_s(batch)
-    found = (others, tpot, met, batch, own, work, own + with_others, waiting, rate, busy, in_flight)
-    return _grid(found, decode, prefill)
+    if steady and rank.mixed:
+        batch, waiting = np.minimum(1.0 + others, rank.most), rank.shared / 2.0
+    own, service = first(batch)
+    found = (others, tpot, met, batch, own, work, service, waiting, rate, busy, in_flight)
+    return _grid(found, rank.decode, prefill)
 
 
 def _apart(
