@@ -8,9 +8,9 @@ tokens; of those that arrived during its own prompt, more are processed then tha
 it ends, since long iterations follow each other. Prompts that wait share an iteration: all that
 arrived during the last one, up to the tokens of an iteration, beyond which they queue.
 
-Requests of a closed loop with answers of one length start together (`in_step`), so that their first
-tokens wait for as many prompts as an iteration has room for. Where engines process all prompts
-before they decode, they also end together, and prompts delay fewer tokens.
+Requests of a closed loop with answers of one length start together (`in_step`), so that their
+prompts wait for each other. Where engines process all prompts before they decode, they also end
+together, and prompts delay fewer tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -370,7 +370,11 @@ def _together(
     before = 0.0 if whole else first(batch)[1] + waiting
     in_flight = _in_flight(deployment, others, before, lengths.after * tpot)
     if steady and rank.mixed:
-        batch, waiting = np.minimum(1.0 + others, rank.most), rank.shared / 2.0
+        # Of those that start together, each waits for the ones before it, as in a queue.
+        batch = np.ones_like(others)
+        alone = rank.work(batch)
+        waiting = lengths.waiting(np.minimum(rate_of_rank * alone, BUSIEST), alone)
+        waiting += rank.shared / 2.0
     own, service = first(batch)
     found = (others, tpot, met, batch, own, work, service, waiting, rate, busy, in_flight)
     return _grid(found, rank.decode, prefill)
