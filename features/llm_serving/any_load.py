@@ -369,13 +369,13 @@ def _together(
 
     before = 0.0 if whole else first(batch)[1] + waiting
     in_flight = _in_flight(deployment, others, before, lengths.after * tpot)
-    if steady and rank.mixed:
-        # Of those that start together, each waits for the ones before it, as in a queue.
-        batch = np.ones_like(others)
-        alone = rank.work(batch)
-        waiting = lengths.waiting(np.minimum(rate_of_rank * alone, BUSIEST), alone)
-        waiting += rank.shared / 2.0
     own, service = first(batch)
+    if steady and rank.mixed:
+        # Those that start together wait for each other, as in a queue, and for half an iteration.
+        batch = np.ones_like(others)
+        own, service = first(batch)
+        service, alone = service + rank.shared / 2.0, rank.work(batch)
+        waiting = lengths.waiting(np.minimum(rate_of_rank * alone, BUSIEST), alone)
     found = (others, tpot, met, batch, own, work, service, waiting, rate, busy, in_flight)
     return _grid(found, rank.decode, prefill)
 
