@@ -69,7 +69,7 @@ class DeploymentRows(Columns):
         own: (n,) seconds of the prompts that share its iterations.
         burst: (n,) prompts that a request of a closed loop waits for when all start together.
         wave: (n,) share of the requests that start so.
-        waiting: (n,) seconds of queueing but for prompts that start together.
+        waiting: (n,) seconds of queueing, but for prompts that all start together.
         chunks: (n,) iterations that a prompt is divided over, where they decode others as well or
             workers that decode come after; else 0.
         service: (n,) seconds to the first token without queueing, with `SERVER_S`.
@@ -193,8 +193,9 @@ def _rows(
     in_flight = np.where(closed, at_once / named["prefill_ranks"], 1.0 + states.others)
     per_token = states.met * named["prompts_of_others"]
     burst = np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0)
-    # Those beyond the places wait for a place, whoever starts together.
-    wave = np.where(states.held, 0.0, states.together * burst * prompt)
+    # The waiting of other closed loops keeps that of their first wave: measured ones wait as long.
+    counted = states.held | (states.together < 1.0)
+    wave = np.where(counted, 0.0, states.together * burst * prompt)
     named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
     named |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
     logs = {
