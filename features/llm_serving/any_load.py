@@ -324,7 +324,12 @@ class _Rank(NamedTuple):
             power = np.sqrt(2.0 * (most + 1.0))
             queued = varied * longest / most * busy**power / (1.0 - busy) / 2.0
             decoded = np.minimum(rate * tpot * self.chunks / batch, 1.0) if self.mixed else 0.0
-            left = np.maximum((1.0 - decoded) * (rate * (iteration + queued) - meanwhile), 0.0)
+            before = rate * (iteration + queued)
+            left = np.maximum((1.0 - decoded) * (before - meanwhile), 0.0)
+            if self.mixed:
+                # Each iteration writes a token, and processes no more than one has room for.
+                most_met = -np.expm1(-before - others) * after * self.added.of(most)
+                left = np.minimum(left, most_met / self.work(batch) - others)
             tpot = np.sqrt(tpot * (self.step + (others + left) * self.work(batch) / after))
         rate = others / (after * tpot)
         # Times per token are means over requests, most of which write less than the mean.

@@ -58,7 +58,7 @@ class Limits:
         tokens = float(deployment.engine.max_batched_tokens or most_tokens)
         sequences = float(deployment.engine.max_sequences or most_sequences)
         if mixes(deployment.engine) and deployment.prefill is None:
-            sequences = min(sequences, max(tokens / _tokens_per_sequence(deployment), 1.0))
+            sequences = min(sequences, 1.0 + tokens / _tokens_per_sequence(deployment))
         prompt = deployment.load.input_tokens
         halfway = prompt + deployment.load.output_tokens / 2.0
         room = sequences_in_memory(deployment, device, parallelism, prompt, spare=MARGIN)
