@@ -113,7 +113,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     about = _about(whole, own)
     longest = None if whole is None else _longest(whole, own)
     fleet = fleet_out(found.best[0], asked, own.limits, own.grid, in_use) if found.best else None
-    written, refused = _commands(found.best[0], own, longest) if found.best else ({}, {})
+    written, refused = _commands(found.best[0], own, longest, fleet) if found.best else ({}, {})
     return LlmPlanOut(
         **about,
         model=sizes,
@@ -402,15 +402,16 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
 
 
 def _commands(
-    option: ServingOption, own: _Question, longest: int | None
+    option: ServingOption, own: _Question, longest: int | None, fleet: FleetOut | None
 ) -> tuple[dict[str, str], dict[str, str]]:
+    replicas = option.replicas if fleet is None else fleet.fixed_replicas
     deployment, device = option.unit.query.deployment, option.unit.query.device
     name = own.asked.model.name or "./model"
     with suppress(UnknownModel):  # it is described by its configuration
         name = named_model(name).name
     given = own.models[deployment.model] or own.asked.model.quantization
     weights = given if isinstance(given, str) else ""
-    found = commands(deployment, device, name, weights, option.replicas, longest)
+    found = commands(deployment, device, name, weights, replicas, longest)
     refused = not_written(deployment, device, found)
     if deployment.engine.name == "llama.cpp" and device.kind == "cpu":
         file = "-".join(filter(None, (name.rpartition("/")[2], weights)))
@@ -436,6 +437,7 @@ def _chosen(
         wanted, used = map(digits, (own.asked.window_s or 0.0, fleet.window_s))
         if wanted != used:
             lines.append(f"windows of {used} s in place of {wanted}: equal parts of the trace")
+        lines.append(f"manifests have the replicas of the busiest window: {fleet.fixed_replicas}")
     if longest is not None and own.asked.engine.max_request_tokens is None:
         lines.append(
             f"requests of at most {longest:,} tokens, as the cache cannot hold the longest context "

@@ -363,6 +363,7 @@ def test_a_plan_over_time_is_the_same_through_every_door(adapting, home, tmp_pat
     assert fleet["fixed"]["device_hours"] == pytest.approx(
         hours * devices * fleet["fixed_replicas"]
     )
+    assert f"replicas: {fleet['fixed_replicas']}\n" in found["commands"]["kubernetes"]
     for own in (fleet["scaled"], fleet["fixed"]):
         assert own["usd"] == pytest.approx(own["device_hours"] * price)
         assert own["kg_co2"] == pytest.approx(own["kwh"] * found["grid"]["g_co2_per_kwh"] / 1e3)
