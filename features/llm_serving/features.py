@@ -50,7 +50,7 @@ FIGURES: Final = (
 FIRST_MS: Final = 0.01
 SERVER_S: Final = 0.009
 """Part of the time to the first token that is spent outside of the engine (connection, tokens of
-the text, streams), seconds; 2 to 16 ms in 30 runs of vLLM in `apex`."""
+the text, streams), seconds; 2 to 17 ms in 30 runs of vLLM in `apex`."""
 FEWEST_TOGETHER: Final = 4.0
 """Requests in flight from which on those of a closed loop start together as in measured runs."""
 FEWEST_TOKENS: Final = 100.0

@@ -31,7 +31,7 @@ from tests.models.llm_training.test_step_time import made_up_rows
 
 LLAMA_13B = named_language_model("meta-llama/Llama-2-13b-hf")
 RUN = LlmTraining(LLAMA_13B, 4096, 256, 32, TrainingLayout(tensor=4))
-COST = Costs(1e11, Price(2.5, "as given"), grid_of("france"))
+COST = Costs(1e11, Price(2.5, "as given"), grid_of("france", None))
 
 
 @pytest.fixture(scope="module")

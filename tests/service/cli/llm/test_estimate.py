@@ -277,7 +277,7 @@ def test_beyond_capacity_each_of_several_devices_says_so_once(run):
 
 
 def test_explain_shows_intervals_and_reasons_of_each_of_several_devices(run):
-    words = ("estimate", "llama-3.1-8b", "--device", "h100,a100", *OPEN, 5)
+    words = ("estimate", "llama-3.1-8b", "--device", "h100,a100", *OPEN, 3)
     assert run(*words).count("no Poisson arrivals") == 0
     explained = run(*words, "--explain")
     for device in ("h100-sxm-80gb", "a100-sxm-80gb"):
