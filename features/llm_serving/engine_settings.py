@@ -41,8 +41,8 @@ class Limits:
     Attributes:
         tokens: most tokens of an iteration.
         sequences: most sequences that decode together: by the engine's setting, by the prompts that
-            its memory admits, by what they grow to, and, next to one, by the prompts that the tokens
-            of an iteration leave room for. More would end in each iteration than can begin.
+            its memory admits, by what they grow to, and, next to one, by the prompts that the
+            tokens of an iteration leave room for. More would end in each iteration than can begin.
         fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
             the setting.
     """
