@@ -333,7 +333,7 @@ class _Rank(NamedTuple):
             tpot = np.sqrt(tpot * (self.step + (others + left) * self.work(batch) / after))
         rate = others / (after * tpot)
         # Times per token are means over requests, most of which write less than the mean.
-        met = others + left * lengths.shorter
+        met = others + np.maximum(left, left * lengths.shorter)
         tpot = self.step + met * self.work(batch) / after
         busy = np.minimum(rate * iteration / batch, 1.0)
         decoding = (1.0 - busy) * -np.expm1(-others) * self.decoding

@@ -327,7 +327,7 @@ def _of_vllm(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise read.refuse("--speculative-config names no num_speculative_tokens") from None
     _of_random(read, given, lambda mean, ratio: (mean, ratio / sqrt(3.0)))
-    # Its benchmark is greedy (temperature 0) unless it is told otherwise.
+    # Its benchmark is greedy (temperature 0) unless --temperature is given.
     drawn = read.number("temperature", given.pop("temperature", 0.0)) > 0.0
     if "top_p" in given and read.number("top_p", given.pop("top_p")) < 1.0 and drawn:
         read.set("engine.sampling", "top_p", "top_p")

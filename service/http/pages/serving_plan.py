@@ -153,7 +153,7 @@ def fleet_chart(fleet: FleetOut) -> Chart:
         for place in range(count + 1)
     ]
     columns = {"hours": "from, hours", "rate": "requests a second", "replicas": "replicas"}
-    x, told = number("hours", "hours from the first request"), shown(**columns)
+    x, label = number("hours", "hours from the first request"), shown(**columns)
     rate = number("rate", "requests a second (area)", axis={"orient": "right", "grid": False})
     y = number("replicas", "replicas (line; dashed: fixed fleet)")
     load = {"type": "area", "interpolate": "step-after", "opacity": 0.25}
@@ -161,7 +161,7 @@ def fleet_chart(fleet: FleetOut) -> Chart:
     dashed, most = {"type": "rule", "strokeDash": [6, 4]}, {"replicas": fleet.fixed_replicas}
     spec = {
         "layer": [
-            layer(load, x=x, y=rate, tooltip=told),
+            layer(load, x=x, y=rate, tooltip=label),
             {"layer": [layer(line, x=x, y=y), {"data": {"values": [most]}, **layer(dashed, y=y)}]},
         ],
         "resolve": {"scale": {"y": "independent"}},

@@ -51,6 +51,19 @@ def test_no_more_decode_together_than_prompts_can_begin_in_an_iteration():
     assert Limits.of(apart, DEVICE, own.pool.parallelism).sequences > limits.sequences
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("given, answer", [(30_000.0, 9.0), (2000.0, 28.0), (1000.0, 200.0)])
+def test_prompts_delay_tokens_no_less_where_answers_vary_more(engine, given, answer):
+    """Most answers are then shorter than the mean, and prompts are spread over fewer tokens."""
+    times = []
+    for variation in (0.0, 0.5, 3.0):
+        load = {"output_variation": variation, "requests_per_s": 1.0}
+        own = deployment(input_tokens=given, output_tokens=answer, **load)
+        (found,) = AnyLoad.of_each([with_engine(own, name=engine)], DEVICE)
+        times.append(found.grid[QUANTITIES.index("tpot")])
+    assert np.all(np.diff(times, axis=0) >= 0.0)
+
+
 @pytest.mark.parametrize("prefill", [None, Pool()])
 def test_stages_do_not_make_one_request_faster(prefill):
     """It passes all of them in turn; with experts, less than one sequence would read fewer."""
