@@ -8,9 +8,9 @@ tokens; of those that arrived during its own prompt, more are processed then tha
 it ends, since long iterations follow each other. Prompts that wait share an iteration: all that
 arrived during the last one, up to the tokens of an iteration, beyond which they queue.
 
-Requests of a closed loop with answers of one length start together (`in_step`), so that their
-prompts wait for each other. Where engines process all prompts before they decode, they also end
-together, and prompts delay fewer tokens.
+Where engines process all prompts before they decode, the requests of a closed loop with answers of
+one length start and end together (`in_step`): their prompts wait for each other, and delay fewer
+tokens. Where iterations mix both, measured closed loops do not stay together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +39,13 @@ POINTS: Final = 16
 FEWEST: Final = 0.02
 BUSIEST: Final = 0.98
 """Largest utilisation of workers by prompts that the queue's formula is used for."""
-FIRST_WAVE: Final = 0.1
-"""Share of the requests of a closed loop that start together, as in a benchmark of ten requests for
-each that is in flight."""
-ROUNDS: Final = 5
+FIRST_WAVE: Final = 0.2
+"""Share of the requests of a closed loop that start together, as in a benchmark of five requests
+for each that is in flight."""
+ROUNDS: Final = 8
 """Rounds in which the rate and the prompts of an iteration are solved for."""
+DAMPING: Final = 0.6
+"""Part of its change that the number of prompts at hand keeps in a round."""
 SCALARS: Final = (
     *("others", "tpot", "met", "batch", "own", "work", "service", "waiting", "rate", "busy"),
     "in_flight",
@@ -112,7 +114,7 @@ class AnyLoad:
         grid = make(first, workers, _others(most), lengths, batched)
         prompts = first.prefill or first.pool
         ranks = prompts.workers * prompts.parallelism.attention_data
-        share = 1.0 if in_step(first) and not mixes(first.engine) else FIRST_WAVE
+        share = 1.0 if in_step(first) else FIRST_WAVE
         return [
             cls(np.ascontiguousarray(grid[:, place]), after, ranks, share, limit.fits, chunks)
             for place, (after, limit, chunks) in enumerate(
@@ -260,7 +262,7 @@ class _Rank(NamedTuple):
         room = np.maximum(left, limit / 4.0) / lengths.new
         most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
         numbers = [np.ones_like(most), np.sqrt(most), most]
-        if in_step(deployment) and not mixed:
+        if in_step(deployment):
             numbers = [np.minimum(1.0 + others, most)]
         alone = lengths.decode(others / stages)
         with_prompts = [lengths.prompts(own / chunks) for own in numbers]
@@ -298,7 +300,7 @@ class _Rank(NamedTuple):
         tpot = self.step + met * self.work(batch) / lengths.after
         first = self.chunks * self.added.of(batch) + met * self.work(batch)
         rate = (1.0 + others) / (first + lengths.after * tpot)
-        return met, batch, tpot, np.zeros_like(others), rate
+        return met, batch, batch, tpot, np.zeros_like(others), rate
 
     def at_random(self, others: Column, lengths: _Lengths) -> tuple[Column, ...]:
         """Requests that start independently of each other.
@@ -311,26 +313,29 @@ class _Rank(NamedTuple):
             `met`, `batch`, `tpot`, `waiting` of `SCALARS` and requests a second, each (k, g).
         """
         after, most, varied = lengths.after, self.most, 1.0 + lengths.variation**2
-        longest = self.chunks * (self.shared + self.added.of(most))
-        batch = np.ones_like(others)
-        tpot = self.step + others * self.work(batch) / after
+        longest, power = (
+            self.chunks * (self.shared + self.added.of(most)),
+            np.sqrt(2.0 * (most + 1.0)),
+        )
+        batch, left = np.ones_like(others), np.zeros_like(others)
         for _ in range(ROUNDS):
+            tpot = self.step + (others + left) * self.work(batch) / after
             rate = others / (after * tpot)
             arrived, meanwhile = rate * (self.shared + self.added.of(batch)), rate * self.decoding
             alone = meanwhile / np.maximum(-np.expm1(-meanwhile), 1e-12)
             batch = np.clip(arrived + np.exp(-arrived) * alone, 1.0, most)
             iteration = self.chunks * (self.shared + self.added.of(batch))
             busy = np.minimum(rate * longest / most, BUSIEST)
-            power = np.sqrt(2.0 * (most + 1.0))
             queued = varied * longest / most * busy**power / (1.0 - busy) / 2.0
             decoded = np.minimum(rate * tpot * self.chunks / batch, 1.0) if self.mixed else 0.0
             before = rate * (iteration + queued)
-            left = np.maximum((1.0 - decoded) * (before - meanwhile), 0.0)
+            found = np.maximum((1.0 - decoded) * (before - meanwhile), 0.0)
             if self.mixed:
                 # Each iteration writes a token, and processes no more than one has room for.
                 most_met = -np.expm1(-before - others) * after * self.added.of(most)
-                left = np.minimum(left, most_met / self.work(batch) - others)
-            tpot = np.sqrt(tpot * (self.step + (others + left) * self.work(batch) / after))
+                found = np.minimum(found, most_met / self.work(batch) - others)
+            left = left + DAMPING * (found - left)
+        tpot = self.step + (others + left) * self.work(batch) / after
         rate = others / (after * tpot)
         # Times per token are means over requests, most of which write less than the mean.
         met = others + np.maximum(left, left * lengths.shorter)
@@ -338,7 +343,8 @@ class _Rank(NamedTuple):
         busy = np.minimum(rate * iteration / batch, 1.0)
         decoding = (1.0 - busy) * -np.expm1(-others) * self.decoding
         waiting = queued + (busy * varied * iteration + decoding) / 2.0
-        return met, batch, tpot, waiting, rate
+        with_own = np.clip(1.0 + rate * (busy * iteration + decoding), batch, most)
+        return met, batch, with_own, tpot, waiting, rate
 
 
 def _together(
@@ -359,28 +365,16 @@ def _together(
     """
     rank = _Rank.of(deployment, workers(), others, lengths, limit)
     steady, stages = in_step(deployment), deployment.pool.parallelism.pipeline
-    whole = steady and not rank.mixed
-    met, batch, tpot, waiting, rate_of_rank = (
-        rank.in_step(others, lengths) if whole else rank.at_random(others, lengths)
+    met, batch, with_own, tpot, waiting, rate_of_rank = (
+        rank.in_step(others, lengths) if steady else rank.at_random(others, lengths)
     )
     prefill = {name: rank.chunks * own.of(batch) / batch for name, own in rank.prompts.items()}
     work, rate = rank.work(batch), _ranks(deployment) * rate_of_rank
     busy = np.minimum(rate_of_rank * work, BUSIEST)
-
-    def first(prompts: Column) -> tuple[Column, Column]:
-        """Seconds of iterations with so many prompts: what these add, and all."""
-        own = stages * rank.chunks * rank.added.of(prompts)
-        return own, own + stages * rank.chunks * rank.shared
-
-    before = 0.0 if whole else first(batch)[1] + waiting
+    own = stages * rank.chunks * rank.added.of(with_own)
+    service = own + stages * rank.chunks * rank.shared
+    before = 0.0 if steady else service + waiting
     in_flight = _in_flight(deployment, others, before, lengths.after * tpot)
-    own, service = first(batch)
-    if steady and rank.mixed:
-        # Those that start together wait for each other, as in a queue, and for half an iteration.
-        batch = np.ones_like(others)
-        own, service = first(batch)
-        service, alone = service + rank.shared / 2.0, rank.work(batch)
-        waiting = lengths.waiting(np.minimum(rate_of_rank * alone, BUSIEST), alone)
     found = (others, tpot, met, batch, own, work, service, waiting, rate, busy, in_flight)
     return _grid(found, rank.decode, prefill)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.engine_settings import mixes
 from forerun.features.llm_serving.releases import is_old
 
 
@@ -67,12 +68,12 @@ def at_any_load(query: Query) -> tuple[Hashable, ...]:
 def in_step(deployment: LlmDeployment) -> bool:
     """Whether requests start and end together, time and again.
 
-    Those of a closed loop with answers of one length do so, as benchmarks have them, on the same
-    workers.
+    Those of a closed loop with answers of one length do so, as benchmarks have them, on engines
+    that process all prompts before they decode.
     """
     load = deployment.load
     alike = load.concurrency is not None and load.output_variation == 0.0
-    return alike and deployment.prefill is None
+    return alike and deployment.prefill is None and not mixes(deployment.engine)
 
 
 def alike_at_any_load(queries: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:

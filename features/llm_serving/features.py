@@ -194,7 +194,7 @@ def _rows(
     per_token = states.met * named["prompts_of_others"]
     burst = np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0)
     # The waiting of other closed loops keeps that of their first wave: measured ones wait as long.
-    counted = states.held | (states.together < 1.0)
+    counted = states.held
     wave = np.where(counted, 0.0, states.together * burst * prompt)
     named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
     named |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}

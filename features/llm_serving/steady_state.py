@@ -71,7 +71,10 @@ class SteadyStates:
         sought = np.where(closed, concurrency, requests_per_s)
         known = np.where(closed[:, None], grids[which, _IN_FLIGHT], grids[which, _RATE])
         rising = np.maximum.accumulate(known, axis=1)
-        found = dict(zip(QUANTITIES, _at(grids, which, _positions(rising, sought)), strict=True))
+        # A rate is a number of sequences over the time of an answer; both are linear in between.
+        times = np.where(closed[:, None], 1.0, grids[which, _TPOT])
+        positions = _positions(rising, times, sought)
+        found = dict(zip(QUANTITIES, _at(grids, which, positions), strict=True))
         over = sought > rising[:, -1]
         answer, ranks, together, fits, iterations = np.array([
             (one.answer_tokens, one.prompt_ranks, one.together, one.fits, one.iterations)
@@ -100,7 +103,7 @@ class SteadyStates:
         )
 
 
-_IN_FLIGHT, _RATE = SCALARS.index("in_flight"), SCALARS.index("rate")
+_IN_FLIGHT, _RATE, _TPOT = (SCALARS.index(name) for name in ("in_flight", "rate", "tpot"))
 
 
 def _waiting_and_rate(
@@ -136,18 +139,20 @@ def _waiting_and_rate(
     return np.where(closed, waiting, found["waiting"]), np.where(closed, answered, arriving)
 
 
-def _positions(rising: Matrix, values: Column) -> Column:
+def _positions(rising: Matrix, times: Matrix, values: Column) -> Column:
     """Where n values lie between the points of n grids, as fractions of points, (n,).
 
     Args:
         rising: (n, g) quantities that do not fall.
-        values: (n,) values of these.
+        times: (n, g) what is linear between points, as is its product with the quantity.
+        values: (n,) values of the quantities.
     """
     rows, last = np.arange(len(values)), rising.shape[1] - 1
     below = np.clip((rising <= values[:, None]).sum(axis=1) - 1, 0, last - 1)
-    start, end = rising[rows, below], rising[rows, below + 1]
+    start = times[rows, below] * (values - rising[rows, below])
+    end = times[rows, below + 1] * (rising[rows, below + 1] - values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = (values - start) / (end - start)
+        share = start / (start + end)
     between = below + np.clip(share, 0.0, 1.0)
     return np.asarray(np.where(values >= rising[:, -1], float(last), between))
 

@@ -40,11 +40,13 @@ def of_arrivals(one, count, seed=0):
     return np.array([found.tpot_s[steady].mean(), found.ttft_s[steady].mean()])
 
 
-@pytest.mark.parametrize("share, most", [(0.15, (0.015, 0.02)), (0.4, (0.05, 0.03))])
+@pytest.mark.parametrize(
+    "share, most", [(0.15, (0.02, 0.02)), (0.4, (0.03, 0.015)), (0.6, (0.04, 0.02))]
+)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_times_of_arrivals_agree(engine, model, share, most):
-    """At 15 and 40 % of the capacity, times differ by less in the median, and by 12 and 6 %."""
+    """Up to 60 % of the capacity, times differ by less in the median, and by 17 and 6 %."""
     errors = []
     for given, written in LENGTHS:
         one = served(MODELS[model], engine, given, written, requests_per_s=1.0)
@@ -55,7 +57,7 @@ def test_times_of_arrivals_agree(engine, model, share, most):
         count = int(np.clip(30 * state.others, 1500, 4000))
         errors.append(np.log(np.array([state.tpot, state.ttft]) / of_arrivals(one, count)))
     assert np.all(np.median(np.abs(errors), axis=0) < most)
-    assert np.all(np.max(np.abs(errors), axis=0) < (0.12, 0.06))
+    assert np.all(np.max(np.abs(errors), axis=0) < (0.17, 0.06))
 
 
 def of_closed_loop(one, waves=10):
