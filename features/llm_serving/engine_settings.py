@@ -5,7 +5,7 @@ from typing import Final, Self
 
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment, Parallelism
-from forerun.features.llm_serving.device_bytes import GIB, cache_bytes, free_bytes
+from forerun.features.llm_serving.device_bytes import cache_bytes, free_bytes
 
 LARGE_GIB: Final = 70.0
 """Memory from which on vLLM takes its defaults for large GPUs (vLLM 0.15, `EngineArgs`)."""
@@ -15,17 +15,6 @@ NOT_LARGE: Final = "ampere"
 vLLM goes by "a100" in the name. A name is no feature here; of this architecture, only the A100 and
 its variant for export have so much memory.
 """
-MARGIN: Final = 0.1
-"""Share of a device's memory by which what engines take for requests may exceed what is expected:
-their own memory share, graphs and buffers are not known, and where weights fill the memory this is
-many requests. It was chosen on 65 runs with more in flight than are expected to fit, predicted with
-their deployments held out: times to the first token have a median ratio of 0.9 to the measured
-ones, and rates one of 1.07; without margin these are 2.2 and 0.93, with requests halfway through
-their answers in place of prompts 3.0 and 0.87."""
-MOST_AT_ONCE: Final = 1.75
-"""Requests that decode at once at most, over those that fit halfway through their answers: the most
-in ten such runs with prompts of 1,024 and answers of 8,192 tokens. What grows beyond the memory is
-given up and starts again."""
 SEQUENCES: Final = 2048
 TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256
@@ -40,9 +29,10 @@ class Limits:
 
     Attributes:
         tokens: most tokens of an iteration.
-        sequences: most sequences that decode together: by the engine's setting, by the prompts that
-            its memory admits, by what they grow to, and, next to one, by the prompts that the
-            tokens of an iteration leave room for. More would end in each iteration than can begin.
+        sequences: most sequences that decode together: by the engine's setting, by its memory, of
+            which each holds what it has halfway through its answer, or all that it will need
+            (`reserves`), and, next to one, by the prompts that the tokens of an iteration leave
+            room for. More would end in each iteration than can begin.
         fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
             the setting.
     """
@@ -59,16 +49,14 @@ class Limits:
         sequences = float(deployment.engine.max_sequences or most_sequences)
         if mixes(deployment.engine) and deployment.prefill is None:
             sequences = min(sequences, 1.0 + tokens / _tokens_per_sequence(deployment))
-        prompt = deployment.load.input_tokens
-        halfway = prompt + deployment.load.output_tokens / 2.0
-        room = sequences_in_memory(deployment, device, parallelism, prompt, spare=MARGIN)
-        growing = sequences_in_memory(deployment, device, parallelism, halfway)
-        if room is None or growing is None:
+        prompt, share = deployment.load.input_tokens, 1.0 if reserves(deployment.engine) else 0.5
+        held = prompt + share * deployment.load.output_tokens
+        one = sequences_in_memory(deployment, device, parallelism, prompt)
+        room = sequences_in_memory(deployment, device, parallelism, held)
+        if one is None or room is None:
             return cls(tokens, sequences, True)
-        fits = room >= 1.0
-        if fits:
-            sequences = min(sequences, room, max(MOST_AT_ONCE * growing, 1.0))
-        return cls(tokens, sequences, fits)
+        fits = one >= 1.0
+        return cls(tokens, min(sequences, max(room, 1.0)) if fits else sequences, fits)
 
 
 def _tokens_per_sequence(deployment: LlmDeployment) -> float:
@@ -94,7 +82,6 @@ def sequences_in_memory(
     device: Device,
     parallelism: Parallelism,
     tokens: float,
-    spare: float = 0.0,
 ) -> float | None:
     """Sequences that fit next to the weights; None where memory is not known.
 
@@ -103,19 +90,27 @@ def sequences_in_memory(
         device: each of the devices.
         parallelism: that of a worker.
         tokens: length of a sequence.
-        spare: share of a device's memory that they may take beyond what is expected.
     """
     model = deployment.model
     free = free_bytes(model, device, deployment.engine, parallelism)
-    if free is None or device.memory_gib is None:
+    if free is None:
         return None
     held = cache_bytes(model, int(tokens), parallelism.tensor) / parallelism.pipeline
-    return (free + spare * device.memory_gib * GIB) / max(held, 1.0)
+    return free / max(held, 1.0)
 
 
 def mixes(engine: Engine) -> bool:
     """Whether one iteration holds prompts and decoded tokens; SGLang's do not by default."""
     return engine.chunked_prefill and engine.name != "sglang"
+
+
+def reserves(engine: Engine) -> bool:
+    """Whether a request starts only where there is memory for its whole answer.
+
+    TensorRT-LLM does so by default (`GUARANTEED_NO_EVICT`); others give sequences up where memory
+    runs out, and start them again.
+    """
+    return engine.name == "trtllm"
 
 
 def uncached_tokens(deployment: LlmDeployment) -> float:

@@ -193,9 +193,7 @@ def _rows(
     in_flight = np.where(closed, at_once / named["prefill_ranks"], 1.0 + states.others)
     per_token = states.met * named["prompts_of_others"]
     burst = np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0)
-    # The waiting of other closed loops keeps that of their first wave: measured ones wait as long.
-    counted = states.held
-    wave = np.where(counted, 0.0, states.together * burst * prompt)
+    wave = np.where(states.held, 0.0, states.together * burst * prompt)
     named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
     named |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
     logs = {
@@ -218,7 +216,7 @@ def _rows(
         states.own,
         burst,
         states.together,
-        np.where(closed, np.clip(states.waiting - wave, 0.0, 100.0 * prompt), states.waiting),
+        np.maximum(states.waiting - wave, 0.0),
         states.iterations * named["decoded_with"],
         states.service + SERVER_S,
         together * named["long_answers"],

@@ -17,7 +17,7 @@ import numpy as np
 from forerun.data.columns import Column
 from forerun.data.language_models.deployment import Engine
 from forerun.features.deadline import check
-from forerun.features.llm_serving.engine_settings import mixes, tokens_per_iteration
+from forerun.features.llm_serving.engine_settings import mixes, reserves, tokens_per_iteration
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.worker import Worker
 
@@ -34,6 +34,7 @@ class Scheduler:
         chunked_prefill: whether prompts are divided over iterations and share them with decoding,
             which goes first; otherwise whole prompts go first, in iterations of their own.
         tokens_per_step: tokens that a sequence gains in an iteration of decoding, on average.
+        reserves: whether a request starts only where there are blocks for its whole answer.
     """
 
     max_batched_tokens: int
@@ -42,6 +43,7 @@ class Scheduler:
     blocks: int
     chunked_prefill: bool = True
     tokens_per_step: float = 1.0
+    reserves: bool = False
 
     @classmethod
     def of(cls, engine: Engine, worker: Worker) -> Self:
@@ -54,6 +56,7 @@ class Scheduler:
             int(worker.capacity_tokens // engine.block_tokens),
             mixes(engine),
             tokens_per_iteration(engine),
+            reserves(engine),
         )
 
     @property
@@ -147,6 +150,7 @@ class Rank:
     _context: float = 0.0
     _step: int = 0
     _order: int = 0
+    _promised: int = 0
     _free: int = field(init=False)
     _phases: list[int] = field(init=False)
 
@@ -164,8 +168,7 @@ class Rank:
 
         A request that the rank can never hold is refused: its times stay NaN.
         """
-        longest = request.input_tokens + request.output_tokens - 1
-        if self.scheduler.blocks_for(longest) <= self.scheduler.blocks:
+        if self._whole(request) <= self.scheduler.blocks:
             self._queue.append(request)
 
     def advance(self, until_s: float = inf) -> None:
@@ -203,8 +206,16 @@ class Rank:
         request = self._queue[0]
         if request.arrival_s > self.now_s:
             return None
-        needed = self.scheduler.blocks_for(request.input_tokens + request.written)
-        return request if needed + self._needed() <= self._free else None
+        if self.scheduler.reserves:
+            needed, free = self._whole(request), self.scheduler.blocks - self._promised
+        else:
+            needed = self.scheduler.blocks_for(request.input_tokens + request.written)
+            free = self._free - self._needed()
+        return request if needed <= free else None
+
+    def _whole(self, request: Request) -> int:
+        """Blocks of a request at its end."""
+        return self.scheduler.blocks_for(request.input_tokens + request.output_tokens - 1)
 
     def _chunks(self, budget: int) -> Iterator[tuple[Request, int, int]]:
         """Requests whose prompts the next iteration processes: tokens before, and tokens in it."""
@@ -226,6 +237,7 @@ class Rank:
             self._queue.popleft()
             request._blocks = self.scheduler.blocks_for(request.input_tokens + request.written)
             self._free -= request._blocks
+            self._promised += self._whole(request)
             budget -= count
             sequences += 1
             first = False
@@ -303,6 +315,7 @@ class Rank:
         while self._ends and self._ends[0][0] <= self._step:
             request = heappop(self._ends)[2]
             self._release(request)
+            self._promised -= self._whole(request)
             request.finished_s = self.now_s
 
     def _begin(self, request: Request) -> None:
@@ -313,6 +326,7 @@ class Rank:
             request.first_token_s = self.now_s
         if request.written == request.output_tokens:
             self._free += request._blocks
+            self._promised -= self._whole(request)
             request.finished_s = self.now_s
         else:
             self._start(request)
@@ -357,6 +371,7 @@ class Rank:
             self._ends = [end for end in self._ends if end[2] is not request]
             heapify(self._ends)
             self._release(request)
+        self._promised -= self._whole(request)
         request.preemptions += 1
         if request.cached_tokens == request.input_tokens:
             request.cached_tokens = 0

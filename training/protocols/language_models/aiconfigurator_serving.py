@@ -46,6 +46,9 @@ from forerun.training.protocols.language_models.kernels import DEVICES
 
 FORMATS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
+VARIED: Final[Sequence[str]] = AiConfiguratorServing.facts["varied"]
+SHORTEST: Final = 0.8
+"""Length of the shortest requests of these campaigns, over the nominal length."""
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""
 TIMES: Final = ("tpot_ms", "ttft_ms")
@@ -94,13 +97,27 @@ def _run_query(
         in_flight = _number(row["batch_size"]) * pool.parallelism.attention_data
     deployment = LlmDeployment(
         replace(model, formats=_formats(row, model)),
-        RequestLoad(_number(row["isl"]), _number(row["osl"]), concurrency=in_flight),
+        _load(row, in_flight),
         Engine(ENGINES[str(row["backend"])], version=_release(row["backend_version"])),
         pool,
         _pool(row, sizes, "prefill_") if apart else None,
     )
     device = catalog.get(DEVICES[str(row["system"])])
     return Query(deployment, device, operation=Operation(deployment.devices))
+
+
+def _load(row: Row, in_flight: float) -> RequestLoad:
+    """The load of a run, whose lengths may vary."""
+    if row["source"] not in VARIED:
+        return RequestLoad(_number(row["isl"]), _number(row["osl"]), concurrency=in_flight)
+    mean, deviation = (1.0 + SHORTEST) / 2.0, (1.0 - SHORTEST) / 12.0**0.5
+    return RequestLoad(
+        mean * _number(row["isl"]),
+        mean * _number(row["osl"]),
+        concurrency=in_flight,
+        input_variation=deviation / mean,
+        output_variation=deviation / mean,
+    )
 
 
 def _release(value: object) -> str:
@@ -122,11 +139,12 @@ def _formats(row: Row, model: LanguageModel) -> WeightFormats:
     """Formats of the run's copy of a model; those of the model where it has MXFP4 experts.
 
     The table does not give the format of keys and values: it is FP8 by default with quantised
-    weights in TensorRT-LLM, and half precision in the other engines.
+    weights in TensorRT-LLM. In the other engines it is half precision, but for NVFP4 checkpoints,
+    which ask for FP8 (`kv_cache_quant_algo` of ModelOpt).
     """
     dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
     quantised = row["backend"] == "trtllm" and not dense == experts == "bf16"
-    cache = "fp8" if quantised else "bf16"
+    cache = "fp8" if quantised or "nvfp4" in (dense, experts) else "bf16"
     if model.formats.of_layer(len(model.layers) - 1).experts == "mxfp4":
         return replace(model.formats, cache=cache)
     layer = LayerFormats(dense, dense, dense, experts)
