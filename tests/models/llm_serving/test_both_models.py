@@ -6,8 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from forerun.data.language_models.deployment import Parallelism, Pool
 from forerun.data.language_models.requests import Requests
 from forerun.features.llm_serving.any_load import SCALARS, AnyLoad
+from forerun.features.llm_serving.engine_settings import Limits
 from forerun.models.llm_serving.continuous_batching import Rank, Request, Scheduler
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.replay import replay
@@ -96,3 +98,27 @@ def test_times_of_closed_loops_that_stay_in_step_agree():
         state = steady_state(one)
         errors = np.log(np.array([state.tpot, state.ttft]) / of_closed_loop(one))
         assert np.all(np.abs(errors) < (0.05, 0.2)), (given, written, number)
+
+
+def test_times_of_closed_loops_that_wait_for_memory_agree():
+    """Within 5 % for each token and 30 to the first one, where nothing is given up."""
+    one = served(dense_model(layers=80, width=8192), "trtllm", 1000, 2000, concurrency=1.0)
+    one = replace(one, pool=Pool(Parallelism(tensor=4)))
+    places = Limits.of(one, DEVICE, one.pool.parallelism).sequences
+    one = replace(one, load=replace(one.load, concurrency=float(int(2.5 * places))))
+    state = steady_state(one)
+    errors = np.log(np.array([state.tpot, state.ttft]) / of_closed_loop(one))
+    assert state.held and state.ttft > 10.0
+    assert np.all(np.abs(errors) < (0.05, 0.3))
+
+
+@pytest.mark.parametrize("engine, gives_up", [("trtllm", False), ("vllm", True)])
+def test_who_gives_requests_up_where_memory_runs_out(engine, gives_up):
+    """TensorRT-LLM starts no request without memory for its whole answer; vLLM does."""
+    one = served(dense_model(layers=80, width=8192), engine, 1000, 2000, requests_per_s=100.0)
+    one = replace(one, pool=Pool(Parallelism(tensor=4)))
+    size = np.full(200, 1.0)
+    requests = Requests(np.zeros(200), *((own * size).astype(int) for own in (1000, 2000)))
+    found = replay(requests, one, Worker.of(one, DEVICE))
+    assert np.isfinite(found.tpot_s).all()
+    assert (found.preemptions.sum() > 0) == gives_up

@@ -1,6 +1,6 @@
 """Constants of answers about language models that were taken from measured runs."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,13 @@ from forerun.data.datasets.language_models.aiconfigurator_serving import RUNS, A
 from forerun.data.datasets.language_models.apex import Apex
 from forerun.data.language_models.engine_formats import not_run
 from forerun.data.measurements import Measurements
+from forerun.features.llm_serving.engine_settings import sequences_in_memory
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
 from forerun.features.llm_serving.operators import Sheet, Work
 from forerun.features.llm_serving.releases import CURRENT
 from forerun.models.answers.deployments.bounds import MOST_READ, MOST_USED, MOST_WORKED
+from forerun.models.catalog import unfitted
 from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 from forerun.training.protocols.language_models.apex import Run
@@ -79,7 +81,7 @@ def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
 
 
 def test_steps_take_no_more_of_the_bandwidth_than_best_estimates_may(aggregated):
-    """Of the aggregated runs, 0.5 % read faster; five read faster than the device can.
+    """Of the aggregated runs, 0.3 % read faster; five read faster than the device can.
 
     The number of requests that decode at a time is that of Little's law.
     """
@@ -93,7 +95,7 @@ def test_steps_take_no_more_of_the_bandwidth_than_best_estimates_may(aggregated)
     requests = np.array([one.concurrency for one in load]) / servers
     at_once = np.maximum(1.0, requests * decoding_s / latency_s)
     used = least_times(aggregated.queries, at_once).tpot / (aggregated.column("tpot_ms") / 1e3)
-    assert (used > MOST_READ).mean() == pytest.approx(0.0055, abs=0.001)
+    assert (used > MOST_READ).mean() == pytest.approx(0.0031, abs=0.001)
     assert (used > 1.0).sum() == 5
 
 
@@ -114,3 +116,64 @@ def test_products_in_half_precision_reach_the_shares_of_the_sheet_that_kernels_r
         ratios.append(np.median(rows["latency_ms"] / 1e3 / seconds))
     assert len(ratios) == 7
     assert np.median(ratios) == pytest.approx(1.0, abs=0.08)
+
+
+def unfitted_ratios(runs: Measurements) -> dict[str, np.ndarray]:
+    """Times with nothing fitted over the measured ones."""
+    found = unfitted("llm_latency").predict(runs.queries)
+    return {name: found.values[name] / runs.column(name) for name in ("tpot_ms", "ttft_ms")}
+
+
+def by_engine(runs: Measurements, name: str) -> Measurements:
+    return runs.take(np.array([q.deployment.engine.name == name for q in runs.queries]))
+
+
+@pytest.mark.parametrize(
+    "engine, token", [("vllm", (0.9, 1.05)), ("sglang", (0.8, 1.05)), ("trtllm", (0.85, 1.05))]
+)
+def test_requests_wait_as_long_as_measured_where_memory_is_full(aggregated, engine, token):
+    """Of runs with more in flight than have memory for their answers: the median ratio of the
+    first token is within a factor of 2.5, of times of milliseconds to minutes.
+    """
+
+    def is_full(query):
+        own = query.deployment
+        held = own.load.input_tokens + own.load.output_tokens
+        split = own.pool.parallelism
+        places = sequences_in_memory(own, query.device, split, held)
+        ranks = own.pool.workers * split.attention_data
+        return places is not None and own.load.concurrency / ranks > places
+
+    runs = by_engine(aggregated, engine)
+    full = runs.take(np.array([is_full(query) for query in runs.queries]))
+    ratios = unfitted_ratios(full)
+    assert len(full) >= 10
+    assert token[0] < np.median(ratios["tpot_ms"]) < token[1]
+    assert 0.4 < np.median(ratios["ttft_ms"]) < 2.5
+
+
+def test_lengths_of_requests_are_those_that_campaigns_drew(aggregated):
+    """On SGLang, runs that drew lengths are at random, and those of one length stay in step.
+
+    Each token is 13 and 6 % off with nothing fitted; taken as the other kind, 16 and 25 %.
+    """
+    runs = by_engine(aggregated, "sglang")
+    drew = np.array([query.deployment.load.output_variation > 0.0 for query in runs.queries])
+
+    def error(kind, variation):
+        queries = [
+            replace(
+                query,
+                workload=replace(
+                    query.deployment,
+                    load=replace(query.deployment.load, output_variation=variation),
+                ),
+            )
+            for query in kind.queries
+        ]
+        ratios = unfitted_ratios(replace(kind, queries=queries))["tpot_ms"]
+        return np.median(np.abs(ratios - 1.0))
+
+    for kind, own, other in ((runs.take(drew), 0.064, 0.0), (runs.take(~drew), 0.0, 0.064)):
+        assert len(kind) > 100
+        assert error(kind, own) < 0.85 * error(kind, other)
