@@ -49,6 +49,8 @@ ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", 
 VARIED: Final[Sequence[str]] = AiConfiguratorServing.facts["varied"]
 SHORTEST: Final = 0.8
 """Length of the shortest requests of these campaigns, over the nominal length."""
+LARGEST_SHARE: Final = 0.95
+"""Share of the memory that recipes of these campaigns give engines on B200."""
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""
 TIMES: Final = ("tpot_ms", "ttft_ms")
@@ -98,7 +100,7 @@ def _run_query(
     deployment = LlmDeployment(
         replace(model, formats=_formats(row, model)),
         _load(row, in_flight),
-        Engine(ENGINES[str(row["backend"])], version=_release(row["backend_version"])),
+        _engine(row),
         pool,
         _pool(row, sizes, "prefill_") if apart else None,
     )
@@ -120,9 +122,13 @@ def _load(row: Row, in_flight: float) -> RequestLoad:
     )
 
 
-def _release(value: object) -> str:
-    """The release of an engine; empty where the table names none."""
-    return value if isinstance(value, str) else ""
+def _engine(row: Row) -> Engine:
+    """The engine of a run; its release is empty where the table names none."""
+    release = row["backend_version"]
+    version = release if isinstance(release, str) else ""
+    engine = Engine(ENGINES[str(row["backend"])], version=version)
+    large = row["source"] in VARIED and row["system"] == "b200_sxm"
+    return replace(engine, memory_share=LARGEST_SHARE) if large else engine
 
 
 def _number(value: object) -> float:
@@ -140,10 +146,13 @@ def _formats(row: Row, model: LanguageModel) -> WeightFormats:
 
     The table does not give the format of keys and values: it is FP8 by default with quantised
     weights in TensorRT-LLM. In the other engines it is half precision, but for NVFP4 checkpoints,
-    which ask for FP8 (`kv_cache_quant_algo` of ModelOpt).
+    which ask for FP8 (`kv_cache_quant_algo` of ModelOpt), and for DeepSeek on SGLang in the recipes
+    of `VARIED`.
     """
     dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
-    quantised = row["backend"] == "trtllm" and not dense == experts == "bf16"
+    recipe = row["backend"] == "sglang" and row["source"] in VARIED
+    quantised = row["backend"] == "trtllm" or (recipe and "DeepSeek" in str(row["model_path"]))
+    quantised = quantised and not dense == experts == "bf16"
     cache = "fp8" if quantised or "nvfp4" in (dense, experts) else "bf16"
     if model.formats.of_layer(len(model.layers) - 1).experts == "mxfp4":
         return replace(model.formats, cache=cache)
