@@ -5,7 +5,7 @@ that of current releases; where a GPU has no arithmetic of a format and the engi
 to half precision (Marlin), the engine runs it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import chain
 from typing import Any, Final
@@ -21,7 +21,16 @@ CAPABILITY: Final[Mapping[str, float]] = _FACTS["capability"]
 ENGINES: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = _FACTS["engines"]
 """Engine -> format of weights (GGUF's as `gguf`), of keys and values with `cache-` in front, or
 `any` -> maker -> least compute capability, or architectures."""
+FP8_CACHES: Final[Mapping[str, Sequence[str]]] = _FACTS["fp8_caches"]
 MAKERS: Final[Mapping[str, str]] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
+
+
+def usual_cache(engine: str, weights: str) -> str | None:
+    """Format of keys and values that checkpoints with weights in a format have on an engine.
+
+    None where it is that of activations. An empty engine stands for any.
+    """
+    return "fp8" if weights in FP8_CACHES.get(engine, FP8_CACHES["any"]) else None
 
 
 def not_run(engine: str, device: Device, model: LanguageModel | None = None) -> str | None:

@@ -99,9 +99,10 @@ def _about_deployment(
         device = asked.device if isinstance(asked.device, Device) else device_named(asked.device)
     with in_field("workload"):
         with given.as_written(), in_field("model"):
-            model = given.model.language_model()
+            model = given.model.language_model(given.engine.name)
         assert model is not None
         own = deployment_question(given, model, device, asked.operation.device_count)
+        own = replace(own, chosen=(*own.chosen, *given.model.chosen(given.engine.name)))
     if asked.operation.power_limit_w is not None:
         with in_field("operation", "power_limit_w"):
             raise BadRequest("power_limit_w: deployments are answered without a power limit.")

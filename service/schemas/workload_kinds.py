@@ -201,7 +201,7 @@ class LlmDeploymentIn(DeploymentFields):
             UnreadableModel: the configuration is damaged, or the name is not known.
         """
         with in_field("model"):
-            model = self.model.language_model()
+            model = self.model.language_model(self.engine.name)
         assert model is not None
         first, own = None, self.prefill
         if own is not None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
+from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.weights import BYTES, LayerFormats, WeightFormats
 from forerun.data.number_formats import GGUF
@@ -339,6 +340,7 @@ def with_formats(
     *,
     weights: str | Mapping[str, Any] | None = None,
     cache: str | None = None,
+    engine: str = "",
 ) -> LanguageModel:
     """The same layers in other number formats.
 
@@ -348,7 +350,9 @@ def with_formats(
             embeddings, output matrix and routers stay, which a format of GGUF files such as
             `q4_k_m` converts too; or the content of `hf_quant_config.json`,
             which says which modules are converted; None for those of the description.
-        cache: name of the format of keys and values; None or `auto` for that of the description.
+        cache: name of the format of keys and values; None or `auto` for that of the description,
+            or that of checkpoints with such weights (`usual_cache`).
+        engine: name of the engine that serves them, where it is known.
 
     Raises:
         UnreadableModel: a name is not known, or the content is not understood; it names the field.
@@ -359,7 +363,8 @@ def with_formats(
         if name in OF_BLOCKS and model.hidden_size % BLOCK:
             name = OF_BLOCKS[name]
         layers = (LayerFormats.all_in(name),) * len(model.layers)
-        formats = replace(formats, layers=layers)
+        held = usual_cache(engine, name) or formats.cache
+        formats = replace(formats, layers=layers, cache=held)
         if name in GGUF:
             formats = replace(formats, unquantized=name, head=name)
     elif weights is not None:

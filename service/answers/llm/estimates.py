@@ -158,5 +158,5 @@ def _deployment(own: Deployed, chosen: Sequence[str]) -> DeploymentOut:
 def _with_sizes(answer: ServingOut | InputError, asked: LlmEstimateIn) -> ServingOut | InputError:
     if isinstance(answer, InputError):
         return answer
-    sizes = asked.model.sizes()
+    sizes = asked.model.sizes(asked.engine.name)
     return answer if sizes is None else answer.model_copy(update={"model": sizes})

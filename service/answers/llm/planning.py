@@ -108,7 +108,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     )  # fmt: skip
     unanswered = _unanswered(found, own)
     (best, misses, front, rival), whole = _listed(found, own)
-    sizes = asked.model.sizes()
+    sizes = asked.model.sizes(asked.engine.name)
     assert sizes is not None
     about = _about(whole, own)
     longest = None if whole is None else _longest(whole, own)
@@ -247,7 +247,7 @@ def _not_run(
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
     given = asked.model.model_copy(update={"quantization": weights} if weights else {})
     with asked.as_written(), in_field("model"):
-        model = given.language_model()
+        model = given.language_model(asked.engine.name)
     if model is None:
         with in_field("model"):
             raise BadRequest("Give the model by its name or its config.")

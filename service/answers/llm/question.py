@@ -113,12 +113,12 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
     with asked.as_written(), in_field("device"):
         device = device_named(asked.device)
     with asked.as_written(), in_field("model"):
-        model = asked.model.language_model()
+        model = asked.model.language_model(asked.engine.name)
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None
     question = deployment_question(asked, model, device, named)
     query = replace(question.query, level=asked.level)
-    chosen = (*question.chosen, *asked.notes)
+    chosen = (*question.chosen, *asked.model.chosen(asked.engine.name), *asked.notes)
     return replace(question, query=query, chosen=chosen, prompts=asked.prompts)
 
 

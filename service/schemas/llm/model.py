@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from forerun.data.errors import in_field
+from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
-from forerun.features.readers.language_model.quantization import CACHE, with_formats
+from forerun.features.readers.language_model.quantization import CACHE, WEIGHTS, with_formats
 from forerun.features.readers.language_model.reader import named_config, read_language_model
 from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import Name
@@ -46,8 +47,9 @@ class LanguageModelIn(NamedPart):
     awq or gptq, a format of GGUF files such as q4_k_m, or the content of hf_quant_config.json"""
     cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = Field(
         default=None,
-        description="number format of keys and values; that of the configuration when absent or "
-        "auto" + also("model.cache_format"),
+        description="number format of keys and values; when absent or auto, that of the "
+        "configuration, or fp8 where checkpoints in `quantization` have it on the engine"
+        + also("model.cache_format"),
     )
 
     @model_validator(mode="before")
@@ -57,30 +59,42 @@ class LanguageModelIn(NamedPart):
             raise ValueError("this is the content of a config.json, which belongs in model.config")
         return given
 
-    def language_model(self) -> LanguageModel | None:
+    def language_model(self, engine: str = "") -> LanguageModel | None:
         """The layers of the model; None where neither its name nor its configuration is given.
+
+        Args:
+            engine: name of the engine that serves it, where it is known.
 
         Raises:
             UnreadableModel: the name is not known, or the configuration is damaged, of an unknown
                 family, or contradicts itself.
         """
-        described = self._described()
+        described = self._described(engine)
         return None if described is None else described.model
 
-    def sizes(self) -> ModelSizesOut | None:
-        """Parameters, experts and cache of the model; None and raises as `language_model`."""
-        described = self._described()
+    def chosen(self, engine: str) -> tuple[str, ...]:
+        """What is assumed of the model on an engine, in words."""
+        if self.cache_format is not None or not isinstance(self.quantization, str):
+            return ()
+        cache = usual_cache(engine, WEIGHTS.get(self.quantization.lower(), ""))
+        if cache is None:
+            return ()
+        return (f"keys and values in {cache}, as checkpoints in {self.quantization} have them",)
+
+    def sizes(self, engine: str = "") -> ModelSizesOut | None:
+        """Parameters, experts and cache of the model; as `language_model`."""
+        described = self._described(engine)
         return None if described is None else described.sizes
 
-    def _described(self) -> "_Described | None":
+    def _described(self, engine: str = "") -> "_Described | None":
         if self.config is None and self.name is None:
             return None
         config = None if self.config is None else json.dumps(self.config, sort_keys=True)
         block = self.quantization
         asked = block if block is None or isinstance(block, str) else json.dumps(block)
         if len(config or "") + len(asked or "") > MOST_KEPT_CHARACTERS:
-            return _read.__wrapped__(self.name, config, asked, self.cache_format)
-        return _read(self.name, config, asked, self.cache_format)
+            return _read.__wrapped__(self.name, config, asked, self.cache_format, engine)
+        return _read(self.name, config, asked, self.cache_format, engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,11 @@ class _Described:
 
 @lru_cache(maxsize=64)
 def _read(
-    name: str | None, config: str | None, quantization: str | None, cache: CacheFormat | None
+    name: str | None,
+    config: str | None,
+    quantization: str | None,
+    cache: CacheFormat | None,
+    engine: str,
 ) -> _Described:
     """The model of a name, or of the text of its configuration."""
     if config is None:
@@ -107,5 +125,5 @@ def _read(
     with in_field("quantization"):
         is_file = quantization is not None and quantization.startswith("{")
         weights = json.loads(quantization or "") if is_file else quantization
-        model = with_formats(model, weights=weights, cache=cache)
+        model = with_formats(model, weights=weights, cache=cache, engine=engine)
     return _Described(model, ModelSizesOut.of(model))

@@ -34,6 +34,7 @@ from forerun.data.language_models.deployment import (
     Pool,
     RequestLoad,
 )
+from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.data.measurements import Measurements
@@ -144,16 +145,14 @@ def _format(row: Row, column: str) -> str:
 def _formats(row: Row, model: LanguageModel) -> WeightFormats:
     """Formats of the run's copy of a model; those of the model where it has MXFP4 experts.
 
-    The table does not give the format of keys and values: it is FP8 by default with quantised
-    weights in TensorRT-LLM. In the other engines it is half precision, but for NVFP4 checkpoints,
-    which ask for FP8 (`kv_cache_quant_algo` of ModelOpt), and for DeepSeek on SGLang in the recipes
-    of `VARIED`.
+    The table does not give the format of keys and values. It is that of checkpoints with such
+    weights, and FP8 for DeepSeek on SGLang in the recipes of `VARIED`.
     """
     dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
-    recipe = row["backend"] == "sglang" and row["source"] in VARIED
-    quantised = row["backend"] == "trtllm" or (recipe and "DeepSeek" in str(row["model_path"]))
-    quantised = quantised and not dense == experts == "bf16"
-    cache = "fp8" if quantised or "nvfp4" in (dense, experts) else "bf16"
+    engine = str(row["backend"])
+    recipe = engine == "sglang" and row["source"] in VARIED and "DeepSeek" in str(row["model_path"])
+    usual = [usual_cache(engine, name) for name in (dense, experts)]
+    cache = "fp8" if any(usual) or (recipe and "fp8" in (dense, experts)) else "bf16"
     if model.formats.of_layer(len(model.layers) - 1).experts == "mxfp4":
         return replace(model.formats, cache=cache)
     layer = LayerFormats(dense, dense, dense, experts)

@@ -258,3 +258,25 @@ def test_what_bounds_the_rate_is_said(ask, changes, bound):
 def test_a_problem_names_its_field(ask, changes, pointer):
     status = 404 if pointer in ("#/device", "#/model/name") else 422
     assert ask(status, **changes)["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize(
+    "engine, weights, given, said",
+    [
+        ("trtllm", "fp8", None, True),
+        ("vllm", "fp8", None, False),
+        ("vllm", "nvfp4", None, True),
+        ("trtllm", "fp8", "bf16", False),
+        ("trtllm", None, None, False),
+    ],
+)
+def test_caches_are_those_of_checkpoints_with_such_weights(ask, engine, weights, given, said):
+    """TensorRT-LLM serves FP8 from checkpoints of ModelOpt, whose keys and values are in FP8."""
+    model = {"name": "llama-3.1-8b", "quantization": weights, "cache_format": given}
+    model = {name: own for name, own in model.items() if own is not None}
+    answer = ask(model=model, device="b200-sxm-180gb", backend=engine)
+    line = f"keys and values in fp8, as checkpoints in {weights} have them"
+    assert (line in answer["deployment"]["chosen"]) == said
+    (memory,) = answer["deployment"]["memory"]
+    assert memory["cache_bytes_per_token"] == 131_072 / (2 if said else 1)
+    assert answer["model"]["cache_bytes_per_token"] == memory["cache_bytes_per_token"]
