@@ -204,6 +204,8 @@ TRANSFER_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
     {**_SHARED, "objective": "l1", "extra_trees": True, "num_leaves": 15, "feature_fraction": 0.5}
 )
 TRANSFER_TREES: Final = 300
+TRANSFER_BAG: Final = 4
+"""Boosters of the ratio that carries over, whose mean is smoother than each."""
 THRESHOLD_DIGITS: Final = 9
 """Releases such as 10200.03 differ in the last of seven digits."""
 LEAST: Final = 0.05
@@ -252,7 +254,8 @@ class Correction:
         transfer = None
         if metric == "ttft_ms":
             left = target - np.log(seconds(np.zeros(number), rows))
-            transfer = _fitted(rows.shape, left, TRANSFER_SETTINGS, TRANSFER_TREES, seeds)
+            several = [TRANSFER_BAG * seed + k for seed in seeds for k in range(TRANSFER_BAG)]
+            transfer = _fitted(rows.shape, left, TRANSFER_SETTINGS, TRANSFER_TREES, several)
         left = target - _kept(seconds(scales.logs, rows))
         return cls(form, scales, transfer, _fitted(_all(rows), left, SETTINGS, trees, seeds))
 
