@@ -131,7 +131,7 @@ MEASURED = (
 @cache
 def _model(name: str, weights: str = "") -> LanguageModel:
     model = named_language_model(name)
-    return with_formats(model, weights=weights) if weights else model
+    return with_formats(model, weights=weights, cache=model.formats.cache) if weights else model
 
 
 def _bases(grid: Grid) -> Iterator[Served]:
