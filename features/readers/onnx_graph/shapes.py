@@ -4,11 +4,9 @@ Free dimensions of the inputs are bound to the numbers of a question.
 """
 
 import re
-import tomllib
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from forerun.data.errors import BadShape, UnreadableModel
+from forerun.data.facts import facts_of
 from forerun.data.graph import BindingReason, BoundDimension, Shape
 from forerun.features.readers.input_sizes import (
     DEFAULT_CHANNELS,
@@ -27,7 +26,7 @@ from forerun.features.readers.input_sizes import (
 )
 from forerun.features.readers.onnx_graph.tensor import Tensor, from_sequences
 
-_NAMES = tomllib.loads(Path(__file__).with_name("operators.toml").read_text(encoding="utf-8"))
+_NAMES = facts_of(__file__)
 VIEWS = frozenset(_NAMES["views"])
 """Operators that move no data in inference: their readers are linked to what they view."""
 STANDARD_FORM: Mapping[str, str] = _NAMES["standard_form"]
