@@ -5,7 +5,6 @@ Nothing is dropped here. `row_weights` turns findings into weights: doubtful row
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ Group = tuple[str, str, str]
 NOISY_SPREAD = 0.1
 """Interquartile range of repeats over their median at which a row counts half."""
 
-FLAGS: Final[Mapping[str, float]] = MappingProxyType(facts_of(__file__)["flags"])
+FLAGS: Final[Mapping[str, float]] = facts_of(__file__)["flags"]
 """Flag -> weight of a row that carries it.
 
 `duplicate`: an earlier row has the same query and result; `unmeasured`: it has no time;

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from importlib import resources
 from math import isfinite
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +17,10 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.lazy import pd
 
 FIELDS: Final = ("arrival_s", "input_tokens", "output_tokens")
-ALSO: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("isl", "input_len"), "input_tokens"),
-        **dict.fromkeys(("osl", "output_len"), "output_tokens"),
-    }
-)
+ALSO: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("isl", "input_len"), "input_tokens"),
+    **dict.fromkeys(("osl", "output_len"), "output_tokens"),
+}
 """Further name of a field -> the field."""
 PUBLISHED: Final[Sequence[tuple[tuple[str, str, str], float | None]]] = (
     (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), None),
@@ -36,18 +33,16 @@ MOST_REQUESTS: Final = 200_000
 MOST_BYTES: Final = 32 * 2**20
 MOST_TOKENS: Final = 10_000_000
 APEX: Final = "apex_traces"
-PACKAGED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "splitwise_code": "Azure LLM inference trace 2023, code completion, 57 minutes",
-        "splitwise_conv": "Azure LLM inference trace 2023, conversation, 58 minutes",
-        **{
-            f"{kind}_{rate}_{family}": f"APEX, {text} at {value} requests/s, tokens of {family}"
-            for kind, text in (("creation", "creation of texts"), ("lmsys", "chat"))
-            for rate, value in (("025", 0.25), ("05", 0.5))
-            for family in ("llama", "mistral")
-        },
-    }
-)
+PACKAGED: Final[Mapping[str, str]] = {
+    "splitwise_code": "Azure LLM inference trace 2023, code completion, 57 minutes",
+    "splitwise_conv": "Azure LLM inference trace 2023, conversation, 58 minutes",
+    **{
+        f"{kind}_{rate}_{family}": f"APEX, {text} at {value} requests/s, tokens of {family}"
+        for kind, text in (("creation", "creation of texts"), ("lmsys", "chat"))
+        for rate, value in (("025", 0.25), ("05", 0.5))
+        for family in ("llama", "mistral")
+    },
+}
 """Name -> what the trace is."""
 
 

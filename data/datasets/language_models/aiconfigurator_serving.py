@@ -11,7 +11,6 @@ would have one run on both of its sides.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,7 +30,7 @@ SAME: Final = 0.002
 """Relative difference of both times below which two rows of a deployment are one run."""
 
 
-_FORMATS: Final[Mapping[str, str]] = MappingProxyType({"fp8_block": "fp8", "nvfp4": "fp4"})
+_FORMATS: Final[Mapping[str, str]] = {"fp8_block": "fp8", "nvfp4": "fp4"}
 _TP_IN_ID: Final = r"_tp(\d+)(?:_0)?_ep"
 _LOAD: Final = ("concurrency", "batch_size", "prefill_batch_size", "decode_batch_size")
 _RESULT: Final = ("ttft_ms", "tpot_ms")

@@ -7,7 +7,6 @@ that holds one bundle per dataset. What it leaves out stands in the README of ea
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -87,45 +86,41 @@ _LOAD: Final = (
     *("load_gini_coefficient", "min_load_ratio", "profiling_patch_tag"),
 )
 
-PACKED: Final[Mapping[str, Mapping[str, Rule]]] = MappingProxyType(
-    {
-        "aiconfigurator": {
-            **dict.fromkeys(("gemm", "context_attention", "generation_attention"), whole),
-            "moe": half_of_the_curves,
-            **dict.fromkeys(("nccl", "custom_allreduce", "power_gemm", "power_moe"), whole),
-            **dict.fromkeys(("power_context_attention", "power_generation_attention"), whole),
-        },
-        "aiconfigurator_serving": {"e2e_serving": whole, "gpu_specs": whole},
-        "frontier_sim": {
-            "attention": without(*_SPREAD, *_SEQUENCES),
-            "linear": without(*_SPREAD, "padded_n_embd", "padded_n_expanded_embd"),
-            "moe": without(*_SPREAD, *_LOAD),
-        },
-        "llmservingsim": {
-            **dict.fromkeys(("attention", "dense", "moe", "per_sequence"), whole),
-            "v0_attention": without(*_V0, "mean_ns", "p50_ns", "p90_ns", "max_ns"),
-            "v0_layers": few_tokens,
-        },
-        "llm_inference_bench": {"results": whole},
-        "apex": dict.fromkeys(("comm", "e2e_h100x8", "gemm_v100"), whole),
-        "splitwise": {
-            "perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")
-        },
-        "llm_cloud_runs": {"llama_bench": bench, "vllm_cpu": served},
-        "llmd_traces": {"requests": whole},
-        "llm_traces": dict.fromkeys(
-            ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
-        ),
-    }
-)
+PACKED: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "aiconfigurator": {
+        **dict.fromkeys(("gemm", "context_attention", "generation_attention"), whole),
+        "moe": half_of_the_curves,
+        **dict.fromkeys(("nccl", "custom_allreduce", "power_gemm", "power_moe"), whole),
+        **dict.fromkeys(("power_context_attention", "power_generation_attention"), whole),
+    },
+    "aiconfigurator_serving": {"e2e_serving": whole, "gpu_specs": whole},
+    "frontier_sim": {
+        "attention": without(*_SPREAD, *_SEQUENCES),
+        "linear": without(*_SPREAD, "padded_n_embd", "padded_n_expanded_embd"),
+        "moe": without(*_SPREAD, *_LOAD),
+    },
+    "llmservingsim": {
+        **dict.fromkeys(("attention", "dense", "moe", "per_sequence"), whole),
+        "v0_attention": without(*_V0, "mean_ns", "p50_ns", "p90_ns", "max_ns"),
+        "v0_layers": few_tokens,
+    },
+    "llm_inference_bench": {"results": whole},
+    "apex": dict.fromkeys(("comm", "e2e_h100x8", "gemm_v100"), whole),
+    "splitwise": {"perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")},
+    "llm_cloud_runs": {"llama_bench": bench, "vllm_cpu": served},
+    "llmd_traces": {"requests": whole},
+    "llm_traces": dict.fromkeys(
+        ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
+    ),
+}
 """Dataset -> table -> what is kept of it."""
 
 INSTANCES: Final = "cloud_instances"
-JOINED: Final[Mapping[str, Mapping[str, Callable[["Table", "Table"], "Table"]]]] = MappingProxyType(
-    {"llm_cloud_runs": {"machines": machines}}
-)
+JOINED: Final[Mapping[str, Mapping[str, Callable[["Table", "Table"], "Table"]]]] = {
+    "llm_cloud_runs": {"machines": machines}
+}
 """Dataset -> table -> how it is made of the instances and scores in the folder `INSTANCES`."""
-FROM: Final[Mapping[str, str]] = MappingProxyType({"aiconfigurator_serving": "aiconfigurator"})
+FROM: Final[Mapping[str, str]] = {"aiconfigurator_serving": "aiconfigurator"}
 """Dataset -> folder that has its tables, where that is another one."""
 
 
