@@ -4,7 +4,6 @@ One row of `bench` is one model at one image size and batch size under one softw
 Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, Apache-2.0.
 """
 
-import io
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -63,7 +62,7 @@ def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
     found = _FILE.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} does not name a benchmark")
-    table = pd.read_csv(io.BytesIO(raw.read(path)))
+    table = raw.table(path)
     measures = table.rename(columns={f"{found['phase']}_{m}": m for m in _MEASURES})
     measures = measures.reindex(columns=_MEASURES)
     device = found["device"]
