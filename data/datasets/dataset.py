@@ -220,7 +220,12 @@ def tables_there(parts: Mapping[str, Sequence[Any]]) -> dict[str, "pd.DataFrame"
     }
 
 
-def family_of(model: str, patterns: Iterable[tuple[str, str]]) -> str:
+def families_of(models: Iterable[Any], patterns: Iterable[tuple[str, str]] = ()) -> Names:
+    """`family_of` each of n models."""
+    return np.array([family_of(str(model), patterns) for model in models], dtype=np.str_)
+
+
+def family_of(model: str, patterns: Iterable[tuple[str, str]] = ()) -> str:
     """Architecture family of a published model.
 
     Args:

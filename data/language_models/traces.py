@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -170,12 +169,8 @@ def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
 def _date_s(where: str, name: str, value: object) -> float:
     """Seconds since 1970 of a date with a time, to the microsecond."""
     text = str(value).strip()
-    whole, point, fraction = text.partition(".")
-    digits = re.match(r"\d*", fraction)
-    micro = f"{(digits[0] if digits else '')[:6]:0<6}" if point else "000000"
-    rest = fraction[digits.end() :] if digits else ""
     try:
-        moment = datetime.fromisoformat(f"{whole}.{micro}{rest}")
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadTrace(where, f"{name} is {text!r:.40}, which is no date") from None
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

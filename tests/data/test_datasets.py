@@ -19,6 +19,7 @@ from forerun.data.datasets import DATASETS, dataset
 from forerun.data.datasets.architectures.nas_latency import CHOICES, NasLatency, middle
 from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name
 from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
@@ -32,7 +33,7 @@ from forerun.data.datasets.networks.neusight import (
     NeuSight,
     bounds_ms,
 )
-from forerun.data.datasets.networks.timm_bench import TimmBench, family
+from forerun.data.datasets.networks.timm_bench import TimmBench
 from forerun.data.datasets.packaged import PackagedDataset, PackedTables
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy, physical_devices
 from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
@@ -206,14 +207,14 @@ class TestTimmBench(DatasetContract):
         [("resnet50.a1_in1k", "resnet"), ("Mixer_b16", "mixer"), ("vit_base", "vit"), ("3d", "3d")],
     )
     def test_a_family_is_the_leading_letters(self, model, expected):
-        assert family(model) == expected
+        assert family_of(model) == expected
 
     def test_one_family_is_in_one_fold(self, bundle):
         bench = bundle.table("bench")
         for split in TimmBench().splits(bundle):
             if split.protocol.startswith("unseen_family/"):
-                held_out = {family(m) for m in bench["model"][split.held_out]}
-                assert held_out.isdisjoint(family(m) for m in bench["model"][split.train])
+                held_out = {family_of(m) for m in bench["model"][split.held_out]}
+                assert held_out.isdisjoint(family_of(m) for m in bench["model"][split.train])
 
     @pytest.mark.reference
     def test_the_splits_of_the_reference(self, reference):

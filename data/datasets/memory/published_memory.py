@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Mask, Names
-from forerun.data.datasets.dataset import family_of, first_reasons
+from forerun.data.datasets.dataset import families_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.lazy import pd
 
@@ -92,10 +92,7 @@ def sources(table: "Table") -> NDArray[np.str_]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array(
-        [family_of(str(model), PublishedMemory.facts["families"]) for model in models],
-        dtype=np.str_,
-    )
+    return families_of(models, PublishedMemory.facts["families"])
 
 
 def _metric(tool: str, repository: str, path: str) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
-from forerun.data.datasets.dataset import family_of, first_reasons
+from forerun.data.datasets.dataset import families_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
@@ -123,10 +123,7 @@ def step_ms(table: "Table") -> NDArray[np.float64]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array(
-        [family_of(str(model), PublishedNetworks.facts["families"]) for model in models],
-        dtype=np.str_,
-    )
+    return families_of(models, PublishedNetworks.facts["families"])
 
 
 def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Names
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.dataset import Dataset, families_of
 from forerun.data.lazy import pd
 from forerun.data.split import Mask, is_one_of
 from forerun.data.upstream.downloads import RawFiles
@@ -36,7 +36,7 @@ class TimmBench(Dataset, declared="timm_bench"):
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`family` of models."""
-        return {"family": np.array([family(name) for name in rows["model"]], dtype=np.str_)}
+        return {"family": families_of(rows["model"])}
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Rows with a time, those of `TRAINING_GPUS`, and those of other GPUs."""
@@ -45,15 +45,6 @@ class TimmBench(Dataset, declared="timm_bench"):
         trained = is_one_of(rows["device"], TRAINING_GPUS)
         others = measured & ~trained & ~cpu
         return {"": measured, "trained": measured & trained, "others": others}
-
-
-def family(model: str) -> str:
-    """Leading letters of a model's name, in lower case: `ResNet50_v2` is of `resnet`.
-
-    A name without leading letters is its own family.
-    """
-    letters = re.match(r"[a-z]+", model.lower())
-    return letters[0] if letters else model.lower()
 
 
 def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
