@@ -279,8 +279,7 @@ class TestZeusPowerCap(DatasetContract):
     def test_a_run_that_misses_the_target_has_no_epoch(self, tables):
         assert tables["train_trace"]["target_epoch"].isna().tolist() == [False, False, True]
 
-    def test_each_gpu_is_held_out_while_the_others_train(self, bundle):
-        splits = {s.protocol: s for s in ZeusPowerCap().splits(bundle)}
+    def test_each_gpu_is_held_out_while_the_others_train(self, bundle, splits):
         gpus = bundle.table("power_trace_3gpus")["gpu"]
         held_out = splits["unseen_device/V100"]
         assert set(gpus[held_out.held_out]) == {"V100"}
@@ -437,9 +436,8 @@ class TestHLSyn(DatasetContract):
     def test_a_graph_without_designs_is_left_out(self, tables):
         assert set(tables["graph_nodes"]["kernel"]) == set(tables["designs"]["kernel"])
 
-    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle):
+    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle, splits):
         designs = bundle.table("designs")
-        splits = {split.protocol: split for split in HLSyn().splits(bundle)}
         assert set(splits) == {f"{p}/{t}" for p in ("inductive", "transductive") for t in INDUCTIVE}
         for protocol, split in splits.items():
             tool = protocol.split("/")[1]
@@ -476,9 +474,8 @@ class TestWaHls4ml(DatasetContract):
         for split in WaHls4ml().splits(bundle):
             assert not (split.train | split.held_out)[failed].any()
 
-    def test_one_width_is_held_out_while_the_others_train(self, bundle):
+    def test_one_width_is_held_out_while_the_others_train(self, bundle, splits):
         width = bundle.table("dense_grid_v0")["d_out"]
-        splits = {s.protocol: s for s in WaHls4ml().splits(bundle)}
         assert set(width[splits["unseen_width/64"].held_out]) == {64}
         assert set(width[splits["unseen_width/64"].train]) == {32, 96}
 
@@ -545,9 +542,8 @@ class TestDeepBench(DatasetContract):
         assert not tables["gemm"]["sparse"].any()
         assert 7680 not in set(tables["gemm"]["m"])
 
-    def test_an_architecture_is_left_out_whole(self, bundle):
+    def test_an_architecture_is_left_out_whole(self, bundle, splits):
         gemm = bundle.table("gemm")
-        splits = {s.protocol: s for s in DeepBench().splits(bundle)}
         maxwell = splits["unseen_generation/gemm/maxwell"]
         assert set(gemm["device"][maxwell.held_out]) == {"TitanX", "M40"}
         assert set(gemm["device"][splits["unseen_device/gemm/M40"].train]) >= {"TitanX", "V100"}
@@ -602,9 +598,8 @@ class TestLambdaBench(DatasetContract):
     def test_a_system_is_known_by_its_gpu(self, system, gpu):
         assert gpu_name(system) == gpu
 
-    def test_one_gpu_is_held_out_in_every_number(self, bundle):
+    def test_one_gpu_is_held_out_in_every_number(self, bundle, splits):
         rows = bundle.table("throughput")
-        splits = {s.protocol: s for s in LambdaBench().splits(bundle)}
         held_out = rows[splits["unseen_device/RTX 3090"].held_out]
         assert set(held_out["num_gpu"]) == {1, 2}
 

@@ -23,9 +23,8 @@ class TestMlEnergy(DatasetContract):
         assert chats["gpu"].tolist() == ["V100"] * 2 + ["A40"] * 2 + ["A100"] * 2
         assert chats["throughput_tokens_per_s"].iloc[0] == 27.5123
 
-    def test_a_model_is_left_out_with_all_its_tasks(self, bundle):
+    def test_a_model_is_left_out_with_all_its_tasks(self, bundle, splits):
         runs = bundle.table(RUNS)
-        splits = {split.protocol: split for split in MlEnergy().splits(bundle)}
         tall = splits["leave_one_model_out/a/Tall-8B"]
         assert set(runs["task"][tall.held_out]) == {"lm-arena-chat", "gpqa"}
         assert tall.held_out.sum() + tall.train.sum() == len(runs)
