@@ -344,7 +344,8 @@ class Shapes:
                     return proto.elem_type, shape
         if KIND_OF.get(node.op_type) == "elementwise" and name == node.output[0]:
             # Inference gives no shapes for operators that the standard defines by others.
-            return elem_type or _elem_type(inputs), _broadcast(inputs)
+            first_type = next((t.elem_type for t in inputs if t is not None), 0)
+            return elem_type or first_type, _broadcast(inputs)
         first = inputs[0] if inputs else None
         classical = _classical(node, first)
         if classical is not None and name in node.output[:2]:
@@ -419,7 +420,10 @@ def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]
     graph = helper.make_graph(
         [node],
         "constant",
-        [helper.make_value_info(n, _type_proto(v)) for n, v in given.items()],
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in given.items()
+        ],
         [helper.make_empty_tensor_value_info(n) for n in node.output],
     )
     with np.errstate(all="ignore"):
@@ -513,12 +517,6 @@ def _type_of(tensor: Tensor, floating: bool) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(elem_type, tensor.shape)
 
 
-def _type_proto(value: Any) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(
-        helper.np_dtype_to_tensor_dtype(value.dtype), list(value.shape)
-    )
-
-
 def _proto_of(value: Any) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)))
 
@@ -532,10 +530,6 @@ def _broadcast(inputs: Sequence[Tensor | None]) -> Shape | None:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         return None
-
-
-def _elem_type(inputs: Sequence[Tensor | None]) -> int:
-    return next((t.elem_type for t in inputs if t is not None), 0)
 
 
 def _read_type(proto: onnx.TypeProto) -> tuple[int, Shape | None]:
