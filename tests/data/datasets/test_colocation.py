@@ -208,25 +208,27 @@ def test_a_package_without_rows_says_how_to_measure_them(monkeypatch):
         Contention().packaged()
 
 
-def test_the_rows_that_come_along_are_what_they_must_be():
+@pytest.fixture(scope="module")
+def measured():
+    """Files of the runs that come along, where there are some."""
     try:
-        raw = Contention().packaged()
+        return Contention().packaged()
     except MissingData as error:
         pytest.skip(str(error))
-    tables = Contention().tidy(raw)
+
+
+def test_the_rows_that_come_along_are_what_they_must_be(measured):
+    tables = Contention().tidy(measured)
     Contention().validate(tables)
-    assert sum((raw.folder / path).stat().st_size for path in raw.paths) < 5 * 2**20
+    assert sum((measured.folder / path).stat().st_size for path in measured.paths) < 5 * 2**20
     runs = tables["runs"]
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
     assert alone["victim"].value_counts().min() >= 10
     assert runs["family"].nunique() == 5
 
 
-def test_the_whole_standard_plan_was_carried_out():
-    try:
-        runs = Contention().tidy(Contention().packaged())["runs"]
-    except MissingData as error:
-        pytest.skip(str(error))
+def test_the_whole_standard_plan_was_carried_out(measured):
+    runs = Contention().tidy(measured)["runs"]
     names = ["repeat", "victim", "neighbour", "intensity", "placement", "mode"]
     found = set(runs[names].itertuples(index=False, name=None))
     planned = ContentionPlan.read(Path("standard")).runs()
