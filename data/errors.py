@@ -269,8 +269,6 @@ class PromotionRefused(InputError):
 class UnreadableModel(InputError):
     """A model, or its configuration, cannot be read."""
 
-    status = 422
-
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"Cannot read {where}: {why}")
 
