@@ -1,7 +1,6 @@
 """mlenergy: what upstream says, its identities, and models left out whole."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
@@ -37,15 +36,6 @@ class TestMlEnergy(DatasetContract):
         findings = MlEnergy().flags(changed)
         assert findings["row"].tolist() == [3]
         assert findings["flag"].tolist() == ["energy_gap"]
-
-    @pytest.mark.reference
-    def test_it_equals_the_reference(self, reference, mirror, tmp_path):
-        bundle = MlEnergy().pull(folder=tmp_path / "mlenergy", mirror=mirror)
-        expected = Bundle.open(reference / "mlenergy")
-        assert set(bundle.tables()) == {RUNS, CHATS}
-        for name in bundle.tables():
-            pd.testing.assert_frame_equal(bundle.table(name), expected.table(name))
-        assert bundle.digest == expected.digest
 
     @pytest.mark.reference
     def test_power_is_energy_times_throughput_in_every_row(self, reference):
