@@ -360,7 +360,6 @@ class TestRegistering:
             assert len(prop["description"]) > 8, name
 
 
-@pytest.mark.reference
 class TestAgainstTheReference:
     @pytest.fixture
     def read(self, reference):

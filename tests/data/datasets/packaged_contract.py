@@ -26,7 +26,6 @@ class PackagedContract(DatasetContract):
         assert set(bundle.tables()) == set(packaged)
         assert self.datasheet_says in bundle.datasheet
 
-    @pytest.mark.reference
     def test_the_packaged_rows_are_the_reference(self, packaged, reference):
         if not self.reference_table:
             pytest.skip("the reference bundles do not have it")

@@ -1,7 +1,6 @@
 """mlenergy: what upstream says, its identities, and models left out whole."""
 
 import numpy as np
-import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.mlenergy import CHATS, RUNS, MlEnergy
@@ -37,12 +36,10 @@ class TestMlEnergy(DatasetContract):
         assert findings["row"].tolist() == [3]
         assert findings["flag"].tolist() == ["energy_gap"]
 
-    @pytest.mark.reference
-    def test_power_is_energy_times_throughput_in_every_row(self, reference):
-        bundle = Bundle.open(reference / "mlenergy")
-        runs = bundle.table(RUNS)
+    def test_power_is_energy_times_throughput_in_every_row(self, whole):
+        runs = whole.table(RUNS)
         product = runs["energy_per_token_joules"] * runs["output_throughput_tokens_per_sec"]
         known = product.notna()
         assert known.sum() == 719
         np.testing.assert_allclose(product[known], runs["avg_power_watts"][known], rtol=1e-9)
-        assert not sum(counts(MlEnergy().flags(bundle)).values())
+        assert not sum(counts(MlEnergy().flags(whole)).values())

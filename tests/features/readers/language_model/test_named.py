@@ -171,7 +171,6 @@ def test_a_configuration_may_be_changed_without_changing_the_next_answer():
     assert named_config("qwen3-32b-fp8")["quantization_config"]["quant_method"] == "fp8"
 
 
-@pytest.mark.reference
 def test_what_is_built_in_describes_the_models_as_their_whole_files_do(reference):
     folder = reference / "hf_configs" / "configs"
     files = [p for p in sorted(folder.glob("*_config.json")) if "hf_quant" not in p.name]
@@ -183,7 +182,6 @@ def test_what_is_built_in_describes_the_models_as_their_whole_files_do(reference
         assert named_language_model(name) == whole, name
 
 
-@pytest.mark.reference
 @pytest.mark.parametrize(
     ("table", "column"),
     [
