@@ -6,7 +6,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +21,6 @@ from forerun.data.errors import DamagedData, MissingData
 from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pooch import Pooch
 
 RAW = "https://raw.githubusercontent.com"

@@ -11,9 +11,10 @@ would have one run on both of its sides.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, Names
@@ -21,10 +22,6 @@ from forerun.data.datasets.packaged import PackedTables
 from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
 from forerun.data.split import Split
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 SAME: Final = 0.002
 """Relative difference of both times below which two rows of a deployment are one run."""
