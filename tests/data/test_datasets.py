@@ -8,7 +8,7 @@ No held-out row is trained on: every split of every dataset, on made-up and on r
 """
 
 from dataclasses import replace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pandas as pd
@@ -398,15 +398,11 @@ def test_an_unknown_dataset_is_named_with_those_that_there_are():
 def test_a_failed_pull_leaves_the_old_bundle(tmp_path, monkeypatch):
     folder = tmp_path / "bundle"
     old = Bundle.write(folder, "timm_bench", {"bench": pd.DataFrame({"model": ["old"]})})
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", _interrupted)
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         Bundle.write(folder, "timm_bench", {"bench": pd.DataFrame({"model": ["new"]})})
     assert old.table("bench")["model"].tolist() == ["old"]
     assert [p.name for p in tmp_path.iterdir()] == ["bundle"]
-
-
-def _interrupted(*args, **kwargs):
-    raise KeyboardInterrupt
 
 
 class TestHLSyn(DatasetContract):

@@ -10,6 +10,7 @@ import sys
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,15 +50,8 @@ def on_a_processor(trials, library=None, power_s=0.05):
     return collector
 
 
-def raising(error):
-    def fails(*_, **__):
-        raise error
-
-    return fails
-
-
-LOST = raising(RuntimeError("CUDA error: an illegal memory access was encountered"))
-IMPOSSIBLE = raising(ValueError("Expected more than 1 value per channel when training"))
+LOST = Mock(side_effect=RuntimeError("CUDA error: an illegal memory access was encountered"))
+IMPOSSIBLE = Mock(side_effect=ValueError("Expected more than 1 value per channel when training"))
 
 
 @pytest.fixture
@@ -160,7 +154,7 @@ def test_workspaces_of_libraries_are_given_back_after_each_trial(cuda, monkeypat
     ids=["as torch says it", "CUDA", "cuBLAS", "cuDNN"],
 )
 def test_out_of_memory_is_a_status_without_figures_in_whatever_words(cuda, monkeypatch, error):
-    monkeypatch.setattr(torch, "softmax", raising(error))
+    monkeypatch.setattr(torch, "softmax", Mock(side_effect=error))
     row = on_a_processor(TRIALS, FakeNvml()).measure(TRIALS[1])
     assert (row["status"], row["reason"]) == ("oom", str(error).partition("\n")[0])
     assert "latency_ms" not in row
@@ -170,7 +164,7 @@ def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
     cuda, monkeypatch, tmp_path
 ):
     error = RuntimeError("CUDA error: operation not permitted when stream is capturing")
-    fake_graphs(monkeypatch, raising(error))
+    fake_graphs(monkeypatch, Mock(side_effect=error))
     trials = (replace(TRIALS[0], cuda_graph=True), *TRIALS)
     journal = Journal.for_table(tmp_path / "table.parquet")
     for _ in range(2):
@@ -189,7 +183,7 @@ def test_a_run_that_fails_before_it_is_recorded_ends_no_process(cuda, monkeypatc
 
 
 def test_a_recording_that_runs_out_of_memory_is_out_of_memory(cuda, monkeypatch):
-    fake_graphs(monkeypatch, raising(torch.cuda.OutOfMemoryError("CUDA out of memory.")))
+    fake_graphs(monkeypatch, Mock(side_effect=torch.cuda.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(Broken) as ended:
         on_a_processor(TRIALS).measure(replace(TRIALS[1], cuda_graph=True))
     assert ended.value.row["status"] == "oom"
