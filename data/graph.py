@@ -7,6 +7,7 @@ The readers that make graphs from ONNX, torch or Hugging Face files are in
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -163,11 +164,7 @@ class OperatorGraph:
     @cached_property
     def unknown(self) -> Mapping[str, int]:
         """Names of operators that no kind describes -> number of occurrences in the graph."""
-        counts: dict[str, int] = {}
-        for op in self.operators:
-            if op.kind == "unknown":
-                counts[op.name] = counts.get(op.name, 0) + 1
-        return counts
+        return Counter(op.name for op in self.operators if op.kind == "unknown")
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, ready for `json.dumps`."""

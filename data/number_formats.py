@@ -10,18 +10,15 @@ scales (double quantisation, Dettmers et al. 2023).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.spec_sheet import Device, Precision
 
-GGUF: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        **{"q2_k": 3.35, "q3_k_s": 3.50, "q3_k_m": 3.91, "q3_k_l": 4.27, "q4_0": 4.5},
-        **{"q4_k_s": 4.58, "q4_k_m": 4.84, "q4_1": 5.0, "q5_0": 5.5, "q5_k_s": 5.52},
-        **{"q5_k_m": 5.68, "q5_1": 6.0, "q6_k": 6.56, "q8_0": 8.5},
-    }
-)
+GGUF: Final[Mapping[str, float]] = {
+    **{"q2_k": 3.35, "q3_k_s": 3.50, "q3_k_m": 3.91, "q3_k_l": 4.27, "q4_0": 4.5},
+    **{"q4_k_s": 4.58, "q4_k_m": 4.84, "q4_1": 5.0, "q5_0": 5.5, "q5_k_s": 5.52},
+    **{"q5_k_m": 5.68, "q5_1": 6.0, "q6_k": 6.56, "q8_0": 8.5},
+}
 """Bits of one weight in a format of GGUF files, which holds for all matrices of a model."""
 
 
@@ -51,22 +48,20 @@ class Format:
 
 
 _HALF: Final = ("bf16", "fp16")
-FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
-    {
-        "fp32": Format(4.0, ("fp32",)),
-        "tf32": Format(4.0, ("tf32", "fp32")),
-        "bf16": Format(2.0, _HALF),
-        "fp16": Format(2.0, ("fp16", "bf16")),
-        "fp8": Format(1.0, ("fp8", *_HALF)),
-        "int8": Format(1.0, ("int8", *_HALF)),
-        "mxfp8": Format(1.0 + 1 / 32, ("fp8", *_HALF)),
-        "nvfp4": Format(0.5 + 1 / 16, ("fp4", *_HALF)),
-        "mxfp4": Format(0.5 + 1 / 32, ("fp4", *_HALF)),
-        "int4": Format(0.5 + 2 / 32, _HALF),
-        "nf4": Format(0.5 + 1 / 64 + 4 / (64 * 256), _HALF),
-        **{name: Format(bits / 8, ("int8", "fp16", "bf16")) for name, bits in GGUF.items()},
-    }
-)
+FORMATS: Final[Mapping[str, Format]] = {
+    "fp32": Format(4.0, ("fp32",)),
+    "tf32": Format(4.0, ("tf32", "fp32")),
+    "bf16": Format(2.0, _HALF),
+    "fp16": Format(2.0, ("fp16", "bf16")),
+    "fp8": Format(1.0, ("fp8", *_HALF)),
+    "int8": Format(1.0, ("int8", *_HALF)),
+    "mxfp8": Format(1.0 + 1 / 32, ("fp8", *_HALF)),
+    "nvfp4": Format(0.5 + 1 / 16, ("fp4", *_HALF)),
+    "mxfp4": Format(0.5 + 1 / 32, ("fp4", *_HALF)),
+    "int4": Format(0.5 + 2 / 32, _HALF),
+    "nf4": Format(0.5 + 1 / 64 + 4 / (64 * 256), _HALF),
+    **{name: Format(bits / 8, ("int8", "fp16", "bf16")) for name, bits in GGUF.items()},
+}
 """Name -> format."""
 
 
@@ -83,16 +78,12 @@ class Product:
         return self.activations.precisions[0]
 
 
-PRODUCTS: Final[Mapping[str, Product]] = MappingProxyType(
-    {
-        **{
-            name: Product(FORMATS[name], FORMATS[name]) for name in ("bf16", "fp16", "fp8", "nvfp4")
-        },
-        "fp8_block": Product(FORMATS["fp8"], FORMATS["fp8"]),
-        "int4": Product(FORMATS["int4"], FORMATS["bf16"]),
-        "mxfp4": Product(FORMATS["mxfp4"], FORMATS["bf16"]),
-        "mxfp4_mxfp8": Product(FORMATS["mxfp4"], FORMATS["mxfp8"]),
-        "mxfp4_mxfp4": Product(FORMATS["mxfp4"], FORMATS["mxfp4"]),
-    }
-)
+PRODUCTS: Final[Mapping[str, Product]] = {
+    **{name: Product(FORMATS[name], FORMATS[name]) for name in ("bf16", "fp16", "fp8", "nvfp4")},
+    "fp8_block": Product(FORMATS["fp8"], FORMATS["fp8"]),
+    "int4": Product(FORMATS["int4"], FORMATS["bf16"]),
+    "mxfp4": Product(FORMATS["mxfp4"], FORMATS["bf16"]),
+    "mxfp4_mxfp8": Product(FORMATS["mxfp4"], FORMATS["mxfp8"]),
+    "mxfp4_mxfp4": Product(FORMATS["mxfp4"], FORMATS["mxfp4"]),
+}
 """Name of a `ProductFormat` of `data.language_models.kernel` -> the formats of its operands."""

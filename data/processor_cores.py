@@ -6,7 +6,6 @@ and Agner Fog's "The microarchitecture of Intel, AMD and VIA CPUs".
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.facts import facts_of
@@ -42,9 +41,9 @@ class Core:
     family: str
 
 
-CORES: Final[Mapping[str, Core]] = MappingProxyType(
-    {name: Core(*own) for name, own in facts_of(__file__)["cores"].items()}
-)
+CORES: Final[Mapping[str, Core]] = {
+    name: Core(*own) for name, own in facts_of(__file__)["cores"].items()
+}
 """Microarchitecture, as in `Device.architecture` -> its core."""
 MOST_BITS: Final = 1024
 USUAL_SPEED: Final = 500.0

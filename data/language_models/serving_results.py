@@ -17,7 +17,6 @@ Times are means. What a file does not say, such as the device, is not guessed.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import BadTable
@@ -28,9 +27,10 @@ BENCH_SERVE: Final = (
 )
 """Figures of a result of `vllm bench serve`; the first three tell it from other files."""
 
-WITHOUT_TIMES: Final[Mapping[str, str]] = MappingProxyType(
-    {"avg_latency": "vllm bench latency", "num_requests": "vllm bench throughput"}
-)
+WITHOUT_TIMES: Final[Mapping[str, str]] = {
+    "avg_latency": "vllm bench latency",
+    "num_requests": "vllm bench throughput",
+}
 """Figure -> the command whose results have it and no times of tokens."""
 
 

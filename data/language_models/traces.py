@@ -2,13 +2,11 @@
 
 import csv
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from math import isfinite
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +16,10 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.lazy import pd
 
 FIELDS: Final = ("arrival_s", "input_tokens", "output_tokens")
-ALSO: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("isl", "input_len"), "input_tokens"),
-        **dict.fromkeys(("osl", "output_len"), "output_tokens"),
-    }
-)
+ALSO: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("isl", "input_len"), "input_tokens"),
+    **dict.fromkeys(("osl", "output_len"), "output_tokens"),
+}
 """Further name of a field -> the field."""
 PUBLISHED: Final[Sequence[tuple[tuple[str, str, str], float | None]]] = (
     (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), None),
@@ -36,18 +32,16 @@ MOST_REQUESTS: Final = 200_000
 MOST_BYTES: Final = 32 * 2**20
 MOST_TOKENS: Final = 10_000_000
 APEX: Final = "apex_traces"
-PACKAGED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "splitwise_code": "Azure LLM inference trace 2023, code completion, 57 minutes",
-        "splitwise_conv": "Azure LLM inference trace 2023, conversation, 58 minutes",
-        **{
-            f"{kind}_{rate}_{family}": f"APEX, {text} at {value} requests/s, tokens of {family}"
-            for kind, text in (("creation", "creation of texts"), ("lmsys", "chat"))
-            for rate, value in (("025", 0.25), ("05", 0.5))
-            for family in ("llama", "mistral")
-        },
-    }
-)
+PACKAGED: Final[Mapping[str, str]] = {
+    "splitwise_code": "Azure LLM inference trace 2023, code completion, 57 minutes",
+    "splitwise_conv": "Azure LLM inference trace 2023, conversation, 58 minutes",
+    **{
+        f"{kind}_{rate}_{family}": f"APEX, {text} at {value} requests/s, tokens of {family}"
+        for kind, text in (("creation", "creation of texts"), ("lmsys", "chat"))
+        for rate, value in (("025", 0.25), ("05", 0.5))
+        for family in ("llama", "mistral")
+    },
+}
 """Name -> what the trace is."""
 
 
@@ -175,12 +169,8 @@ def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
 def _date_s(where: str, name: str, value: object) -> float:
     """Seconds since 1970 of a date with a time, to the microsecond."""
     text = str(value).strip()
-    whole, point, fraction = text.partition(".")
-    digits = re.match(r"\d*", fraction)
-    micro = f"{(digits[0] if digits else '')[:6]:0<6}" if point else "000000"
-    rest = fraction[digits.end() :] if digits else ""
     try:
-        moment = datetime.fromisoformat(f"{whole}.{micro}{rest}")
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadTrace(where, f"{name} is {text!r:.40}, which is no date") from None
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.number_formats import FORMATS
 
-BYTES: Final[Mapping[str, float]] = MappingProxyType(
-    {name: own.bytes for name, own in FORMATS.items() if name not in ("tf32", "nf4")}
-)
+BYTES: Final[Mapping[str, float]] = {
+    name: own.bytes for name, own in FORMATS.items() if name not in ("tf32", "nf4")
+}
 """Bytes of one weight in a number format that configurations name; TF32 is FP32 in memory, and NF4
 counts as INT4."""
 

@@ -9,13 +9,11 @@ with. Programs are those of HLSyn, for high-level synthesis, with slots for dire
 import json
 import lzma
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any, Final
 
-from forerun.data.errors import InputError, UnreadableModel
+from forerun.data.errors import InputError, UnreadableModel, did_you_mean
 from forerun.data.graph import OperatorGraph
 from forerun.data.program import ProgramGraph
 
@@ -36,16 +34,14 @@ def packed_content(folder: str, name: str) -> Any:
 FOLDER = "network_graphs"
 DIGESTS: Final = "digests.json"
 """File of the folder: name -> digest of its graph."""
-OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "mobilenetv3large": "mobilenet-v3",
-        "swint": "swin-tiny",
-        "swins": "swin-small",
-        "swinb": "swin-base",
-        "vitb16": "vit-base",
-        "vitl16": "vit-large",
-    }
-)
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "mobilenetv3large": "mobilenet-v3",
+    "swint": "swin-tiny",
+    "swins": "swin-small",
+    "swinb": "swin-base",
+    "vitb16": "vit-base",
+    "vitl16": "vit-large",
+}
 """Names of torchvision, without separators -> ours."""
 
 
@@ -86,11 +82,10 @@ def unknown_network(name: str) -> UnreadableModel:
     >>> str(unknown_network("resnet51"))[:70]
     'Cannot read resnet51: there is no such file, and no network of that na'
     """
-    close = get_close_matches(name.lower(), network_names(), n=3, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    _, hint = did_you_mean(name, network_names(), 0.6)
     return UnreadableModel(
         name,
-        f"there is no such file, and no network of that name.{hint} `forerun presets` lists "
+        f"there is no such file, and no network of that name. {hint}`forerun presets` lists "
         f"{len(network_names())} by name; of all others give a file, or trace timm's by `forerun "
         "trace timm:NAME -o graph.json`. What a language model costs to serve is asked by `forerun "
         "llm estimate NAME`.",

@@ -1,7 +1,6 @@
 """FPGA chips and tools of hardware designs. No figure of a chip enters a prediction."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.device import Device
@@ -19,10 +18,8 @@ HX8K: Final = _fpga("lattice-ice40-hx8k", "Lattice iCE40 HX8K", "lattice")
 NEXTPNR: Final = Software(framework="nextpnr")
 """The placer and router of the dataset circuit_fpga."""
 
-TOOLS: Final[Mapping[str, Software]] = MappingProxyType(
-    {
-        "v18": Software(framework="sdx", version="2018.3"),
-        "v20": Software(framework="vitis", version="2020.2"),
-    }
-)
+TOOLS: Final[Mapping[str, Software]] = {
+    "v18": Software(framework="sdx", version="2018.3"),
+    "v20": Software(framework="vitis", version="2020.2"),
+}
 """Name in the dataset hlsyn -> tool that synthesises a program's designs."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from forerun.data.columns import Column
-from forerun.data.errors import BadTable, InputError
+from forerun.data.errors import BadTable, InputError, did_you_mean
 from forerun.data.facts import facts_of
 from forerun.data.lazy import pd
 from forerun.data.measurement import COLUMNS, METRIC_COLUMNS, QUERY_COLUMNS, tidy_measurements
@@ -79,8 +79,7 @@ def given_meaning(text: str) -> Meaning:
         return Meaning(text)
     meaning = meaning_of(text)
     if meaning is None:
-        close = difflib.get_close_matches(text.lower(), [*KEYS, *METRIC_NAMES], 3, 0.5)
-        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        _, hint = did_you_mean(text, [*KEYS, *METRIC_NAMES], 0.5)
         raise InputError(
             f"A column cannot mean {text!r}. {hint}It can be {SETTING}, {IGNORED}, a metric "
             f"({', '.join(METRIC_NAMES)}) or one of {', '.join(KEYS)}; a unit follows its name, "

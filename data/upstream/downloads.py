@@ -2,10 +2,11 @@
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,14 +14,13 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from forerun.data.errors import DamagedData, MissingData
+from forerun.data.lazy import pd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pooch import Pooch
 
 RAW = "https://raw.githubusercontent.com"
@@ -63,6 +63,19 @@ class RawFiles:
     def text(self, path: str) -> str:
         """Content of a file as UTF-8 text."""
         return self.read(path).decode("utf-8")
+
+    def json(self, path: str) -> Any:
+        """The content of a JSON file."""
+        return json.loads(self.read(path))
+
+    def table(self, path: str, **options: Any) -> "pd.DataFrame":
+        """The rows of a .parquet file, else of a .csv file, which is read with these options."""
+        content = io.BytesIO(self.read(path))
+        return (
+            pd.read_parquet(content)
+            if path.endswith(".parquet")
+            else pd.read_csv(content, **options)
+        )
 
 
 @dataclass(frozen=True)

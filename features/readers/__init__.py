@@ -42,10 +42,6 @@ _FOREIGN: Mapping[bytes, str] = {
 class GraphReader(Protocol):
     """Reads one file format."""
 
-    @property
-    def name(self) -> str:
-        """`source` of the graphs that it makes."""
-
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether a file is of this format, by its name and first bytes."""
 

@@ -7,13 +7,12 @@ operators are those of `torch.ops.aten` without namespace, overload and trailing
 `aten.add_.Tensor` and the `add` of a table are the same operator.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from forerun.data.facts import facts_of
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
 from forerun.features.graphs.dropout import ATTRIBUTE as DROPOUT
 from forerun.features.readers.input_sizes import Probe
@@ -71,7 +70,7 @@ def _runs(meta: Meta) -> list[int]:
     return runs
 
 
-_NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_NAMES = facts_of(__file__)
 VIEWS = frozenset(_NAMES["views"])
 """Operators that move no data in inference: their readers are linked to what they view."""
 FACTORIES = frozenset(_NAMES["factories"])

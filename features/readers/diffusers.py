@@ -8,16 +8,15 @@ the meta device by diffusers and transformers, without weights.
 """
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.errors import BadShape, MissingExtra, UnreadableModel
+from forerun.data.facts import facts_of
 from forerun.data.graph import BoundDimension, OperatorGraph
 from forerun.features.graphs.pipeline import DECODER, DENOISER, ENCODER, joined
 from forerun.features.readers.huggingface import HuggingFaceReader, check_sizes
@@ -27,20 +26,12 @@ from forerun.features.readers.operator_json import parse_json
 LATENT_PIXELS: Final = 8
 """Pixels of a latent along each side, where the configuration does not say so."""
 CLIP_TOKENS: Final = 77
+_DECLARED: Final[Mapping[str, Mapping[str, Any]]] = facts_of(__file__)
+"""Class of a denoising network -> what its pipeline does."""
 
 
-@cache
-def _declared() -> Mapping[str, Mapping[str, Any]]:
-    """Class of a denoising network -> what its pipeline does, as `diffusers.toml` says."""
-    content = files("forerun.features.readers").joinpath("diffusers.toml").read_text()
-    return tomllib.loads(content)
-
-
-@dataclass(frozen=True)
 class DiffusersReader:
     """Reads `model_index.json` and `config.json` of diffusers; no weights, no network."""
-
-    name: str = "diffusers"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether it is JSON that names a class of diffusers."""
@@ -95,9 +86,9 @@ class _Tracing:
     def __init__(self, where: str, network: Mapping[str, Any], sizes: InputSizes) -> None:
         self._where, self._network, self._sizes = where, network, sizes
         own = str(network["_class_name"])
-        if own not in _declared():
-            raise UnreadableModel(where, f"{own} is not read; {', '.join(_declared())} are.")
-        self._kind = _declared()[own]
+        if own not in _DECLARED:
+            raise UnreadableModel(where, f"{own} is not read; {', '.join(_DECLARED)} are.")
+        self._kind = _DECLARED[own]
         side, size = self._kind.get("latent_pixels", LATENT_PIXELS), network.get("sample_size")
         usual = size * side if isinstance(size, int) else 1024
         pair = self._kind.get("pixels", [usual, usual])

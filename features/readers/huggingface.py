@@ -1,7 +1,7 @@
 """Hugging Face `config.json` files as operator graphs: built and traced on the meta device."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,8 @@ _ATTENTION_DROPOUT = (
 )
 
 
-@dataclass(frozen=True)
 class HuggingFaceReader:
     """Reads a model's `config.json`; no weights, no network, no remote code."""
-
-    name: str = "huggingface"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether it is JSON with a `model_type`."""

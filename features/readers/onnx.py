@@ -5,7 +5,7 @@ Weights are never read, only their shapes. Free dimensions are bound as `Binding
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,8 @@ _PROTOBUF_IR_VERSION = 0x08
 """First byte of an ONNX file: the tag of field 1, the IR version."""
 
 
-@dataclass(frozen=True)
 class OnnxReader:
     """Reads `.onnx` files."""
-
-    name: str = "onnx"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether it is ONNX: by suffix, or by the first byte where there is no name."""

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,8 @@ MAX_NUMBER = 2**53
 """Largest count a float64 holds exactly."""
 
 
-@dataclass(frozen=True)
 class OperatorJsonReader:
     """Reads `graph.json` files."""
-
-    name: str = "operator_json"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether it is the JSON of an operator graph."""

@@ -4,7 +4,6 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -26,11 +25,8 @@ _INTEGER_TYPES = range(1, 6)
 """Numbers of integer types in the schema of exported programs."""
 
 
-@dataclass(frozen=True)
 class TorchExportReader:
     """Reads files of `torch.export.save`."""
-
-    name: str = "torch_export"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether it is a zip archive, or a file named .pt2."""

@@ -8,7 +8,7 @@ No held-out row is trained on: every split of every dataset, on made-up and on r
 """
 
 from dataclasses import replace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from forerun.data.datasets import DATASETS, dataset
 from forerun.data.datasets.architectures.nas_latency import CHOICES, NasLatency, middle
 from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name
 from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
@@ -32,7 +33,7 @@ from forerun.data.datasets.networks.neusight import (
     NeuSight,
     bounds_ms,
 )
-from forerun.data.datasets.networks.timm_bench import TimmBench, family
+from forerun.data.datasets.networks.timm_bench import TimmBench
 from forerun.data.datasets.packaged import PackagedDataset, PackedTables
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy, physical_devices
 from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
@@ -136,21 +137,17 @@ class TestNeuSight(DatasetContract):
         assert floor[0] == pytest.approx(2.0)
         assert bound[0] == pytest.approx(12.0)
 
-    @pytest.mark.reference
-    def test_the_throttled_p4_rows_are_found_and_nothing_else(self, reference):
-        bundle = Bundle.open(reference / "neusight")
-        findings = NeuSight().flags(bundle)
-        rows = bundle.table("ops").iloc[findings["row"]]
+    def test_the_throttled_p4_rows_are_found_and_nothing_else(self, whole):
+        findings = NeuSight().flags(whole)
+        rows = whole.table("ops").iloc[findings["row"]]
         assert set(rows["device"]) == {"Tesla P4"}
         assert set(rows["op"]) == {"linear"}
         assert set(rows["split_published"]) == {"train"}
         assert counts(findings)["shifted"] == len(findings) == 6423
 
-    @pytest.mark.reference
-    def test_the_throttled_p4_rows_are_found_among_training_rows_alone(self, reference):
-        bundle = Bundle.open(reference / "neusight")
-        ops, devices = bundle.table("ops"), bundle.table("devices")
-        for split in NeuSight().splits(bundle):
+    def test_the_throttled_p4_rows_are_found_among_training_rows_alone(self, whole):
+        ops, devices = whole.table("ops"), whole.table("devices")
+        for split in NeuSight().splits(whole):
             if split.protocol not in ("unseen_device", "leave_one_gpu_out/Tesla P4"):
                 continue
             training_rows = ops[split.train].reset_index(drop=True)
@@ -158,11 +155,9 @@ class TestNeuSight(DatasetContract):
             expected = set() if split.protocol.endswith("P4") else {("Tesla P4", "linear")}
             assert set(zip(flagged["device"], flagged["op"], strict=True)) == expected
 
-    @pytest.mark.reference
-    def test_the_published_split_of_the_reference(self, reference):
-        bundle = Bundle.open(reference / "neusight")
-        ops = bundle.table("ops")
-        splits = {s.protocol: s for s in NeuSight().splits(bundle)}
+    def test_the_published_split_of_the_reference(self, whole):
+        ops = whole.table("ops")
+        splits = {s.protocol: s for s in NeuSight().splits(whole)}
         published = splits["unseen_device"]
         assert set(ops["device"][published.train]) == set(NVIDIA_TRAINING)
         assert set(ops["device"][published.held_out]) == {"NVIDIA A100 80GB PCIe"}
@@ -171,9 +166,8 @@ class TestNeuSight(DatasetContract):
         assert splits["end_to_end"].held_out.all()
         assert not set(ops["device"][published.train]) & set(AMD_TRAINING)
 
-    @pytest.mark.reference
-    def test_neusights_own_end_to_end_error_is_what_the_paper_reports(self, reference):
-        e2e = Bundle.open(reference / "neusight").table("e2e")
+    def test_neusights_own_end_to_end_error_is_what_the_paper_reports(self, whole):
+        e2e = whole.table("e2e")
         shared = e2e[e2e["pub_roofline_e2e_ms"].notna()]
         error = (shared["pub_neusight_e2e_ms"] / shared["e2e_latency_ms"] - 1).abs()
         assert len(shared) == 38
@@ -206,20 +200,18 @@ class TestTimmBench(DatasetContract):
         [("resnet50.a1_in1k", "resnet"), ("Mixer_b16", "mixer"), ("vit_base", "vit"), ("3d", "3d")],
     )
     def test_a_family_is_the_leading_letters(self, model, expected):
-        assert family(model) == expected
+        assert family_of(model) == expected
 
     def test_one_family_is_in_one_fold(self, bundle):
         bench = bundle.table("bench")
         for split in TimmBench().splits(bundle):
             if split.protocol.startswith("unseen_family/"):
-                held_out = {family(m) for m in bench["model"][split.held_out]}
-                assert held_out.isdisjoint(family(m) for m in bench["model"][split.train])
+                held_out = {family_of(m) for m in bench["model"][split.held_out]}
+                assert held_out.isdisjoint(family_of(m) for m in bench["model"][split.train])
 
-    @pytest.mark.reference
-    def test_the_splits_of_the_reference(self, reference):
-        bundle = Bundle.open(reference / "timm_bench")
-        bench = bundle.table("bench")
-        splits = {s.protocol: s for s in TimmBench().splits(bundle)}
+    def test_the_splits_of_the_reference(self, whole):
+        bench = whole.table("bench")
+        splits = {s.protocol: s for s in TimmBench().splits(whole)}
         device = splits["unseen_device"]
         assert set(bench["device"][device.train]) == {"rtx3090", "rtx4090"}
         assert set(bench["device"][device.held_out]) == {"pro6000maxq"}
@@ -278,8 +270,7 @@ class TestZeusPowerCap(DatasetContract):
     def test_a_run_that_misses_the_target_has_no_epoch(self, tables):
         assert tables["train_trace"]["target_epoch"].isna().tolist() == [False, False, True]
 
-    def test_each_gpu_is_held_out_while_the_others_train(self, bundle):
-        splits = {s.protocol: s for s in ZeusPowerCap().splits(bundle)}
+    def test_each_gpu_is_held_out_while_the_others_train(self, bundle, splits):
         gpus = bundle.table("power_trace_3gpus")["gpu"]
         held_out = splits["unseen_device/V100"]
         assert set(gpus[held_out.held_out]) == {"V100"}
@@ -344,26 +335,22 @@ class TestNasLatency(DatasetContract):
         assert middle(times, np.arange(11)).tolist() == list(range(1, 10))
         assert not len(middle(times, np.arange(0)))
 
-    @pytest.mark.reference
-    def test_phones_are_flagged_as_rounded_and_cells_that_fold_away(self, reference):
-        bundle = Bundle.open(reference / "nas_latency")
-        rows, found = bundle.table("nb201_latency"), NasLatency().flags(bundle)
+    def test_phones_are_flagged_as_rounded_and_cells_that_fold_away(self, whole):
+        rows, found = whole.table("nb201_latency"), NasLatency().flags(whole)
         flagged = rows.iloc[found.loc[found["flag"] == "rounded", "row"]]
         phones = {"essential_ph_1", "pixel2", "samsung_a50", "samsung_s7"}
         assert set(flagged["device"]) == phones
         folded = rows.iloc[found.loc[found["flag"] == "folded", "row"]]
         assert set(folded["device"]) == {"pixel3", "raspi4"}
 
-    @pytest.mark.reference
-    def test_boards_of_edge360_are_read_as_in_the_reference(self, pulled, reference):
+    def test_boards_of_edge360_are_read_as_in_the_reference(self, pulled, whole):
         mine = pulled("nas_latency").table("nb201_edge360")
-        theirs = Bundle.open(reference / "nas_latency").table("nb201_edge360")
+        theirs = whole.table("nb201_edge360")
         words = dict.fromkeys(("device", "framework", "task"), "str")
         mine, theirs = mine.astype(words), theirs.astype(words)
         pd.testing.assert_frame_equal(mine, theirs, check_exact=True)
 
 
-@pytest.mark.reference
 @pytest.mark.parametrize("cls", DOWNLOADED)
 def test_tidy_tables_are_the_reference_to_the_last_bit(cls, pulled, reference):
     mine, theirs = pulled(cls.name), Bundle.open(reference / cls.name)
@@ -376,7 +363,6 @@ def test_tidy_tables_are_the_reference_to_the_last_bit(cls, pulled, reference):
         assert mine.document(name) == theirs.document(name)
 
 
-@pytest.mark.reference
 def test_a_pulled_bundle_says_what_it_is(pulled):
     bundle = pulled("torch_op_energy")
     assert bundle.facts["digest"] == bundle.digest
@@ -385,7 +371,6 @@ def test_a_pulled_bundle_says_what_it_is(pulled):
     assert TorchOpEnergy.licence in bundle.datasheet
 
 
-@pytest.mark.reference
 @pytest.mark.parametrize("cls", [cls for cls in DOWNLOADED if cls.name in dict(NOT_DOWNLOADED)])
 def test_tables_of_the_reference_alone_satisfy_the_schemas(cls, reference):
     """All others are those of `pull`, which validates what it writes."""
@@ -413,15 +398,11 @@ def test_an_unknown_dataset_is_named_with_those_that_there_are():
 def test_a_failed_pull_leaves_the_old_bundle(tmp_path, monkeypatch):
     folder = tmp_path / "bundle"
     old = Bundle.write(folder, "timm_bench", {"bench": pd.DataFrame({"model": ["old"]})})
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", _interrupted)
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         Bundle.write(folder, "timm_bench", {"bench": pd.DataFrame({"model": ["new"]})})
     assert old.table("bench")["model"].tolist() == ["old"]
     assert [p.name for p in tmp_path.iterdir()] == ["bundle"]
-
-
-def _interrupted(*args, **kwargs):
-    raise KeyboardInterrupt
 
 
 class TestHLSyn(DatasetContract):
@@ -436,9 +417,8 @@ class TestHLSyn(DatasetContract):
     def test_a_graph_without_designs_is_left_out(self, tables):
         assert set(tables["graph_nodes"]["kernel"]) == set(tables["designs"]["kernel"])
 
-    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle):
+    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle, splits):
         designs = bundle.table("designs")
-        splits = {split.protocol: split for split in HLSyn().splits(bundle)}
         assert set(splits) == {f"{p}/{t}" for p in ("inductive", "transductive") for t in INDUCTIVE}
         for protocol, split in splits.items():
             tool = protocol.split("/")[1]
@@ -451,13 +431,11 @@ class TestHLSyn(DatasetContract):
         for split in HLSyn().splits(bundle):
             assert not (split.train | split.held_out)[empty].any()
 
-    @pytest.mark.reference
-    def test_the_splits_of_the_reference(self, reference):
-        bundle = Bundle.open(reference / "hlsyn")
-        splits = {split.protocol: split for split in HLSyn().splits(bundle)}
+    def test_the_splits_of_the_reference(self, whole):
+        splits = {split.protocol: split for split in HLSyn().splits(whole)}
         inductive, transductive = splits["inductive/v18"], splits["transductive/v18"]
         assert inductive.held_out.sum() == 439 + 221 + 498 + 197 + 82 + 42
-        assert set(bundle.table("designs")["kernel"][inductive.held_out]) == set(INDUCTIVE["v18"])
+        assert set(whole.table("designs")["kernel"][inductive.held_out]) == set(INDUCTIVE["v18"])
         pool = inductive.train.sum()
         assert not (transductive.train & ~inductive.train).any()
         assert transductive.held_out.sum() / pool == pytest.approx(0.15, abs=0.01)
@@ -475,9 +453,8 @@ class TestWaHls4ml(DatasetContract):
         for split in WaHls4ml().splits(bundle):
             assert not (split.train | split.held_out)[failed].any()
 
-    def test_one_width_is_held_out_while_the_others_train(self, bundle):
+    def test_one_width_is_held_out_while_the_others_train(self, bundle, splits):
         width = bundle.table("dense_grid_v0")["d_out"]
-        splits = {s.protocol: s for s in WaHls4ml().splits(bundle)}
         assert set(width[splits["unseen_width/64"].held_out]) == {64}
         assert set(width[splits["unseen_width/64"].train]) == {32, 96}
 
@@ -496,20 +473,17 @@ class TestNcpp(DatasetContract):
         for split in Ncpp().splits(bundle):
             assert split.table == "train" or not split.train.any()
 
-    @pytest.mark.reference
     @pytest.mark.parametrize("part", ["train", "test"])
-    def test_runs_are_those_of_the_reference(self, part, mirror, reference, tmp_path):
-        theirs = Bundle.open(reference / "ncpp").table(part)
-        mine = Ncpp().pull(folder=tmp_path / "ncpp", mirror=mirror).table(part)
+    def test_runs_are_those_of_the_reference(self, part, pulled, whole):
+        theirs, mine = whole.table(part), pulled("ncpp").table(part)
         named = theirs.drop(columns="run_id")
         pd.testing.assert_frame_equal(mine.drop(columns="run_id"), named, check_exact=True)
         one, other = (pd.factorize(frame["run_id"])[0] for frame in (mine, theirs))
         assert np.array_equal(one, other)
 
-    @pytest.mark.reference
-    def test_every_training_suite_ran_on_one_part(self, reference):
+    def test_every_training_suite_ran_on_one_part(self, whole):
         """Why nothing about hardware can be learned from the sample."""
-        rows = Bundle.open(reference / "ncpp").table("train")
+        rows = whole.table("train")
         parts = rows.groupby("RESULT.WorkloadName")["META.metadata.cscope.qdf0"].nunique()
         assert (parts == 1).all()
 
@@ -544,9 +518,8 @@ class TestDeepBench(DatasetContract):
         assert not tables["gemm"]["sparse"].any()
         assert 7680 not in set(tables["gemm"]["m"])
 
-    def test_an_architecture_is_left_out_whole(self, bundle):
+    def test_an_architecture_is_left_out_whole(self, bundle, splits):
         gemm = bundle.table("gemm")
-        splits = {s.protocol: s for s in DeepBench().splits(bundle)}
         maxwell = splits["unseen_generation/gemm/maxwell"]
         assert set(gemm["device"][maxwell.held_out]) == {"TitanX", "M40"}
         assert set(gemm["device"][splits["unseen_device/gemm/M40"].train]) >= {"TitanX", "V100"}
@@ -558,12 +531,8 @@ class TestDeepBench(DatasetContract):
         assert len(rounded) == len(gemm)
         assert not len(DeepBench().flags(bundle).query("flag == 'rounded'"))
 
-    @pytest.mark.reference
-    def test_recurrent_layers_are_the_references_less_its_all_reduce_rows(
-        self, mirror, reference, tmp_path
-    ):
-        mine = DeepBench().pull(folder=tmp_path / "b", mirror=mirror).table("rnn")
-        theirs = Bundle.open(reference / "deepbench").table("rnn")
+    def test_recurrent_layers_are_the_references_less_its_all_reduce_rows(self, pulled, whole):
+        mine, theirs = pulled("deepbench").table("rnn"), whole.table("rnn")
         layers = theirs[theirs["hidden"] < LEAST_ALL_REDUCE].reset_index(drop=True)
         assert len(theirs) - len(layers) == 203
         pd.testing.assert_frame_equal(mine, layers, check_exact=True)
@@ -601,19 +570,14 @@ class TestLambdaBench(DatasetContract):
     def test_a_system_is_known_by_its_gpu(self, system, gpu):
         assert gpu_name(system) == gpu
 
-    def test_one_gpu_is_held_out_in_every_number(self, bundle):
+    def test_one_gpu_is_held_out_in_every_number(self, bundle, splits):
         rows = bundle.table("throughput")
-        splits = {s.protocol: s for s in LambdaBench().splits(bundle)}
         held_out = rows[splits["unseen_device/RTX 3090"].held_out]
         assert set(held_out["num_gpu"]) == {1, 2}
 
-    @pytest.mark.reference
-    def test_memory_is_the_references_of_the_systems_that_are_mirrored(
-        self, mirror, reference, tmp_path
-    ):
-        bundle = LambdaBench().pull(folder=tmp_path / "b", mirror=mirror)
-        mine = bundle.table("monitor_memory")
-        theirs = Bundle.open(reference / "lambda_bench").table("monitor_memory")
+    def test_memory_is_the_references_of_the_systems_that_are_mirrored(self, pulled, whole):
+        mine = pulled("lambda_bench").table("monitor_memory")
+        theirs = whole.table("monitor_memory")
         theirs = theirs[theirs["system"].isin(set(mine["system"]))].reset_index(drop=True)
         assert len(mine) == 603
         pd.testing.assert_frame_equal(mine, theirs, check_exact=True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -151,10 +152,7 @@ def test_only_its_owner_may_read_a_file(tmp_path):
 def test_a_disk_that_refuses_is_a_problem_with_a_remedy(tmp_path, monkeypatch, code, kind, said):
     store = store_of(tmp_path)
     store.put("x.json", [1])
-
-    def refusing(descriptor):
-        raise OSError(code, os.strerror(code))
-
+    refusing = Mock(side_effect=OSError(code, os.strerror(code)))
     monkeypatch.setattr(file_store.os, "fsync", refusing)
     for write in (
         lambda: store.put("x.json", [2]),

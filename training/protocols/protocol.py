@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, rows_by
 from forerun.data.datasets import dataset
+from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.networks.published_networks import chips
-from forerun.data.datasets.networks.timm_bench import family
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact, InputError
 from forerun.data.measurements import Measurements
@@ -415,7 +415,7 @@ def names_of(rows: Measurements, key: str) -> list[frozenset[str]]:
         columns.append(canonical(chips(devices)).tolist())
     if key == "family":
         models = _own_names(rows, "model").tolist()
-        columns += [[*map(_architecture, models)], [*map(family, models)]]
+        columns += [[*map(_architecture, models)], [*map(family_of, models)]]
     if key in ("family", *NAMES):
         workloads = [query.workload for query in rows.queries]
         columns.append([own.graph.digest if isinstance(own, Network) else "" for own in workloads])

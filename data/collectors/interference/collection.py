@@ -360,18 +360,15 @@ class OwnProgram:
         return {"start": start, "end": end, "user_s": used.ru_utime, "system_s": used.ru_stime}
 
 
-def watch(
-    folder: Path, seconds: float, process: int | None = None, cpus: Sequence[int] | None = None
-) -> None:
+def watch(folder: Path, seconds: float, process: int | None = None) -> None:
     """Journal a session of one run without a victim.
 
     Args:
         folder: folder of the collection.
         seconds: length of the window.
         process: process whose share of a CPU is also read; none when None.
-        cpus: CPUs that may be used; all that this process may use when None.
     """
-    usable = usable_cpus() if cpus is None else list(cpus)
+    usable = usable_cpus()
     session = folder / "journal" / "000"
     session.mkdir(parents=True)
     begun = datetime.now(UTC).isoformat(timespec="seconds")

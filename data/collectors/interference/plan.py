@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -64,16 +65,14 @@ class StatesIn(BaseModel):
             BadTable: there is no such neighbour, intensity, placement or mode.
             MissingData: it is a victim that does not exist.
         """
+        values = product(self.modes, self.placements, self.intensities, self.neighbours)
         found = [
-            State(neighbour, intensity, placement, mode)
-            for mode in self.modes
-            for placement in self.placements
-            for intensity in self.intensities
-            for neighbour in self.neighbours
+            Shared(State(neighbour, intensity, placement, mode), self.share)
+            for mode, placement, intensity, neighbour in values
         ]
-        for state in found:
-            state.check()
-        return [Shared(state, self.share) for state in found]
+        for each in found:
+            each.state.check()
+        return found
 
 
 class PlanIn(BaseModel):

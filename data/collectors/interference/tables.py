@@ -34,15 +34,13 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
         times, `cv_p_cpu`, `cv_p_wall` of P, which is what is left after the nearest-runs reference.
     """
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
-    rows = []
-    for name, of_victim in alone.groupby("victim", sort=False):
-        row: dict[str, Any] = {"victim": name, "isolated": len(of_victim)}
-        row |= {kind: float(of_victim[kind].median()) for kind in ("cpu_s", "wall_s")}
-        for kind in ("cpu", "wall"):
-            row[f"cv_{kind}"] = _variation(of_victim[f"{kind}_s"])
-            row[f"cv_p_{kind}"] = _variation(of_victim[f"p_{kind}"])
-        rows.append(row)
-    return pd.DataFrame(rows).sort_values("victim", ignore_index=True) if rows else pd.DataFrame()
+    grouped = alone.groupby("victim")
+    table = grouped[["cpu_s", "wall_s"]].median()
+    table.insert(0, "isolated", grouped.size())
+    for kind in ("cpu", "wall"):
+        for name, column in ((f"cv_{kind}", f"{kind}_s"), (f"cv_p_{kind}", f"p_{kind}")):
+            table[name] = grouped[column].std() / grouped[column].mean()
+    return table.reset_index()
 
 
 def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]) -> str:
@@ -66,11 +64,6 @@ def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[s
         "## Not available\n" + _missing(sessions),
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
-
-
-def _variation(values: "pd.Series[float]") -> float:
-    known = values.dropna()
-    return float(known.std() / known.mean()) if len(known) > 1 else float("nan")
 
 
 def _machine(sessions: Sequence[Mapping[str, Any]]) -> str:

@@ -118,19 +118,15 @@ class GpuRun:
         from forerun.data.collectors.workloads.torch_run import torch_run
 
         run = torch_run(trial, self.device)
-        self._forget_peaks()
-        return recorded(run, self.device) if trial.cuda_graph else run
-
-    def _forget_peaks(self) -> None:
-
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
+        return recorded(run, self.device) if trial.cuda_graph else run
 
     def _figures(self, trial: Trial, run: Run) -> Row:
 
         pace = self.pacing.of(trial)
-        timing = replace(pace.latency, seconds=self._seconds).time(run)
+        timing = replace(pace.latency, seconds=self._between_events).time(run)
         row: Row = {"status": "ok", **timing.columns()}
         row["allocated_memory_mib"] = torch.cuda.max_memory_allocated(self.device) / MIB
         row["reserved_memory_mib"] = torch.cuda.max_memory_reserved(self.device) / MIB
@@ -154,10 +150,6 @@ class GpuRun:
             row["throttle"] = row["throttle"] or before
         return row | ({"status": "throttled"} if row["throttle"] else {})
 
-    def _seconds(self, run: Run) -> float:
-        """Seconds of one synchronised run between two events."""
-        return self._between_events(run, 1)
-
     def _kernel_ms(self, run: Run, run_ms: float) -> float:
         """Milliseconds of a run among several back to back: the GPU waits until all are queued."""
         count = max(1, min(QUEUED, round(1e3 * BATCH_S / max(run_ms, 1e-3))))
@@ -166,7 +158,7 @@ class GpuRun:
         sleep(round(CYCLES_PER_S * wait_s))
         return 1e3 * self._between_events(run, count) / count
 
-    def _between_events(self, run: Run, count: int) -> float:
+    def _between_events(self, run: Run, count: int = 1) -> float:
         """Seconds of `count` synchronised runs between two events."""
         event: Any = torch.cuda.Event
         start, end = (event(enable_timing=True) for _ in range(2))

@@ -12,7 +12,6 @@ import re
 import shutil
 import struct
 import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from forerun.data.collectors.system.procfs import (
     sources,
     task_times,
 )
+from forerun.data.facts import facts_of
 
 SOCKET = "run/libvirt/libvirt-sock"
 TOOL = "virsh"
@@ -37,7 +37,7 @@ COMMAND = ("--readonly", "domstats", "--raw", "--cpu-total", "--balloon", "--vcp
 LONGEST_S = 0.5
 """Seconds after which a reading is given up, so that the sampler's clock continues."""
 
-_FIELDS = tomllib.loads(Path(__file__).with_name("libvirt.toml").read_text(encoding="utf-8"))
+_FIELDS = facts_of(__file__)
 _COUNTED = {re.compile(pattern): counter for pattern, counter in _FIELDS["counters"].items()}
 """Pattern of a field of virsh -> counter; those of several CPUs, interfaces and disks add up."""
 

@@ -20,146 +20,99 @@ Activation = Callable[[], "nn.Module"]
 
 
 @cache
-def sum_of() -> Any:
-    """Class: the sum of what several paths make of one input; no path is the input itself."""
-
-    class SumOf(nn.Module):
-        def __init__(self, *paths: nn.Module, after: nn.Module | None = None) -> None:
-            super().__init__()
-            self.paths, self.after = nn.ModuleList(paths), after or nn.Identity()
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            total = self.paths[0](x)
-            for path in self.paths[1:]:
-                total = total + path(x)
-            return self.after(total)  # type: ignore[no-any-return]
-
-    return SumOf
+def _class_of(forward: Callable[..., Any]) -> Any:
+    """The class of modules that compute `forward(self, x)`; torch is imported for the first."""
+    return type(forward.__name__.strip("_"), (nn.Module,), {"forward": forward})
 
 
-@cache
-def joined() -> Any:
-    """Class: what several paths make of one input, side by side in channels."""
-
-    class Joined(nn.Module):
-        def __init__(self, *paths: nn.Module) -> None:
-            super().__init__()
-            self.paths = nn.ModuleList(paths)
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return torch.cat([path(x) for path in self.paths], 1)
-
-    return Joined
+def _module(forward: Callable[..., Any], **parts: Any) -> "nn.Module":
+    """A module that computes `forward(self, x)`, with parts as its attributes."""
+    made: nn.Module = _class_of(forward)()
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
 
 
-@cache
-def scaled_by() -> Any:
-    """Class: the input times what a path makes of it (squeeze and excitation, gates)."""
-
-    class ScaledBy(nn.Module):
-        def __init__(self, gate: nn.Module, value: nn.Module | None = None) -> None:
-            super().__init__()
-            self.gate, self.value = gate, value or nn.Identity()
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return self.value(x) * self.gate(x)  # type: ignore[no-any-return]
-
-    return ScaledBy
+def _sum(self: Any, x: "torch.Tensor") -> "torch.Tensor":
+    total = self.paths[0](x)
+    for path in self.paths[1:]:
+        total = total + path(x)
+    made: torch.Tensor = self.after(total)
+    return made
 
 
-@cache
-def swapped() -> Any:
-    """Class: a body between two exchanges of the last two dimensions, or after one."""
-
-    class Swapped(nn.Module):
-        def __init__(self, body: nn.Module, back: bool = True) -> None:
-            super().__init__()
-            self.body, self.back = body, back
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            made = self.body(x.transpose(-1, -2))
-            return made.transpose(-1, -2) if self.back else made  # type: ignore[no-any-return]
-
-    return Swapped
+def sum_of(*paths: "nn.Module", after: "nn.Module | None" = None) -> "nn.Module":
+    """The sum of what several paths make of one input; no path is the input itself."""
+    return _module(_sum, paths=nn.ModuleList(paths), after=after or nn.Identity())
 
 
-@cache
-def self_attention() -> Any:
-    """Class: multi-head self-attention; fewer `kept` heads for keys and values share them."""
-    from torch.nn.functional import scaled_dot_product_attention
-
-    class SelfAttention(nn.Module):
-        def __init__(
-            self, width: int, heads: int, kept: int = 0, causal: bool = False, bias: bool = True
-        ) -> None:
-            super().__init__()
-            self.heads, self.kept, self.causal = heads, kept or heads, causal
-            self.size = width // heads
-            self.widths = [width, self.kept * self.size, self.kept * self.size]
-            self.enter = nn.Linear(width, sum(self.widths), bias)
-            self.leave = nn.Linear(width, width, bias)
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            batch, length, width = x.shape
-            parts = self.enter(x).split(self.widths, -1)
-            q, k, v = (p.view(batch, length, -1, self.size).transpose(1, 2) for p in parts)
-            if self.kept < self.heads:
-                share = self.heads // self.kept
-                k, v = (p.repeat_interleave(share, dim=1) for p in (k, v))
-            y = scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-            return self.leave(y.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
-
-    return SelfAttention
+def _joined(self: Any, x: "torch.Tensor") -> "torch.Tensor":
+    return torch.cat([path(x) for path in self.paths], 1)
 
 
-@cache
-def embedded() -> Any:
-    """Class: tokens or patches with learned positions; patches are convolved from images."""
-
-    class Embedded(nn.Module):
-        def __init__(self, source: nn.Module, length: int, width: int) -> None:
-            super().__init__()
-            self.source = source
-            self.places = nn.Parameter(torch.zeros(length, width))
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            made = self.source(x)
-            if made.dim() == 4:
-                made = made.flatten(2).transpose(1, 2)
-            return made + self.places  # type: ignore[no-any-return]
-
-    return Embedded
+def joined(*paths: "nn.Module") -> "nn.Module":
+    """What several paths make of one input, side by side in channels."""
+    return _module(_joined, paths=nn.ModuleList(paths))
 
 
-@cache
-def recurrent() -> Any:
-    """Class: the outputs of an LSTM."""
-
-    class Recurrent(nn.Module):
-        def __init__(self, width: int, layers: int) -> None:
-            super().__init__()
-            self.cells = nn.LSTM(width, width, layers, batch_first=True)
-
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            return self.cells(x)[0]  # type: ignore[no-any-return]
-
-    return Recurrent
+def _scaled(self: Any, x: "torch.Tensor") -> Any:
+    return self.value(x) * self.gate(x)
 
 
-@cache
-def around() -> Any:
-    """Class: a U's level: its input joined to what lies below, halved and doubled again."""
+def scaled_by(gate: "nn.Module", value: "nn.Module | None" = None) -> "nn.Module":
+    """The input times what a path makes of it (squeeze and excitation, gates)."""
+    return _module(_scaled, gate=gate, value=value or nn.Identity())
 
-    class Around(nn.Module):
-        def __init__(self, before: nn.Module, below: nn.Module, after: nn.Module) -> None:
-            super().__init__()
-            self.before, self.below, self.after = before, below, after
 
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-            kept = self.before(x)
-            return self.after(torch.cat([kept, self.below(kept)], 1))  # type: ignore[no-any-return]
+def _turned(self: Any, x: "torch.Tensor") -> Any:
+    return self.body(x.transpose(-1, -2))
 
-    return Around
+
+def _swapped(self: Any, x: "torch.Tensor") -> Any:
+    return self.body(x.transpose(-1, -2)).transpose(-1, -2)
+
+
+def _attended(self: Any, x: "torch.Tensor") -> Any:
+    batch, length, width = x.shape
+    parts = self.enter(x).split(self.widths, -1)
+    q, k, v = (p.view(batch, length, -1, self.size).transpose(1, 2) for p in parts)
+    if self.kept < self.heads:
+        share = self.heads // self.kept
+        k, v = (p.repeat_interleave(share, dim=1) for p in (k, v))
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+    return self.leave(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def self_attention(
+    width: int, heads: int, kept: int = 0, causal: bool = False, bias: bool = True
+) -> "nn.Module":
+    """Multi-head self-attention; fewer `kept` heads for keys and values share them."""
+    kept, size = kept or heads, width // heads
+    widths = [width, kept * size, kept * size]
+    enter, leave = nn.Linear(width, sum(widths), bias), nn.Linear(width, width, bias)
+    own = {"heads": heads, "kept": kept, "causal": causal, "size": size, "widths": widths}
+    return _module(_attended, **own, enter=enter, leave=leave)
+
+
+def _embedded(self: Any, x: "torch.Tensor") -> Any:
+    made = self.source(x)
+    if made.dim() == 4:
+        made = made.flatten(2).transpose(1, 2)
+    return made + self.places
+
+
+def embedded(source: "nn.Module", length: int, width: int) -> "nn.Module":
+    """Tokens or patches with learned positions; patches are convolved from images."""
+    return _module(_embedded, source=source, places=nn.Parameter(torch.zeros(length, width)))
+
+
+def _outputs(self: Any, x: "torch.Tensor") -> Any:
+    return self.cells(x)[0]
+
+
+def _around(self: Any, x: "torch.Tensor") -> Any:
+    kept = self.before(x)
+    return self.after(torch.cat([kept, self.below(kept)], 1))
 
 
 def conv(
@@ -177,8 +130,7 @@ def conv(
 def squeeze(width: int, inner: int, act: Activation) -> "nn.Module":
     """Squeeze and excitation."""
     gate = (nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, inner, 1), act())
-    made: nn.Module = scaled_by()(nn.Sequential(*gate, nn.Conv2d(inner, width, 1), nn.Sigmoid()))
-    return made
+    return scaled_by(nn.Sequential(*gate, nn.Conv2d(inner, width, 1), nn.Sigmoid()))
 
 
 def classifier(width: int) -> Sequence["nn.Module"]:
@@ -191,8 +143,7 @@ BERT_ENTRIES, GPT_ENTRIES, LLAMA_ENTRIES, LSTM_ENTRIES = 30522, 50257, 32000, 10
 
 def added(*layers: "nn.Module", after: "nn.Module | None" = None) -> "nn.Module":
     """The input plus what layers make of it one after another, and then a last layer."""
-    made: nn.Module = sum_of()(nn.Identity(), nn.Sequential(*layers), after=after)
-    return made
+    return sum_of(nn.Identity(), nn.Sequential(*layers), after=after)
 
 
 def mlp(width: int, inner: int) -> "nn.Module":
@@ -202,7 +153,7 @@ def mlp(width: int, inner: int) -> "nn.Module":
 
 def encoder_block(width: int, heads: int, causal: bool = False) -> "nn.Module":
     """Attention and a perceptron of four times the width, each normalised before."""
-    attend = added(nn.LayerNorm(width), self_attention()(width, heads, causal=causal))
+    attend = added(nn.LayerNorm(width), self_attention(width, heads, causal=causal))
     return nn.Sequential(attend, added(nn.LayerNorm(width), mlp(width, 4 * width)))
 
 
@@ -210,16 +161,16 @@ def bert(width: int, depth: int, heads: int, length: int) -> "nn.Module":
     """BERT as an encoder, its normalisation after each sum, without a head."""
 
     def block() -> nn.Module:
-        attend = added(self_attention()(width, heads), after=nn.LayerNorm(width))
+        attend = added(self_attention(width, heads), after=nn.LayerNorm(width))
         return nn.Sequential(attend, added(mlp(width, 4 * width), after=nn.LayerNorm(width)))
 
-    tokens = embedded()(nn.Embedding(BERT_ENTRIES, width), length, width)
+    tokens = embedded(nn.Embedding(BERT_ENTRIES, width), length, width)
     return nn.Sequential(tokens, nn.LayerNorm(width), *(block() for _ in range(depth)))
 
 
 def gpt(width: int, depth: int, heads: int, length: int) -> "nn.Module":
     """GPT-2 reading a prompt: logits of every position."""
-    tokens = embedded()(nn.Embedding(GPT_ENTRIES, width), length, width)
+    tokens = embedded(nn.Embedding(GPT_ENTRIES, width), length, width)
     blocks = (encoder_block(width, heads, causal=True) for _ in range(depth))
     last = nn.Linear(width, GPT_ENTRIES, bias=False)
     return nn.Sequential(tokens, *blocks, nn.LayerNorm(width), last)
@@ -235,21 +186,22 @@ def llama(width: int, depth: int, heads: int, kept: int, inner: int, length: int
         return nn.RMSNorm(width)
 
     def block() -> nn.Module:
-        attend = self_attention()(width, heads, kept, causal=True, bias=False)
+        attend = self_attention(width, heads, kept, causal=True, bias=False)
         gate = nn.Sequential(nn.Linear(width, inner, bias=False), nn.SiLU())
-        think = scaled_by()(gate, nn.Linear(width, inner, bias=False))
+        think = scaled_by(gate, nn.Linear(width, inner, bias=False))
         down = nn.Linear(inner, width, bias=False)
         return nn.Sequential(added(norm(), attend), added(norm(), think, down))
 
-    tokens = embedded()(nn.Embedding(LLAMA_ENTRIES, width), length, width)
+    tokens = embedded(nn.Embedding(LLAMA_ENTRIES, width), length, width)
     last = nn.Linear(width, LLAMA_ENTRIES, bias=False)
     return nn.Sequential(tokens, *(block() for _ in range(depth)), norm(), last)
 
 
 def lstm(width: int, depth: int, length: int) -> "nn.Module":
     """A language model of LSTM layers."""
-    tokens = embedded()(nn.Embedding(LSTM_ENTRIES, width), length, width)
-    return nn.Sequential(tokens, recurrent()(width, depth), nn.Linear(width, LSTM_ENTRIES))
+    tokens = embedded(nn.Embedding(LSTM_ENTRIES, width), length, width)
+    cells = nn.LSTM(width, width, depth, batch_first=True)
+    return nn.Sequential(tokens, _module(_outputs, cells=cells), nn.Linear(width, LSTM_ENTRIES))
 
 
 def resnet(
@@ -271,7 +223,7 @@ def resnet(
             body = nn.Sequential(*(bottle if deep else plain))
             same = width == out and stride == 1
             path = nn.Identity() if same else conv(width, out, 1, stride)
-            layers.append(sum_of()(body, path, after=nn.ReLU()))
+            layers.append(sum_of(body, path, after=nn.ReLU()))
             width = out
     return nn.Sequential(*layers, *classifier(width))
 
@@ -307,7 +259,7 @@ def squeezenet() -> "nn.Module":
     def fire(width: int, inner: int, out: int) -> nn.Module:
         one = nn.Sequential(nn.Conv2d(inner, out, 1), nn.ReLU())
         three = nn.Sequential(nn.Conv2d(inner, out, 3, padding=1), nn.ReLU())
-        return nn.Sequential(nn.Conv2d(width, inner, 1), nn.ReLU(), joined()(one, three))
+        return nn.Sequential(nn.Conv2d(width, inner, 1), nn.ReLU(), joined(one, three))
 
     return nn.Sequential(
         *(nn.Conv2d(3, 64, 3, 2), nn.ReLU(), nn.MaxPool2d(3, 2)),
@@ -331,7 +283,7 @@ def densenet(depths: Sequence[int], growth: int = 32) -> "nn.Module":
             enter = conv(width, 4 * growth, 1, act=nn.ReLU)
             new = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), enter)
             new.append(nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False))
-            layers.append(joined()(nn.Identity(), new))
+            layers.append(joined(nn.Identity(), new))
             width += growth
     return nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(), *classifier(width))
 
@@ -365,7 +317,7 @@ def _inverted(
                 body.append(squeeze(inner, max(1, width // 4), act))
             body.append(conv(inner, out, 1))
             same = step == 1 and width == out
-            layers.append(sum_of()(body, nn.Identity()) if same else body)
+            layers.append(sum_of(body, nn.Identity()) if same else body)
             width = out
     return nn.Sequential(*layers, conv(width, last, 1, act=act), *classifier(last))
 
@@ -408,18 +360,22 @@ def unet() -> "nn.Module":
     for width in (512, 256, 128, 64):
         up = nn.ConvTranspose2d(2 * width, width, 2, 2)
         below = nn.Sequential(nn.MaxPool2d(2), level, up)
-        level = around()(
-            double(3 if width == 64 else width // 2, width), below, double(2 * width, width)
-        )
+        before = double(3 if width == 64 else width // 2, width)
+        level = _module(_around, before=before, below=below, after=double(2 * width, width))
     return nn.Sequential(level, nn.Conv2d(64, 2, 1))
+
+
+def _pooled(width: int) -> Sequence["nn.Module"]:
+    """Mean over the patches, then one linear layer for 1000 classes."""
+    mean = _module(_turned, body=nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()))
+    return nn.LayerNorm(width), mean, nn.Linear(width, 1000)
 
 
 def vit(width: int, depth: int, heads: int, patch: int = 16) -> "nn.Module":
     """Vision transformer with the mean of its patches in place of a class token."""
-    patches = embedded()(nn.Conv2d(3, width, patch, patch), (224 // patch) ** 2, width)
+    patches = embedded(nn.Conv2d(3, width, patch, patch), (224 // patch) ** 2, width)
     blocks = (encoder_block(width, heads) for _ in range(depth))
-    pooled = swapped()(nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()), back=False)
-    return nn.Sequential(patches, *blocks, nn.LayerNorm(width), pooled, nn.Linear(width, 1000))
+    return nn.Sequential(patches, *blocks, *_pooled(width))
 
 
 def mixer(width: int, depth: int, patch: int = 16) -> "nn.Module":
@@ -427,13 +383,11 @@ def mixer(width: int, depth: int, patch: int = 16) -> "nn.Module":
     count = (224 // patch) ** 2
 
     def block() -> nn.Module:
-        across = added(nn.LayerNorm(width), swapped()(mlp(count, width // 2)))
+        across = added(nn.LayerNorm(width), _module(_swapped, body=mlp(count, width // 2)))
         return nn.Sequential(across, added(nn.LayerNorm(width), mlp(width, 4 * width)))
 
-    patches = embedded()(nn.Conv2d(3, width, patch, patch), count, width)
-    pooled = swapped()(nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()), back=False)
-    blocks = (block() for _ in range(depth))
-    return nn.Sequential(patches, *blocks, nn.LayerNorm(width), pooled, nn.Linear(width, 1000))
+    patches = embedded(nn.Conv2d(3, width, patch, patch), count, width)
+    return nn.Sequential(patches, *(block() for _ in range(depth)), *_pooled(width))
 
 
 IMAGE = (3, 224, 224)

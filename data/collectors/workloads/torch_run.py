@@ -5,6 +5,7 @@ Every run of an operator takes the same operands: those that fit into a cache ar
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from forerun.data.collectors.runner.trial import Source, Trial
@@ -18,29 +19,8 @@ DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bflo
 """Precision -> torch's name; `fp8` is supported only by linear layers."""
 
 
-class Tensors:
-    """Makes operands of one precision on one device.
-
-    Args:
-        precision: a key of `DTYPES`.
-        device: `cpu`, `cuda`, `cuda:1`, ...
-    """
-
-    def __init__(self, precision: str, device: str) -> None:
-
-        self.torch: Any = torch
-        self._how = {"dtype": getattr(torch, DTYPES[precision]), "device": device}
-        self._device = device
-
-    def normal(self, *shape: int) -> "torch.Tensor":
-        """Standard normal values."""
-        made: torch.Tensor = self.torch.randn(shape, **self._how)
-        return made
-
-    def indices(self, below: int, *shape: int) -> "torch.Tensor":
-        """Whole numbers from 0, below a number."""
-        made: torch.Tensor = self.torch.randint(below, shape, device=self._device)
-        return made
+Normal = Callable[..., "torch.Tensor"]
+"""Makes operands of the sizes that it is given, of standard normal values."""
 
 
 def operator_run(operator: Operator, precision: str, device: str) -> Run:
@@ -56,16 +36,17 @@ def operator_run(operator: Operator, precision: str, device: str) -> Run:
     build = _BUILD.get(operator.kind)
     if build is None:
         raise NotRunnable(f"no torch call stands for an operator of kind {operator.kind}")
-    return build(operator, Tensors(precision, device))
+    dtype = getattr(torch, DTYPES[precision])
+    return build(operator, partial(torch.randn, dtype=dtype, device=device))
 
 
-def _linear(op: Operator, make: Tensors) -> Run:
+def _linear(op: Operator, normal: Normal) -> Run:
     k, n = op.input_shapes[0][-1], op.output_shapes[0][-1]
     if op.parameter_elements not in (k * n, k * n + n):
         raise NotRunnable(f"{op.parameter_elements} weights do not make a layer of {k} to {n}")
-    x, w = make.normal(*op.input_shapes[0]), make.normal(n, k)
-    b = make.normal(n) if op.parameter_elements > k * n else None
-    call = make.torch.nn.functional.linear
+    x, w = normal(*op.input_shapes[0]), normal(n, k)
+    b = normal(n) if op.parameter_elements > k * n else None
+    call = torch.nn.functional.linear
     return lambda: call(x, w, b)
 
 
@@ -86,83 +67,84 @@ def _fp8_linear(op: Operator, device: str) -> Run:
     return lambda: call(x, w, scale_a=one, scale_b=one, out_dtype=out, use_fast_accum=True)
 
 
-def _matmul(op: Operator, make: Tensors) -> Run:
-    x, y = (make.normal(*shape) for shape in op.input_shapes)
-    return lambda: make.torch.matmul(x, y)
+def _matmul(op: Operator, normal: Normal) -> Run:
+    x, y = (normal(*shape) for shape in op.input_shapes)
+    return lambda: torch.matmul(x, y)
 
 
-def _conv(op: Operator, make: Tensors) -> Run:
+def _conv(op: Operator, normal: Normal) -> Run:
     kernel, stride, padding = padding_of(op)
     source, target = op.input_shapes[0], op.output_shapes[0]
     groups = pair(op.attributes.get("groups", 1), 1)[0]
-    functional = make.torch.nn.functional
+    functional = torch.nn.functional
     call = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[len(kernel)]
-    x, w = make.normal(*source), make.normal(target[1], source[1] // groups, *kernel)
+    x, w = normal(*source), normal(target[1], source[1] // groups, *kernel)
     return lambda: call(x, w, None, stride, padding, 1, groups)
 
 
-def _pool(op: Operator, make: Tensors) -> Run:
+def _pool(op: Operator, normal: Normal) -> Run:
     kernel, stride, padding = padding_of(op)
-    x, call = make.normal(*op.input_shapes[0]), make.torch.nn.functional.max_pool2d
+    x, call = normal(*op.input_shapes[0]), torch.nn.functional.max_pool2d
     return lambda: call(x, kernel, stride, padding)
 
 
-def _attention(op: Operator, make: Tensors) -> Run:
-    q, k, v = (make.normal(*shape) for shape in op.input_shapes[:3])
-    call = make.torch.nn.functional.scaled_dot_product_attention
+def _attention(op: Operator, normal: Normal) -> Run:
+    q, k, v = (normal(*shape) for shape in op.input_shapes[:3])
+    call = torch.nn.functional.scaled_dot_product_attention
     return lambda: call(q, k, v)
 
 
-def _softmax(op: Operator, make: Tensors) -> Run:
-    x = make.normal(*op.input_shapes[0])
-    return lambda: make.torch.softmax(x, -1)
+def _softmax(op: Operator, normal: Normal) -> Run:
+    x = normal(*op.input_shapes[0])
+    return lambda: torch.softmax(x, -1)
 
 
-def _layer_norm(op: Operator, make: Tensors) -> Run:
+def _layer_norm(op: Operator, normal: Normal) -> Run:
     shape = op.input_shapes[0]
-    x, w, b = make.normal(*shape), make.normal(shape[-1]), make.normal(shape[-1])
-    call = make.torch.nn.functional.layer_norm
+    x, w, b = normal(*shape), normal(shape[-1]), normal(shape[-1])
+    call = torch.nn.functional.layer_norm
     return lambda: call(x, (shape[-1],), w, b)
 
 
-def _batch_norm(op: Operator, make: Tensors) -> Run:
+def _batch_norm(op: Operator, normal: Normal) -> Run:
     shape = op.input_shapes[0]
-    mean, var, w, b = (make.normal(shape[1]).abs() + 0.5 for _ in range(4))
-    x, call = make.normal(*shape), make.torch.nn.functional.batch_norm
+    mean, var, w, b = (normal(shape[1]).abs() + 0.5 for _ in range(4))
+    x, call = normal(*shape), torch.nn.functional.batch_norm
     return lambda: call(x, mean, var, w, b)
 
 
-def _elementwise(op: Operator, make: Tensors) -> Run:
+def _elementwise(op: Operator, normal: Normal) -> Run:
     function = str(op.attributes.get("function", ""))
-    functional = make.torch.nn.functional
-    call = getattr(make.torch, function, None) or getattr(functional, function, None)
+    functional = torch.nn.functional
+    call = getattr(torch, function, None) or getattr(functional, function, None)
     if call is None or function.startswith("_"):
         raise NotRunnable(f"torch has no function {function!r}")
-    operands = [make.normal(*shape).abs() + 0.5 for shape in op.input_shapes]
+    operands = [normal(*shape).abs() + 0.5 for shape in op.input_shapes]
     return lambda: call(*operands)
 
 
-def _reduce(op: Operator, make: Tensors) -> Run:
-    x = make.normal(*op.input_shapes[0])
+def _reduce(op: Operator, normal: Normal) -> Run:
+    x = normal(*op.input_shapes[0])
     kept = len(op.output_shapes[0]) == len(op.input_shapes[0])
     return lambda: x.mean(-1, keepdim=kept)
 
 
-def _embedding(op: Operator, make: Tensors) -> Run:
+def _embedding(op: Operator, normal: Normal) -> Run:
     width = op.output_shapes[0][-1]
     entries = op.parameter_elements // width
-    table, places = make.normal(entries, width), make.indices(entries, *op.input_shapes[0])
-    call = make.torch.nn.functional.embedding
+    table = normal(entries, width)
+    places = torch.randint(entries, op.input_shapes[0], device=table.device)
+    call = torch.nn.functional.embedding
     return lambda: call(places, table)
 
 
-def _copy(op: Operator, make: Tensors) -> Run:
+def _copy(op: Operator, normal: Normal) -> Run:
     order = turned(op.input_shapes[0], op.output_shapes[0])
-    x = make.normal(*op.input_shapes[0])
+    x = normal(*op.input_shapes[0])
     return lambda: x.permute(order).contiguous()
 
 
-_BUILD: dict[str, Callable[[Operator, Tensors], Run]] = {
+_BUILD: dict[str, Callable[[Operator, Normal], Run]] = {
     **{"linear": _linear, "matmul": _matmul, "conv": _conv, "pool": _pool, "copy": _copy},
     **{"softmax": _softmax, "layer_norm": _layer_norm, "batch_norm": _batch_norm},
     **{"elementwise": _elementwise, "reduce": _reduce, "embedding": _embedding},

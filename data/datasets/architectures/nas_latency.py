@@ -12,13 +12,10 @@ the times of two devices that HELP has too. Files are read as plain data
 (`forerun.data.upstream.plain_files`).
 """
 
-import io
 import json
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -43,32 +40,13 @@ _ONE_PROXY: Final = {
 }
 
 
-def tables_of(raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-    """Architectures and times of each space; missing files are left out."""
-    found = {"nb201_archs": _cells(raw), "fbnet_archs": _fbnets(raw), "ofa_archs": _ofas(raw)}
-    tables: dict[str, pd.DataFrame | None] = dict(found)
-    for space, folder in _HELP_SPACES.items():
-        parts = [_by_position(raw, path) for path in raw.matching(f"*data/{folder}/latency/*.pt")]
-        if space == "nb201" and found["nb201_archs"] is not None:
-            eagle = raw.matching("*/drive/*.pickle") + raw.matching("drive/*.pickle")
-            parts += [_by_choices(raw, path, found["nb201_archs"]) for path in sorted(eagle)]
-        tables[f"{space}_latency"] = _stacked(parts)
-    tables["nb201_extra"] = _extra(raw, tables["nb201_latency"])
-    tables["nb201_edge360"] = _edge360(raw)
-    return {name: table for name, table in tables.items() if table is not None}
-
-
 def _read(raw: RawFiles, pattern: str) -> Any:
     """Content of the one file of that pattern, or None."""
     paths = raw.matching(pattern)
     return plain_data(raw.read(paths[0]), paths[0]) if paths else None
 
 
-def _cells(raw: RawFiles) -> "pd.DataFrame | None":
-
-    content = _read(raw, "*data/nasbench201/str_arch2idx.pt")
-    if content is None:
-        return None
+def _cells(content: Mapping[str, int]) -> "pd.DataFrame":
     names = sorted(content, key=content.__getitem__)
     choices = [[edge.partition("~")[0] for edge in _edges(name)] for name in names]
     codes = np.array([[_NB201_CHOICES.index(c) for c in cell] for cell in choices], dtype=np.int8)
@@ -80,18 +58,12 @@ def _edges(name: str) -> list[str]:
     return [edge for node in name.split("+") for edge in node.strip("|").split("|")]
 
 
-def _fbnets(raw: RawFiles) -> "pd.DataFrame | None":
-    content = _read(raw, "*data/fbnet/metainfo.pt")
-    if content is None:
-        return None
+def _fbnets(content: Mapping[str, Any]) -> "pd.DataFrame":
     codes = np.array([arch["op_idx_list"] for arch in content["arch"]], dtype=np.int8)
     return _numbered({f"op_{place:02d}": column for place, column in enumerate(codes.T)})
 
 
-def _ofas(raw: RawFiles) -> "pd.DataFrame | None":
-    content = _read(raw, "*data/ofa/ofa_archs.pt")
-    if content is None:
-        return None
+def _ofas(content: Mapping[str, Any]) -> "pd.DataFrame":
     archs = content["arch"]
     columns: dict[str, Any] = {}
     for key, prefix in (("ks", "ks_{:02d}"), ("e", "e_{:02d}"), ("d", "d_{}")):
@@ -129,22 +101,17 @@ def _device_rows(device: str, ids: Any, times: Any) -> "pd.DataFrame":
     )
 
 
-def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame | None":
-
-    if not parts:
-        return None
+def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame":
     table = pd.concat(parts, ignore_index=True)
     return table.assign(device=table["device"].astype("category"))
 
 
-def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | None":
+def _extra(raw: RawFiles, latency: "pd.DataFrame") -> "list[pd.DataFrame]":
     """OneProxy's devices; its times on raspi4 and pixel3, as in HELP, identify a cell."""
     shared = [_read(raw, f"*latency_data/rice_{name}.pickle") for name in ("raspi4", "pixel3")]
-    if latency is None or any(times is None for times in shared):
-        return None
     of_devices = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
-    if any(rows.empty for rows in of_devices):
-        return None
+    if any(times is None for times in shared) or any(rows.empty for rows in of_devices):
+        return []
     pairs = zip(*(rows["latency_ms"].tolist() for rows in of_devices), strict=True)
     ids = dict(zip(pairs, of_devices[0]["arch_id"].tolist(), strict=True))
     asked = zip(*(np.array(times, dtype=np.float32).tolist() for times in shared), strict=True)
@@ -154,15 +121,11 @@ def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | Non
         times = _read(raw, f"*latency_data/{stem}.pickle")
         if times is not None and len(times) == len(places):
             parts.append(_device_rows(device, places, np.array(times, dtype=np.float32)))
-    return _stacked(parts)
+    return parts
 
 
-def _edge360(raw: RawFiles) -> "pd.DataFrame | None":
+def _edge360(rows: "pd.DataFrame") -> "pd.DataFrame":
     """Cells that represent their isomorphic copies, on every board, runtime and task."""
-    paths = raw.matching("*results/dataset.parquet")
-    if not paths:
-        return None
-    rows = pd.read_parquet(io.BytesIO(raw.read(paths[0])))
     rows = rows[rows["arch_idx"] == rows["rep_arch_idx"]].reset_index(drop=True)
     names = {"arch_idx": "arch_id", "lat_ms_median": "latency_ms", "lat_ms_var": "latency_ms_var"}
     table = rows.rename(columns=names)
@@ -172,31 +135,32 @@ def _edge360(raw: RawFiles) -> "pd.DataFrame | None":
     return table[kept].astype({"arch_id": "int32", **words, **numbers})
 
 
+_ARCHITECTURES: Final = {
+    "nb201": ("*data/nasbench201/str_arch2idx.pt", _cells),
+    "fbnet": ("*data/fbnet/metainfo.pt", _fbnets),
+    "ofa": ("*data/ofa/ofa_archs.pt", _ofas),
+}
 Column = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 TRAINING_ARCHITECTURES: Final = 900
 """Training architectures of a source device: those with ids below this."""
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "nb201": NB201_EDGES,
-        "fbnet": tuple(f"op_{layer:02d}" for layer in range(22)),
-        "ofa": (
-            *(f"ks_{block:02d}" for block in range(20)),
-            *(f"e_{block:02d}" for block in range(20)),
-            *(f"d_{stage}" for stage in range(5)),
-            "r",
-        ),
-    }
-)
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "nb201": NB201_EDGES,
+    "fbnet": tuple(f"op_{layer:02d}" for layer in range(22)),
+    "ofa": (
+        *(f"ks_{block:02d}" for block in range(20)),
+        *(f"e_{block:02d}" for block in range(20)),
+        *(f"d_{stage}" for stage in range(5)),
+        "r",
+    ),
+}
 """Columns of NAME_archs that name an architecture, in the order of `Architecture.operators`."""
-LATENCIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "nb201": ("nb201_latency", "nb201_extra", "nb201_edge360"),
-        "fbnet": ("fbnet_latency",),
-        "ofa": ("ofa_latency",),
-    }
-)
+LATENCIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "nb201": ("nb201_latency", "nb201_extra", "nb201_edge360"),
+    "fbnet": ("fbnet_latency",),
+    "ofa": ("ofa_latency",),
+}
 """Tables with times of each space."""
 FOLDED: Final = 0.02
 """A cell that takes less than this share of its device's median was optimised away."""
@@ -207,7 +171,24 @@ class NasLatency(Dataset, declared="nas_latency"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Architectures and times of each space whose files are there."""
-        return tables_of(raw)
+        tables: dict[str, pd.DataFrame] = {}
+        for space, (pattern, architectures) in _ARCHITECTURES.items():
+            content = _read(raw, pattern)
+            if content is not None:
+                tables[f"{space}_archs"] = architectures(content)
+        for space, folder in _HELP_SPACES.items():
+            times = raw.matching(f"*data/{folder}/latency/*.pt")
+            parts = [_by_position(raw, path) for path in times]
+            if space == "nb201" and "nb201_archs" in tables:
+                eagle = raw.matching("*/drive/*.pickle") + raw.matching("drive/*.pickle")
+                parts += [_by_choices(raw, path, tables["nb201_archs"]) for path in sorted(eagle)]
+            if parts:
+                tables[f"{space}_latency"] = _stacked(parts)
+        if "nb201_latency" in tables and (extra := _extra(raw, tables["nb201_latency"])):
+            tables["nb201_extra"] = _stacked(extra)
+        if boards := raw.matching("*results/dataset.parquet"):
+            tables["nb201_edge360"] = _edge360(raw.table(boards[0]))
+        return tables
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """`tasks`: the published device splits."""
@@ -256,16 +237,10 @@ def device_slug(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")
 
 
-@cache
-def _packaged() -> str:
-    return (files("forerun.data.datasets.architectures") / "nas_latency.tasks.json").read_text(
-        encoding="utf-8"
-    )
-
-
 def published_protocols() -> dict[str, Any]:
     """NASFLAT's and HELP's device splits, as in the document `tasks`."""
-    content: dict[str, Any] = json.loads(_packaged())
+    packaged = files("forerun.data.datasets.architectures") / "nas_latency.tasks.json"
+    content: dict[str, Any] = json.loads(packaged.read_text(encoding="utf-8"))
     return content
 
 

@@ -6,7 +6,6 @@ showed and hold the CUDA context.
 Source: lambdal/deeplearning-benchmark at aa5addb6. It states no licence: numbers only.
 """
 
-import io
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.data.columns import Names
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.dataset import Dataset, tables_there
 from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles
 
@@ -43,16 +42,15 @@ class LambdaBench(Dataset, declared="lambda_bench"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`throughput`, without zeros (workloads that did not run), and `monitor_memory`."""
-        tables: dict[str, pd.DataFrame] = {}
-        rates = [part for p in PRECISIONS for part in (_earlier(raw, p), _later(raw, p))]
-        rates = [part for part in rates if part is not None]
-        if rates:
-            tables[THROUGHPUT] = pd.concat(rates, ignore_index=True)[list(_COLUMNS)]
+        rates = [
+            read(raw, path, precision)[list(_COLUMNS)]
+            for precision in PRECISIONS
+            for pattern, read in ((_RATE, _earlier), (_LATER, _later))
+            for path in raw.matching(pattern.format(precision))
+        ]
         traces = [row for path in raw.matching(_TRACES) if (row := _trace(raw, path))]
-        if traces:
-            frame = pd.DataFrame(traces)
-            tables[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
-        return tables
+        traces.sort(key=lambda row: (row["system"], row["task"], row["run"]))
+        return tables_there({THROUGHPUT: rates, MEMORY: traces})
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`gpu`: GPU model of a system, whatever the number of them."""
@@ -68,19 +66,16 @@ def gpu_name(system: str) -> str:
     return _SUFFIX.sub("", _COUNT.sub("", name)).strip()
 
 
-def _earlier(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
+def _earlier(raw: RawFiles, path: str, precision: str) -> "pd.DataFrame":
     """The table of 2022, with batch sizes where their file names the same system."""
-    path, batch_path = _RATE.format(precision), _BATCH.format(precision)
-    if path not in raw.paths:
-        return None
-    key = ["name_gpu", "num_gpu"]
-    wide = pd.read_csv(io.BytesIO(raw.read(path))).astype({"num_gpu": "int64"})
+    key, batch_path = ["name_gpu", "num_gpu"], _BATCH.format(precision)
+    wide = raw.table(path).astype({"num_gpu": "int64"})
     frame = wide.melt([*key, "watt", "price"], var_name="model", value_name="throughput")
     frame["order"] = np.tile(np.arange(len(wide)), frame["model"].nunique())
     frame["place"] = np.repeat(np.arange(frame["model"].nunique()), len(wide))
     frame["batch_size"] = np.nan
     if batch_path in raw.paths:
-        sizes = pd.read_csv(io.BytesIO(raw.read(batch_path))).astype({"num_gpu": "int64"})
+        sizes = raw.table(batch_path).astype({"num_gpu": "int64"})
         sizes = sizes.drop_duplicates(key).set_index(key).drop(columns=["watt", "price"])
         known = sizes.stack().to_dict()
         rows = zip(frame["name_gpu"], frame["num_gpu"], frame["model"], strict=True)
@@ -90,14 +85,10 @@ def _earlier(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
     return frame.rename(columns=names).assign(table="v1", precision=precision, node=None)
 
 
-def _later(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
+def _later(raw: RawFiles, path: str, precision: str) -> "pd.DataFrame":
     """The table of 2024: the first column names the node, and in it number and GPU."""
-    path = _LATER.format(precision)
-    if path not in raw.paths:
-        return None
-    wide = pd.read_csv(io.BytesIO(raw.read(path)), index_col=0)
     rows: list[dict[str, Any]] = []
-    for node, rates in wide.iterrows():
+    for node, rates in raw.table(path, index_col=0).iterrows():
         named = _NODE.search(str(node))
         if named is None:
             continue

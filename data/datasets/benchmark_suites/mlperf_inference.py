@@ -6,7 +6,6 @@ round and submission, as MLPerf's policy asks; derived values are not verified b
 Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommons.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -164,9 +163,7 @@ def _records(
     raw: RawFiles, pattern: str, table: str, further: Iterable[str] = ()
 ) -> "pd.DataFrame":
     """Records of the files, with the fields that the columns of a table and others need."""
-    records = [
-        row for path in raw.matching(f"{pattern}.json") for row in json.loads(raw.read(path))
-    ]
+    records = [row for path in raw.matching(f"{pattern}.json") for row in raw.json(path)]
     names = sorted({*MlperfInference.facts["columns"][table].values(), *further})
     return pd.DataFrame([{n: row.get(n) for n in names} for row in records], columns=names)
 

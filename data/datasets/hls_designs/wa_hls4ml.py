@@ -5,7 +5,6 @@ label. This is an early grid of 2,351 rows, not the benchmark of 680,000 models 
 Source: Dendendelen/wa-hls4ml-search at 8e705421, Apache-2.0.
 """
 
-import io
 from collections.abc import Mapping
 from typing import Final
 
@@ -32,7 +31,7 @@ class WaHls4ml(Dataset, declared="wa_hls4ml"):
         """`dense_grid_v0`; empty where the file is missing."""
         if _FILE not in raw.paths:
             return {}
-        frame = pd.read_csv(io.BytesIO(raw.read(_FILE)), dtype={"hls_synth_success": str})
+        frame = raw.table(_FILE, dtype={"hls_synth_success": str})
         plain = {name: name.removesuffix("_hls") for name in frame.columns}
         frame = frame.rename(columns=plain).rename(
             columns={"prec": "precision_bits", "rf": "reuse_factor"}

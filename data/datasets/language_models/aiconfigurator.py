@@ -7,7 +7,6 @@ of a node. The tables `power_*` hold the same with mean power during the loop ov
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from forerun.data.datasets.language_models.operator_splits import TimedOperators
 from forerun.data.datasets.packaged import PackedTables
 from forerun.data.lazy import pd
 
-ELEMENT_BYTES: Final[Mapping[str, int]] = MappingProxyType({"half": 2, "bfloat16": 2, "int8": 1})
+ELEMENT_BYTES: Final[Mapping[str, int]] = {"half": 2, "bfloat16": 2, "int8": 1}
 """Type of the elements of a message -> bytes of each."""
 
 

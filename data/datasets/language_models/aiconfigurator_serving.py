@@ -11,10 +11,10 @@ would have one run on both of its sides.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, Names
@@ -23,15 +23,11 @@ from forerun.data.lazy import pd
 from forerun.data.quality import with_findings
 from forerun.data.split import Split
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 SAME: Final = 0.002
 """Relative difference of both times below which two rows of a deployment are one run."""
 
 
-_FORMATS: Final[Mapping[str, str]] = MappingProxyType({"fp8_block": "fp8", "nvfp4": "fp4"})
+_FORMATS: Final[Mapping[str, str]] = {"fp8_block": "fp8", "nvfp4": "fp4"}
 _TP_IN_ID: Final = r"_tp(\d+)(?:_0)?_ep"
 _LOAD: Final = ("concurrency", "batch_size", "prefill_batch_size", "decode_batch_size")
 _RESULT: Final = ("ttft_ms", "tpot_ms")

@@ -5,7 +5,6 @@ of the batch from end to end, and tokens in and out per second.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from forerun.data.split import Mask, Split
 
 RESULTS: Final = "results"
 SUPPORT_ROWS: Final = 10
-ACCELERATORS: Final[Mapping[str, str]] = MappingProxyType({"Intel PVC GPU": "Intel Max 1550"})
+ACCELERATORS: Final[Mapping[str, str]] = {"Intel PVC GPU": "Intel Max 1550"}
 """Hardware as written -> its other name: Ponte Vecchio is the chip of the Max 1550."""
 FACTOR: Final = 2.0
 

@@ -7,17 +7,13 @@ that holds one bundle per dataset. What it leaves out stands in the README of ea
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.llm_cloud_runs import bench, machines, served
 from forerun.data.lazy import pd
-
-if TYPE_CHECKING:
-    Table = pd.DataFrame
 
 _ZSTD_LEVEL: Final = 19
 _LARGE_ROWS: Final = 30_000
@@ -30,15 +26,15 @@ SEED: Final = 0
 SMALL_TOKENS: Final = 64
 TOKEN_STEP: Final = 16
 
-Rule = Callable[["Table"], "Table"]
+Rule = Callable[["pd.DataFrame"], "pd.DataFrame"]
 
 
-def whole(table: "Table") -> "Table":
+def whole(table: "pd.DataFrame") -> "pd.DataFrame":
     """All rows and columns."""
     return table
 
 
-def half_of_the_curves(table: "Table") -> "Table":
+def half_of_the_curves(table: "pd.DataFrame") -> "pd.DataFrame":
     """Rows of a seeded half of all configurations, each with all its numbers of tokens."""
     table = table.drop_duplicates(ignore_index=True)
     keys = [n for n in table if n not in ("num_tokens", "latency_ms")]
@@ -50,13 +46,13 @@ def half_of_the_curves(table: "Table") -> "Table":
 def without(*columns: str) -> Rule:
     """A rule that drops columns."""
 
-    def rule(table: "Table") -> "Table":
+    def rule(table: "pd.DataFrame") -> "pd.DataFrame":
         return table.drop(columns=list(columns))
 
     return rule
 
 
-def few_tokens(table: "Table") -> "Table":
+def few_tokens(table: "pd.DataFrame") -> "pd.DataFrame":
     """Rows of up to 64 tokens, and of multiples of 16 beyond; without a constant column."""
     tokens = table["input"]
     kept = (tokens <= SMALL_TOKENS) | (tokens % TOKEN_STEP == 0)
@@ -66,7 +62,7 @@ def few_tokens(table: "Table") -> "Table":
 def missing_where_zero(*columns: str) -> Rule:
     """A rule that takes zeros of these columns as not measured."""
 
-    def rule(table: "Table") -> "Table":
+    def rule(table: "pd.DataFrame") -> "pd.DataFrame":
         return table.assign(**{n: table[n].where(table[n] > 0) for n in columns})
 
     return rule
@@ -87,49 +83,45 @@ _LOAD: Final = (
     *("load_gini_coefficient", "min_load_ratio", "profiling_patch_tag"),
 )
 
-PACKED: Final[Mapping[str, Mapping[str, Rule]]] = MappingProxyType(
-    {
-        "aiconfigurator": {
-            **dict.fromkeys(("gemm", "context_attention", "generation_attention"), whole),
-            "moe": half_of_the_curves,
-            **dict.fromkeys(("nccl", "custom_allreduce", "power_gemm", "power_moe"), whole),
-            **dict.fromkeys(("power_context_attention", "power_generation_attention"), whole),
-        },
-        "aiconfigurator_serving": {"e2e_serving": whole, "gpu_specs": whole},
-        "frontier_sim": {
-            "attention": without(*_SPREAD, *_SEQUENCES),
-            "linear": without(*_SPREAD, "padded_n_embd", "padded_n_expanded_embd"),
-            "moe": without(*_SPREAD, *_LOAD),
-        },
-        "llmservingsim": {
-            **dict.fromkeys(("attention", "dense", "moe", "per_sequence"), whole),
-            "v0_attention": without(*_V0, "mean_ns", "p50_ns", "p90_ns", "max_ns"),
-            "v0_layers": few_tokens,
-        },
-        "llm_inference_bench": {"results": whole},
-        "apex": dict.fromkeys(("comm", "e2e_h100x8", "gemm_v100"), whole),
-        "splitwise": {
-            "perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")
-        },
-        "llm_cloud_runs": {"llama_bench": bench, "vllm_cpu": served},
-        "llmd_traces": {"requests": whole},
-        "llm_traces": dict.fromkeys(
-            ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
-        ),
-    }
-)
+PACKED: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "aiconfigurator": {
+        **dict.fromkeys(("gemm", "context_attention", "generation_attention"), whole),
+        "moe": half_of_the_curves,
+        **dict.fromkeys(("nccl", "custom_allreduce", "power_gemm", "power_moe"), whole),
+        **dict.fromkeys(("power_context_attention", "power_generation_attention"), whole),
+    },
+    "aiconfigurator_serving": {"e2e_serving": whole, "gpu_specs": whole},
+    "frontier_sim": {
+        "attention": without(*_SPREAD, *_SEQUENCES),
+        "linear": without(*_SPREAD, "padded_n_embd", "padded_n_expanded_embd"),
+        "moe": without(*_SPREAD, *_LOAD),
+    },
+    "llmservingsim": {
+        **dict.fromkeys(("attention", "dense", "moe", "per_sequence"), whole),
+        "v0_attention": without(*_V0, "mean_ns", "p50_ns", "p90_ns", "max_ns"),
+        "v0_layers": few_tokens,
+    },
+    "llm_inference_bench": {"results": whole},
+    "apex": dict.fromkeys(("comm", "e2e_h100x8", "gemm_v100"), whole),
+    "splitwise": {"perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")},
+    "llm_cloud_runs": {"llama_bench": bench, "vllm_cpu": served},
+    "llmd_traces": {"requests": whole},
+    "llm_traces": dict.fromkeys(
+        ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
+    ),
+}
 """Dataset -> table -> what is kept of it."""
 
 INSTANCES: Final = "cloud_instances"
-JOINED: Final[Mapping[str, Mapping[str, Callable[["Table", "Table"], "Table"]]]] = MappingProxyType(
-    {"llm_cloud_runs": {"machines": machines}}
-)
+JOINED: Final[
+    Mapping[str, Mapping[str, Callable[["pd.DataFrame", "pd.DataFrame"], "pd.DataFrame"]]]
+] = {"llm_cloud_runs": {"machines": machines}}
 """Dataset -> table -> how it is made of the instances and scores in the folder `INSTANCES`."""
-FROM: Final[Mapping[str, str]] = MappingProxyType({"aiconfigurator_serving": "aiconfigurator"})
+FROM: Final[Mapping[str, str]] = {"aiconfigurator_serving": "aiconfigurator"}
 """Dataset -> folder that has its tables, where that is another one."""
 
 
-def packed(name: str, tables: Path) -> dict[str, "Table"]:
+def packed(name: str, tables: Path) -> dict[str, "pd.DataFrame"]:
     """Table -> rows that are kept of it.
 
     Args:
@@ -147,7 +139,7 @@ def packed(name: str, tables: Path) -> dict[str, "Table"]:
     return kept
 
 
-def write_packed(tables: "Mapping[str, Table]", folder: Path) -> None:
+def write_packed(tables: "Mapping[str, pd.DataFrame]", folder: Path) -> None:
     """Write tables as small Parquet files, whose values are kept to the last bit.
 
     Args:
@@ -172,7 +164,7 @@ def write_packed(tables: "Mapping[str, Table]", folder: Path) -> None:
         )
 
 
-def ordered(frame: "Table") -> "Table":
+def ordered(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Rows in the order in which they are packed.
 
     Those of large tables are sorted, by fractions last, so that they become small; those of others,
@@ -185,7 +177,7 @@ def ordered(frame: "Table") -> "Table":
     return frame.sort_values([*whole, *fractions], ignore_index=True)
 
 
-def _fractions(frame: "Table") -> list[str]:
+def _fractions(frame: "pd.DataFrame") -> list[str]:
     return [str(n) for n in frame if frame[n].dtype.kind == "f"]
 
 

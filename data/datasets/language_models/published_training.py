@@ -8,7 +8,7 @@ as a run of `forerun.data.language_models.training`, `reasons` why a row is not 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from forerun.data.datasets.dataset import first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.lazy import pd
 from forerun.data.split import folds_of
-
-if TYPE_CHECKING:
-    Table = pd.DataFrame
 
 FOLDS: Final = 10
 REPEATED: Final = "repeats a configuration, whose median counts"
@@ -56,7 +53,7 @@ class PublishedTraining(PackagedDataset, declared="published_training"):
         }
 
 
-def reasons(table: "Table") -> NDArray[np.str_]:
+def reasons(table: "pd.DataFrame") -> NDArray[np.str_]:
     """Why each of n rows is not evaluated; empty where it is.
 
     Args:
@@ -82,7 +79,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
     return found
 
 
-def contradictory(table: "Table") -> Mask:
+def contradictory(table: "pd.DataFrame") -> Mask:
     """Flag of each of n rows whose figures cannot all be true.
 
     Among them are rows of BigScience with another number of weights than layers and width give.
@@ -93,7 +90,7 @@ def contradictory(table: "Table") -> Mask:
     return np.asarray(flagged, dtype=np.bool_)
 
 
-def configurations(table: "Table") -> Names:
+def configurations(table: "pd.DataFrame") -> Names:
     """Digest of what each of n rows ran: equal where no column of `runs` tells rows apart.
 
     The table's own `config_key` does not tell sizes of one family apart.
@@ -103,7 +100,7 @@ def configurations(table: "Table") -> Names:
     return np.array([blake2b(text, digest_size=6).hexdigest() for text in texts], dtype=np.str_)
 
 
-def runs(table: "Table") -> "pd.DataFrame":
+def runs(table: "pd.DataFrame") -> "pd.DataFrame":
     """What each of n rows ran, in the words of `LlmTraining` and `TrainingLayout`.
 
     Returns:
@@ -156,7 +153,7 @@ def runs(table: "Table") -> "pd.DataFrame":
     )
 
 
-def seconds(table: "Table") -> NDArray[np.float64]:
+def seconds(table: "pd.DataFrame") -> NDArray[np.float64]:
     """Seconds of a step of each of n rows, as printed or from the tokens per second, else NaN.
 
     llm-foundry's are always from the latter: it prints samples per second in whole numbers.
@@ -168,7 +165,7 @@ def seconds(table: "Table") -> NDArray[np.float64]:
     return printed.fillna(by_rate).to_numpy(dtype=np.float64)
 
 
-def formats(table: "Table") -> NDArray[np.str_]:
+def formats(table: "pd.DataFrame") -> NDArray[np.str_]:
     """Number format of matrix products of each of n rows.
 
     Megatron-Bridge prints none for its release 25.09, whose figures are those of FP8 in the next;
@@ -186,12 +183,12 @@ def formats(table: "Table") -> NDArray[np.str_]:
     return _named(printed, PublishedTraining.facts["precisions"], "bf16")
 
 
-def devices(table: "Table") -> Names:
+def devices(table: "pd.DataFrame") -> Names:
     """Catalogue name of each of n rows' device; that of its GPU where the catalogue has none."""
     return table["device"].fillna(table["gpu"]).to_numpy(dtype=np.str_)
 
 
-def _sizes(table: "Table", models: "pd.Series[str]") -> dict[str, "pd.Series[float]"]:
+def _sizes(table: "pd.DataFrame", models: "pd.Series[str]") -> dict[str, "pd.Series[float]"]:
     """Layers, width, heads and vocabulary of plain GPT models, n values each."""
     plain = PublishedTraining.facts["plain"]
     found = {}
@@ -206,7 +203,9 @@ def _sizes(table: "Table", models: "pd.Series[str]") -> dict[str, "pd.Series[flo
     return found
 
 
-def _stages(table: "Table", sharded: "pd.Series[str]", framework: Names) -> NDArray[np.int64]:
+def _stages(
+    table: "pd.DataFrame", sharded: "pd.Series[str]", framework: Names
+) -> NDArray[np.int64]:
     """Stage of ZeRO of each of n rows.
 
     Megatron-Core and BigScience shard the optimizer's states; the papers of 2021 and 2022 do not.
@@ -219,7 +218,7 @@ def _stages(table: "Table", sharded: "pd.Series[str]", framework: Names) -> NDAr
     return usual
 
 
-def _networks(table: "Table", framework: Names) -> NDArray[np.float64]:
+def _networks(table: "pd.DataFrame", framework: Names) -> NDArray[np.float64]:
     """Network of one device of each of n rows, Gbit/s, where the source's cluster is known.
 
     BigScience ran on Jean Zay (four Omni-Path links of 100 Gbit/s for eight GPUs), the papers of
@@ -234,7 +233,7 @@ def _of_pipeline(local: "pd.Series[float]", stages: "pd.Series[float]") -> "pd.S
     return (local / stages).clip(lower=1.0)
 
 
-def _text(table: "Table", name: str) -> "pd.Series[str]":
+def _text(table: "pd.DataFrame", name: str) -> "pd.Series[str]":
     return table[name].fillna("").astype(str)
 
 

@@ -5,12 +5,12 @@ between GPUs: median, mean, extremes and standard deviation in milliseconds.
 Source: microsoft/vidur at 7d475133, MIT.
 """
 
-import io
 from typing import Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import tables_there
 from forerun.data.datasets.language_models.operator_splits import TimedOperators, row_names
 from forerun.data.lazy import pd
 from forerun.data.split import Split, folds_of
@@ -43,15 +43,15 @@ class Vidur(TimedOperators, declared="vidur"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops_mlp`, one row an operator, and `collectives`; a wide file is one device's."""
-        tables: dict[str, pd.DataFrame] = {}
-        ops = [_operators(raw, path) for path in raw.matching(f"{_COMPUTE}*/mlp.csv")]
-        if ops:
-            tables[OPS] = pd.concat(ops, ignore_index=True)
-            for name in ("device", "model", "op"):
-                tables[OPS][name] = tables[OPS][name].astype("category")
-        links = [_collectives(raw, path) for path in raw.matching(f"{_NETWORK}*.csv")]
-        if links:
-            tables[COLLECTIVES] = pd.concat(links, ignore_index=True)
+        tables = tables_there(
+            {
+                OPS: [_operators(raw, path) for path in raw.matching(f"{_COMPUTE}*/mlp.csv")],
+                COLLECTIVES: [_collectives(raw, path) for path in raw.matching(f"{_NETWORK}*.csv")],
+            }
+        )
+        if OPS in tables:
+            categories = dict.fromkeys(("device", "model", "op"), "category")
+            tables[OPS] = tables[OPS].astype(categories)
         return tables
 
     def splits(self, bundle: Bundle) -> list[Split]:
@@ -72,7 +72,7 @@ class Vidur(TimedOperators, declared="vidur"):
 
 def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one device and model, operator by operator in the order of the file's columns."""
-    wide = pd.read_csv(io.BytesIO(raw.read(path)))
+    wide = raw.table(path)
     device, _, model = path.removeprefix(_COMPUTE).removesuffix("/mlp.csv").partition("/")
     parts = []
     for op in _OPS:
@@ -87,7 +87,7 @@ def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 def _collectives(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one kind of node and collective, both of which the path names."""
-    wide = pd.read_csv(io.BytesIO(raw.read(path)), index_col=0)
+    wide = raw.table(path, index_col=0)
     device, collective = path.removeprefix(_NETWORK).removesuffix(".csv").split("/")
     names = {f"time_stats.{collective}.{n}": f"{n}_ms" for n in _STATISTICS}
     renamed = wide.rename(columns={**names, "size": "size_bytes"})

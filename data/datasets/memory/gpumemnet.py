@@ -6,7 +6,6 @@ are recognised by their figures (`suspect`).
 Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: numbers only.
 """
 
-import io
 import json
 import re
 from collections.abc import Mapping
@@ -15,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.dataset import Dataset, tables_there
 from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.split import Mask
 from forerun.data.upstream.downloads import RawFiles
-from forerun.data.upstream.plain_files import Cell, all_sheets
+from forerun.data.upstream.plain_files import all_sheets
 
 DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
@@ -42,27 +41,22 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """One table per file; the CNN and transformer tables are too large to be included."""
-        tables: dict[str, pd.DataFrame] = {}
-        for step in ("step1", "step2"):
-            if _MLP.format(step) in raw.paths:
-                tables[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
-        if _FAKE in raw.paths:
-            tables["timm_training_peak"] = _timm(_first_sheet(raw, _FAKE))
-        if _HORUS in raw.paths:
-            rows = _first_sheet(raw, _HORUS)[1:]
-            kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
-            tables["horus_mlp"] = pd.DataFrame(
-                {name: [row[place] for row in kept] for name, place in self.facts["horus"].items()}
-            )
         published = [
             row
             for estimator in ("mlp", "transformer")
             for scored in ("mlp", "cnn", "transformer")
-            for row in _kfold(raw, estimator, scored)
+            for path in raw.matching(_FOLDS.format(estimator, scored))
+            for row in _kfold(raw.json(path), estimator, scored)
         ]
-        if published:
-            tables["published_kfold"] = pd.DataFrame(published)
-        return tables
+        return tables_there(
+            {
+                "mlp_step1": [raw.table(path) for path in raw.matching(_MLP.format("step1"))],
+                "mlp_step2": [raw.table(path) for path in raw.matching(_MLP.format("step2"))],
+                "timm_training_peak": [_timm(raw, path) for path in raw.matching(_FAKE)],
+                "horus_mlp": [_horus(raw, path) for path in raw.matching(_HORUS)],
+                "published_kfold": published,
+            }
+        )
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Runs that are not suspect, and with them those that ran out of memory: lower bounds."""
@@ -83,7 +77,7 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
         return with_findings(found, doubtful, "impossible", why[doubtful].tolist())
 
 
-def _first_sheet(raw: RawFiles, path: str) -> list[list[Cell]]:
+def _first_sheet(raw: RawFiles, path: str) -> list[list[Any]]:
     """Rows of the first sheet that holds any: sheets of charts hold none."""
     return next(rows for rows in all_sheets(raw.read(path), path).values() if rows)
 
@@ -121,9 +115,17 @@ def suspects(rows: "pd.DataFrame") -> list[str]:
     return found
 
 
-def _timm(rows: list[Any]) -> "pd.DataFrame":
+def _horus(raw: RawFiles, path: str) -> "pd.DataFrame":
+    rows = _first_sheet(raw, path)[1:]
+    kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
+    places = GpuMemNet.facts["horus"]
+    return pd.DataFrame({name: [row[place] for row in kept] for name, place in places.items()})
+
+
+def _timm(raw: RawFiles, path: str) -> "pd.DataFrame":
     """The sheet of FakeTensor estimates; its headings say GB and hold MiB."""
-    kept = [row for row in rows[1:] if len(row) > 5 and isinstance(row[0], str)]
+    rows = _first_sheet(raw, path)[1:]
+    kept = [row for row in rows if len(row) > 5 and isinstance(row[0], str)]
     frame = pd.DataFrame(
         {
             "model": [re.sub(r"_\d+\.out$", "", row[0]) for row in kept],
@@ -139,10 +141,7 @@ def _timm(rows: list[Any]) -> "pd.DataFrame":
     return frame
 
 
-def _kfold(raw: RawFiles, estimator: str, scored: str) -> list[dict[str, Any]]:
-    path = _FOLDS.format(estimator, scored)
-    if path not in raw.paths:
-        return []
+def _kfold(folds: Any, estimator: str, scored: str) -> list[dict[str, Any]]:
     return [
         {
             "estimator": f"{estimator} ensemble",
@@ -153,5 +152,5 @@ def _kfold(raw: RawFiles, estimator: str, scored: str) -> list[dict[str, Any]]:
             "under_rate": fold["below_diagonal_percentage"],
             "confusion": json.dumps(fold["confusion_matrix"]),
         }
-        for number_, fold in enumerate(json.loads(raw.text(path)))
+        for number_, fold in enumerate(folds)
     ]

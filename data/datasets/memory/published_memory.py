@@ -8,18 +8,15 @@ tensors, memory that the allocator holds, or memory of the whole device.
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Mask, Names
-from forerun.data.datasets.dataset import family_of, first_reasons
+from forerun.data.datasets.dataset import families_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.lazy import pd
-
-if TYPE_CHECKING:
-    Table = pd.DataFrame
 
 ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"
 
@@ -45,7 +42,7 @@ class PublishedMemory(PackagedDataset, declared="published_memory"):
         return {"family": families(rows["model"]), "source": sources(rows)}
 
 
-def reasons(table: "Table") -> NDArray[np.str_]:
+def reasons(table: "pd.DataFrame") -> NDArray[np.str_]:
     """Why each of n rows is not evaluated as an exact measurement; empty where it is.
 
     Args:
@@ -62,7 +59,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
     return first_reasons(rules, len(table))
 
 
-def peak_mib(table: "Table") -> NDArray[np.float64]:
+def peak_mib(table: "pd.DataFrame") -> NDArray[np.float64]:
     """Peak memory of each of n rows, MiB; bytes printed as megabytes are read as bytes."""
     printed = table["peak_printed"].to_numpy(dtype=np.float64)
     found = table["peak_mib"].to_numpy(dtype=np.float64)
@@ -70,7 +67,7 @@ def peak_mib(table: "Table") -> NDArray[np.float64]:
     return np.where(mistaken & (printed >= BYTES_FROM), printed / 2.0**20, found)
 
 
-def metrics(table: "Table") -> NDArray[np.str_]:
+def metrics(table: "pd.DataFrame") -> NDArray[np.str_]:
     """Metric that each of n rows measured, by its `tool`; empty where unknown."""
     columns = (
         table[name].fillna("").astype(str) for name in ("tool", "source_repo", "source_path")
@@ -78,13 +75,13 @@ def metrics(table: "Table") -> NDArray[np.str_]:
     return np.array([_metric(*row) for row in zip(*columns, strict=True)], dtype=np.str_)
 
 
-def phases(table: "Table") -> NDArray[np.str_]:
+def phases(table: "pd.DataFrame") -> NDArray[np.str_]:
     """`training` or `inference` of each of n rows."""
     trained = table["task"].str.match(r"(?:pre)?training")
     return np.where(trained, "training", "inference").astype(np.str_)
 
 
-def sources(table: "Table") -> NDArray[np.str_]:
+def sources(table: "pd.DataFrame") -> NDArray[np.str_]:
     """Short name of the repository that each of n rows comes from."""
     names = (str(repo).partition(" ")[0].partition("/")[2] for repo in table["source_repo"])
     return np.array([name.lower() for name in names], dtype=np.str_)
@@ -92,10 +89,7 @@ def sources(table: "Table") -> NDArray[np.str_]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array(
-        [family_of(str(model), PublishedMemory.facts["families"]) for model in models],
-        dtype=np.str_,
-    )
+    return families_of(models, PublishedMemory.facts["families"])
 
 
 def _metric(tool: str, repository: str, path: str) -> str:

@@ -7,7 +7,6 @@ facts only, sizes and times.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -16,9 +15,11 @@ from forerun.data.columns import Names
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.lazy import pd
 
-SITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"conv": ("shape_id",), "gemm": ("N", "K"), "moe": ("model_dim", "expert", "topk")}
-)
+SITES: Final[Mapping[str, tuple[str, ...]]] = {
+    "conv": ("shape_id",),
+    "gemm": ("N", "K"),
+    "moe": ("model_dim", "expert", "topk"),
+}
 """Table -> columns of a shape, whose rows are held out together."""
 
 

@@ -107,10 +107,8 @@ def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, A
 
 def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
     """Column name -> position, where this row holds the section's headings."""
-    known: dict[str, str] = {}
-    for name, headings in DeepBench.facts["headings"].items():
-        if section.startswith(name):
-            known = headings
+    listed: Mapping[str, dict[str, str]] = DeepBench.facts["headings"]
+    known = next((own for name, own in listed.items() if section.startswith(name)), {})
     places: dict[str, int] = {}
     for place, cell in enumerate(row):
         heading = str(cell or "").strip().lower()

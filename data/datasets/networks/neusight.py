@@ -5,9 +5,8 @@ The source calls the contraction N and the output width K; here `k` is the contr
 Source: sitar-lab/NeuSight at 6945927d, MIT. Paper: ASPLOS 2025, arXiv 2407.13853.
 """
 
-import io
-import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -54,10 +53,8 @@ def read_ops(raw: RawFiles) -> "pd.DataFrame":
     ]
     if not parts:
         return pd.DataFrame()
-    ops = pd.concat(parts, ignore_index=True)
-    for name in ("device", "op_class", "op", "split_published", "dtype", "software", "kernel"):
-        ops[name] = ops[name].astype("category")
-    return ops
+    words = ("device", "op_class", "op", "split_published", "dtype", "software", "kernel")
+    return pd.concat(parts, ignore_index=True).astype(dict.fromkeys(words, "category"))
 
 
 def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
@@ -66,14 +63,14 @@ def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
     Raises:
         KeyError: a column is missing.
     """
-    table = pd.read_csv(io.BytesIO(raw.read(path)))
+    table = raw.table(path)
     op = table["OPName"].astype(str).str.strip()
     op_class = op.map(_CLASS).fillna("elementwise")
     kind = "convolutions" if "Input_Channel" in table else "rows" if "H" in table else "products"
     names = NeuSight.facts["dimensions"][kind]
     dims = table.rename(columns=names).reindex(columns=DIMENSIONS).astype("Int32")
     tiles = table["Kernel Name"].astype(str).str.extract(_TILE)
-    rows = pd.DataFrame(
+    return pd.DataFrame(
         {
             "device": table["Device"].astype(str).str.strip(),
             "op_class": op_class,
@@ -91,7 +88,6 @@ def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
             "block_threads": table[["Block x", "Block y", "Block z"]].prod(axis=1).astype("int32"),
         }
     )
-    return rows
 
 
 def _published_filter(op_class: "pd.Series[str]", dims: "pd.DataFrame") -> "pd.Series[bool]":
@@ -105,7 +101,7 @@ def read_devices(raw: RawFiles, trained: frozenset[str]) -> "pd.DataFrame":
     """Spec sheets as given in the paper: the `devices` table."""
     rows = []
     for path in raw.matching(f"{ROOT}/data/device_configs/*.json"):
-        sheet = json.loads(raw.text(path))
+        sheet = raw.json(path)
         key = _stem(path)
         rows.append(
             {
@@ -129,10 +125,9 @@ def read_models(raw: RawFiles) -> dict[str, Any]:
     """Model name -> the part of its Hugging Face configuration that sets its shapes."""
     found = {}
     for path in raw.matching(f"{ROOT}/data/DLmodel_configs/*.json"):
-        content = json.loads(raw.text(path))
-        found[_stem(path)] = {
-            k: v for k, v in content.items() if k in NeuSight.facts["config_keys"]
-        }
+        content = raw.json(path)
+        kept = content.keys() & set(NeuSight.facts["config_keys"])
+        found[_stem(path)] = {k: v for k, v in content.items() if k in kept}
     return found
 
 
@@ -141,7 +136,7 @@ def read_e2e(raw: RawFiles) -> "pd.DataFrame":
     rows = []
     for path in raw.matching(f"{ROOT}/label/*.json"):
         device, name = path.split("/")[-2], _stem(path)
-        label = json.loads(raw.text(path))
+        label = raw.json(path)
         row = {"device_key": device, **_run(name)}
         row["num_layer"] = float(label["num_layer"])
         row["e2e_latency_ms"] = float(label["e2e_latency"])
@@ -150,7 +145,7 @@ def read_e2e(raw: RawFiles) -> "pd.DataFrame":
         for column, folder in PREDICTORS.items():
             guess = f"{ROOT}/results/prediction/{device}/{folder}/{name}.json"
             there = guess in raw.paths
-            value = json.loads(raw.text(guess))["e2e_latency"] if there else float("nan")
+            value = raw.json(guess)["e2e_latency"] if there else float("nan")
             row[f"pub_{column}_e2e_ms"] = float(value)
         rows.append(row)
     return pd.DataFrame(rows)
@@ -162,10 +157,8 @@ def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
     parts = []
     for path in raw.matching(f"{ROOT}/results/opgraph/*.csv"):
         run = _run(_stem(path))
-        table = pd.read_csv(io.BytesIO(raw.read(path)), dtype=str, keep_default_na=False)
-        table = table.rename(columns=columns)[list(columns.values())]
-        for place, (key, value) in enumerate([*run.items(), ("idx", range(len(table)))]):
-            table.insert(place, key, value)
+        table = raw.table(path, dtype=str, keep_default_na=False)
+        table = _with_keys(table, columns, run)
         expanded = bool(run["option"])
         repeat = 1 if expanded else _repeats(table["name"], _layers(models.get(run["model"], {})))
         parts.append(table.assign(repeat=repeat))
@@ -184,12 +177,8 @@ def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
     parts = []
     for path in raw.matching(f"{ROOT}/label/*.csv"):
         run = _run(_stem(path))
-        table = pd.read_csv(io.BytesIO(raw.read(path)))
-        table = table.rename(columns=columns)[list(columns.values())]
         keys = {"device_key": path.split("/")[-2], **{k: run[k] for k in GRAPH_KEYS[:4]}}
-        for place, (key, value) in enumerate([*keys.items(), ("idx", range(len(table)))]):
-            table.insert(place, key, value)
-        parts.append(table)
+        parts.append(_with_keys(raw.table(path), columns, keys))
     if not parts:
         return pd.DataFrame()
     nodes = pd.concat(parts, ignore_index=True)
@@ -200,6 +189,14 @@ def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
     texts = ["device_key", "model", "mode", "name", "fx_op", "target", "input_shapes"]
     texts += ["output_shape", "dtype", "op_class", "fw_ops", "bw_ops", "acc_ops"]
     return joined.astype({"idx": "int64", **dict.fromkeys(texts, "string")})
+
+
+def _with_keys(
+    table: "pd.DataFrame", columns: Mapping[str, str], keys: Mapping[str, Any]
+) -> "pd.DataFrame":
+    """Columns under their new names, after the keys of the graph and the node's number."""
+    kept = table.rename(columns=columns)[list(columns.values())]
+    return kept.assign(**keys, idx=range(len(kept)))[[*keys, "idx", *kept]]
 
 
 def _run(name: str) -> dict[str, Any]:

@@ -7,22 +7,18 @@ Only facts were taken: figures and settings, no prose.
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
-from forerun.data.datasets.dataset import family_of, first_reasons
+from forerun.data.datasets.dataset import families_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask
-
-if TYPE_CHECKING:
-    Table = pd.DataFrame
-
 
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
 ITEMS: Final = ("img/s", "seq/s", "samples/s")
@@ -66,7 +62,7 @@ RUNTIMES: Final[Mapping[str, str]] = PublishedNetworks.facts["runtimes"]
 """Runtime as written -> as in `forerun.data.software.Runtime`."""
 
 
-def reasons(table: "Table") -> NDArray[np.str_]:
+def reasons(table: "pd.DataFrame") -> NDArray[np.str_]:
     """Why each of n rows takes no part in any protocol; empty where it does.
 
     Args:
@@ -93,7 +89,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
     return first_reasons(rules, len(table))
 
 
-def micro_batch(table: "Table") -> NDArray[np.float64]:
+def micro_batch(table: "pd.DataFrame") -> NDArray[np.float64]:
     """Samples that one GPU processes at once, without accumulation; NaN where unknown."""
     found = table["micro_batch_per_gpu"].to_numpy(dtype=np.float64, copy=True)
     batches = {tuple(key): size for *key, size in PublishedNetworks.facts["training_batches"]}
@@ -106,7 +102,7 @@ def micro_batch(table: "Table") -> NDArray[np.float64]:
     return found
 
 
-def step_ms(table: "Table") -> NDArray[np.float64]:
+def step_ms(table: "pd.DataFrame") -> NDArray[np.float64]:
     """Milliseconds of one forward pass, or of one training step without accumulation.
 
     From throughput where it is given, as averages of latency include warm-up; else the average or
@@ -123,10 +119,7 @@ def step_ms(table: "Table") -> NDArray[np.float64]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array(
-        [family_of(str(model), PublishedNetworks.facts["families"]) for model in models],
-        dtype=np.str_,
-    )
+    return families_of(models, PublishedNetworks.facts["families"])
 
 
 def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:
@@ -135,23 +128,23 @@ def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:
     return np.array([match[0] if match else gpu for match, gpu in found], dtype=np.str_)
 
 
-def _other_framework(table: "Table") -> Mask:
+def _other_framework(table: "pd.DataFrame") -> Mask:
     own = table["framework"].str.startswith("pytorch")
     return np.asarray(~own & ~table["runtime"].str.startswith("tensorrt"), dtype=np.bool_)
 
 
-def _uncountable(table: "Table") -> Mask:
+def _uncountable(table: "pd.DataFrame") -> Mask:
     unit = table["throughput_unit"]
     return np.asarray(unit.notna() & ~unit.isin(ITEMS), dtype=np.bool_)
 
 
-def _with_loading(table: "Table") -> Mask:
+def _with_loading(table: "pd.DataFrame") -> Mask:
     """Flag of SSD rows: `benchmark_inference_loop` starts its clock before images are loaded."""
     ssd = table["model"].str.startswith("SSD300") & (table["framework"] == "pytorch")
     return np.asarray(ssd & (table["phase"] == "inference"), dtype=np.bool_)
 
 
-def _too_fast(table: "Table") -> Mask:
+def _too_fast(table: "pd.DataFrame") -> Mask:
     """Flag of rows with an unknown precision.
 
     The A100 tables of fused attention say float32, but their rows are up to 8 times faster than
@@ -162,7 +155,7 @@ def _too_fast(table: "Table") -> Mask:
     return np.asarray(one, dtype=np.bool_)
 
 
-def _binned(table: "Table") -> Mask:
+def _binned(table: "pd.DataFrame") -> Mask:
     """Pre-training of BERT with sequences of 512, up to 1.5 times faster than their roofline.
 
     The loader of that release (LDDL) sorts sequences into bins by length, so most are shorter.
@@ -171,7 +164,7 @@ def _binned(table: "Table") -> Mask:
     return np.asarray(bert & (table["sequence_or_image"] == "512"), dtype=np.bool_)
 
 
-def _contradicted(table: "Table") -> Mask:
+def _contradicted(table: "pd.DataFrame") -> Mask:
     """Flag of training rows of one GPU that the row of eight GPUs exceeds far over eightfold."""
     keys = ["framework", "runtime", "model", "variant", "gpu", "phase", "precision"]
     keys += ["sequence_or_image", "micro_batch_per_gpu"]

@@ -4,7 +4,6 @@ One row of `bench` is one model at one image size and batch size under one softw
 Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, Apache-2.0.
 """
 
-import io
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Names
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.dataset import Dataset, families_of
 from forerun.data.lazy import pd
 from forerun.data.split import Mask, is_one_of
 from forerun.data.upstream.downloads import RawFiles
@@ -37,7 +36,7 @@ class TimmBench(Dataset, declared="timm_bench"):
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`family` of models."""
-        return {"family": np.array([family(name) for name in rows["model"]], dtype=np.str_)}
+        return {"family": families_of(rows["model"])}
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Rows with a time, those of `TRAINING_GPUS`, and those of other GPUs."""
@@ -48,22 +47,13 @@ class TimmBench(Dataset, declared="timm_bench"):
         return {"": measured, "trained": measured & trained, "others": others}
 
 
-def family(model: str) -> str:
-    """Leading letters of a model's name, in lower case: `ResNet50_v2` is of `resnet`.
-
-    A name without leading letters is its own family.
-    """
-    letters = re.match(r"[a-z]+", model.lower())
-    return letters[0] if letters else model.lower()
-
-
 def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one file; columns that it does not have are missing."""
     name = path.rsplit("/", 1)[-1]
     found = _FILE.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} does not name a benchmark")
-    table = pd.read_csv(io.BytesIO(raw.read(path)))
+    table = raw.table(path)
     measures = table.rename(columns={f"{found['phase']}_{m}": m for m in _MEASURES})
     measures = measures.reindex(columns=_MEASURES)
     device = found["device"]

@@ -9,14 +9,13 @@ Source: ml-energy/leaderboard at 0cd52dab and c814c36c. It states no licence: nu
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.dataset import Dataset, tables_there
 from forerun.data.lazy import pd
 from forerun.data.quality import Quantities, check
 from forerun.data.upstream.downloads import RawFiles
@@ -38,20 +37,15 @@ class MlEnergy(Dataset, declared="mlenergy"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Runs in the order of the files, and chats."""
-        tables: dict[str, pd.DataFrame] = {}
         files = raw.matching("*public/data/models/*.json")
-        runs = [row for path in files for row in _runs(json.loads(raw.text(path)))]
+        runs = [row for path in files for row in _runs(raw.json(path))]
+        tables = tables_there(
+            {RUNS: runs, CHATS: [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]}
+        )
         if runs:
-            frame = pd.DataFrame(runs, columns=list(COLUMNS))
-            for name in COLUMNS:
-                frame[name] = frame[name].astype(
-                    "str" if name in self.facts["texts"] else "float64"
-                )
-            frame["num_gpus"] = frame["num_gpus"].astype("int64")
-            tables[RUNS] = frame
-        chats = [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]
-        if chats:
-            tables[CHATS] = pd.DataFrame(chats)
+            types = dict.fromkeys(COLUMNS, "float64") | dict.fromkeys(self.facts["texts"], "str")
+            frame = tables[RUNS].reindex(columns=COLUMNS)
+            tables[RUNS] = frame.astype(types).astype({"num_gpus": "int64"})
         return tables
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":

@@ -5,11 +5,10 @@ batch size; each ran one epoch at every limit that its GPU allows.
 Source: ml-energy/zeus at 75a8b939, Apache-2.0 (You, Chung and Chowdhury, NSDI 2023).
 """
 
-import io
 import re
 from typing import Any, Final
 
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.dataset import Dataset, tables_there
 from forerun.data.lazy import pd
 from forerun.data.upstream.downloads import RawFiles
 
@@ -31,22 +30,19 @@ class ZeusPowerCap(Dataset, declared="zeus_powercap"):
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`power_trace_3gpus`, `power_limit_sweep_v100_a40` and `train_trace`."""
-        tables: dict[str, pd.DataFrame] = {}
-        traces = [_trace(raw, path) for path in raw.matching(_POWER)]
-        if traces:
-            tables[TRACE] = pd.concat(traces, ignore_index=True)
-        windows = [row for path in raw.matching(_PROFILES) for row in _windows(raw, path)]
-        if windows:
-            tables[SWEEP] = pd.DataFrame(windows)
-        if _TRAIN in raw.paths:
-            tables[EPOCHS] = pd.read_csv(io.BytesIO(raw.read(_TRAIN)))
-        return tables
+        return tables_there(
+            {
+                TRACE: [_trace(raw, path) for path in raw.matching(_POWER)],
+                SWEEP: [row for path in raw.matching(_PROFILES) for row in _windows(raw, path)],
+                EPOCHS: [raw.table(path) for path in raw.matching(_TRAIN)],
+            }
+        )
 
 
 def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
     """Rows of one GPU, which the file's name gives."""
     gpu = path.rpartition("_")[2].removesuffix(".csv").upper()
-    return pd.read_csv(io.BytesIO(raw.read(path))).assign(gpu=gpu)
+    return raw.table(path).assign(gpu=gpu)
 
 
 def _windows(raw: RawFiles, path: str) -> list[dict[str, Any]]:
@@ -56,7 +52,7 @@ def _windows(raw: RawFiles, path: str) -> list[dict[str, Any]]:
         return []
     count = len(named[3].split(","))
     rows = []
-    for window in pd.read_csv(io.BytesIO(raw.read(path))).to_dict("records"):
+    for window in raw.table(path).to_dict("records"):
         seconds = float(window["elapsed_time"])
         joules = sum(float(window[f"gpu{place}_energy"]) for place in named[3].split(","))
         rows.append(

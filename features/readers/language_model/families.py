@@ -3,11 +3,10 @@
 Some have an encoder, and a decoder that attends to its output.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
+from forerun.data.facts import facts_of
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.encoder import Encoder
 from forerun.data.language_models.feed_forward import Dense
@@ -73,7 +72,7 @@ def _half(fields: Fields, name: str, hidden: int) -> tuple[Attention, Dense, int
         raise fields.bad("d_model", f"is {hidden}, which {heads} heads do not divide")
     width = hidden // heads
     dense = Dense(fields.integer(f"{name}_ffn_dim"), gated=False)
-    fields.raw("num_hidden_layers")  # the same as encoder_layers, whatever the decoder has
+    fields.skip("num_hidden_layers")  # the same as encoder_layers, whatever the decoder has
     layers = fields.integer(f"{name}_layers", most=MOST_LAYERS)
     return Attention(heads, heads, width, width), dense, layers
 
@@ -124,8 +123,7 @@ def _nemotron_h(fields: Fields, count: int) -> tuple[Layer, ...]:
             raise fields.bad("layers_block_type", "contradicts hybrid_override_pattern")
     else:
         kinds = listed or ()
-    for name in ("mtp_hybrid_override_pattern", "mtp_layers_block_type"):
-        fields.raw(name)
+    fields.skip("mtp_hybrid_override_pattern", "mtp_layers_block_type")
     pairs = zip(
         mixers.state_spaces(fields, kinds), feed_forwards.in_own_layers(fields, kinds), strict=True
     )
@@ -138,7 +136,7 @@ def _deci(fields: Fields, count: int) -> tuple[Layer, ...]:
     hidden = fields.integer("hidden_size")
     if hidden % heads:
         raise fields.bad("hidden_size", f"is {hidden}, which {heads} heads do not divide")
-    fields.raw("num_key_value_heads")
+    fields.skip("num_key_value_heads")
     blocks = fields.listed("block_configs", count)
     if blocks is None:
         raise fields.bad("block_configs", "is missing")
@@ -217,7 +215,7 @@ FAMILIES: Final[Mapping[str, Layers]] = {
 
 RELATIVE: Final = frozenset(("t5", "mt5", "umt5"))
 """Families whose positions are relative to one another, so that no length is too long."""
-_FACTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_FACTS: Final = facts_of(__file__)
 TIED: Final = frozenset({*_FACTS["tied"]["families"], *ENCODER_DECODERS})
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = _FACTS["defaults"]

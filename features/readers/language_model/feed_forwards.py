@@ -69,11 +69,11 @@ def experts(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     mixture = _experts(fields)
     sparse = _sparse_layers(fields, layers)
     if all(sparse):
-        fields.raw("intermediate_size")
+        fields.skip("intermediate_size")
         return [(mixture,)] * layers
     width = fields.maybe_integer("dense_intermediate_size", "intermediate_size_mlp")
     dense = Dense(width or fields.integer("intermediate_size"))
-    fields.raw("intermediate_size")
+    fields.skip("intermediate_size")
     return [(mixture,) if routed else (dense,) for routed in sparse]
 
 
@@ -124,8 +124,7 @@ def hybrid(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     """Granite 4: experts and a shared network in every layer, or the shared network alone."""
     if fields.integer("num_local_experts", default=0, least=0):
         return [(_experts(fields),)] * layers
-    for name in ("num_experts_per_tok", "intermediate_size"):
-        fields.raw(name)
+    fields.skip("num_experts_per_tok", "intermediate_size")
     return [(Dense(fields.integer("shared_intermediate_size")),)] * layers
 
 
@@ -146,8 +145,7 @@ def both(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     if fields.flag("use_double_wide_mlp"):
         raise fields.bad("use_double_wide_mlp", "is set, and such layers are not read yet")
     if not fields.flag("enable_moe_block"):
-        for name in (*_EXPERTS, *_PER_TOKEN, "moe_intermediate_size"):
-            fields.raw(name)
+        fields.skip(*_EXPERTS, *_PER_TOKEN, "moe_intermediate_size")
         return [(dense,)] * layers
     return [(dense, _experts(fields))] * layers
 
@@ -161,7 +159,7 @@ def in_own_layers(fields: Fields, kinds: Sequence[str]) -> list[tuple[FeedForwar
         mixture = _experts(fields)
         latent = fields.maybe_integer("moe_latent_size")
         made["moe"] = (replace(mixture, gated=False, latent_size=latent),)
-    fields.raw("intermediate_size")
+    fields.skip("intermediate_size")
     return [made.get(kind, ()) for kind in kinds]
 
 

@@ -8,15 +8,14 @@ model, is read in the names of a `config.json`.
 
 import math
 import reprlib
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from pathlib import Path
-from types import MappingProxyType
+from itertools import chain
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
+from forerun.data.facts import facts_of
 
 LIKE: Final = 0.88
 """Similarity from which on a name counts as another one misspelt, 0 to 1."""
@@ -123,18 +122,24 @@ class Fields:
         """The whole number under any of these names, or None where there is none."""
         if any(name in self for name in names):
             return self.integer(*names, least=least)
-        for name in names:
-            self._read.add(name)
+        self.skip(*names)
         return None
+
+    def skip(self, *names: str) -> None:
+        """Count fields as read: their values say nothing more."""
+        self._read.update(names)
+
+    def _of(self, name: str, kind: Any, called: str) -> Any:
+        """The value, of a type that is called so, or None where it is absent."""
+        value = self.raw(name)
+        if value is not None and not isinstance(value, kind):
+            raise self.bad(name, f"is {short(value)}, not {called}")
+        return value
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Whether a flag is set."""
-        value = self.raw(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.bad(name, f"is {short(value)}, not true or false")
-        return value
+        value: bool | None = self._of(name, bool, "true or false")
+        return default if value is None else value
 
     def number(self, name: str, *, least: float, most: float) -> float | None:
         """A number, or None where it is absent."""
@@ -149,19 +154,13 @@ class Fields:
 
     def text(self, name: str) -> str | None:
         """A text, or None where it is absent."""
-        value = self.raw(name)
-        if value is not None and not isinstance(value, str):
-            raise self.bad(name, f"is {short(value)}, not a text")
+        value: str | None = self._of(name, str, "a text")
         return value
 
     def listed(self, name: str, length: int) -> Sequence[Any] | None:
         """A list with one entry for each layer, or None where it is absent."""
-        value = self.raw(name)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise self.bad(name, f"is {short(value)}, not a list")
-        if len(value) != length:
+        value: list[Any] | None = self._of(name, list, "a list")
+        if value is not None and len(value) != length:
             raise self.bad(name, f"has {len(value)} entries for {length} layers")
         return value
 
@@ -183,10 +182,7 @@ class Fields:
 
     def objects(self, name: str) -> Mapping[str, Any]:
         """An object whose names are data; empty where it is absent."""
-        value = self.raw(name)
-        if value is not None and not isinstance(value, Mapping):
-            raise self.bad(name, f"is {short(value)}, not an object")
-        return value or {}
+        return self._of(name, Mapping, "an object") or {}
 
     def words(self, name: str, length: int, known: Sequence[str]) -> tuple[str, ...] | None:
         """A list with one of the known words for each layer, or None where it is absent."""
@@ -207,12 +203,8 @@ class Fields:
 
     def part(self, name: str) -> "Fields | None":
         """The fields of an inner object, or None where it is absent."""
-        value = self.raw(name)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise self.bad(name, f"is {short(value)}, not an object")
-        return Fields(self.where, value, (*self._place, name))
+        value = self._of(name, Mapping, "an object")
+        return None if value is None else Fields(self.where, value, (*self._place, name))
 
     def entry(self, name: str, position: int, given: Mapping[str, Any]) -> "Fields":
         """The fields of an object in a list.
@@ -241,13 +233,7 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-PATTERNS: Final = tuple(
-    pattern
-    for listed in tomllib.loads(
-        Path(__file__).with_name("ignored.toml").read_text(encoding="utf-8")
-    ).values()
-    for pattern in listed
-)
+PATTERNS: Final = tuple(chain.from_iterable(facts_of(__file__).values()))
 """Names and patterns of names of fields that change neither a size nor the cost of a token."""
 
 
@@ -289,24 +275,23 @@ def unknown_activations(fields: Fields) -> list[str]:
     return found
 
 
-NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "dim": "hidden_size",
-        "n_layers": "num_hidden_layers",
-        "hidden_dim": "intermediate_size",
-        "n_heads": "num_attention_heads",
-        "n_kv_heads": "num_key_value_heads",
-        "norm_eps": "rms_norm_eps",
-        "tied_embeddings": "tie_word_embeddings",
-        "max_seq_len": "max_position_embeddings",
-    }
-)
+NAMES: Final[Mapping[str, str]] = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "hidden_dim": "intermediate_size",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "norm_eps": "rms_norm_eps",
+    "tied_embeddings": "tie_word_embeddings",
+    "max_seq_len": "max_position_embeddings",
+}
 """Name in `params.json` -> name in `config.json`; others are alike."""
 _TELLING: Final = frozenset({"dim", "n_layers", "n_heads", "hidden_dim"})
 _APART: Final = ("moe", "quantization")
-_MIXTURE: Final[Mapping[str, str]] = MappingProxyType(
-    {"num_experts": "num_local_experts", "num_experts_per_tok": "num_experts_per_tok"}
-)
+_MIXTURE: Final[Mapping[str, str]] = {
+    "num_experts": "num_local_experts",
+    "num_experts_per_tok": "num_experts_per_tok",
+}
 
 
 def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def sized_by_kind(fields: Fields, layers: int) -> list[Attention]:
     for name in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
         if fields.integer(name, default=0, least=0):
             raise fields.bad(name, "is not 0, and layers of that kind are not read yet")
-    fields.raw("vocab_size_per_layer_input")
+    fields.skip("vocab_size_per_layer_input")
     windows = _windows(fields, layers)
     return [far if window is None else replace(near, window=window) for window in windows]
 
@@ -80,7 +80,7 @@ def sized_by_pattern(fields: Fields, layers: int) -> list[Attention]:
         value_head_dim=fields.integer("swa_v_head_dim", default=far.value_head_dim),
         window=fields.integer("sliding_window"),
     )
-    fields.raw("attention_chunk_size")
+    fields.skip("attention_chunk_size")
     pattern = fields.switches("hybrid_layer_pattern", layers)
     if pattern is None:
         raise fields.bad("hybrid_layer_pattern", "is missing")
@@ -122,7 +122,7 @@ def latent(fields: Fields, layers: int) -> list[LatentAttention]:
 def compressed(fields: Fields, layers: int) -> list[CompressedAttention]:
     """DeepSeek-V4: blocks of 4 tokens, which an indexer selects, or of 128, which are all read."""
     draft = fields.integer("num_nextn_predict_layers", default=0, least=0)
-    fields.raw("qk_rope_head_dim")
+    fields.skip("qk_rope_head_dim")
     if fields.integer("num_key_value_heads", default=1) != 1:
         raise fields.bad("num_key_value_heads", "is not 1")
     plain = CompressedAttention(
@@ -272,7 +272,7 @@ def _latent(fields: Fields) -> LatentAttention:
     heads = fields.integer("num_attention_heads")
     if fields.integer("num_key_value_heads", default=heads) != heads:
         raise fields.bad("num_key_value_heads", "is not the number of heads")
-    fields.raw("head_dim")
+    fields.skip("head_dim")
     return LatentAttention(
         query_heads=heads,
         query_rank=fields.maybe_integer("q_lora_rank"),

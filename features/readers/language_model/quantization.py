@@ -5,29 +5,27 @@ layer are therefore compared under the names that published checkpoints use.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.engine_formats import usual_cache
+from forerun.data.facts import facts_of
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.weights import BYTES, LayerFormats, WeightFormats
 from forerun.data.number_formats import GGUF
 from forerun.features.deadline import check
 from forerun.features.readers.language_model.fields import Fields, short
 
-_NAMES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_NAMES: Final = facts_of(__file__)
 _PARTS: Final[Mapping[str, list[str]]] = _NAMES["parts"]
 """Names, within a layer, of a module that stands for each part."""
 _ALGORITHMS: Final[Mapping[str, str]] = _NAMES["algorithms"]
-_EXPERT_TYPES: Final = MappingProxyType({"fp4": "mxfp4", "fp8": "fp8"})
+_EXPERT_TYPES: Final = {"fp4": "mxfp4", "fp8": "fp8"}
 _HEADS: Final = ("lm_head", "head")
-_OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: None, 32: None})
+_OF_BITS: Final = {4: "int4", 8: "int8", 16: None, 32: None}
 """Bits of AutoRound's modules -> their format; None for that of what is not converted."""
 _CLASS: Final = "Linear"
 """What targets of compressed-tensors name where they mean all modules; classes have capitals."""

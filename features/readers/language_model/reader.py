@@ -294,8 +294,7 @@ def _listed(names: Iterable[str]) -> str:
 def _drafts(decoder: Fields) -> int:
     names = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
     found = [decoder.maybe_integer(name, least=0) for name in names]
-    for name in ("mtp_transformer_layers", "use_mtp", "mtp_use_dedicated_embeddings"):
-        decoder.raw(name)
+    decoder.skip("mtp_transformer_layers", "use_mtp", "mtp_use_dedicated_embeddings")
     return next((count for count in found if count), 0)
 
 

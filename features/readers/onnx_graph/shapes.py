@@ -4,11 +4,9 @@ Free dimensions of the inputs are bound to the numbers of a question.
 """
 
 import re
-import tomllib
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from forerun.data.errors import BadShape, UnreadableModel
+from forerun.data.facts import facts_of
 from forerun.data.graph import BindingReason, BoundDimension, Shape
 from forerun.features.readers.input_sizes import (
     DEFAULT_CHANNELS,
@@ -27,7 +26,7 @@ from forerun.features.readers.input_sizes import (
 )
 from forerun.features.readers.onnx_graph.tensor import Tensor, from_sequences
 
-_NAMES = tomllib.loads(Path(__file__).with_name("operators.toml").read_text(encoding="utf-8"))
+_NAMES = facts_of(__file__)
 VIEWS = frozenset(_NAMES["views"])
 """Operators that move no data in inference: their readers are linked to what they view."""
 STANDARD_FORM: Mapping[str, str] = _NAMES["standard_form"]
@@ -345,7 +344,8 @@ class Shapes:
                     return proto.elem_type, shape
         if KIND_OF.get(node.op_type) == "elementwise" and name == node.output[0]:
             # Inference gives no shapes for operators that the standard defines by others.
-            return elem_type or _elem_type(inputs), _broadcast(inputs)
+            first_type = next((t.elem_type for t in inputs if t is not None), 0)
+            return elem_type or first_type, _broadcast(inputs)
         first = inputs[0] if inputs else None
         classical = _classical(node, first)
         if classical is not None and name in node.output[:2]:
@@ -420,7 +420,10 @@ def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]
     graph = helper.make_graph(
         [node],
         "constant",
-        [helper.make_value_info(n, _type_proto(v)) for n, v in given.items()],
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in given.items()
+        ],
         [helper.make_empty_tensor_value_info(n) for n in node.output],
     )
     with np.errstate(all="ignore"):
@@ -514,12 +517,6 @@ def _type_of(tensor: Tensor, floating: bool) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(elem_type, tensor.shape)
 
 
-def _type_proto(value: Any) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(
-        helper.np_dtype_to_tensor_dtype(value.dtype), list(value.shape)
-    )
-
-
 def _proto_of(value: Any) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)))
 
@@ -533,10 +530,6 @@ def _broadcast(inputs: Sequence[Tensor | None]) -> Shape | None:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         return None
-
-
-def _elem_type(inputs: Sequence[Tensor | None]) -> int:
-    return next((t.elem_type for t in inputs if t is not None), 0)
 
 
 def _read_type(proto: onnx.TypeProto) -> tuple[int, Shape | None]:

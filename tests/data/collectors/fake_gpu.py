@@ -104,19 +104,6 @@ class FakeEvent:
         return 1e3 * (end.time - self.time)
 
 
-class OnDevice:
-    """`torch.cuda.device` as a context that does nothing."""
-
-    def __init__(self, device):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
 def fake_cuda(monkeypatch, capability=(9, 0)):
     """Make `torch.cuda` answer for one GPU of 141 GB whose work is done by the processor."""
     import torch
@@ -134,28 +121,10 @@ def fake_cuda(monkeypatch, capability=(9, 0)):
         "max_memory_reserved": lambda device=None: 120 * MIB,
         "_sleep": lambda cycles: None,
         "Event": FakeEvent,
-        "device": OnDevice,
+        "device": nullcontext,
     }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, answer)
-
-
-class FakeGraph:
-    """A recording that counts how often it is replayed."""
-
-    def __init__(self):
-        self.replayed = 0
-
-    def replay(self):
-        self.replayed += 1
-
-
-class FakeStream:
-    def __init__(self, device=None):
-        pass
-
-    def wait_stream(self, other):
-        pass
 
 
 def fake_graphs(monkeypatch, recording=lambda graph, stream: nullcontext()):
@@ -165,14 +134,14 @@ def fake_graphs(monkeypatch, recording=lambda graph, stream: nullcontext()):
     made = []
 
     def stream(device=None):
-        made.append(FakeStream(device))
+        made.append(SimpleNamespace(wait_stream=lambda other: None))
         return made[-1]
 
     answers = {
         "Stream": stream,
-        "stream": lambda stream: nullcontext(),
-        "current_stream": FakeStream,
-        "CUDAGraph": FakeGraph,
+        "stream": nullcontext,
+        "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
         "graph": recording,
     }
     for name, answer in answers.items():

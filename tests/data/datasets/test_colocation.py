@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
@@ -31,16 +30,18 @@ from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_cloudprophet import cloudprophet_table
 from tests.contracts.tiny_contention import FAULTS
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.data.datasets.packaged_contract import PackagedContract
 from tests.every import for_every
 
 # Runs next to neighbours come with the package, and their speeds are compared with like.
 
 
-class TestCloudProphetRuns(DatasetContract):
+class TestCloudProphetRuns(PackagedContract):
     cls = CloudProphetRuns
+    datasheet_says = "CC BY-SA 4.0"
+    reference_table = "runs"
 
-    def test_an_experiment_and_an_application_are_left_out_in_turn(self, bundle):
-        splits = {s.protocol: s for s in CloudProphetRuns().splits(bundle)}
+    def test_an_experiment_and_an_application_are_left_out_in_turn(self, bundle, splits):
         assert set(splits) == {
             *(f"leave_one_experiment_out/exp_{name}" for name in "abc"),
             *(f"leave_one_application_out/{name}" for name in ("redis", "web_serving")),
@@ -50,28 +51,17 @@ class TestCloudProphetRuns(DatasetContract):
         assert set(runs["exp"][held_out]) == {"exp_b"}
         assert runs["perf_value"][held_out].notna().all()
 
-    def test_the_packaged_table_is_valid_and_is_the_one_that_was_published(self):
-        dataset = CloudProphetRuns()
-        raw = dataset.packaged()
-        tables = dataset.tidy(raw)
-        dataset.validate(tables)
-        assert len(tables["runs"]) == 2487
-        assert tables["runs"]["perf_value"].isna().sum() == 24
+    def test_the_packaged_table_is_the_one_that_was_published(self, packaged):
+        dataset, raw = CloudProphetRuns(), CloudProphetRuns().packaged()
+        assert len(packaged["runs"]) == 2487
+        assert packaged["runs"]["perf_value"].isna().sum() == 24
         sums = dataset.documents(raw)["sources"]["checksums"]
         for path, checksum in sums.items():
             assert hashlib.sha256(raw.read(path)).hexdigest() == checksum
         assert set(sums) == {path for path in raw.paths if path.endswith(".parquet")}
 
-    def test_the_datasheet_keeps_the_share_alike_licence(self, tmp_path):
-        bundle = CloudProphetRuns().pull(folder=tmp_path / "pulled")
-        assert "CC BY-SA 4.0" in bundle.datasheet
-        assert "CC BY-SA 4.0" in CloudProphetRuns.licence
-
-    @pytest.mark.reference
-    def test_the_packaged_rows_are_the_reference(self, reference):
-        theirs = pd.read_parquet(reference / "cloudprophet_runs" / "runs.parquet")
-        mine = CloudProphetRuns().tidy(CloudProphetRuns().packaged())["runs"]
-        pd.testing.assert_frame_equal(mine, theirs)
+    def test_the_licence_is_the_share_alike_one_of_the_datasheet(self):
+        assert self.datasheet_says in CloudProphetRuns.licence
 
 
 def test_speed_is_work_over_time_in_the_unit_of_the_application():
@@ -120,9 +110,8 @@ def test_runs_without_a_result_are_flagged(tmp_path):
 class TestContention(DatasetContract):
     cls = Contention
 
-    def test_a_held_out_family_has_no_training_rows_not_even_isolated_ones(self, bundle):
+    def test_a_held_out_family_has_no_training_rows_not_even_isolated_ones(self, bundle, splits):
         runs = bundle.table("runs")
-        splits = {split.protocol: split for split in Contention().splits(bundle)}
         split = splits["leave_one_family_out/cache"]
         assert set(runs[split.held_out]["victim"]) == {"chase4"}
         assert "cache" not in set(runs[split.train]["family"])
@@ -219,25 +208,27 @@ def test_a_package_without_rows_says_how_to_measure_them(monkeypatch):
         Contention().packaged()
 
 
-def test_the_rows_that_come_along_are_what_they_must_be():
+@pytest.fixture(scope="module")
+def measured():
+    """Files of the runs that come along, where there are some."""
     try:
-        raw = Contention().packaged()
+        return Contention().packaged()
     except MissingData as error:
         pytest.skip(str(error))
-    tables = Contention().tidy(raw)
+
+
+def test_the_rows_that_come_along_are_what_they_must_be(measured):
+    tables = Contention().tidy(measured)
     Contention().validate(tables)
-    assert sum((raw.folder / path).stat().st_size for path in raw.paths) < 5 * 2**20
+    assert sum((measured.folder / path).stat().st_size for path in measured.paths) < 5 * 2**20
     runs = tables["runs"]
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
     assert alone["victim"].value_counts().min() >= 10
     assert runs["family"].nunique() == 5
 
 
-def test_the_whole_standard_plan_was_carried_out():
-    try:
-        runs = Contention().tidy(Contention().packaged())["runs"]
-    except MissingData as error:
-        pytest.skip(str(error))
+def test_the_whole_standard_plan_was_carried_out(measured):
+    runs = Contention().tidy(measured)["runs"]
     names = ["repeat", "victim", "neighbour", "intensity", "placement", "mode"]
     found = set(runs[names].itertuples(index=False, name=None))
     planned = ContentionPlan.read(Path("standard")).runs()

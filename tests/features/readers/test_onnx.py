@@ -7,27 +7,23 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 from forerun.data.errors import InputError
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
+from tests.features.readers.onnx_files import FLOAT, node, onnx_file, read, stored, value
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
-def small(batch="N", width=8) -> bytes:
+def small(batch="N") -> bytes:
     """X @ W + residual, softmax; the batch is free when it is a name."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, width])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, width])
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [8, 8], np.ones(64).tolist())
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("Add", ["a", "x"], ["b"]),
-        helper.make_node("Softmax", ["b"], ["y"]),
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Add", ["a", "x"], ["b"]),
+        node("Softmax", ["b"], ["y"]),
     ]
-    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
-    return helper.make_model(graph).SerializeToString()
+    return onnx_file(nodes, [stored("w", np.ones((8, 8), np.float32))], (batch, 8))
 
 
 @pytest.mark.parametrize(
@@ -61,28 +57,13 @@ def test_every_light_architecture_is_read_without_unknown_operators(path):
 def test_a_free_batch_is_bound_and_scaling_equals_reading_at_that_batch(batch):
     one, many = read_graph(small()), read_graph(small(), batch_size=batch)
     assert many.batch_size == batch
-    scaled, read = OperatorTable.of_graph(one).at_batch(batch), OperatorTable.of_graph(many)
+    scaled, whole = OperatorTable.of_graph(one).at_batch(batch), OperatorTable.of_graph(many)
     for column in ("flops", "in_elements", "out_elements", "parameter_elements", "m", "n", "k"):
-        np.testing.assert_allclose(getattr(scaled, column), getattr(read, column))
+        np.testing.assert_allclose(getattr(scaled, column), getattr(whole, column))
 
 
 def test_a_fixed_batch_stays_and_says_so():
     assert read_graph(small(batch=4), batch_size=16).batch_size == 4
-
-
-@pytest.mark.parametrize(("condition", "kinds"), [(True, ["elementwise"]), (False, ["softmax"])])
-def test_of_an_if_whose_condition_is_known_only_the_branch_that_is_taken_counts(condition, kinds):
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])
-    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [1, 8])
-    then, other = (
-        helper.make_graph([helper.make_node(name, ["x"], ["made"])], name, [], [made])
-        for name in ("Relu", "Softmax")
-    )
-    taken = helper.make_tensor("taken", TensorProto.BOOL, [1], [condition])
-    node = helper.make_node("If", ["taken"], ["y"], then_branch=then, else_branch=other)
-    model = helper.make_model(helper.make_graph([node], "g", [x], [y], [taken]))
-    assert [op.kind for op in read_graph(model.SerializeToString()).operators] == kinds
 
 
 def test_kinds_are_distinguished():
@@ -123,15 +104,9 @@ def test_a_missing_file_is_named(tmp_path):
 
 def einsum(equation, *shapes):
     """The only operator of a graph that holds one einsum."""
-    names = [f"x{place}" for place in range(len(shapes))]
-    given = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in zip(names, shapes, strict=True)
-    ]
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    node = helper.make_node("Einsum", names, ["y"], equation=equation)
-    graph = helper.make_graph([node], "g", given, [result])
-    (operator,) = read_graph(helper.make_model(graph).SerializeToString()).operators
+    inputs = [value(f"x{place}", shape) for place, shape in enumerate(shapes)]
+    made = node("Einsum", [one.name for one in inputs], ["y"], equation=equation)
+    (operator,) = read([made], inputs=inputs).operators
     return operator
 
 
@@ -162,56 +137,44 @@ def test_an_einsum_that_is_not_followed_is_unknown(equation, shapes):
     assert einsum(equation, *shapes).kind == "unknown"
 
 
-def one_node(node, inputs, outputs, *weights):
-    """The graph of a node, and of a Relu on its float result."""
-    graph = helper.make_graph(node, "g", inputs, outputs, list(weights))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    return read_graph(model.SerializeToString())
-
-
-def floats(name, *shape):
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or None)
-
-
 @pytest.mark.parametrize(("limit", "results"), [([100], 8000), ([], 80 * 8400)])
 def test_results_that_depend_on_the_data_are_as_many_as_is_possible(limit, results):
-    most = helper.make_tensor("most", TensorProto.INT64, [len(limit)], limit)
     nodes = [
-        helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["kept"]),
-        helper.make_node("Cast", ["kept"], ["floats"], to=TensorProto.FLOAT),
-        helper.make_node("Relu", ["floats"], ["y"]),
+        node("NonMaxSuppression", ["boxes", "scores", "most"], ["kept"]),
+        node("Cast", ["kept"], ["floats"], to=FLOAT),
+        node("Relu", ["floats"], ["y"]),
     ]
-    inputs = [floats("boxes", 1, 8400, 4), floats("scores", 1, 80, 8400)]
-    found = one_node(nodes, inputs, [floats("y")], most)
+    inputs = [value("boxes", (1, 8400, 4)), value("scores", (1, 80, 8400))]
+    found = read(nodes, [stored("most", np.array(limit, np.int64))], inputs=inputs)
     assert found.operators[-1].output_shapes == ((results, 3),)
     assert "number of results of NonMaxSuppression depends on the data" in found.assumptions[0]
-    nodes = [helper.make_node("NonZero", ["x"], ["kept"]), helper.make_node("Neg", ["kept"], ["y"])]
-    found = one_node(nodes, [floats("x", 64, 1000)], [floats("y")])
-    assert found.operators[-1].output_shapes == ((2, 64000),)
+
+
+def test_of_every_element_it_is_possible_that_it_is_not_zero():
+    nodes = [node("NonZero", ["x"], ["kept"]), node("Neg", ["kept"], ["y"])]
+    assert read(nodes, (), (64, 1000)).operators[-1].output_shapes == ((2, 64000),)
 
 
 @pytest.mark.parametrize("op_type", ["NonZero", "NonMaxSuppression"])
 def test_a_node_without_its_operands_breaks_nothing(op_type):
-    names = (("Relu", "x", "a"), ("Exp", "a", "y"))
-    nodes = [helper.make_node(kind, [source], [made]) for kind, source, made in names]
-    nodes.append(helper.make_node(op_type, [], ["kept"]))
-    assert len(one_node(nodes, [floats("x", 8)], [floats("y")])) == 2
+    nodes = [node("Relu", ["x"], ["a"]), node("Exp", ["a"], ["y"]), node(op_type, [], ["kept"])]
+    assert len(read(nodes, (), (8,))) == 2
 
 
 def test_conversions_to_eight_bits_are_part_of_the_product():
     tensors = [
-        helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1]),
-        helper.make_tensor("zero", TensorProto.INT8, [], [0]),
-        helper.make_tensor("weights", TensorProto.INT8, [8, 16], bytes(128), raw=True),
+        stored("scale", np.float32(0.1)),
+        stored("zero", np.int8(0)),
+        stored("weights", np.zeros((8, 16), np.int8)),
     ]
     grid = ["scale", "zero"]
     nodes = [
-        helper.make_node("QuantizeLinear", ["x", *grid], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", *grid], ["d"]),
-        helper.make_node("DequantizeLinear", ["weights", *grid], ["w"]),
-        helper.make_node("MatMul", ["d", "w"], ["y"]),
+        node("QuantizeLinear", ["x", *grid], ["q"]),
+        node("DequantizeLinear", ["q", *grid], ["d"]),
+        node("DequantizeLinear", ["weights", *grid], ["w"]),
+        node("MatMul", ["d", "w"], ["y"]),
     ]
-    found = one_node(nodes, [floats("x", 4, 8)], [floats("y", 4, 16)], *tensors)
+    found = read(nodes, tensors, (4, 8))
     assert [op.kind for op in found.operators] == ["linear"]
     assert found.parameter_elements == 128
     assert "precision int8" in found.assumptions[0]

@@ -5,11 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 from forerun.features.readers.torch_trace import declare_operators, trace_module
+from tests.features.readers.onnx_files import node, read, stored
 
 torch = pytest.importorskip("torch")
 COLUMNS = ("flops", "in_elements", "out_elements", "parameter_elements", "batch", "m", "n", "k")
@@ -59,20 +59,20 @@ def bert():
 def test_an_exported_bert_costs_what_the_module_costs(bert):
     module, content = bert
     tokens = torch.zeros((1, 32), dtype=torch.int64)
-    read = read_graph(content, batch_size=4, sequence_length=32)
+    graph = read_graph(content, batch_size=4, sequence_length=32)
     traced = trace_module(module, (tokens,), batch_size=4)
-    assert read.batch_size == 4
-    assert not read.unknown
-    assert product_flops(read) == pytest.approx(product_flops(traced), rel=0.02)
+    assert graph.batch_size == 4
+    assert not graph.unknown
+    assert product_flops(graph) == pytest.approx(product_flops(traced), rel=0.02)
 
 
 @pytest.mark.parametrize("batch", [2, 8])
 def test_an_exported_bert_scales_exactly_with_its_batch(bert, batch):
     one = read_graph(bert[1], sequence_length=32)
     many = read_graph(bert[1], batch_size=batch, sequence_length=32)
-    scaled, read = OperatorTable.of_graph(one).at_batch(batch), OperatorTable.of_graph(many)
+    scaled, whole = OperatorTable.of_graph(one).at_batch(batch), OperatorTable.of_graph(many)
     for column in COLUMNS:
-        np.testing.assert_allclose(getattr(scaled, column), getattr(read, column), err_msg=column)
+        np.testing.assert_allclose(getattr(scaled, column), getattr(whole, column), err_msg=column)
 
 
 class Recurrent(torch.nn.Module):
@@ -94,22 +94,17 @@ def test_states_made_for_a_batch_are_no_weights():
     content = exported(
         module, (tokens,), input_names=["tokens"], dynamic_axes={"tokens": {0: "batch", 1: "seq"}}
     )
-    read = read_graph(content, batch_size=2, sequence_length=16)
-    assert read.parameter_elements == pytest.approx(held, rel=0.001)
+    graph = read_graph(content, batch_size=2, sequence_length=16)
+    assert graph.parameter_elements == pytest.approx(held, rel=0.001)
     traced = trace_module(Recurrent(), (tokens,), batch_size=2)
-    assert product_flops(read) == pytest.approx(product_flops(traced), rel=0.001)
+    assert product_flops(graph) == pytest.approx(product_flops(traced), rel=0.001)
 
 
 def test_a_shape_may_name_one_tensor_twice():
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])
-    y = helper.make_empty_tensor_value_info("y")
     nodes = [
-        helper.make_node("Concat", ["n", "two", "two"], ["shape"], axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["a"]),
-        helper.make_node("ReduceMax", ["a"], ["y"], keepdims=0, axes=[2]),
+        node("Concat", ["n", "two", "two"], ["shape"], axis=0),
+        node("Reshape", ["x", "shape"], ["a"]),
+        node("ReduceMax", ["a"], ["y"], keepdims=0, axes=[2]),
     ]
-    sizes = [helper.make_tensor(n, TensorProto.INT64, [1], [v]) for n, v in (("n", -1), ("two", 2))]
-    graph = helper.make_graph(nodes, "g", [x], [y], sizes)
-    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    (reduced,) = read_graph(content.SerializeToString(), batch_size=2).operators
+    (reduced,) = read(nodes, [stored("n", [-1]), stored("two", [2])], batch_size=2).operators
     assert reduced.input_shapes == ((4, 2, 2),)

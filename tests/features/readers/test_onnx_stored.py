@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
@@ -14,21 +14,7 @@ from forerun.features.memory.liveness import inference_requests
 from forerun.features.readers import read_graph
 from forerun.features.readers.onnx_graph.file import parse
 from forerun.models.processors.latency import CpuMemory
-
-FLOAT = TensorProto.FLOAT
-node = helper.make_node
-
-
-def stored(name, array):
-    return numpy_helper.from_array(np.asarray(array), name)
-
-
-def file(nodes, weights=(), width=8, domains=()):
-    x = helper.make_tensor_value_info("x", FLOAT, ["N", width])
-    y = helper.make_empty_tensor_value_info("y")
-    graph = helper.make_graph(nodes, "g", [x], [y], list(weights))
-    opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(name, 1) for name in domains)]
-    return helper.make_model(graph, opset_imports=opsets).SerializeToString()
+from tests.features.readers.onnx_files import FLOAT, node, onnx_file, read, stored
 
 
 def test_each_format_is_counted_in_its_own_bytes():
@@ -45,7 +31,7 @@ def test_each_format_is_counted_in_its_own_bytes():
     weights[-1].data_location = TensorProto.EXTERNAL
     constant = node("Constant", [], ["c"], value=stored("", np.ones(8, np.float32)))
     nodes = [constant, node("MatMul", ["x", "w"], ["z"]), node("Add", ["z", "c"], ["y"])]
-    graph = read_graph(file(nodes, weights))
+    graph = read(nodes, weights)
     expected = {"float32": 4 * 64 + 4 + 32, "float16": 30, "int4": 5, "int8": 7, "int64": 32}
     expected["float64"] = 80
     assert graph.stored_bytes == expected
@@ -75,13 +61,13 @@ def test_an_initial_state_and_computed_constants_are_no_weights():
         node("ScatterElements", ["empty", "places", "waves"], ["scattered"]),
         node("Concat", ["scattered", "scattered"], ["y"], axis=0),
     ]
-    graph = read_graph(file(nodes, weights))
+    graph = read(nodes, weights)
     assert graph.parameter_elements == 16 * 8 + 16 * 4 + 8
 
 
 def test_a_weight_that_was_left_out_of_the_file_counts_at_its_stored_shape():
     nodes = [node("ConstantOfShape", ["shape"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
-    assert read_graph(file(nodes, [stored("shape", np.array([8, 16]))])).parameter_elements == 128
+    assert read(nodes, [stored("shape", [8, 16])]).parameter_elements == 128
 
 
 def quantised(array):
@@ -93,8 +79,8 @@ def quantised(array):
         node("Cast", ["i"], ["y"], to=FLOAT),
     ]
     floats = [stored("w", array.astype(np.float32))]
-    plain = file([node("MatMul", ["x", "w"], ["y"])], floats, width=512)
-    return read_graph(file(nodes, weights, width=512)), read_graph(plain)
+    plain = [node("MatMul", ["x", "w"], ["y"])]
+    return read(nodes, weights, ("N", 512)), read(plain, floats, ("N", 512))
 
 
 @pytest.mark.parametrize("elem_type", [np.int8, np.uint8])
@@ -115,7 +101,7 @@ def test_quantised_weights_take_their_own_bytes_in_memory(elem_type):
 def test_floats_of_fewer_bits_follow_the_precision_of_the_question():
     weights = [stored("w", np.ones((8, 8), np.float16))]
     nodes = [node("Cast", ["w"], ["f"], to=FLOAT), node("MatMul", ["x", "f"], ["y"])]
-    graph = read_graph(file(nodes, weights))
+    graph = read(nodes, weights)
     assert graph.stored_bytes == {"float16": 128}
     assert graph.narrowed(4.0) == 1.0
 
@@ -145,7 +131,7 @@ def test_a_classifier_gives_a_label_and_a_score_of_each_class(labels):
         node("Identity", ["scores"], ["named"]),
         node("Neg", ["named"], ["y"]),
     ]
-    graph = read_graph(file(nodes, domains=["ai.onnx.ml"]), batch_size=5)
+    graph = read(nodes, batch_size=5)
     assert graph.operators[0].output_shapes == ((5,), (5, 3))
     assert graph.operators[-1].output_shapes == ((5, 3),)
     assert not graph.assumptions
@@ -154,7 +140,7 @@ def test_a_classifier_gives_a_label_and_a_score_of_each_class(labels):
 def test_trees_are_counted_alike_however_long_their_lists_are():
     """Lists of millions of nodes would be copied at every step; only their lengths are kept."""
     for leaves in (10, 10_000):
-        content = file([trees(leaves, {"classlabels_int64s": [0, 1]})], domains=["ai.onnx.ml"])
+        content = onnx_file([trees(leaves, {"classlabels_int64s": [0, 1]})])
         graph = read_graph(content)
         assert graph.stored_bytes == {"float32": 8 * leaves}
         assert graph.parameter_elements == 2 * leaves
@@ -163,6 +149,6 @@ def test_trees_are_counted_alike_however_long_their_lists_are():
 
 def test_large_constants_are_not_carried_along():
     constant = node("Constant", [], ["w"], value=stored("", np.ones((8, 4096), np.float32)))
-    content = file([constant, node("MatMul", ["x", "w"], ["y"])])
+    content = onnx_file([constant, node("MatMul", ["x", "w"], ["y"])])
     assert parse(content, "constants").ByteSize() < 1000
     assert read_graph(content).parameter_elements == 8 * 4096

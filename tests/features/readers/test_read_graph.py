@@ -24,27 +24,13 @@ from forerun.features.readers.operator_json import MAX_OPERATORS, graph_of
 from forerun.features.readers.torch_trace import with_blocks
 from tests.every import for_every
 from tests.features.configurations import SIZES, traced
+from tests.features.readers.onnx_files import FLOAT, INT64, node, onnx_file, value
 from tests.laws import graphs
-
-# Reading any file of a network, at sizes that a question gives.
-
 
 # Whatever file comes, `read_graph` gives a graph whose costs are finite, or one clear line.
 
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-node = helper.make_node
 OPERATORS = tuple(s.name for s in onnx.defs.get_all_schemas() if s.domain == "")
-OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-
-
-def model(nodes, weights=(), shape=("N", 4), functions=()):
-    """A model that reads `x` of this shape."""
-    x = helper.make_tensor_value_info("x", FLOAT, list(shape))
-    y = helper.make_empty_tensor_value_info("y")
-    graph = helper.make_graph(nodes, "g", [x], [y], list(weights))
-    made = helper.make_model(graph, opset_imports=OPSETS, functions=list(functions))
-    return made.SerializeToString()
 
 
 def whole(name, values, dims=None):
@@ -52,7 +38,9 @@ def whole(name, values, dims=None):
 
 
 def function(name, nodes):
-    return helper.make_function("f", name, ["i"], ["o"], nodes, OPSETS)
+    return helper.make_function(
+        "f", name, ["i"], ["o"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    )
 
 
 def doubling(depth):
@@ -66,33 +54,33 @@ def doubling(depth):
 
 RELU = [node("Relu", ["x"], ["y"])]
 WRONG = {
-    "a cycle": (model([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])]), "cycle"),
-    "its own input": (model([node("Add", ["x", "y"], ["y"])]), "cycle"),
-    "an unmade tensor": (model([node("Add", ["x", "z"], ["y"])]), "nothing makes"),
-    "a tensor made twice": (model(RELU * 2), "made twice"),
-    "a zero dimension": (model(RELU, shape=(0, 4)), "is 0; it must be positive"),
-    "a negative dimension": (model(RELU, shape=(-3, 4)), "is -3; it must be positive"),
-    "an absurd dimension": (model(RELU, shape=(2**40, 2**40)), "absurdly large"),
+    "a cycle": (onnx_file([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])]), "cycle"),
+    "its own input": (onnx_file([node("Add", ["x", "y"], ["y"])]), "cycle"),
+    "an unmade tensor": (onnx_file([node("Add", ["x", "z"], ["y"])]), "nothing makes"),
+    "a tensor made twice": (onnx_file(RELU * 2), "made twice"),
+    "a zero dimension": (onnx_file(RELU, shape=(0, 4)), "is 0; it must be positive"),
+    "a negative dimension": (onnx_file(RELU, shape=(-3, 4)), "is -3; it must be positive"),
+    "an absurd dimension": (onnx_file(RELU, shape=(2**40, 2**40)), "absurdly large"),
     "an absurd tile": (
-        model([node("Tile", ["x", "r"], ["y"])], [whole("r", [2**40, 2**40])]),
+        onnx_file([node("Tile", ["x", "r"], ["y"])], [whole("r", [2**40, 2**40])]),
         "absurdly large",
     ),
     "an endless range": (
-        model(
+        onnx_file(
             [node("Range", ["a", "b", "c"], ["r"]), node("Gather", ["x", "r"], ["y"])],
             [whole("a", [0], []), whole("b", [2**55], []), whole("c", [1], [])],
         ),
         "absurdly large|not known",
     ),
-    "a missing operand": (model([node("Conv", ["x"], ["y"])]), "not known from 'Conv'"),
+    "a missing operand": (onnx_file([node("Conv", ["x"], ["y"])]), "not known from 'Conv'"),
     "a function of itself": (
-        model(
+        onnx_file(
             [node("A", ["x"], ["y"], domain="f")],
             functions=[function("A", [node("A", ["i"], ["o"], domain="f")])],
         ),
         "call themselves",
     ),
-    "a name that is no text": (model(RELU).replace(b"Relu", b"\xff\xfe\xfd\xfc"), "no text"),
+    "a name that is no text": (onnx_file(RELU).replace(b"Relu", b"\xff\xfe\xfd\xfc"), "no text"),
 }
 
 
@@ -105,22 +93,22 @@ def test_a_wrong_onnx_file_gets_the_line_that_mends_it(name):
 
 def test_functions_that_double_and_double_are_refused():
     with pytest.raises(ModelTooLarge):
-        read_graph(model([node("F0", ["x"], ["y"], domain="f")], functions=doubling(40)))
+        read_graph(onnx_file([node("F0", ["x"], ["y"], domain="f")], functions=[*doubling(40)]))
 
 
 def test_a_shape_that_doubles_and_doubles_costs_nothing():
     steps = [node("Shape", ["x"], ["s0"])]
     steps += [node("Concat", [f"s{i}"] * 2, [f"s{i + 1}"], axis=0) for i in range(60)]
-    assert len(read_graph(model([*steps, *RELU]))) == 1
+    assert len(read_graph(onnx_file([*steps, *RELU]))) == 1
 
 
 def test_weights_kept_outside_the_file_are_not_opened():
-    weight = helper.make_tensor("w", FLOAT, [4, 8], [0.0] * 32)
+    weight = helper.make_tensor("w", FLOAT, [8, 8], [0.0] * 64)
     weight.ClearField("float_data")
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="no/such/file")
-    graph = read_graph(model([node("MatMul", ["x", "w"], ["y"])], [weight]))
-    assert (graph.operators[0].kind, graph.parameter_elements) == ("linear", 32)
+    graph = read_graph(onnx_file([node("MatMul", ["x", "w"], ["y"])], [weight]))
+    assert (graph.operators[0].kind, graph.parameter_elements) == ("linear", 64)
 
 
 def random_model(seed):
@@ -142,7 +130,7 @@ def random_model(seed):
         whole("w2", [2, -1]),
     ]
     shape = draw.choice([("N", 4), ("N", 4, 8, 8), (), ("N", "s", 4)])
-    return model([*nodes, *RELU], weights, shape)
+    return onnx_file([*nodes, *RELU], weights, shape)
 
 
 @given(st.integers(0, 2**32))
@@ -193,7 +181,7 @@ def test_a_configuration_that_would_build_for_hours_is_refused_at_once(field):
 @pytest.mark.parametrize(("batch", "sequence"), [(0, None), (-1, None), (2**40, None), (1, 0)])
 def test_absurd_numbers_of_a_query_are_refused(batch, sequence):
     with pytest.raises(UnreadableModel):
-        read_graph(model(RELU), batch_size=batch, sequence_length=sequence)
+        read_graph(onnx_file(RELU), batch_size=batch, sequence_length=sequence)
 
 
 @pytest.mark.parametrize(
@@ -218,29 +206,26 @@ def test_a_file_that_holds_no_network_is_named(tmp_path, name, content, said):
             read_graph(source)
 
 
-def test_a_newer_operator_set_than_the_known_one_is_said():
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
-    for version, count in ((17, 0), (99, 1)):
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        model.opset_import[0].version = version
-        said = read_graph(model.SerializeToString()).assumptions
-        assert len(said) == count
-        assert all("operator set 99 is newer than" in line for line in said)
+@pytest.mark.parametrize(("version", "count"), [(17, 0), (99, 1)])
+def test_a_newer_operator_set_than_the_known_one_is_said(version, count):
+    model = onnx.load_from_string(onnx_file(RELU))
+    model.opset_import[0].version = version
+    said = read_graph(model.SerializeToString()).assumptions
+    assert len(said) == count
+    assert all("operator set 99 is newer than" in line for line in said)
 
 
 # Free dimensions of inputs: given, guessed or refused, and every choice is on the graph.
 
 
-def free_model(*inputs, operator="Relu"):
+def free_model(**inputs):
     """A model of one operator on each input; a dimension is a size, a name or None."""
-    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(dims)) for n, dims in inputs]
-    nodes = [helper.make_node(operator, [name], [f"{name}_out"]) for name, _ in inputs]
-    results = [helper.make_empty_tensor_value_info(f"{name}_out") for name, _ in inputs]
-    return helper.make_model(helper.make_graph(nodes, "g", given, results)).SerializeToString()
+    nodes = [node("Relu", [name], [f"{name}_out"]) for name in inputs]
+    given = [value(name, dims) for name, dims in inputs.items()]
+    return onnx_file(nodes, inputs=given, results=[f"{name}_out" for name in inputs])
 
 
-IMAGES = free_model(("images", ("N", 3, "H", "W")))
+IMAGES = free_model(images=("N", 3, "H", "W"))
 
 
 def bound(graph):
@@ -294,7 +279,7 @@ def test_a_shape_that_contradicts_the_model_gets_one_line_that_lists_the_inputs(
 
 
 def test_an_image_size_is_refused_where_no_dimension_takes_it():
-    fixed = free_model(("images", (1, 3, 32, 32)))
+    fixed = free_model(images=(1, 3, 32, 32))
     assert read_graph(fixed, image_size=32).bound_dimensions == ()
     with pytest.raises(BadShape, match="no input has a free height or width to be 64"):
         read_graph(fixed, image_size=64)
@@ -303,7 +288,7 @@ def test_an_image_size_is_refused_where_no_dimension_takes_it():
 
 
 def test_inputs_that_share_a_name_share_its_size():
-    text = free_model(("ids", ("batch", "sequence")), ("mask", ("batch", "sequence")))
+    text = free_model(ids=("batch", "sequence"), mask=("batch", "sequence"))
     graph = read_graph(text, shapes={"mask": (None, 77)})
     assert bound(graph)["ids", 1] == bound(graph)["mask", 1] == (77, "given")
     with pytest.raises(BadShape, match="'sequence' is given two sizes"):
@@ -311,23 +296,21 @@ def test_inputs_that_share_a_name_share_its_size():
 
 
 def test_a_sequence_is_128_tokens_unless_it_is_given():
-    text = free_model(("ids", ("batch", "sequence")))
+    text = free_model(ids=("batch", "sequence"))
     assert bound(read_graph(text))["ids", 1] == (128, "default_sequence_length")
     assert bound(read_graph(text, sequence_length=9))["ids", 1] == (9, "given")
 
 
-def test_labels_that_name_nothing_do_not_tie_dimensions_together():
-    graph = read_graph(free_model(("x", ("?", 3, "?", "?"))), batch_size=2)
-    assert graph.operators[0].input_shapes == ((2, 3, 224, 224),)
-
-
-def test_a_size_of_minus_one_is_free():
-    graph = read_graph(free_model(("x", (-1, 3, -1, -1))), batch_size=2, image_size=32)
-    assert graph.operators[0].input_shapes == ((2, 3, 32, 32),)
+@pytest.mark.parametrize("free", ["?", -1, None])
+def test_labels_that_name_nothing_are_free_and_do_not_tie_dimensions_together(free):
+    network = free_model(x=(free, 3, free, free))
+    assert read_graph(network, batch_size=2).operators[0].input_shapes == ((2, 3, 224, 224),)
+    small = read_graph(network, batch_size=2, image_size=32)
+    assert small.operators[0].input_shapes == ((2, 3, 32, 32),)
 
 
 def test_the_second_dimension_of_a_recurrent_state_is_the_batch():
-    graph = read_graph(free_model(("x", ("N", 8)), ("state", (2, None, 64))), batch_size=5)
+    graph = read_graph(free_model(x=("N", 8), state=(2, None, 64)), batch_size=5)
     assert bound(graph)["state", 1] == (5, "batch")
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.networks.timm_bench import family
+from forerun.data.datasets.dataset import family_of
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
@@ -181,7 +181,7 @@ def network_measurements(
     rows = bench.iloc[kept]
     groups = {
         "model": rows["model"],
-        "family": map(family, rows["model"]),
+        "family": map(family_of, rows["model"]),
         "part": map(part, queries),
     }
     measured = Measurements.of(queries, {"latency_ms": rows["step_time_ms"]}, groups)

@@ -40,9 +40,8 @@ def of(frames, design, *names):
 
 
 def graph_of(frames, design):
-    tables = {name: frames[name][frames[name]["design"] == design] for name in TABLES}
-    (own,) = designs(tables)
-    return TimingGraph.of(own.netlist), tables["arcs"]
+    (own,) = designs(dict(zip(TABLES, of(frames, design, *TABLES), strict=True)))
+    return TimingGraph.of(own.netlist)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +57,9 @@ def test_longest_paths_over_the_delays_are_those_of_nextpnr(made):
     """The tool adds times before it rounds them, which leaves a picosecond or two."""
     frames = made.frames()
     for design in NAMES:
-        graph, arcs = graph_of(frames, design)
+        graph = graph_of(frames, design)
+        arcs, runs = of(frames, design, "arcs", "runs")
         delays = arcs[["routed_1_ps", "routed_2_ps"]].to_numpy(np.float64)
-        (runs,) = of(frames, design, "runs")
         found = fmax_mhz(graph.period_ps(delays))
         np.testing.assert_allclose(found, runs["fmax_mhz"], rtol=1e-3)
         estimated = arcs[["estimated_1_ps", "estimated_2_ps"]].to_numpy(np.float64)
@@ -209,17 +208,17 @@ def test_every_port_has_bits_of_its_own():
     assert f"wide #(.W(3)) wrapped ({ports});" in text
 
 
-def test_a_module_without_a_clock_is_refused():
-    ports = {"a": {"direction": "input", "bits": [1]}}
-    netlist = {"modules": {"wide": {"attributes": {"top": "1"}, "ports": ports}}}
-    with pytest.raises(ValueError, match="wide has no input clk or clock"):
-        wrapper("wide", {}, netlist)
-
-
-def test_a_port_of_both_directions_is_refused():
-    ports = {"clk": {"direction": "input", "bits": [1]}, "sda": {"direction": "inout", "bits": [2]}}
-    netlist = {"modules": {"wide": {"attributes": {"top": "1"}, "ports": ports}}}
-    with pytest.raises(ValueError, match="wide has ports of both directions: sda"):
+@pytest.mark.parametrize(
+    ("ports", "why"),
+    [
+        ({"a": "input"}, "wide has no input clk or clock"),
+        ({"clk": "input", "sda": "inout"}, "wide has ports of both directions: sda"),
+    ],
+)
+def test_ports_that_cannot_be_wrapped_are_refused(ports, why):
+    listed = {name: {"direction": way, "bits": [n]} for n, (name, way) in enumerate(ports.items())}
+    netlist = {"modules": {"wide": {"attributes": {"top": "1"}, "ports": listed}}}
+    with pytest.raises(ValueError, match=why):
         wrapper("wide", {}, netlist)
 
 

@@ -4,11 +4,13 @@ Recorded runs: what a graph reads lives as long as it does, on one stream for al
 """
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,8 +28,7 @@ from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definitio
 from forerun.data.measurement import read_measurements
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda, fake_graphs
 
-pytest.importorskip("torch")
-
+torch = pytest.importorskip("torch")
 
 TRIALS = (
     Trial(linear(8, 16, 16), "fp16", group="linear"),
@@ -49,9 +50,22 @@ def on_a_processor(trials, library=None, power_s=0.05):
     return collector
 
 
+LOST = Mock(side_effect=RuntimeError("CUDA error: an illegal memory access was encountered"))
+IMPOSSIBLE = Mock(side_effect=ValueError("Expected more than 1 value per channel when training"))
+
+
 @pytest.fixture
 def cuda(monkeypatch):
     fake_cuda(monkeypatch)
+
+
+@pytest.fixture
+def alone(cuda, monkeypatch, tmp_path):
+    """The collector as a command of its own, on that processor; where its table will be."""
+    run = GpuRun("cpu", quick(), Nvml(FakeNvml(), "handle"), 400.0)
+    monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
+    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run)
+    return tmp_path / "table.parquet"
 
 
 def test_a_row_holds_latency_memory_at_three_levels_power_and_software(cuda):
@@ -93,8 +107,6 @@ def test_a_row_without_a_window_of_power_has_clocks_and_reasons_all_the_same(cud
 
 
 def test_peaks_are_those_of_running_and_recording_not_of_building(cuda, monkeypatch):
-    import torch
-
     from forerun.data.collectors.workloads import torch_run
 
     memory = {"peak": 0.0}
@@ -122,8 +134,6 @@ def test_peaks_are_those_of_running_and_recording_not_of_building(cuda, monkeypa
 
 
 def test_workspaces_of_libraries_are_given_back_after_each_trial(cuda, monkeypatch):
-    import torch
-
     given = []
     name = "_cuda_clearCublasWorkspaces"
     monkeypatch.setattr(torch._C, name, lambda: given.append(1), raising=False)
@@ -134,31 +144,27 @@ def test_workspaces_of_libraries_are_given_back_after_each_trial(cuda, monkeypat
 
 
 @pytest.mark.parametrize(
-    "says",
+    "error",
     [
-        "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB"),
+        RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     ],
+    ids=["as torch says it", "CUDA", "cuBLAS", "cuDNN"],
 )
-def test_out_of_memory_in_other_words_is_out_of_memory(cuda, monkeypatch, says):
-    import torch
-
-    def full(*_):
-        raise RuntimeError(says)
-
-    monkeypatch.setattr(torch, "softmax", full)
-    row = on_a_processor(TRIALS).measure(TRIALS[1])
-    assert (row["status"], row["reason"]) == ("oom", says.partition("\n")[0])
+def test_out_of_memory_is_a_status_without_figures_in_whatever_words(cuda, monkeypatch, error):
+    monkeypatch.setattr(torch, "softmax", Mock(side_effect=error))
+    row = on_a_processor(TRIALS, FakeNvml()).measure(TRIALS[1])
+    assert (row["status"], row["reason"]) == ("oom", str(error).partition("\n")[0])
+    assert "latency_ms" not in row
 
 
 def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
     cuda, monkeypatch, tmp_path
 ):
-    def recording(graph, stream):
-        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
-
-    fake_graphs(monkeypatch, recording)
+    error = RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    fake_graphs(monkeypatch, Mock(side_effect=error))
     trials = (replace(TRIALS[0], cuda_graph=True), *TRIALS)
     journal = Journal.for_table(tmp_path / "table.parquet")
     for _ in range(2):
@@ -170,24 +176,14 @@ def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
 
 
 def test_a_run_that_fails_before_it_is_recorded_ends_no_process(cuda, monkeypatch):
-    import torch
-
-    def impossible(*_):
-        raise ValueError("Expected more than 1 value per channel when training")
-
     fake_graphs(monkeypatch)
-    monkeypatch.setattr(torch, "softmax", impossible)
+    monkeypatch.setattr(torch, "softmax", IMPOSSIBLE)
     row = on_a_processor(TRIALS).measure(replace(TRIALS[1], cuda_graph=True))
     assert (row["status"], row["reason"].partition(":")[0]) == ("failed", "ValueError")
 
 
 def test_a_recording_that_runs_out_of_memory_is_out_of_memory(cuda, monkeypatch):
-    import torch
-
-    def recording(graph, stream):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-
-    fake_graphs(monkeypatch, recording)
+    fake_graphs(monkeypatch, Mock(side_effect=torch.cuda.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(Broken) as ended:
         on_a_processor(TRIALS).measure(replace(TRIALS[1], cuda_graph=True))
     assert ended.value.row["status"] == "oom"
@@ -199,27 +195,9 @@ def test_without_timm_its_networks_are_not_measured(cuda, monkeypatch):
     assert GpuCollector().available() is None
 
 
-def test_out_of_memory_is_a_status_without_figures(cuda, monkeypatch):
-    import torch
-
-    def full(*_):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB")
-
-    monkeypatch.setattr(torch, "softmax", full)
-    row = on_a_processor(TRIALS, FakeNvml()).measure(TRIALS[1])
-    assert row["status"] == "oom"
-    assert "latency_ms" not in row
-    assert "1.00 TiB" in row["reason"]
-
-
 def test_a_lost_gpu_ends_the_run_and_the_next_one_goes_on(cuda, monkeypatch, tmp_path):
-    import torch
-
-    def lost(*_):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
     journal = Journal.for_table(tmp_path / "table.parquet")
-    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    monkeypatch.setattr(torch.cuda, "empty_cache", LOST)
     with pytest.raises(Broken, match="illegal memory access"):
         collect(on_a_processor(TRIALS), journal, 60)
     assert [row["status"] for row in journal.rows()] == ["failed"]
@@ -239,31 +217,19 @@ def test_networks_run_eager_in_training_and_in_autocast(cuda, monkeypatch):
         assert "kernel_ms" not in row
 
 
-def test_alone_it_writes_a_table_that_the_schema_takes(cuda, monkeypatch, tmp_path):
-    monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
-    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
-    out = tmp_path / "h200.parquet"
-    assert main(["-o", str(out), "--budget-minutes", "1"]) == 0
-    table = read_measurements(out)
+def test_alone_it_writes_a_table_that_the_schema_takes(alone):
+    assert main(["-o", str(alone), "--budget-minutes", "1"]) == 0
+    table = read_measurements(alone)
     assert len(table) == 2
     assert (table["status"] == "ok").all()
     assert set(table["device"]) == {"NVIDIA H200"}
 
 
-def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(cuda, monkeypatch, tmp_path):
-    import os
-
-    import torch
-
-    def lost(*_):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
+def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(alone, monkeypatch):
     began = []
     monkeypatch.setattr(os, "execv", lambda program, words: began.append(words))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
-    monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
-    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
-    words = ["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5", "--only", "compiled"]
+    monkeypatch.setattr(torch.cuda, "empty_cache", LOST)
+    words = ["-o", str(alone), "--budget-minutes", "5", "--only", "compiled"]
     assert main([*words, "--device", "h200"]) == 1
     ((_, _, module, *words),) = began
     assert module == "forerun.data.collectors.latency.gpu"
@@ -271,23 +237,15 @@ def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(cuda, monkeypatch, tm
     assert 4 < given.budget_minutes <= 5
     assert words.count("--budget-minutes") == 2
     assert (given.only, given.device) == ("compiled", "h200")
-    assert read_measurements(tmp_path / "t.parquet")["status"].tolist() == ["failed"]
+    assert read_measurements(alone)["status"].tolist() == ["failed"]
 
 
-def run():
-    return GpuRun("cpu", quick(), Nvml(FakeNvml(), "handle"), 400.0)
-
-
-def test_a_journal_of_another_machine_is_one_line_and_leaves_with_2(
-    cuda, monkeypatch, tmp_path, capsys
-):
-    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
-    out = tmp_path / "t.parquet"
-    Journal.for_table(out).open({"device": "another", "gpu": "NVIDIA L4"})
-    assert main(["-o", str(out)]) == 2
+def test_a_journal_of_another_machine_is_one_line_and_leaves_with_2(alone, capsys):
+    Journal.for_table(alone).open({"device": "another", "gpu": "NVIDIA L4"})
+    assert main(["-o", str(alone)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "begun with another device" in line
-    assert not out.exists()
+    assert not alone.exists()
 
 
 def test_without_a_gpu_it_says_why_and_leaves_with_2(capsys, tmp_path):
@@ -303,9 +261,6 @@ def test_alone_it_imports_neither_pydantic_nor_pandera_nor_onnx():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-pytest.importorskip("torch")
 
 
 class Weights:
@@ -345,16 +300,6 @@ def test_a_run_warms_up_before_it_is_recorded_and_runs_no_more(monkeypatch):
     assert warm >= 3
     replay()
     assert len(runs) == warm
-
-
-def test_an_error_before_the_recording_is_the_error_of_the_run(monkeypatch):
-    fake_graphs(monkeypatch)
-
-    def impossible():
-        raise ValueError("Expected more than 1 value per channel when training")
-
-    with pytest.raises(ValueError, match="more than 1 value"):
-        recorded(impossible, "cuda:0")
 
 
 def test_an_error_while_it_records_is_a_failed_recording(monkeypatch):

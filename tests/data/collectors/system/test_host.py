@@ -24,6 +24,7 @@ from forerun.data.collectors.system.host import (
     read_ticks,
 )
 from forerun.data.collectors.workloads.operators import linear
+from tests.data.collectors.recorded import tree
 
 
 @pytest.fixture
@@ -36,10 +37,7 @@ def root(tmp_path):
         "sys/fs/cgroup/user.slice/job/memory.max": f"{2**31}\n",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    return tree(tmp_path, files)
 
 
 def test_processor_limits_and_governor_are_read(root):
@@ -58,15 +56,12 @@ def test_limits_of_version_1_are_read_too(root):
         "cg/cpu/job/cpu.cfs_period_us": "100000\n",
         "cg/mem/job/memory.limit_in_bytes": "9223372036854771712\n",
     }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    assert cgroup_limits(root) == {"cgroup_cpus": 2.0, "cgroup_memory_mib": None}
+    assert cgroup_limits(tree(root, files)) == {"cgroup_cpus": 2.0, "cgroup_memory_mib": None}
 
 
 def test_no_limit_is_none_not_zero(root):
-    (root / "sys/fs/cgroup/user.slice/job/cpu.max").write_text("max 100000\n")
-    (root / "sys/fs/cgroup/user.slice/job/memory.max").write_text("max\n")
+    group = root / "sys/fs/cgroup/user.slice/job"
+    tree(group, {"cpu.max": "max 100000\n", "memory.max": "max\n"})
     assert cgroup_limits(root) == {"cgroup_cpus": None, "cgroup_memory_mib": None}
 
 
@@ -124,12 +119,10 @@ def test_waiting_has_its_limits():
 
 
 def test_the_kernels_line_is_read(tmp_path):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/stat").write_text("cpu  10 1 5 100 2 1 1 7 0 0\ncpu0 1 1 1 1\n")
-    found = read_ticks(tmp_path)
+    text = "cpu  10 1 5 100 2 1 1 7 0 0\ncpu0 1 1 1 1\n"
+    found = read_ticks(tree(tmp_path, {"proc/stat": text}))
     assert (found.busy, found.stolen, found.total) == (18, 7, 127)
-    (tmp_path / "proc/stat").write_text("nothing\n")
-    assert read_ticks(tmp_path) is None
+    assert read_ticks(tree(tmp_path, {"proc/stat": "nothing\n"})) is None
     assert QuietWait(read=lambda: None).wait() is None
 
 
@@ -151,20 +144,18 @@ RANGE_UJ = 262_143_328_850
 @pytest.fixture
 def powercap(tmp_path):
     """Two packages with cores and memory, as Linux lays them out, and the MMIO copy of one."""
-
-    def write(folder, name, counter):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "name").write_text(f"{name}\n")
-        (tmp_path / folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-        (tmp_path / folder / "energy_uj").write_text(f"{counter}\n")
-
+    counters = {
+        "intel-rapl:0": ("package-0", 1_000_000),
+        "intel-rapl:0:0": ("core", 600_000),
+        "intel-rapl:0:1": ("dram", 200_000),
+        "intel-rapl:1": ("package-1", RANGE_UJ - 500_000),
+        "intel-rapl:1:0": ("dram", 300_000),
+        "intel-rapl-mmio:0": ("package-0", 1_000_000),
+    }
     (tmp_path / "intel-rapl").mkdir()
-    write("intel-rapl:0", "package-0", 1_000_000)
-    write("intel-rapl:0:0", "core", 600_000)
-    write("intel-rapl:0:1", "dram", 200_000)
-    write("intel-rapl:1", "package-1", RANGE_UJ - 500_000)
-    write("intel-rapl:1:0", "dram", 300_000)
-    write("intel-rapl-mmio:0", "package-0", 1_000_000)
+    for folder, (name, counter) in counters.items():
+        files = {"name": name, "max_energy_range_uj": RANGE_UJ, "energy_uj": counter}
+        tree(tmp_path / folder, {file: f"{content}\n" for file, content in files.items()})
     return tmp_path
 
 

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,9 +49,7 @@ def test_each_source_is_available_or_says_why_not(tmp_path):
 
 
 def test_a_machine_without_hardware_counters_says_why(monkeypatch):
-    def refused(cpus):
-        raise PermissionError(13, "Permission denied")
-
+    refused = Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr(host_inventory, "perf_counters", refused)
     with hardware_counters([0]) as counters:
         (row,) = availability([counters]).items()

@@ -69,7 +69,6 @@ def test_a_part_without_figures_is_a_device_all_the_same():
     assert not accelerator("rbln-atom", False, catalog).has_sheet
 
 
-@pytest.mark.reference
 def test_most_rows_of_the_reference_have_a_spec_sheet(reference):
     rows = Bundle.open(reference / "mlperf_inference").table(CLOSED)
     catalog = DeviceCatalog.load()

@@ -58,9 +58,8 @@ class TestLlmServingSim(DatasetContract):
 class TestApex(DatasetContract):
     cls = Apex
 
-    def test_replicas_and_traces_of_a_deployment_are_held_out_with_it(self, bundle):
+    def test_replicas_and_traces_of_a_deployment_are_held_out_with_it(self, bundle, splits):
         runs = bundle.table("e2e_h100x8")
-        splits = {s.protocol: s for s in Apex().splits(bundle)}
         held_out = splits["unseen_deployment/vllm x some/model x fp16/bf16 x 8TP"].held_out
         assert set(runs["layout"][held_out]) == {"8TP"}
         assert set(runs["trace"][held_out]) == {"lmsys_025", "creation_025"}
@@ -89,35 +88,16 @@ class TestVidur(DatasetContract):
         split.check(twin)
         assert split.held_out[: len(ops)].tolist() == split.held_out[len(ops) :].tolist()
 
-    def test_the_published_transfer_is_one_of_the_splits(self, bundle):
-        splits = {s.protocol: s for s in Vidur().splits(bundle)}
+    def test_the_published_transfer_is_one_of_the_splits(self, bundle, splits):
         split, device = splits[f"unseen_device/{OPS}/h100"], bundle.table(OPS)["device"]
         assert set(device[split.train]) == {"a100", "a40"}
         assert set(device[split.held_out]) == {"h100"}
 
 
-@pytest.mark.parametrize(
-    ("cls", "rows"),
-    [
-        (FrontierSim, {"attention": 102_457, "linear": 34_571, "moe": 31_457}),
-        (LlmServingSim, {"attention": 116_184, "v0_attention": 102_869, "v0_layers": 45_496}),
-        (Apex, {"gemm_v100": 92_191, "comm": 1_387, "e2e_h100x8": 58}),
-    ],
-)
-def test_the_packaged_rows_are_valid_and_counted_in_the_datasheet(cls, rows):
-    raw = cls().packaged()
-    tables = cls().tidy(raw)
-    cls().validate(tables)
-    for name, count in rows.items():
-        assert len(tables[name]) == count
-        assert f"{count:,}" in raw.text("README.md")
-
-
 class TestAiConfigurator(DatasetContract):
     cls = AiConfigurator
 
-    def test_one_generation_is_held_out_with_all_its_systems(self, bundle):
-        splits = {s.protocol: s for s in AiConfigurator().splits(bundle)}
+    def test_one_generation_is_held_out_with_all_its_systems(self, bundle, splits):
         systems = bundle.table("gemm")["system"]
         hopper = splits["unseen_generation/gemm/hopper"]
         assert set(systems[hopper.held_out]) == {"h100_sxm", "h200_sxm"}
@@ -184,14 +164,12 @@ def test_the_packaged_rows_are_valid():
 class TestLlmInferenceBench(DatasetContract):
     cls = LlmInferenceBench
 
-    def test_one_accelerator_under_two_names_is_held_out_whole(self, bundle):
-        splits = {s.protocol: s for s in LlmInferenceBench().splits(bundle)}
+    def test_one_accelerator_under_two_names_is_held_out_whole(self, bundle, splits):
         hardware = bundle.table("results")["hardware"]
         held_out = splits["unseen_device/Intel Max 1550"].held_out
         assert set(hardware[held_out]) == {"Intel Max 1550", "Intel PVC GPU"}
 
-    def test_a_support_set_has_ten_rows(self, bundle):
-        splits = {s.protocol: s for s in LlmInferenceBench().splits(bundle)}
+    def test_a_support_set_has_ten_rows(self, bundle, splits):
         split, results = splits["few_rows/results/Nvidia H100 GPU"], bundle.table("results")
         assert (split.train & (results["hardware"] == "Nvidia H100 GPU")).sum() == SUPPORT_ROWS
 
@@ -205,8 +183,7 @@ class TestLlmInferenceBench(DatasetContract):
 class TestSplitwise(DatasetContract):
     cls = Splitwise
 
-    def test_a_pair_of_model_and_hardware_is_held_out(self, bundle):
-        splits = {s.protocol: s for s in Splitwise().splits(bundle)}
+    def test_a_pair_of_model_and_hardware_is_held_out(self, bundle, splits):
         held_out = bundle.table("perf_model")[
             splits["unseen_setup/bloom-176b x h100-80gb"].held_out
         ]
@@ -230,11 +207,17 @@ def test_every_row_of_llama_cpp_with_a_batch_contradicts_itself_and_no_other():
     )
 
 
-@pytest.mark.parametrize("cls", [LlmInferenceBench, Splitwise, LlmTraces, LlmdTraces])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        *(FrontierSim, LlmServingSim, Apex),
+        *(LlmInferenceBench, Splitwise, LlmTraces, LlmdTraces),
+    ],
+)
 def test_the_packaged_tables_are_valid_and_counted_in_the_datasheet(cls):
-    tables = cls().tidy(cls().packaged())
-    cls().validate(tables)
     raw = cls().packaged()
+    tables = cls().tidy(raw)
+    cls().validate(tables)
     for name, frame in tables.items():
         assert f"`{name}` ({len(frame):,}" in raw.text("README.md")
 

@@ -92,7 +92,6 @@ def test_the_command_packs_what_it_is_asked_for(tmp_path):
     assert found["peak_power_frac_tdp"].isna().all()
 
 
-@pytest.mark.reference
 @pytest.mark.parametrize("name", PACKED)
 def test_the_packaged_tables_are_those_of_the_reference(name, reference):
     mine = Bundle.open(dataset(name).packaged().folder)

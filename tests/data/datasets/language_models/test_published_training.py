@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.published_training import (
     REPEATED,
     PublishedTraining,
@@ -14,7 +13,6 @@ from forerun.data.datasets.language_models.published_training import (
     runs,
     seconds,
 )
-from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_published_training import (
     BLOOM,
     BRIDGE,
@@ -24,19 +22,15 @@ from tests.contracts.tiny_published_training import (
     training_rows,
     training_table,
 )
+from tests.data.datasets.packaged_contract import PackagedContract
 
 
-@pytest.fixture(scope="module")
-def packaged():
-    return PublishedTraining().tidy(PublishedTraining().packaged())["table"]
-
-
-class TestPublishedTraining(DatasetContract):
+class TestPublishedTraining(PackagedContract):
     cls = PublishedTraining
+    reference_table = "table"
 
-    def test_a_family_a_gpu_and_a_chip_are_left_out_whole(self, bundle):
+    def test_a_family_a_gpu_and_a_chip_are_left_out_whole(self, bundle, splits):
         table = bundle.table("table")
-        splits = {s.protocol: s for s in PublishedTraining().splits(bundle)}
         family = splits["unseen_family/Llama"].held_out
         assert set(table["family"][family]) == {"Llama-3"}
         assert not (table["family"][splits["unseen_family/Llama"].train] == "Llama-3").any()
@@ -44,31 +38,34 @@ class TestPublishedTraining(DatasetContract):
         assert set(table["gpu"][chip.held_out]) == {"h100-sxm-80gb", "h100-sxm-96gb-500w"}
         assert not table["gpu"][chip.train].str.startswith("h100").any()
 
-    def test_a_pull_writes_the_packaged_rows(self, tmp_path):
-        bundle = PublishedTraining().pull(folder=tmp_path / "pulled")
-        assert list(bundle.tables()) == ["table"]
-        assert "Traps" in bundle.datasheet
-
-    def test_the_packaged_rows_are_valid_and_each_has_a_source(self, packaged):
+    def test_each_of_the_packaged_rows_has_a_source(self, packaged):
         dataset = PublishedTraining()
-        dataset.validate({"table": packaged})
         sources = dataset.documents(dataset.packaged())["sources"]["sources"]
-        rows = packaged["source_repo"].fillna("").value_counts()
+        rows = packaged["table"]["source_repo"].fillna("").value_counts()
         assert {one["repository"]: one["rows"] for one in sources} == rows.to_dict()
         assert all(one["licence"] for one in sources)
-        papers = packaged[packaged["source_repo"].isna()]
+        papers = packaged["table"][packaged["table"]["source_repo"].isna()]
         assert papers["source_path"].str.startswith("arXiv:").all()
 
-    @pytest.mark.reference
-    def test_the_packaged_rows_are_the_reference(self, reference, packaged):
-        theirs = Bundle.open(reference / "published_training").table("table")
-        pd.testing.assert_frame_equal(packaged, theirs[list(packaged)])
+    def test_every_row_but_those_of_known_reasons_takes_part(self, packaged):
+        found = pd.Series(reasons(packaged["table"])).value_counts()
+        assert found[""] > 400
+        assert found["no spec sheet of the device"] == 19
 
+    def test_equal_runs_are_in_one_fold(self, packaged):
+        groups = PublishedTraining().groups(packaged["table"])
+        folds = pd.Series(groups["fold"]).groupby(groups["config"]).nunique()
+        assert (folds == 1).all()
+        assert len(set(groups["fold"])) == 10
 
-def test_every_row_but_those_of_known_reasons_takes_part(packaged):
-    found = pd.Series(reasons(packaged)).value_counts()
-    assert found[""] > 400
-    assert found["no spec sheet of the device"] == 19
+    def test_printed_rates_and_times_agree(self, packaged):
+        """Tokens per second, batch and length give the step time that the table prints."""
+        table = packaged["table"]
+        kept = (reasons(table) == "") & table["step_time_s"].notna().to_numpy()
+        rows, own = table[kept], runs(table)[kept]
+        rate = rows["tokens_per_s_per_gpu"] * own["devices"]
+        by_rate = own["global_batch"] * own["sequence_tokens"] / rate
+        assert (np.abs(by_rate / rows["step_time_s"] - 1.0) < 0.02).mean() > 0.99
 
 
 def test_rows_are_left_out_with_a_reason():
@@ -147,19 +144,3 @@ def test_repeats_in_other_releases_are_one_configuration_and_other_sizes_are_not
     keys = configurations(table)
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
-
-
-def test_equal_runs_are_in_one_fold(packaged):
-    groups = PublishedTraining().groups(packaged)
-    folds = pd.Series(groups["fold"]).groupby(groups["config"]).nunique()
-    assert (folds == 1).all()
-    assert len(set(groups["fold"])) == 10
-
-
-def test_printed_rates_and_times_agree(packaged):
-    """Tokens per second, batch and length give the step time that the table prints."""
-    kept = (reasons(packaged) == "") & packaged["step_time_s"].notna().to_numpy()
-    rows, own = packaged[kept], runs(packaged)[kept]
-    rate = rows["tokens_per_s_per_gpu"] * own["devices"]
-    by_rate = own["global_batch"] * own["sequence_tokens"] / rate
-    assert (np.abs(by_rate / rows["step_time_s"] - 1.0) < 0.02).mean() > 0.99

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.memory.published_memory import (
     ALLOCATED,
     DEVICE,
@@ -17,15 +16,15 @@ from forerun.data.datasets.memory.published_memory import (
     reasons,
     sources,
 )
-from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_published_memory import memory_rows, memory_table
+from tests.data.datasets.packaged_contract import PackagedContract
 
 
-class TestPublishedMemory(DatasetContract):
+class TestPublishedMemory(PackagedContract):
     cls = PublishedMemory
+    reference_table = "table"
 
-    def test_a_family_and_a_source_are_left_out_whole(self, bundle):
-        splits = {s.protocol: s for s in PublishedMemory().splits(bundle)}
+    def test_a_family_and_a_source_are_left_out_whole(self, bundle, splits):
         assert {"unseen_model/bert", "unseen_model/gpt", "unseen_model/sam"} <= set(splits)
         assert {"unseen_source/transformers", "unseen_source/segment-anything-fast"} <= set(splits)
         table = bundle.table("table")
@@ -33,29 +32,18 @@ class TestPublishedMemory(DatasetContract):
         assert set(held_out["source_repo"]) == {"huggingface/transformers"}
         assert not splits["unseen_model/sam"].train[splits["unseen_model/sam"].held_out].any()
 
-    def test_the_packaged_rows_are_valid_and_each_has_a_source(self):
-        dataset = PublishedMemory()
-        raw = dataset.packaged()
-        tables = dataset.tidy(raw)
-        dataset.validate(tables)
-        table = tables["table"]
+    def test_each_of_the_packaged_rows_has_a_source(self, packaged):
+        dataset, table = PublishedMemory(), packaged["table"]
         assert table["kind"].value_counts()["measured"] == 690
         known = table["source_commit"].dropna()
         assert known.str.fullmatch(r"[0-9a-f]{40}").all()
-        licensed = {s["repository"]: s for s in dataset.documents(raw)["sources"]["sources"]}
-        assert set(table["source_repo"]) == set(licensed)
-        assert all(s["licence"] for s in licensed.values())
+        sources = dataset.documents(dataset.packaged())["sources"]["sources"]
+        assert set(table["source_repo"]) == {one["repository"] for one in sources}
+        assert all(one["licence"] for one in sources)
 
-    def test_a_pull_writes_the_packaged_rows(self, tmp_path):
-        bundle = PublishedMemory().pull(folder=tmp_path / "pulled")
-        assert set(bundle.tables()) == {"table", "graphs"}
-        assert "Traps" in bundle.datasheet
-
-    @pytest.mark.reference
-    def test_the_packaged_rows_are_the_reference(self, reference):
-        theirs = Bundle.open(reference / "published_memory").table("table")
-        mine = PublishedMemory().tidy(PublishedMemory().packaged())["table"]
-        pd.testing.assert_frame_equal(mine, theirs)
+    def test_no_evaluated_peak_is_larger_than_any_device(self, packaged):
+        table = packaged["table"]
+        assert peak_mib(table)[reasons(table) == ""].max() < 200_000.0
 
 
 @pytest.mark.parametrize(
@@ -82,11 +70,6 @@ def test_a_script_says_what_its_table_does_not():
 def test_bytes_under_the_heading_of_megabytes_are_read_as_bytes():
     table = memory_table({"peak_printed": 3.76657e8, "peak_mib": 3.6e8}, {})
     np.testing.assert_allclose(peak_mib(table), [359.21, 953.7], rtol=1e-5)
-
-
-def test_no_evaluated_peak_is_larger_than_any_device():
-    table = PublishedMemory().tidy(PublishedMemory().packaged())["table"]
-    assert peak_mib(table)[reasons(table) == ""].max() < 200_000.0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.published_networks import (
     PublishedNetworks,
     chips,
@@ -13,17 +12,17 @@ from forerun.data.datasets.networks.published_networks import (
     reasons,
     step_ms,
 )
-from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_published import V100, published_rows, published_table
+from tests.data.datasets.packaged_contract import PackagedContract
 
 WARMED_UP = {"batch_size_per_gpu": 8.0, "micro_batch_per_gpu": 8.0, "throughput": 1000.0}
 
 
-class TestPublishedNetworks(DatasetContract):
+class TestPublishedNetworks(PackagedContract):
     cls = PublishedNetworks
+    reference_table = "table"
 
-    def test_a_family_is_left_out_with_all_its_variants(self, bundle):
-        splits = {s.protocol: s for s in PublishedNetworks().splits(bundle)}
+    def test_a_family_is_left_out_with_all_its_variants(self, bundle, splits):
         assert set(splits) == {
             *("unseen_model/resnet", "unseen_model/efficientnet"),
             *("unseen_device/a100", "unseen_device/v100"),
@@ -32,27 +31,12 @@ class TestPublishedNetworks(DatasetContract):
         assert set(table["model"][splits["unseen_model/resnet"].held_out]) == {"ResNet50-v1.5"}
         assert set(table["gpu"][splits["unseen_device/v100"].held_out]) == {"v100-sxm-16gb"}
 
-    def test_the_packaged_rows_are_valid_and_each_has_a_source(self):
-        dataset = PublishedNetworks()
-        raw = dataset.packaged()
-        tables = dataset.tidy(raw)
-        dataset.validate(tables)
-        table = tables["table"]
+    def test_each_of_the_packaged_rows_has_a_source(self, packaged):
+        dataset, table = PublishedNetworks(), packaged["table"]
         assert len(table) == 5240
         assert table["source_commit"].str.fullmatch(r"[0-9a-f]{40}").all()
-        licensed = {s["repository"] for s in dataset.documents(raw)["sources"]["sources"]}
-        assert set(table["source_repo"]) == licensed
-
-    def test_a_pull_writes_the_packaged_rows(self, tmp_path):
-        bundle = PublishedNetworks().pull(folder=tmp_path / "pulled")
-        assert set(bundle.tables()) == {"table", "graphs"}
-        assert "Traps" in bundle.datasheet
-
-    @pytest.mark.reference
-    def test_the_packaged_rows_are_the_reference(self, reference):
-        theirs = Bundle.open(reference / "published_networks").table("table")
-        mine = PublishedNetworks().tidy(PublishedNetworks().packaged())["table"]
-        pd.testing.assert_frame_equal(mine, theirs.drop(columns="row_id"))
+        sources = dataset.documents(dataset.packaged())["sources"]["sources"]
+        assert set(table["source_repo"]) == {one["repository"] for one in sources}
 
 
 def test_time_follows_from_throughput_because_averages_of_latency_include_warm_up():

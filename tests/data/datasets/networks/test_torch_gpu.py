@@ -17,15 +17,15 @@ from forerun.data.datasets.networks.torch_gpu import (
 from forerun.data.errors import BadTable
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurement import write_measurements
-from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_torch_gpu import GPUS, GRAPH, LINEAR
+from tests.data.datasets.packaged_contract import PackagedContract
 
 
-class TestTorchGpu(DatasetContract):
+class TestTorchGpu(PackagedContract):
     cls = TorchGpu
+    datasheet_says = "TF32 is off for matrix products in `fp32`"
 
-    def test_modes_train_nothing_and_each_gpu_is_held_out(self, bundle):
-        splits = {split.protocol: split for split in TorchGpu().splits(bundle)}
+    def test_modes_train_nothing_and_each_gpu_is_held_out(self, bundle, splits):
         assert set(splits) == {*EXECUTION_MODES, *(f"unseen_device/{gpu}" for gpu in GPUS)}
         runs = bundle.table("runs")
         for mode in EXECUTION_MODES:
@@ -33,11 +33,8 @@ class TestTorchGpu(DatasetContract):
             assert set(execution_modes(runs[splits[mode].held_out])) == {mode}
         assert not any(split.held_out[runs["status"] == "oom"].any() for split in splits.values())
 
-    def test_the_packaged_rows_are_valid_and_each_network_has_its_graph(self):
-        dataset = TorchGpu()
-        tables = dataset.tidy(dataset.packaged())
-        dataset.validate(tables)
-        runs, graphs = tables["runs"], tables["graphs"]
+    def test_each_network_of_the_packaged_rows_has_its_graph(self, packaged):
+        runs, graphs = packaged["runs"], packaged["graphs"]
         assert runs["device"].value_counts().to_dict() == {GPUS[0]: 1297, GPUS[1]: 1367}
         assert not runs.duplicated(["device", "workload", "precision", "batch_size", "phase",
                                     "cuda_graph", "fp32_convolutions"]).any()  # fmt: skip
@@ -47,18 +44,14 @@ class TestTorchGpu(DatasetContract):
             graph = OperatorGraph.from_json(json.loads(row.content))
             assert (graph.digest, len(graph)) == (row.digest, row.operators)
 
-    def test_energy_over_power_is_hardly_less_than_the_time_of_a_recorded_network(self):
+    def test_energy_over_power_is_hardly_less_than_the_time_of_a_recorded_network(self, packaged):
         """Queued runs have small gaps, and may run at the clock of a full power limit."""
-        runs = TorchGpu().tidy(TorchGpu().packaged())["runs"]
+        runs = packaged["runs"]
         recorded = runs[runs["cuda_graph"]]
         window_ms = 1e3 * recorded["energy_j"] / recorded["power_w"]
         ratio = window_ms / recorded["latency_ms"]
         assert ratio.min() > 0.9
         assert ratio.median() < 1.3
-
-    def test_a_pull_says_what_the_precisions_are(self, tmp_path):
-        bundle = TorchGpu().pull(folder=tmp_path / "pulled")
-        assert "TF32 is off for matrix products in `fp32`" in bundle.datasheet
 
 
 def collected():

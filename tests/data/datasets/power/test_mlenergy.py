@@ -1,8 +1,6 @@
 """mlenergy: what upstream says, its identities, and models left out whole."""
 
 import numpy as np
-import pandas as pd
-import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.mlenergy import CHATS, RUNS, MlEnergy
@@ -23,9 +21,8 @@ class TestMlEnergy(DatasetContract):
         assert chats["gpu"].tolist() == ["V100"] * 2 + ["A40"] * 2 + ["A100"] * 2
         assert chats["throughput_tokens_per_s"].iloc[0] == 27.5123
 
-    def test_a_model_is_left_out_with_all_its_tasks(self, bundle):
+    def test_a_model_is_left_out_with_all_its_tasks(self, bundle, splits):
         runs = bundle.table(RUNS)
-        splits = {split.protocol: split for split in MlEnergy().splits(bundle)}
         tall = splits["leave_one_model_out/a/Tall-8B"]
         assert set(runs["task"][tall.held_out]) == {"lm-arena-chat", "gpqa"}
         assert tall.held_out.sum() + tall.train.sum() == len(runs)
@@ -39,21 +36,10 @@ class TestMlEnergy(DatasetContract):
         assert findings["row"].tolist() == [3]
         assert findings["flag"].tolist() == ["energy_gap"]
 
-    @pytest.mark.reference
-    def test_it_equals_the_reference(self, reference, mirror, tmp_path):
-        bundle = MlEnergy().pull(folder=tmp_path / "mlenergy", mirror=mirror)
-        expected = Bundle.open(reference / "mlenergy")
-        assert set(bundle.tables()) == {RUNS, CHATS}
-        for name in bundle.tables():
-            pd.testing.assert_frame_equal(bundle.table(name), expected.table(name))
-        assert bundle.digest == expected.digest
-
-    @pytest.mark.reference
-    def test_power_is_energy_times_throughput_in_every_row(self, reference):
-        bundle = Bundle.open(reference / "mlenergy")
-        runs = bundle.table(RUNS)
+    def test_power_is_energy_times_throughput_in_every_row(self, whole):
+        runs = whole.table(RUNS)
         product = runs["energy_per_token_joules"] * runs["output_throughput_tokens_per_sec"]
         known = product.notna()
         assert known.sum() == 719
         np.testing.assert_allclose(product[known], runs["avg_power_watts"][known], rtol=1e-9)
-        assert not sum(counts(MlEnergy().flags(bundle)).values())
+        assert not sum(counts(MlEnergy().flags(whole)).values())
