@@ -10,7 +10,7 @@ device under test.
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import add
@@ -43,16 +43,10 @@ from forerun.training.evaluation.square_errors import root_mean_squares, summed_
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.protocols.protocol import Seen
-from forerun.training.scores.errors import (
-    Score,
-    graded,
-    mean_and_standard_error,
-    score,
-)
+from forerun.training.scores.errors import graded, mean_and_standard_error, score
 from forerun.training.tracking import runs as tracking
 
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
-AVERAGED = tuple(own.name for own in fields(Score) if own.name not in ("n", "unanswered"))
 
 
 def evaluate(
@@ -379,10 +373,9 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
         others.append({name: score(columns["measured"], own) for name, own in named.items()})
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
     row["predictor"] = predictions[0].predictor
-    row["n"] = per_seed[0]["n"]
-    row["unanswered"] = per_seed[0]["unanswered"]
-    for field in AVERAGED:
-        row[field] = _mean([s[field] for s in per_seed])
+    for field, first in per_seed[0].items():
+        counted = field in ("n", "unanswered")
+        row[field] = first if counted else _mean([s[field] for s in per_seed])
     for each, found in zip(task.scores, further, strict=True):
         row |= _averaged(found) | ({"score": each.ranks} if each.ranks else {})
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
@@ -426,7 +419,7 @@ def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _whole_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row of summed errors with all fields of other rows; those that do not apply are None."""
-    nothing = dict.fromkeys(("unanswered", *AVERAGED, "mape_standard_error"))
+    nothing = dict.fromkeys((*score((), ()), "mape_standard_error"))
     return {**nothing, "baselines": {}, **row}
 
 

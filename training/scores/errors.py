@@ -11,7 +11,7 @@ did, by more than seeds explain.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
@@ -200,104 +200,64 @@ def graded(
 _WITHIN = 10.0 * (1.0 + 1e-9)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Scores of predictions against measured values.
-
-    Attributes:
-        n: number of rows that are scored: those with a measured value and a prediction.
-        unanswered: number of measured rows without a prediction; they enter no score.
-        mape: mean absolute percentage error, percent of the measured value.
-        median_ape: median absolute percentage error, percent.
-        within_10pct: share of predictions with a relative error of at most 10 %, percent.
-        spearman: rank correlation, -1 to 1; None for fewer than two rows or a constant column.
-        coverage_90: coverage of the prediction intervals, percent, nominally 90; None without
-            intervals.
-        mean_interval_ratio: mean of high / low, 1 for an interval of no width; None without
-            intervals, or where a lower end is not positive.
-        median_interval_ratio: median of the same.
-        r2: coefficient of determination, at most 1; None where the measured column is constant.
-        smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
-            it also applies to counts of zero.
-
-    `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive (such as
-    a utilisation of zero).
-    """
-
-    n: int
-    unanswered: int
-    mape: float | None
-    median_ape: float | None
-    within_10pct: float | None
-    spearman: float | None
-    coverage_90: float | None
-    mean_interval_ratio: float | None
-    median_interval_ratio: float | None
-    r2: float | None
-    smape: float | None
-
-    @classmethod
-    def of(
-        cls,
-        measured: ArrayLike,
-        predicted: ArrayLike,
-        low: ArrayLike | None = None,
-        high: ArrayLike | None = None,
-    ) -> "Score":
-        """Score n predictions.
-
-        Args:
-            measured: shape (n,); not finite where nothing was measured (the row is left out).
-            predicted: shape (n,), same unit; not finite where there is no prediction.
-            low: lower ends of 90 % prediction intervals, shape (n,), given together with `high`;
-                not finite where there is no interval.
-            high: upper ends, shape (n,).
-
-        Raises:
-            ValueError: columns differ in length, or only one bound is given.
-        """
-        truth, answer = _columns(measured, predicted)
-        if (low is None) != (high is None):
-            raise ValueError("an interval needs both ends: give low and high, or neither")
-        known = np.isfinite(truth)
-        scored = known & np.isfinite(answer)
-        coverage = ratio = middle = None
-        if low is not None and high is not None:
-            _, below, above = _columns(measured, low, high)
-            coverage, ratio, middle = _intervals(truth[scored], below[scored], above[scored])
-        errors = absolute_percentage_errors(truth[scored], answer[scored])
-        applies = errors if np.isfinite(errors).all() else errors[:0]
-        return cls(
-            n=int(scored.sum()),
-            unanswered=int((known & ~scored).sum()),
-            mape=mean(applies),
-            median_ape=percentile(applies, 50.0),
-            within_10pct=share_of(applies <= _WITHIN),
-            spearman=spearman(truth[scored], answer[scored]),
-            coverage_90=coverage,
-            mean_interval_ratio=ratio,
-            median_interval_ratio=middle,
-            r2=r2(truth[scored], answer[scored]),
-            smape=smape(truth[scored], answer[scored]),
-        )
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """Field name -> value, ready for `json.dumps(..., allow_nan=False)`."""
-        return asdict(self)
-
-
 def score(
     measured: ArrayLike,
     predicted: ArrayLike,
     low: ArrayLike | None = None,
     high: ArrayLike | None = None,
 ) -> dict[str, float | int | None]:
-    """`Score.of(...)` as a dictionary, as in the rows of `forerun evaluate --json`.
+    """Scores of n predictions against measured values, as in `forerun evaluate --json`.
+
+    Args:
+        measured: shape (n,); not finite where nothing was measured (the row is left out).
+        predicted: shape (n,), same unit; not finite where there is no prediction.
+        low: lower ends of 90 % prediction intervals, shape (n,), given together with `high`;
+            not finite where there is no interval.
+        high: upper ends, shape (n,).
+
+    Returns:
+        `n`: number of rows that are scored: those with a measured value and a prediction;
+        `unanswered`: number of measured rows without a prediction, which enter no score; `mape` and
+        `median_ape`: mean and median absolute percentage error, percent of the measured value;
+        `within_10pct`: share of predictions with a relative error of at most 10 %, percent;
+        `spearman`: rank correlation, -1 to 1, None for fewer than two rows or a constant column;
+        `coverage_90`: coverage of the prediction intervals, percent, nominally 90, None without
+        intervals; `mean_interval_ratio` and `median_interval_ratio`: mean and median of high / low,
+        1 for an interval of no width, None without intervals, or where a lower end is not positive;
+        `r2`: coefficient of determination, at most 1, None where the measured column is constant;
+        `smape`: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200,
+        which also applies to counts of zero.
+
+        `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive
+        (such as a utilisation of zero).
 
     Raises:
         ValueError: columns differ in length, or only one bound is given.
     """
-    return Score.of(measured, predicted, low, high).to_json()
+    truth, answer = _columns(measured, predicted)
+    if (low is None) != (high is None):
+        raise ValueError("an interval needs both ends: give low and high, or neither")
+    known = np.isfinite(truth)
+    scored = known & np.isfinite(answer)
+    coverage = ratio = middle = None
+    if low is not None and high is not None:
+        _, below, above = _columns(measured, low, high)
+        coverage, ratio, middle = _intervals(truth[scored], below[scored], above[scored])
+    errors = absolute_percentage_errors(truth[scored], answer[scored])
+    applies = errors if np.isfinite(errors).all() else errors[:0]
+    return {
+        "n": int(scored.sum()),
+        "unanswered": int((known & ~scored).sum()),
+        "mape": mean(applies),
+        "median_ape": median(applies),
+        "within_10pct": share_of(applies <= _WITHIN),
+        "spearman": spearman(truth[scored], answer[scored]),
+        "coverage_90": coverage,
+        "mean_interval_ratio": ratio,
+        "median_interval_ratio": middle,
+        "r2": r2(truth[scored], answer[scored]),
+        "smape": smape(truth[scored], answer[scored]),
+    }
 
 
 def absolute_percentage_errors(
@@ -312,19 +272,6 @@ def absolute_percentage_errors(
     with np.errstate(all="ignore"):
         errors: Float64[np.ndarray, " n"] = 100.0 * np.abs(answer - truth) / truth
     return np.where(truth > 0.0, errors, np.nan)
-
-
-def percentile(values: ArrayLike, percent: float) -> float | None:
-    """Percentile with linear interpolation between ranks; None if `values` is empty.
-
-    Raises:
-        ValueError: `percent` is outside 0 to 100.
-    """
-    column = np.asarray(values, dtype=np.float64)
-    if not 0.0 <= percent <= 100.0:
-        raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
-    with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
-        return _number(float(np.percentile(column, percent))) if len(column) else None
 
 
 def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
@@ -407,7 +354,7 @@ def _intervals(
     if not (low > 0.0).all():
         return coverage, None, None
     with np.errstate(over="ignore"):
-        return coverage, mean(high / low), percentile(high / low, 50.0)
+        return coverage, mean(high / low), median(high / low)
 
 
 def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
@@ -424,6 +371,12 @@ def mean(values: Float64[np.ndarray, " n"]) -> float | None:
     """Mean of n values; None for none, or where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
         return _number(float(values.mean())) if len(values) else None
+
+
+def median(values: Float64[np.ndarray, " n"]) -> float | None:
+    """Median of n values; None for none, or where it is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
+        return _number(float(np.percentile(values, 50.0))) if len(values) else None
 
 
 def _number(value: float) -> float | None:

@@ -25,7 +25,7 @@ from forerun.training.evaluation.predictions import median_offset, predict_task
 from forerun.training.leaderboard.store import shipped
 from forerun.training.protocols import TRAINING_PARTS, protocol
 from forerun.training.protocols.networks import torch_gpu
-from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols, conv_rows
+from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols, kernel_rows
 from forerun.training.protocols.networks.deepbench import (
     CONVOLUTIONS,
     DeepBenchProtocols,
@@ -78,13 +78,13 @@ def folds(bundle):
 def test_rows_that_no_question_can_be_about_are_left_out_and_counted(bundle):
     """Of three directions and two formats two directions and one format are left."""
     conv = bundle.table("conv")
-    assert len(conv_rows(conv, CATALOG).measured) == len(conv) * 2 // 6
+    assert len(kernel_rows("conv", conv, CATALOG).measured) == len(conv) * 2 // 6
     left_out = AmdKernelProtocols().left_out(bundle, CATALOG, {})
     assert sum(n for why, n in left_out.items() if why.startswith("conv")) == len(conv) * 4 // 6
 
 
 def test_a_gradient_of_the_data_is_a_transposed_convolution(bundle):
-    rows = conv_rows(bundle.table("conv"), CATALOG).measured
+    rows = kernel_rows("conv", bundle.table("conv"), CATALOG).measured
     for part, query in zip(rows.groups["part"], rows.queries, strict=True):
         operator = query.run.operator
         assert operator.kind == ("conv" if part.startswith("conv_F") else "conv_transpose")

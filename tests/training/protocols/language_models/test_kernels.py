@@ -25,7 +25,6 @@ from forerun.training.protocols.language_models.kernels import (
     KernelRows,
     VidurProtocols,
     operator_rows,
-    power_folds,
 )
 from forerun.training.protocols.protocol import Fold
 from forerun.training.release.fit import Recipe, _training_rows
@@ -146,7 +145,11 @@ def tables(bundle: Bundle) -> list[KernelRows]:
 
 def test_the_constant_share_is_that_of_the_training_set(bundle):
     """300 W of 400 W and of 350 W, where the H100 is held out, in shares of its 700 W."""
-    folds = {task.device: task for fold in power_folds(bundle, CATALOG) for task in fold.tasks}
+    folds = {
+        task.device: task
+        for fold in KernelPowerRows().folds(bundle, CATALOG)
+        for task in fold.tasks
+    }
     expected = 700.0 * np.median([300 / 400, 300 / 350])
     np.testing.assert_allclose(folds["h100-sxm-80gb"].baselines["constant_share"], expected)
 
