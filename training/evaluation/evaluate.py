@@ -9,10 +9,11 @@ device under test.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.columns import Column
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.models.answers.served_models import InUse
@@ -37,7 +37,12 @@ from forerun.training.evaluation.breakdown import (
     write_answers,
 )
 from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.predictions import TaskPredictions, by_task, predict_task
+from forerun.training.evaluation.predictions import (
+    TaskPredictions,
+    by_task,
+    pooled,
+    predict_task,
+)
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import released_artifact
@@ -95,8 +100,12 @@ def evaluate(
     bundle = find(name, data_dir)
     whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
-        _check_protocols(dataset_protocols, bundle, protocols)
-        left_out = _left_out(dataset_protocols, bundle, None)
+        if protocols:  # an unknown one is refused before anything is fitted
+            folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
+            _check_known(name, [fold.protocol for fold in folds], protocols)
+        left_out = (
+            _left_out(dataset_protocols, bundle, {}) if dataset_protocols.fits_any_folder else {}
+        )
         settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
@@ -108,6 +117,8 @@ def evaluate(
         predictions = list(_evaluate_fitted(tasks, current, medians, shots, seeds, progress))
     if rows_file is not None:
         write_answers(rows_file, predictions)
+    # Rows of summed errors have all fields of other rows; those that do not apply are None.
+    nothing = {**dict.fromkeys((*score([], []), "mape_standard_error")), "baselines": {}}
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,
@@ -115,7 +126,7 @@ def evaluate(
         "shots": shots,
         "seeds": seeds,
         "left_out": left_out | unanswered(predictions),
-        "tasks": [*rows(predictions), *map(_whole_row, summed_rows(predictions))],
+        "tasks": [*rows(predictions), *({**nothing, **row} for row in summed_rows(predictions))],
         "breakdown": broken_down(predictions, by) if by else [],
     }
 
@@ -163,16 +174,12 @@ def run_protocols(
     """
     _check_names(dataset_protocols, predictors)
     predictors = predictors or predictors_of_others(dataset_protocols)
-    refits = refits or Refits(released_artifact())
+    refit = partial((refits or Refits(released_artifact())).of, dataset_protocols, bundle)
     jobs = (
         job
         for fold in dataset_protocols.checked_folds(bundle, DeviceCatalog.load())
         if not protocols or fold.protocol in protocols
-        for job in (
-            fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors)
-            if predictors
-            else answer_jobs(refits, dataset_protocols, bundle, fold, (shots,), seeds)
-        )
+        for job in fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors, refit)
     )
     for predictions in engine.results(fit_and_predict, jobs, progress):
         yield from predictions
@@ -184,29 +191,22 @@ def fold_jobs(
     shots: Sequence[int],
     seeds: int,
     predictors: Sequence[str],
+    refit: Callable[[Fold, int], Refit],
 ) -> Iterator[Job]:
-    """The fits of named predictors in one fold, as jobs of `fit_and_predict`."""
+    """The fits of named predictors in one fold, as jobs of `fit_and_predict`.
+
+    Without names they are those of the whole answers to it, which `refit` gives for a seed.
+    """
     for seed in range(seeds):
+        if not predictors:
+            whole = refit(fold, seed)
+            name = f"{fold.protocol}: {whole.text()}, seed {seed}"
+            yield Job(name, (whole, fold, tuple(shots), seed))
+            continue
         for predictor in _selected_predictors(dataset_protocols, fold, predictors, seed):
             rows_text = f"{len(fold.train):,} rows, seed {seed}"
             name = f"{fold.protocol}: fitting {predictor.name} on {rows_text}"
             yield Job(name, (predictor, fold, tuple(shots), seed))
-
-
-def answer_jobs(
-    refits: Refits,
-    dataset_protocols: DatasetProtocols,
-    bundle: Bundle,
-    fold: Fold,
-    shots: Sequence[int],
-    seeds: int,
-) -> Iterator[Job]:
-    """The whole answers to one fold, as jobs of `fit_and_predict`."""
-    for seed in range(seeds):
-        refit = refits.of(dataset_protocols, bundle, fold, seed)
-        yield Job(
-            f"{fold.protocol}: {refit.text()}, seed {seed}", (refit, fold, tuple(shots), seed)
-        )
 
 
 def fit_and_predict(
@@ -238,16 +238,9 @@ def _selected_tasks(
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
 
 
-def _left_out(
-    dataset_protocols: DatasetProtocols, bundle: Bundle, seen: Seen | None
-) -> dict[str, int]:
-    """Reason -> rows that are left out, such as those of the training set.
-
-    Where each fold is fitted (`seen` is None) it is empty, unless the protocols accept any folder.
-    """
-    if seen is None and not dataset_protocols.fits_any_folder:
-        return {}
-    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen or {}))
+def _left_out(protocols: DatasetProtocols, bundle: Bundle, seen: Seen) -> dict[str, int]:
+    """Reason -> rows that are left out, such as those of the training set."""
+    return dict(protocols.left_out(bundle, DeviceCatalog.load(), seen))
 
 
 def _selected_predictors(
@@ -266,16 +259,6 @@ def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> N
         if name not in known:
             there = f"there are {', '.join(known)}"
             raise InputError(f"No predictor {name!r} for {dataset_protocols.dataset}; {there}.")
-
-
-def _check_protocols(
-    dataset_protocols: DatasetProtocols, bundle: Bundle, names: Sequence[str]
-) -> None:
-    """Reject an unknown protocol before anything is fitted."""
-    if not names:
-        return
-    folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
-    _check_known(dataset_protocols.dataset, [fold.protocol for fold in folds], names)
 
 
 def _check_known(dataset: str, protocols: Sequence[str], names: Sequence[str]) -> None:
@@ -359,11 +342,9 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     further: list[list[Mapping[str, Any]]] = [[] for _ in task.scores]
     for seed in sorted({a.seed for a in predictions}):
         same_seed = [a for a in predictions if a.seed == seed]
-        columns = {
-            c: np.concatenate([a.columns[c] for a in same_seed]) for c in same_seed[0].columns
-        }
+        columns = pooled(one.columns for one in same_seed)
         per_seed.append(score(**columns))
-        named = _baselines(same_seed)
+        named = pooled(one.baselines for one in same_seed)
         for found, *own in zip(further, *(each.task.scores for each in same_seed), strict=True):
             if own[0].pooled:
                 found.append(reduce(add, own).of(columns, named))
@@ -391,18 +372,8 @@ def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     grades = [one.grades for one in predictions if one.grades is not None]
     if not grades:
         return {}
-    measured, predicted, low, high = (
-        np.concatenate([one.columns[name] for one in predictions])
-        for name in ("measured", "predicted", "low", "high")
-    )
-    every = [grade for own in grades for grade in own]
-    return {"grades": graded(measured, predicted, low, high, every)}
-
-
-def _baselines(same_seed: Sequence[TaskPredictions]) -> dict[str, Column]:
-    """Name -> predictions of a baseline, over the folds of one seed."""
-    names = same_seed[0].baselines
-    return {name: np.concatenate([one.baselines[name] for one in same_seed]) for name in names}
+    columns = pooled(one.columns for one in predictions)
+    return {"grades": graded(**columns, grades=np.concatenate(grades).tolist())}
 
 
 def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -415,12 +386,6 @@ def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             means[name] = _mean(values)
     return means
-
-
-def _whole_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of summed errors with all fields of other rows; those that do not apply are None."""
-    nothing = dict.fromkeys((*score((), ()), "mape_standard_error"))
-    return {**nothing, "baselines": {}, **row}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -467,17 +432,14 @@ def _close(given: Sequence[str], wanted: Sequence[str]) -> str:
 
 def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
     """Reason -> number of measured rows for which a predictor gave no prediction, first seed."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for prediction in predictions:
-        if prediction.seed != predictions[0].seed:
-            continue
-        measured = np.isfinite(prediction.columns["measured"])
-        missing = int((measured & ~np.isfinite(prediction.columns["predicted"])).sum())
-        if missing:
-            metric = prediction.task.metric
-            reason = f"{prediction.task.name}: {prediction.predictor} gives no {metric} for them"
-            counts[reason] = counts.get(reason, 0) + missing
-    return counts
+        columns, task = prediction.columns, prediction.task
+        missing = np.isfinite(columns["measured"]) & ~np.isfinite(columns["predicted"])
+        if prediction.seed == predictions[0].seed and missing.any():
+            reason = f"{task.name}: {prediction.predictor} gives no {task.metric} for them"
+            counts[reason] += int(missing.sum())
+    return dict(counts)
 
 
 def nothing_evaluated(result: dict[str, Any]) -> str | None:

@@ -86,6 +86,12 @@ def by_task(predictions: Iterable[TaskPredictions]) -> dict[TaskKey, list[TaskPr
     return found
 
 
+def pooled(parts: Iterable[Mapping[str, Column]]) -> dict[str, Column]:
+    """The columns of several folds, one after another."""
+    first, *rest = parts
+    return {name: np.concatenate([first[name], *(own[name] for own in rest)]) for name in first}
+
+
 def predict_task(
     task: Task,
     predictor: Predictor | WholeAnswers,

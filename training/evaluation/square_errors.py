@@ -34,19 +34,15 @@ def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
     seeds = _by_seed(predictions)
     pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
     systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
-    others = {s: [_errors(same_seed, s) for same_seed in seeds] for s in systems}
+    others = {s: np.mean([_errors(own, s) for own in seeds], axis=0).tolist() for s in systems}
     mean, error = mean_and_standard_error(pooled)
     return {
         "score": "rmse",
         "rmse": mean,
         "rmse_part_mean": mean_and_standard_error(parts)[0],
         "rmse_standard_error": error,
-        "baselines_rmse": {
-            s: _mean([pooled for pooled, _ in errors]) for s, errors in others.items()
-        },
-        "baselines_rmse_part_mean": {
-            s: _mean([part_mean for _, part_mean in errors]) for s, errors in others.items()
-        },
+        "baselines_rmse": {s: whole for s, (whole, _) in others.items()},
+        "baselines_rmse_part_mean": {s: part_mean for s, (_, part_mean) in others.items()},
     }
 
 
@@ -114,7 +110,3 @@ def _squared_errors(part: TaskPredictions, baseline: str | None) -> Column:
     predicted = part.columns["predicted"] if baseline is None else part.baselines[baseline]
     squares = (scale(predicted) - scale(part.columns["measured"])) ** 2
     return np.asarray(squares[np.isfinite(squares)])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))

@@ -27,7 +27,6 @@ from forerun.training.leaderboard.store import (
 from forerun.training.protocols import DatasetProtocols
 from forerun.training.scores.errors import mean_and_standard_error
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.runs import environment
 
 
 def entries_of(
@@ -49,7 +48,7 @@ def entries_of(
         "date": (date or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="microseconds"),
         "commit": run.commit,
         "digest": run.digest,
-        "environment": environment() if versions is None else versions,
+        "environment": tracking.environment() if versions is None else versions,
     }
     entries = []
     systems = dict.fromkeys(system for a in predictions for system in a.baselines)
@@ -81,12 +80,8 @@ def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPrediction
     if system is None:
         return prediction
     nothing = np.full(len(prediction.columns["measured"]), np.nan)
-    columns = {
-        **prediction.columns,
-        "predicted": prediction.baselines[system],
-        "low": nothing,
-        "high": nothing,
-    }
+    theirs = {"predicted": prediction.baselines[system], "low": nothing, "high": nothing}
+    columns = {**prediction.columns, **theirs}
     return replace(prediction, columns=columns, predictor=system)
 
 

@@ -13,7 +13,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.models.answers.whole import WholeAnswers
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
-from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, fold_jobs
+from forerun.training.evaluation.evaluate import fit_and_predict, fold_jobs
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
@@ -107,7 +107,8 @@ def _evaluated(
     engine: Engine,
 ) -> Iterator[Sequence[Entry]]:
     """Entries of each evaluation run of a dataset, from the store or evaluated now."""
-    refits, commit = Refits(released_artifact()), code_version()
+    refit = partial(Refits(released_artifact()).of, protocols, bundle)
+    commit = code_version()
     wanted = plan.predictors or (WholeAnswers.name,)
     predictors = [own for own in settings_by_name(protocols).items() if own[0] in wanted]
     folds = protocols.checked_folds(bundle, DeviceCatalog.load())
@@ -133,11 +134,9 @@ def _evaluated(
             runs = {shots: run_of(shots=shots) for shots in plan.shots}
 
             def jobs(shots: Sequence[int], name: str = name, own: Sequence[Fold] = own) -> Jobs:
+                names = [] if name == WholeAnswers.name else [name]
                 for fold in own:
-                    if name == WholeAnswers.name:
-                        yield from answer_jobs(refits, protocols, bundle, fold, shots, plan.seeds)
-                    else:
-                        yield from fold_jobs(protocols, fold, shots, plan.seeds, [name])
+                    yield from fold_jobs(protocols, fold, shots, plan.seeds, names, refit)
 
             yield from _stored_or_fitted(runs, jobs, store, progress, engine)
 

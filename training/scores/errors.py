@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
 
-from forerun.data.columns import Column, Mask
 from forerun.data.shapes import Bool, Float64
+
+Column = Float64[np.ndarray, " n"]
+Mask = Bool[np.ndarray, " n"]
 
 FEWEST_GROUPS: Final = 5
 """Fewest groups of a slice whose noise is that of the bootstrap."""
@@ -260,9 +262,7 @@ def score(
     }
 
 
-def absolute_percentage_errors(
-    measured: ArrayLike, predicted: ArrayLike
-) -> Float64[np.ndarray, " n"]:
+def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Column:
     """100 |predicted - measured| / measured, shape (n,); NaN where measured is not positive.
 
     Raises:
@@ -270,7 +270,7 @@ def absolute_percentage_errors(
     """
     truth, answer = _columns(measured, predicted)
     with np.errstate(all="ignore"):
-        errors: Float64[np.ndarray, " n"] = 100.0 * np.abs(answer - truth) / truth
+        errors: Column = 100.0 * np.abs(answer - truth) / truth
     return np.where(truth > 0.0, errors, np.nan)
 
 
@@ -314,9 +314,7 @@ def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
     """
     truth, answer = _columns(measured, predicted)
     with np.errstate(all="ignore"):
-        errors: Float64[np.ndarray, " n"] = (
-            200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
-        )
+        errors: Column = 200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
     return mean(np.where(truth == answer, 0.0, errors))
 
 
@@ -335,7 +333,7 @@ def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | Non
     return mean(column), _number(float(column.std(ddof=1) / np.sqrt(len(column))))
 
 
-def _columns(*values: ArrayLike) -> list[Float64[np.ndarray, " n"]]:
+def _columns(*values: ArrayLike) -> list[Column]:
     columns = [np.asarray(column, dtype=np.float64) for column in values]
     if any(c.ndim != 1 or len(c) != len(columns[0]) for c in columns):
         raise ValueError(f"columns must be of one length, not {[c.shape for c in columns]}")
@@ -343,9 +341,9 @@ def _columns(*values: ArrayLike) -> list[Float64[np.ndarray, " n"]]:
 
 
 def _intervals(
-    truth: Float64[np.ndarray, " n"],
-    low: Float64[np.ndarray, " n"],
-    high: Float64[np.ndarray, " n"],
+    truth: Column,
+    low: Column,
+    high: Column,
 ) -> tuple[float | None, float | None, float | None]:
     """Coverage in percent, and mean and median of high / low."""
     given = np.isfinite(low) & np.isfinite(high)
@@ -357,23 +355,23 @@ def _intervals(
         return coverage, mean(high / low), median(high / low)
 
 
-def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
+def _is_constant(values: Column) -> bool:
     """Whether there are not two different values."""
     return len(values) < 2 or bool((values == values[0]).all())
 
 
-def share_of(hits: Bool[np.ndarray, " n"]) -> float | None:
+def share_of(hits: Mask) -> float | None:
     """Percent of n flags that are True; None for none."""
     return 100.0 * float(hits.mean()) if len(hits) else None
 
 
-def mean(values: Float64[np.ndarray, " n"]) -> float | None:
+def mean(values: Column) -> float | None:
     """Mean of n values; None for none, or where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
         return _number(float(values.mean())) if len(values) else None
 
 
-def median(values: Float64[np.ndarray, " n"]) -> float | None:
+def median(values: Column) -> float | None:
     """Median of n values; None for none, or where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
         return _number(float(np.percentile(values, 50.0))) if len(values) else None

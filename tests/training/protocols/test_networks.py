@@ -29,23 +29,22 @@ from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols, 
 from forerun.training.protocols.networks.deepbench import (
     CONVOLUTIONS,
     DeepBenchProtocols,
-    Fp32Convolutions,
+    fp32_convolutions,
     kernel_measurements,
 )
 from forerun.training.protocols.networks.published_networks import (
     CONTAINER_TORCH,
     MODELLED,
-    LongRuns,
     PublishedNetworksProtocols,
     graph_name,
     graphs_of,
     left_out,
+    long_runs,
     published_measurements,
     torch_version,
 )
 from forerun.training.protocols.networks.timm_bench import few_models_tasks
 from forerun.training.protocols.networks.torch_gpu import (
-    RecordedOperators,
     TorchGpuProtocols,
     trains,
 )
@@ -123,11 +122,11 @@ def test_recurrent_layers_never_train_a_predictor(deepbench_bundle):
 
 
 def test_convolutions_train_operators_together_with_neusight():
-    assert PREDICTORS["operator_boost"].trained_on == (("neusight", Fp32Convolutions().source),)
+    assert PREDICTORS["operator_boost"].trained_on == (("neusight", "deepbench/fp32_convolutions"),)
 
 
 def test_only_convolutions_in_fp32_train_the_predictors_in_use(deepbench_bundle):
-    rows = Fp32Convolutions().training_rows(deepbench_bundle, CATALOG)
+    rows = fp32_convolutions(deepbench_bundle, CATALOG)
     assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
     assert {query.run.precision for query in rows.queries} == {"fp32"}
     every = DeepBenchProtocols().training_rows(deepbench_bundle, CATALOG)
@@ -245,10 +244,8 @@ def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, mea
 
 
 def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged):
-    rows, every = (
-        protocols.training_rows(packaged, CATALOG)
-        for protocols in (LongRuns(), PublishedNetworksProtocols())
-    )
+    rows = long_runs(packaged, CATALOG)
+    every = PublishedNetworksProtocols().training_rows(packaged, CATALOG)
     host_s, _ = HostTime().seconds(rows.queries)
     assert (rows.values["latency_ms"] / 1e3 > 2.5 * host_s).all()
     assert 50 < len(rows) < len(every) / 2
@@ -370,8 +367,7 @@ def test_recorded_runs_and_the_power_of_eager_ones_train_one_predictor_each():
         "device_time": ["torch_gpu/recorded", "torch_gpu/operators"],
         "operator_power": ["torch_gpu/power"],
     }
-    parts = {cls.part for cls in TRAINING_PARTS if cls.dataset == "torch_gpu"}
-    assert parts == {"recorded", "operators", "power"}
+    assert set(TorchGpuProtocols.parts) == {"recorded", "operators", "power"}
 
 
 @pytest.fixture(scope="module")
@@ -386,7 +382,7 @@ def recorded(torch_gpu_packaged):
 
 @pytest.fixture(scope="module")
 def operators(torch_gpu_packaged):
-    return RecordedOperators().training_rows(torch_gpu_packaged, CATALOG)
+    return TRAINING_PARTS["torch_gpu/operators"].training_rows(torch_gpu_packaged, CATALOG)
 
 
 def test_training_rows_are_recorded_and_mean_what_their_query_means(recorded):

@@ -338,10 +338,34 @@ class KernelProtocols(dp.DatasetProtocols, ABC):
         return sum(rows[1:], rows[0])
 
 
+class PowerOfKernels(dp.DatasetProtocols):
+    """Kernels whose power was measured: training rows of `KernelPower`; each GPU is held out."""
+
+    each_held_out: ClassVar = {"power_unseen_device": "device"}
+
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
+        """Kernels of all GPUs with power, with the group `part` (the family)."""
+        rows = Measurements([], {"power_w": np.zeros(0)}, {"device": np.array([], dtype=np.str_)})
+        for name, table in TABLES.items():
+            if bundle.has(f"power_{name}"):
+                rows = rows + table.power(bundle.table(f"power_{name}"), catalog)
+        return rows, dp.EVERY
+
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
+        """One task for each family; the baseline draws its median share of the design power."""
+        assert train is not None, "nothing is asked of a folder that nothing is fitted on"
+        shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
+        share = dp.median_by(shares, held_out, "share", ("part",))
+        baselines = {"constant_share": share * dp.design_w(held_out)}
+        keys, name = ("device", "part"), f"{protocol}/{{part}}"
+        return dp.tasks_by(held_out, keys, name, "power_w", baselines)
+
+
 class AiConfiguratorProtocols(KernelProtocols):
     """Kernels by engine and number format, on GPUs and at sizes that are held out."""
 
     dataset = "aiconfigurator"
+    parts: ClassVar = {"power": PowerOfKernels().training_rows}
     reads: ClassVar = {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
@@ -362,9 +386,8 @@ class AiConfiguratorProtocols(KernelProtocols):
             yield rows.held_out_sites()
             if rows.prefix == "gemm_":
                 yield rows.random_rows()
-        power = KernelPowerRows()
-        for fold in power.folds(bundle, catalog):
-            yield replace(fold, source=power.source)
+        for fold in PowerOfKernels().folds(bundle, catalog):
+            yield replace(fold, source=f"{self.dataset}/power")
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Products on devices that are not in the training set."""
@@ -372,43 +395,16 @@ class AiConfiguratorProtocols(KernelProtocols):
         new = rows.take(~dp.is_seen(rows, "device", seen))
         yield from dp.tasks_by(new, ("device", "part"), "gemm_unseen_device/{part}", "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Products on devices in the training set."""
         return _trained_devices("gemm", bundle.table("gemm")["system"], DEVICES, seen)
 
 
 def _trained_devices(
     table: str, names: "pd.Series[str]", devices: Mapping[str, str], seen: dp.Seen
-) -> Mapping[str, int]:
+) -> Mapping[str, Mask]:
     same = names.astype(str).map(devices).isin(list(seen.get("device", ())))
-    return dp.counted(
-        {f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)}
-    )
-
-
-class KernelPowerRows(dp.DatasetProtocols):
-    """Kernels whose power was measured: training rows of `KernelPower`; each GPU is held out."""
-
-    dataset = "aiconfigurator"
-    part = "power"
-    each_held_out: ClassVar = {"power_unseen_device": "device"}
-
-    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
-        """Kernels of all GPUs with power, with the group `part` (the family)."""
-        rows = Measurements([], {"power_w": np.zeros(0)}, {"device": np.array([], dtype=np.str_)})
-        for name, table in TABLES.items():
-            if bundle.has(f"power_{name}"):
-                rows = rows + table.power(bundle.table(f"power_{name}"), catalog)
-        return rows, dp.EVERY
-
-    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """One task for each family; the baseline draws its median share of the design power."""
-        assert train is not None, "nothing is asked of a folder that nothing is fitted on"
-        shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
-        share = dp.median_by(shares, held_out, "share", ("part",))
-        baselines = {"constant_share": share * dp.design_w(held_out)}
-        keys, name = ("device", "part"), f"{protocol}/{{part}}"
-        return dp.tasks_by(held_out, keys, name, "power_w", baselines)
+    return {f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)}
 
 
 VIDUR_DEVICES: Final[Mapping[str, str]] = {
@@ -454,7 +450,7 @@ class VidurProtocols(KernelProtocols):
         new = rows.take(~dp.is_seen(rows, "device", seen))
         yield from dp.tasks_by(new, ("device",), "unseen_device/operators", "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Operators of devices in the training set."""
         return _trained_devices("ops_mlp", bundle.table("ops_mlp")["device"], VIDUR_DEVICES, seen)
 

@@ -61,7 +61,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
         tables = tables_of(bundle, catalog)
         for split in LlmCloudRuns().checked_splits(bundle):
             rows, kept = tables[split.table]
-            for protocol, train, held_out in dp.split_rows([split], rows, kept):
+            for protocol, train, held_out in dp.split_rows(split, rows, kept):
                 yield dp.Fold(protocol, train, [*_tasks(held_out, protocol)])
 
     def evaluation_tasks(

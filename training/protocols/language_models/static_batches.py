@@ -210,16 +210,14 @@ class LlmInferenceBenchProtocols(dp.DatasetProtocols):
                 support = dp.Support(SUPPORT_ROWS, suggested=rule == "suggested")
                 yield replace(task, name=adapted, support=support)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rows of models without a configuration, and of accelerators in the training set."""
         table = bundle.table(RESULTS)
         rows, _ = benchmark_rows(table, catalog)
-        return dp.counted(
-            {
-                "the model has no configuration here": ~known_networks(table),
-                "this device is in the training set": dp.is_seen(rows, "device", seen),
-            }
-        )
+        return {
+            "the model has no configuration here": ~known_networks(table),
+            "this device is in the training set": dp.is_seen(rows, "device", seen),
+        }
 
 
 class SplitwiseProtocols(dp.DatasetProtocols):

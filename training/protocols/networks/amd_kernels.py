@@ -83,11 +83,11 @@ class AmdKernelProtocols(KernelProtocols):
             name = f"unseen_device/{own.prefix.strip('_')}"
             yield from dp.tasks_by(new, ("device",), name, "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rows that no question can be about."""
         kept = {t: _kept(t, bundle.table(t), catalog) for t in filter(bundle.has, SITES)}
         reason = "no question can be about such a kernel"
-        return dp.counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
+        return {f"{table}: {reason}": ~rows for table, rows in kept.items()}
 
 
 def with_few(fold: dp.Fold) -> dp.Fold:

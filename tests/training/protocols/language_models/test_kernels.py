@@ -21,8 +21,8 @@ from forerun.data.language_models.kernel import (
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.protocols.language_models.kernels import (
     AiConfiguratorProtocols,
-    KernelPowerRows,
     KernelRows,
+    PowerOfKernels,
     VidurProtocols,
     operator_rows,
 )
@@ -146,9 +146,7 @@ def tables(bundle: Bundle) -> list[KernelRows]:
 def test_the_constant_share_is_that_of_the_training_set(bundle):
     """300 W of 400 W and of 350 W, where the H100 is held out, in shares of its 700 W."""
     folds = {
-        task.device: task
-        for fold in KernelPowerRows().folds(bundle, CATALOG)
-        for task in fold.tasks
+        task.device: task for fold in PowerOfKernels().folds(bundle, CATALOG) for task in fold.tasks
     }
     expected = 700.0 * np.median([300 / 400, 300 / 350])
     np.testing.assert_allclose(folds["h100-sxm-80gb"].baselines["constant_share"], expected)
@@ -184,7 +182,7 @@ def test_rows_with_power_add_keys_and_counts_to_the_record_of_the_whole_bundle(b
     record = TrainingRecord().with_rows(bundle, rows)
     recipe = Recipe("kernel_power", ("aiconfigurator/power",))
     power, kept = _training_rows(recipe, {bundle.name: bundle}, record)
-    assert len(power) == len(KernelPowerRows().training_rows(bundle, CATALOG)) > 0
+    assert len(power) == len(PowerOfKernels().training_rows(bundle, CATALOG)) > 0
     assert "power_w" in power.values
     keys = {key: set(values) for key, values in kept.keys[bundle.name].items()}
     assert keys["op_class"] == {"decode", "experts", "prefill"}
