@@ -3,7 +3,6 @@
 import gc
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from fastapi.testclient import TestClient
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
+from tests.benchmarks.timing import seconds
 
 LIMITS = {
     "llm_estimate_p95_s": ("<", 0.02),
@@ -31,7 +31,7 @@ which arrive at a rate, whose times follow from those of some ten closed loops, 
 loop."""
 
 
-def language_models() -> dict[str, float]:
+def figures() -> dict[str, float]:
     """Seconds of estimates that were not asked before, through the application without a socket."""
     bare = FastAPI()
     bare.post("/")(lambda: {})
@@ -96,6 +96,4 @@ def _question(number: int) -> dict[str, Any]:
 
 
 def _seconds(client: TestClient, path: str, body: dict[str, Any]) -> float:
-    start = time.perf_counter()
-    client.post(path, json=body).raise_for_status()
-    return time.perf_counter() - start
+    return seconds(lambda: client.post(path, json=body).raise_for_status())

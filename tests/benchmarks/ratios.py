@@ -4,7 +4,6 @@ Each ratio is `work` over `yardstick`, the fastest of some runs of either, taken
 """
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from tests.benchmarks.models import LIGHT
+from tests.benchmarks.timing import seconds
 from tests.contracts.tiny_colocation import PROGRAMS
 from tests.models.architectures.test_latency import device, fitted, stranger
 from tests.service.answers.test_colocation import program
@@ -47,7 +47,7 @@ LIMITS = {
 of many, misses them; measured ratios stand in the results of `make bench`."""
 
 
-def ratios() -> dict[str, float]:
+def figures() -> dict[str, float]:
     """Every ratio, by the name of its limit."""
     return {
         "read_resnet50_over_squeezenet": _reading(),
@@ -65,14 +65,8 @@ def ratios() -> dict[str, float]:
 
 def ratio(work: Callable[[], Any], yardstick: Callable[[], Any], runs: int = 7) -> float:
     """Fastest run of `work` over the fastest of `yardstick`, after one of each to warm up."""
-    pairs = [(_seconds(work), _seconds(yardstick)) for _ in range(runs + 1)][1:]
+    pairs = [(seconds(work), seconds(yardstick)) for _ in range(runs + 1)][1:]
     return min(one for one, _ in pairs) / min(other for _, other in pairs)
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _resnet50() -> bytes:

@@ -11,11 +11,8 @@ import pytest
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.errors import InputError
-from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
-from forerun.data.query import Query
 from forerun.data.split import LeakedRows
-from forerun.data.workload import Kernel
 from forerun.models.artifact.sealed_folder import LoadedPredictor, seal
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
@@ -29,6 +26,7 @@ from forerun.training.evaluation.stored import evaluations_text, read_evaluation
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows
 from tests.devices import CATALOG
+from tests.training.leaderboard.toy_protocols import measured
 from tests.training.toy_bundles import NOT_IN_TOYS
 
 # Evaluation: folds pooled, seeds averaged, seen rows left out, shots never scored.
@@ -36,15 +34,6 @@ from tests.training.toy_bundles import NOT_IN_TOYS
 # What is stored of an evaluation is the same everywhere, and is read from one place.
 #
 # Root mean square errors: pooled, by part, summed over targets.
-
-
-RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
-
-
-def measured(values, device="a10") -> Measurements:
-    queries = [Query(Kernel(RELU), CATALOG.get(device))] * len(values)
-    names = np.array([device] * len(values))
-    return Measurements(queries, {"latency_ms": np.array(values, float)}, {"device": names})
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,13 @@ def other(kind, value, name="", **more) -> Entry:
     return replace(OURS, **(fields | more))
 
 
+def board(*entries) -> Leaderboard:
+    return Leaderboard().with_entries(entries)
+
+
 def of(*entries):
     """The comparisons of the only section that the entries make."""
-    (section,) = Leaderboard().with_entries(entries).sections()
+    (section,) = board(*entries).sections()
     return comparisons(section)
 
 
@@ -171,22 +175,7 @@ def test_baselines_have_every_score_that_was_stored_for_them():
     assert theirs.mape == 30.0 and theirs.digest == "d"
 
 
-ENTRY = Entry(
-    dataset="toy",
-    task="unseen_device/x",
-    metric="latency_ms",
-    predictor="ours",
-    kind="ours",
-    score="mape",
-    value=10.0,
-    seeds=1,
-    date="2026-01-02",
-    digest="a" * 64,
-)
-
-
-def board(*entries) -> Leaderboard:
-    return Leaderboard().with_entries(entries)
+ENTRY = replace(OURS, predictor="ours", mape=None, n=None, seeds=1)
 
 
 def named(name, value, **other) -> Entry:

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.networks.amd_kernels import AmdKernels
-from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.graph import Operator
@@ -56,34 +54,21 @@ from tests.contracts.tiny_published import (
     published_table,
 )
 from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
-from tests.contracts.tiny_upstream import tiny_upstream
 from tests.devices import CATALOG, T4
 
 # Protocols of amd_kernels: no row of a chip that is left out, or of a shape held out, trains.
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rows")
-    tables = AmdKernels().tidy(tiny_upstream("amd_kernels", folder / "upstream"))
-    return Bundle.write(folder / "b", "amd_kernels", tables)
-
-
-@pytest.fixture(scope="module")
-def folds(bundle):
-    return list(AmdKernelProtocols().folds(bundle, CATALOG))
-
-
-def test_rows_that_no_question_can_be_about_are_left_out_and_counted(bundle):
+def test_rows_that_no_question_can_be_about_are_left_out_and_counted(made_up):
     """Of three directions and two formats two directions and one format are left."""
-    conv = bundle.table("conv")
+    conv = made_up("amd_kernels").table("conv")
     assert len(kernel_rows("conv", conv, CATALOG).measured) == len(conv) * 2 // 6
-    left_out = AmdKernelProtocols().left_out(bundle, CATALOG, {})
+    left_out = AmdKernelProtocols().left_out(made_up("amd_kernels"), CATALOG, {})
     assert sum(n for why, n in left_out.items() if why.startswith("conv")) == len(conv) * 4 // 6
 
 
-def test_a_gradient_of_the_data_is_a_transposed_convolution(bundle):
-    rows = kernel_rows("conv", bundle.table("conv"), CATALOG).measured
+def test_a_gradient_of_the_data_is_a_transposed_convolution(made_up):
+    rows = kernel_rows("conv", made_up("amd_kernels").table("conv"), CATALOG).measured
     for part, query in zip(rows.groups["part"], rows.queries, strict=True):
         operator = query.run.operator
         assert operator.kind == ("conv" if part.startswith("conv_F") else "conv_transpose")
@@ -94,30 +79,24 @@ def test_a_gradient_of_the_data_is_a_transposed_convolution(bundle):
 # Protocols of deepbench: a GPU or an architecture held out, and a folder of one new GPU.
 
 
-@pytest.fixture
-def deepbench_bundle(tmp_path):
-    tables = DeepBench().tidy(tiny_upstream("deepbench", tmp_path / "upstream"))
-    return Bundle.write(tmp_path / "b", "deepbench", tables, as_csv=TABLES)
-
-
-def test_times_are_those_of_the_pass_asked(deepbench_bundle):
-    rows = kernel_measurements(deepbench_bundle, CATALOG)
+def test_times_are_those_of_the_pass_asked(made_up):
+    rows = kernel_measurements(made_up("deepbench"), CATALOG)
     backward = rows.groups["kernel_class"] == "conv_backward_input"
     assert {q.run.operator.kind for q in rows.take(backward).queries} == {"conv_transpose"}
-    expected = deepbench_bundle.table("conv")["bwd_input_ms"].dropna()
+    expected = made_up("deepbench").table("conv")["bwd_input_ms"].dropna()
     np.testing.assert_allclose(np.sort(rows.values["latency_ms"][backward]), np.sort(expected))
 
 
-def test_names_and_devices_are_keys_and_no_attributes(deepbench_bundle):
-    rows = kernel_measurements(deepbench_bundle, CATALOG)
+def test_names_and_devices_are_keys_and_no_attributes(made_up):
+    rows = kernel_measurements(made_up("deepbench"), CATALOG)
     assert set(rows.groups) == {"device", "generation", "kernel_class"}
     attributes = {name for query in rows.queries for name in query.run.operator.attributes}
     sizes = {"kernel", "stride", "padding", "groups"}
     assert attributes == {"transpose_a", "transpose_b", *sizes}
 
 
-def test_recurrent_layers_never_train_a_predictor(deepbench_bundle):
-    rows = DeepBenchProtocols().training_rows(deepbench_bundle, CATALOG)
+def test_recurrent_layers_never_train_a_predictor(made_up):
+    rows = DeepBenchProtocols().training_rows(made_up("deepbench"), CATALOG)
     assert set(rows.groups["kernel_class"]) == {"gemm", *CONVOLUTIONS}
 
 
@@ -125,11 +104,11 @@ def test_convolutions_train_operators_together_with_neusight():
     assert PREDICTORS["operator_boost"].trained_on == (("neusight", "deepbench/fp32_convolutions"),)
 
 
-def test_only_convolutions_in_fp32_train_the_predictors_in_use(deepbench_bundle):
-    rows = fp32_convolutions(deepbench_bundle, CATALOG)
+def test_only_convolutions_in_fp32_train_the_predictors_in_use(made_up):
+    rows = fp32_convolutions(made_up("deepbench"), CATALOG)
     assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
     assert {query.run.precision for query in rows.queries} == {"fp32"}
-    every = DeepBenchProtocols().training_rows(deepbench_bundle, CATALOG)
+    every = DeepBenchProtocols().training_rows(made_up("deepbench"), CATALOG)
     assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}
 
 

@@ -10,12 +10,6 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench
-from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
-from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
-from forerun.data.datasets.memory.gpumemnet import GpuMemNet
-from forerun.data.datasets.memory.published_memory import PublishedMemory
-from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact, InputError, SlicesGotWorse
@@ -59,7 +53,7 @@ from forerun.training.release.promotion import not_judged
 from forerun.training.release.tracked_release import KIND, release_name
 from forerun.training.scores.errors import score
 from forerun.training.tracking.runs import EXPERIMENT, connect, flat_parameters, versions_of
-from tests.contracts.tiny_upstream import tiny_upstream
+from tests.contracts.tiny_upstream import tiny_bundle
 from tests.every import for_every
 from tests.service.own_tables.tables import GPUS, settings_table
 
@@ -70,6 +64,7 @@ from tests.service.own_tables.tables import GPUS, settings_table
 
 
 DEVICE_TIMES = PREDICTORS["network_latency"].contains
+DATASETS = ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")
 MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
 
 
@@ -77,9 +72,8 @@ MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
 def bundles(tmp_path_factory):
     """Made-up rows of four datasets, a folder each."""
     folder = tmp_path_factory.mktemp("bundles")
-    for dataset in (WaHls4ml(), Ncpp(), GpuMemNet(), PublishedMemory()):
-        tables = dataset.tidy(tiny_upstream(dataset.name, folder / f"{dataset.name}-upstream"))
-        Bundle.write(folder / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
+    for name in DATASETS:
+        tiny_bundle(name, folder)
     return folder
 
 
@@ -91,7 +85,7 @@ def artifact(bundles, tmp_path_factory):
 
 
 def data(bundles):
-    return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")}
+    return {name: bundles / name for name in DATASETS}
 
 
 @pytest.mark.slow
@@ -199,13 +193,10 @@ def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
     assert check(made.folder).version == made.manifest.version
 
 
-def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path, monkeypatch):
-    for dataset in (DeepBench(), LambdaBench()):
-        tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / f"{dataset.name}-upstream"))
-        Bundle.write(tmp_path / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
-    both = Recipe("constant", ("deepbench", "lambda_bench"))
+def test_several_datasets_train_one_predictor_and_are_on_record(made_up, tmp_path, monkeypatch):
+    folders = {name: made_up(name).folder for name in ("deepbench", "lambda_bench")}
+    both = Recipe("constant", tuple(folders))
     monkeypatch.setattr(fit, "recipes", lambda: (both,))
-    folders = {name: tmp_path / name for name in ("deepbench", "lambda_bench")}
     made = train(tmp_path / "made", data=folders)
     assert set(made.record.rows) == set(made.record.digests) == set(folders)
     (part,) = load_part(made.folder).parts
