@@ -102,7 +102,8 @@ def evaluate(
     if whole:
         if protocols:  # an unknown one is refused before anything is fitted
             folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
-            _check_known(name, [fold.protocol for fold in folds], protocols)
+            known = list(dict.fromkeys(fold.protocol for fold in folds))
+            check_known("protocol", protocols, known, f"in {name}")
         left_out = (
             _left_out(dataset_protocols, bundle, {}) if dataset_protocols.fits_any_folder else {}
         )
@@ -172,7 +173,8 @@ def run_protocols(
         refits: of the release whose whole answers are predicted; the one that comes with the
             package when None.
     """
-    _check_names(dataset_protocols, predictors)
+    known = [predictor.name for predictor in dataset_protocols.predictors()]
+    check_known("predictor", predictors, known, f"for {dataset_protocols.dataset}")
     predictors = predictors or predictors_of_others(dataset_protocols)
     refit = partial((refits or Refits(released_artifact())).of, dataset_protocols, bundle)
     jobs = (
@@ -234,7 +236,8 @@ def _selected_tasks(
     """Tasks on a folder that nothing is fitted on, of the named protocols or of all."""
     tasks = list(dataset_protocols.evaluation_tasks(bundle, DeviceCatalog.load(), seen))
     names = [task.name.partition("/")[0] for task in tasks]
-    _check_known(dataset_protocols.dataset, names, protocols)
+    known = list(dict.fromkeys(names))
+    check_known("protocol", protocols, known, f"in {dataset_protocols.dataset}")
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
 
 
@@ -253,20 +256,16 @@ def _selected_predictors(
     return [p for p in able if p.name in names]
 
 
-def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> None:
-    known = [p.name for p in dataset_protocols.predictors()]
-    for name in names:
-        if name not in known:
-            there = f"there are {', '.join(known)}"
-            raise InputError(f"No predictor {name!r} for {dataset_protocols.dataset}; {there}.")
+def check_known(what: str, names: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Refuse a name that is not known.
 
-
-def _check_known(dataset: str, protocols: Sequence[str], names: Sequence[str]) -> None:
-    known = list(dict.fromkeys(protocols))
+    Raises:
+        InputError: says which names there are.
+    """
     unknown = [name for name in names if name not in known]
     if unknown:
         there = f"there are {', '.join(known)}" if known else "its rows allow none"
-        raise InputError(f"No protocol {unknown[0]!r} in {dataset}; {there}.")
+        raise InputError(f"No {what} {unknown[0]!r} {where}; {there}.")
 
 
 def _evaluate_fitted(

@@ -1,7 +1,7 @@
 """Predictions for the rows of one task by one fitted predictor, and those of baselines."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.training.protocols import Task
+from forerun.training.protocols.protocol import median_by
 
 
 def median_offset(
@@ -39,10 +40,8 @@ def median_offset(
         Predictions in the metric's unit, shape (n,).
     """
     ratio = np.log(support.values[metric] / predictor.predict(support.queries).values[metric])
-    modes, asked = support.groups[group], held_out.groups[group]
-    offset = np.full(len(held_out), np.median(ratio))
-    for mode in np.unique(modes):
-        offset[asked == mode] = np.median(ratio[modes == mode])
+    known = replace(support, values={"log": ratio})
+    offset = median_by(known, held_out, "log", (group,), ())
     return np.asarray(predictor.predict(held_out.queries).values[metric] * np.exp(offset))
 
 
@@ -129,16 +128,7 @@ def predict_task(
     baselines = {**task.baselines, **_baselines(task, constant)}
     if count:
         baselines |= _baselines_of_shots(task, unadapted, support)
-    return TaskPredictions(
-        task=task,
-        seed=seed,
-        columns=columns,
-        baselines=baselines,
-        predictor=predictor.name,
-        shots=shots,
-        in_domain=in_domain,
-        grades=grades,
-    )
+    return TaskPredictions(task, seed, columns, baselines, predictor.name, shots, in_domain, grades)
 
 
 def _columns(

@@ -337,6 +337,12 @@ def tables(text):
     return [[line.strip("| ").split(" | ") for line in block.splitlines()] for block in blocks]
 
 
+def rows_of_table(text, column):
+    """The rows of the only table of a card that has a column, as cells by column."""
+    (table,) = (own for own in tables(text) if column in own[0])
+    return [dict(zip(table[0], row, strict=True)) for row in table[2:]]
+
+
 def test_the_same_data_makes_the_same_card():
     shuffled = replace(CARD, versions=dict(reversed(CARD.versions.items())))
     assert CARD.markdown() == shuffled.markdown()
@@ -353,12 +359,11 @@ def test_a_card_says_what_its_data_holds(said):
 
 
 def test_our_scores_are_listed_with_every_baseline():
-    (table,) = (t for t in tables(CARD.markdown()) if "within 10 %" in t[0])
-    bmm = dict(zip(table[0], table[2], strict=True))
+    bmm, whole = rows_of_table(CARD.markdown(), "within 10 %")
     assert bmm["MAPE"] == "**6.7 %**"
     assert bmm["MAPE of roofline"] == "41.2 %"
     assert bmm["MAPE of published neusight"] == "–", "a score that does not apply"
-    assert (bmm["device"], table[3][1]) == ("a100-80", "all")
+    assert (bmm["device"], whole["device"]) == ("a100-80", "all")
 
 
 def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
@@ -368,8 +373,7 @@ def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
         for name, error in (("colocation_boost", 0.1375), ("colocation_network", 0.1444))
     ]
     text = replace(CARD, evaluations=[{"dataset": "contention", "tasks": rows}]).markdown()
-    (table,) = (t for t in tables(text) if "predictor" in t[0])
-    one, other = (dict(zip(table[0], row, strict=True)) for row in table[2:])
+    one, other = rows_of_table(text, "predictor")
     assert (one["predictor"], one["error"]) == ("`colocation_boost`", "**0.138**")
     assert (other["predictor"], other["error"]) == ("`colocation_network`", "**0.144**")
     assert (one["repeats"], one["program mean"]) == ("0.099", "0.157")
@@ -379,8 +383,7 @@ def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
 def test_a_stored_evaluation_without_the_error_of_a_share_has_no_figure_for_it():
     task = {**TASKS[0], "score": "mae", "predictor": "whole", "mae_of_repeats": 0.0986}
     text = replace(CARD, evaluations=[{"dataset": "contention", "tasks": [task]}]).markdown()
-    (table,) = (t for t in tables(text) if "repeats" in t[0])
-    own = dict(zip(table[0], table[2], strict=True))
+    (own,) = rows_of_table(text, "repeats")
     assert (own["error"], own["repeats"]) == ("**–**", "0.099")
 
 
@@ -392,8 +395,8 @@ def test_every_published_figure_on_the_dataset_is_cited():
 
 
 def test_calibration_is_shown_where_there_are_intervals():
-    (table,) = (t for t in tables(CARD.markdown()) if "inside the interval" in t[0])
-    assert [row[-2:] for row in table[2:]] == [["100.0 %", "4.00"]] * 2
+    rows = rows_of_table(CARD.markdown(), "inside the interval")
+    assert [[*row.values()][-2:] for row in rows] == [["100.0 %", "4.00"]] * 2
     bare = {**TASKS[0], "coverage_90": None}
     without = replace(CARD, evaluations=[{"dataset": "neusight", "tasks": [bare]}])
     assert "inside the interval" not in without.markdown()

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
@@ -80,7 +80,11 @@ def recorded_networks(rows: Measurements) -> Measurements:
     kept = rows.take(trains(rows))
     chip = chips(pd.Series(kept.groups["device"], dtype=str))
     groups = {**kept.groups, "host": np.full(len(kept), NO_HOST), "chip": chip}
-    return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, groups)
+    return _only(kept, "latency_ms", groups)
+
+
+def _only(rows: Measurements, metric: str, groups: Mapping[str, Names]) -> Measurements:
+    return Measurements(rows.queries, {metric: rows.values[metric]}, groups)
 
 
 def _is_described(query: Query, strict: bool) -> bool:
@@ -292,7 +296,7 @@ def recorded_operators(rows: Measurements) -> Measurements:
     They are those that a query describes: none says that convolutions may not use TF32.
     """
     kept = rows.take(_are_operators(rows))
-    return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, kept.groups)
+    return _only(kept, "latency_ms", kept.groups)
 
 
 def _are_operators(rows: Measurements) -> Mask:
@@ -312,10 +316,8 @@ def eager_power(rows: Measurements) -> Measurements:
     Args:
         rows: of `measured_runs`.
     """
-    watts = rows.values["power_w"]
-    kept = rows.take((rows.groups["mode"] == "eager") & np.isfinite(watts))
-    groups = {**kept.groups, "op_shape": kept.groups["model"]}
-    return Measurements(kept.queries, {"power_w": kept.values["power_w"]}, groups)
+    kept = rows.take((rows.groups["mode"] == "eager") & np.isfinite(rows.values["power_w"]))
+    return _only(kept, "power_w", {**kept.groups, "op_shape": kept.groups["model"]})
 
 
 def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements:
