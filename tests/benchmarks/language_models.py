@@ -2,19 +2,14 @@
 
 import gc
 import statistics
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.http.app import create_app
-from forerun.service.settings import Settings
-from tests.benchmarks.timing import seconds
+from tests.benchmarks.timing import clients, seconds
 
 LIMITS = {
     "llm_estimate_p95_s": ("<", 0.02),
@@ -33,25 +28,21 @@ loop."""
 
 def figures() -> dict[str, float]:
     """Seconds of estimates that were not asked before, through the application without a socket."""
-    bare = FastAPI()
-    bare.post("/")(lambda: {})
-    with tempfile.TemporaryDirectory() as home:
-        app = create_app(Settings(home=Path(home)), bundled())
-        with TestClient(app) as client, TestClient(bare) as other, _loaded_for_good():
-            ask = "/v1/llm/estimate"
-            least = min(_seconds(other, "/", {}) for _ in range(100))
-            single, arrivals = [], []
-            for number in range(120):
-                single.append(_seconds(client, ask, _question(number)))
-                arrivals.append(_seconds(client, ask, _arrivals(number)))
-            single, arrivals = single[20:], arrivals[20:]
-            together, many_arrivals = (
-                min(
-                    _seconds(client, f"{ask}:batch", {"items": [*map(question, numbers)]})
-                    for numbers in (range(1000 * run, 1000 * run + 1000) for run in range(1, 4))
-                )
-                for question in (_question, _arrivals)
+    with clients(bundled()) as (client, bare), _loaded_for_good():
+        ask = "/v1/llm/estimate"
+        least = min(_seconds(bare, "/", {}) for _ in range(100))
+        single, arrivals = [], []
+        for number in range(120):
+            single.append(_seconds(client, ask, _question(number)))
+            arrivals.append(_seconds(client, ask, _arrivals(number)))
+        single, arrivals = single[20:], arrivals[20:]
+        together, many_arrivals = (
+            min(
+                _seconds(client, f"{ask}:batch", {"items": [*map(question, numbers)]})
+                for numbers in (range(1000 * run, 1000 * run + 1000) for run in range(1, 4))
             )
+            for question in (_question, _arrivals)
+        )
     return {
         "llm_estimate_p95_s": statistics.quantiles(single, n=20)[-1],
         "llm_estimate_over_bare": min(single) / least,
