@@ -119,7 +119,10 @@ def evaluate(
     if rows_file is not None:
         write_answers(rows_file, predictions)
     # Rows of summed errors have all fields of other rows; those that do not apply are None.
-    nothing = {**dict.fromkeys((*score([], []), "mape_standard_error")), "baselines": {}}
+    nothing: dict[str, Any] = {
+        **dict.fromkeys((*score([], []), "mape_standard_error")),
+        "baselines": {},
+    }
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,

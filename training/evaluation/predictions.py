@@ -1,7 +1,8 @@
 """Predictions for the rows of one task by one fitted predictor, and those of baselines."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,16 +73,24 @@ class TaskPredictions:
     grades: NDArray[np.str_] | None = None
 
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 TaskKey = tuple[str, str | None, str, str]
 """Name, device and metric of a task, and name of a predictor."""
 
 
 def by_task(predictions: Iterable[TaskPredictions]) -> dict[TaskKey, list[TaskPredictions]]:
     """The predictions of each task by each predictor, over all folds and seeds."""
-    found: dict[TaskKey, list[TaskPredictions]] = {}
-    for one in predictions:
-        key = (one.task.name, one.task.device, one.task.metric, one.predictor)
-        found.setdefault(key, []).append(one)
+    return grouped(
+        predictions, lambda one: (one.task.name, one.task.device, one.task.metric, one.predictor)
+    )
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Each key, in order of appearance -> the items that have it."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forerun.data.columns import Column
-from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.predictions import TaskPredictions, grouped
 from forerun.training.scores.errors import mean_and_standard_error
 
 Scores = dict[str, Any]
@@ -53,16 +53,13 @@ def summed_rows(predictions: Sequence[TaskPredictions]) -> list[Scores]:
         Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same of
         baselines.
     """
-    found: dict[tuple[str, str], dict[str, list[TaskPredictions]]] = {}
-    for answer in predictions:
-        if answer.task.scale is not None:
-            metrics = found.setdefault((answer.task.name, answer.predictor), {})
-            metrics.setdefault(answer.task.metric, []).append(answer)
-    return [
-        _summed(name, predictor, list(metrics.values()))
-        for (name, predictor), metrics in found.items()
-        if len(metrics) > 1
-    ]
+    scaled = [answer for answer in predictions if answer.task.scale is not None]
+    found = []
+    for key, own in grouped(scaled, lambda answer: (answer.task.name, answer.predictor)).items():
+        metrics = list(grouped(own, lambda answer: answer.task.metric).values())
+        if len(metrics) > 1:
+            found.append(_summed(*key, metrics))
+    return found
 
 
 def _summed(name: str, predictor: str, metrics: Sequence[Sequence[TaskPredictions]]) -> Scores:
@@ -92,9 +89,7 @@ def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _by_seed(predictions: Sequence[TaskPredictions]) -> list[list[TaskPredictions]]:
-    return [
-        [a for a in predictions if a.seed == seed] for seed in sorted({a.seed for a in predictions})
-    ]
+    return [own for _, own in sorted(grouped(predictions, lambda one: one.seed).items())]
 
 
 def _errors(parts: Sequence[TaskPredictions], baseline: str | None = None) -> tuple[float, float]:

@@ -240,7 +240,7 @@ def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     """One row for each prediction, with the columns `COLUMNS`."""
     parts = []
     for each in predictions:
-        key = dict(zip(KEY, (*_place(each.task), each.seed), strict=True))
+        key: dict[str, Any] = dict(zip(KEY, (*_place(each.task), each.seed), strict=True))
         columns = {name: np.asarray(column) for name, column in each.columns.items()}
         parts.append(pd.DataFrame(columns).assign(**key))
     whole = pd.concat(parts, ignore_index=True)

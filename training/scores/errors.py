@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
 
+from forerun.data.columns import rows_by
 from forerun.data.shapes import Bool, Float64
 
 Column = Float64[np.ndarray, " n"]
@@ -146,14 +147,11 @@ def slices_of(
     for size in range(len(facts) + 1):
         for names in combinations(facts, size):
             labels = list(zip(*(facts[name] for name in names), strict=True)) or [()] * count
-            chosen: dict[tuple[str, ...], list[int]] = {}
-            for row, values in enumerate(labels):
-                chosen.setdefault(values, []).append(row)
-            for values, rows in sorted(chosen.items()):
-                mark = hashlib.sha256(np.array(rows).tobytes()).hexdigest()
+            for values, rows in rows_by(labels).items():
+                mark = hashlib.sha256(rows.tobytes()).hexdigest()
                 if "" not in values and mark not in seen:
                     seen.add(mark)
-                    yield dict(zip(names, values, strict=True)), np.array(rows)
+                    yield dict(zip(names, values, strict=True)), rows
 
 
 def _range(
