@@ -50,10 +50,9 @@ from tests.contracts.tiny_published import (
     TEXTS,
     V100,
     published_graphs,
-    published_rows,
     published_table,
 )
-from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
+from tests.contracts.tiny_torch_gpu import GPUS
 from tests.devices import CATALOG, T4
 
 # Protocols of amd_kernels: no row of a chip that is left out, or of a shape held out, trains.
@@ -61,9 +60,10 @@ from tests.devices import CATALOG, T4
 
 def test_rows_that_no_question_can_be_about_are_left_out_and_counted(made_up):
     """Of three directions and two formats two directions and one format are left."""
-    conv = made_up("amd_kernels").table("conv")
+    bundle = made_up("amd_kernels")
+    conv = bundle.table("conv")
     assert len(kernel_rows("conv", conv, CATALOG).measured) == len(conv) * 2 // 6
-    left_out = AmdKernelProtocols().left_out(made_up("amd_kernels"), CATALOG, {})
+    left_out = AmdKernelProtocols().left_out(bundle, CATALOG, {})
     assert sum(n for why, n in left_out.items() if why.startswith("conv")) == len(conv) * 4 // 6
 
 
@@ -120,12 +120,6 @@ def test_only_convolutions_in_fp32_train_the_predictors_in_use(made_up):
 HUB = {"framework": "pytorch (transformers)", "runtime": "pytorch eager", "precision": "fp32"}
 
 
-@pytest.fixture
-def published_networks_bundle(tmp_path):
-    tables = {"table": published_rows(), "graphs": published_graphs()}
-    return Bundle.write(tmp_path / "published", "published_networks", tables)
-
-
 @pytest.fixture(scope="module")
 def packaged():
     return Bundle.open(PublishedNetworks().packaged().folder, "published_networks")
@@ -137,13 +131,13 @@ def measured(packaged):
     return published_measurements(packaged.table("table"), graphs, CATALOG, {*MODELLED, "tensorrt"})
 
 
-def test_rows_become_networks_on_boards_under_software(published_networks_bundle):
-    table, graphs = published_networks_bundle.table("table"), graphs_of(published_networks_bundle)
-    found, kept = published_measurements(table, graphs, CATALOG)
+def test_rows_become_networks_on_boards_under_software(made_up):
+    bundle = made_up("published_networks")
+    found, kept = PublishedNetworksProtocols().measured(bundle, CATALOG)
     assert kept.tolist() == list(range(8))
     query = found.queries[0]
     assert query.device.name == "a100-sxm-80gb"
-    assert query.workload.graph == graphs["resnet50-224"]
+    assert query.workload.graph == graphs_of(bundle)["resnet50-224"]
     assert (query.software.version, query.software.runtime) == ("1.9.0", "eager")
     assert query.software.layout == "nhwc"
     np.testing.assert_allclose(found.values["latency_ms"], 10.0)
@@ -153,14 +147,10 @@ def test_rows_become_networks_on_boards_under_software(published_networks_bundle
     }
 
 
-def test_what_is_scored_together_names_runtime_phase_precision_and_band(published_networks_bundle):
-    found = published_measurements(
-        published_networks_bundle.table("table"), graphs_of(published_networks_bundle), CATALOG
-    )[0]
-    assert set(found.groups["part"]) == {
-        "eager_inference_amp_1-16",
-        "eager_inference_amp_above_16",
-    }
+def test_what_is_scored_together_names_runtime_phase_precision_and_band(made_up):
+    found, _ = PublishedNetworksProtocols().measured(made_up("published_networks"), CATALOG)
+    bands = {f"eager_inference_amp_{band}" for band in ("1-16", "above_16")}
+    assert set(found.groups["part"]) == bands
 
 
 def test_rows_without_a_certain_configuration_are_counted():
@@ -306,14 +296,8 @@ def test_the_baseline_is_the_median_of_each_mode():
 
 
 @pytest.fixture
-def torch_gpu_bundle(tmp_path):
-    tables = {"runs": gpu_rows(), "graphs": gpu_graphs()}
-    return Bundle.write(tmp_path / "gpus", "torch_gpu", tables)
-
-
-@pytest.fixture
-def tasks(torch_gpu_bundle):
-    found = TorchGpuProtocols().evaluation_tasks(torch_gpu_bundle, CATALOG, {})
+def tasks(made_up):
+    found = TorchGpuProtocols().evaluation_tasks(made_up("torch_gpu"), CATALOG, {})
     return {(task.name, task.device): task for task in found}
 
 
