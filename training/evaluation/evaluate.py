@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -52,6 +52,13 @@ from forerun.training.scores.errors import graded, mean_and_standard_error, scor
 from forerun.training.tracking import runs as tracking
 
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
+
+
+_NOTHING: Final[Mapping[str, Any]] = {
+    **dict.fromkeys((*score([], []), "mape_standard_error")),
+    "baselines": {},
+}
+"""Rows of summed errors have all fields of other rows; those that do not apply are None."""
 
 
 def evaluate(
@@ -100,39 +107,39 @@ def evaluate(
     bundle = find(name, data_dir)
     whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
-        if protocols:  # an unknown one is refused before anything is fitted
-            folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
-            known = list(dict.fromkeys(fold.protocol for fold in folds))
-            check_known("protocol", protocols, known, f"in {name}")
-        left_out = (
-            _left_out(dataset_protocols, bundle, {}) if dataset_protocols.fits_any_folder else {}
-        )
+        _check_protocols(dataset_protocols, bundle, protocols)
         settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
     else:
-        check_tables(dataset_protocols, bundle)
         tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
-        left_out = _left_out(dataset_protocols, bundle, record.seen(name))
         medians = record.medians.get(name, {})
         predictions = list(_evaluate_fitted(tasks, current, medians, shots, seeds, progress))
     if rows_file is not None:
         write_answers(rows_file, predictions)
-    # Rows of summed errors have all fields of other rows; those that do not apply are None.
-    nothing: dict[str, Any] = {
-        **dict.fromkeys((*score([], []), "mape_standard_error")),
-        "baselines": {},
-    }
+    counted = dataset_protocols.fits_any_folder or not whole
+    seen = {} if whole else record.seen(name)
+    left_out = dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen) if counted else {}
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,
         "predictor": None if whole else current.version,
         "shots": shots,
         "seeds": seeds,
-        "left_out": left_out | unanswered(predictions),
-        "tasks": [*rows(predictions), *({**nothing, **row} for row in summed_rows(predictions))],
+        "left_out": {**left_out, **unanswered(predictions)},
+        "tasks": [*rows(predictions), *({**_NOTHING, **row} for row in summed_rows(predictions))],
         "breakdown": broken_down(predictions, by) if by else [],
     }
+
+
+def _check_protocols(
+    dataset_protocols: DatasetProtocols, bundle: Bundle, names: Sequence[str]
+) -> None:
+    """Refuse an unknown protocol before anything is fitted."""
+    if names:
+        folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
+        known = [fold.protocol for fold in folds]
+        check_known("protocol", names, known, f"in {dataset_protocols.dataset}")
 
 
 def _fits(
@@ -237,16 +244,11 @@ def _selected_tasks(
     protocols: Sequence[str],
 ) -> list[Task]:
     """Tasks on a folder that nothing is fitted on, of the named protocols or of all."""
+    check_tables(dataset_protocols, bundle)
     tasks = list(dataset_protocols.evaluation_tasks(bundle, DeviceCatalog.load(), seen))
     names = [task.name.partition("/")[0] for task in tasks]
-    known = list(dict.fromkeys(names))
-    check_known("protocol", protocols, known, f"in {dataset_protocols.dataset}")
+    check_known("protocol", protocols, names, f"in {dataset_protocols.dataset}")
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
-
-
-def _left_out(protocols: DatasetProtocols, bundle: Bundle, seen: Seen) -> dict[str, int]:
-    """Reason -> rows that are left out, such as those of the training set."""
-    return dict(protocols.left_out(bundle, DeviceCatalog.load(), seen))
 
 
 def _selected_predictors(
@@ -267,7 +269,7 @@ def check_known(what: str, names: Sequence[str], known: Sequence[str], where: st
     """
     unknown = [name for name in names if name not in known]
     if unknown:
-        there = f"there are {', '.join(known)}" if known else "its rows allow none"
+        there = f"there are {', '.join(dict.fromkeys(known))}" if known else "its rows allow none"
         raise InputError(f"No {what} {unknown[0]!r} {where}; {there}.")
 
 

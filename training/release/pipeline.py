@@ -102,10 +102,7 @@ def release(
         base=base,
         data=folders,
         judged={name: settings_judged(predictions.get(name, ())) for name in moved},
-        documents=lambda record: {
-            "card.md": _card(record, scored).markdown(),
-            SCORES_FILE: evaluations_text(scored),
-        },
+        documents=partial(_documents, scored),
         progress=progress,
         engine=engine,
     )
@@ -116,6 +113,10 @@ def release(
         "unjudged": not_judged(made.record),
         "evaluations": evaluations,
     }
+
+
+def _documents(scored: Evaluations, record: TrainingRecord) -> dict[str, str]:
+    return {"card.md": _card(record, scored).markdown(), SCORES_FILE: evaluations_text(scored)}
 
 
 def _datasets_of_protocols(chosen: Sequence[Recipe]) -> list[str]:
