@@ -216,17 +216,20 @@ def score(
         high: upper ends, shape (n,).
 
     Returns:
-        `n`: number of rows that are scored: those with a measured value and a prediction;
-        `unanswered`: number of measured rows without a prediction, which enter no score; `mape` and
-        `median_ape`: mean and median absolute percentage error, percent of the measured value;
-        `within_10pct`: share of predictions with a relative error of at most 10 %, percent;
-        `spearman`: rank correlation, -1 to 1, None for fewer than two rows or a constant column;
-        `coverage_90`: coverage of the prediction intervals, percent, nominally 90, None without
-        intervals; `mean_interval_ratio` and `median_interval_ratio`: mean and median of high / low,
-        1 for an interval of no width, None without intervals, or where a lower end is not positive;
-        `r2`: coefficient of determination, at most 1, None where the measured column is constant;
-        `smape`: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200,
-        which also applies to counts of zero.
+        n: number of rows that are scored: those with a measured value and a prediction.
+        unanswered: number of measured rows without a prediction; they enter no score.
+        mape: mean absolute percentage error, percent of the measured value.
+        median_ape: median absolute percentage error, percent.
+        within_10pct: share of predictions with a relative error of at most 10 %, percent.
+        spearman: rank correlation, -1 to 1; None for fewer than two rows or a constant column.
+        coverage_90: coverage of the prediction intervals, percent, nominally 90; None without
+            intervals.
+        mean_interval_ratio: mean of high / low, 1 for an interval of no width; None without
+            intervals, or where a lower end is not positive.
+        median_interval_ratio: median of the same.
+        r2: coefficient of determination, at most 1; None where the measured column is constant.
+        smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
+            it also applies to counts of zero.
 
         `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive
         (such as a utilisation of zero).
