@@ -224,10 +224,10 @@ def predictors() -> str:
 
 def scores() -> str:
     """The list of score fields, from the docstring that defines them."""
-    from forerun.training.scores.errors import Score
+    from forerun.training.scores.errors import score
 
-    text = inspect.getdoc(Score) or ""
-    lines = text.split("Attributes:\n")[1].split("\n\n")[0].splitlines()
+    text = inspect.getdoc(score) or ""
+    lines = text.split("Returns:\n")[1].split("\n\n")[0].splitlines()
     fields: list[str] = []
     for line in lines:
         if line.startswith("     "):

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -199,11 +200,9 @@ def _public_cases(tally: Mapping[str, Any]) -> str:
     lines: list[Sequence[str]] = [(*head, "ratio"), ("---", *("---:",) * 6)]
     of_grades = {f"grade {grade}": own for grade, own in tally["by_grade"].items()}
     for name, own in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
-        held, found = own["inside_share"], own["answered"]
-        figures = (f"{held:.0f} %", f"{own['median_ratio']:.2f}", f"{own['median_ape']:.1f} %")
-        lines.append(
-            (name, str(own["n"]), str(found), *figures, f"{own['median_interval_ratio']:.2f}")
-        )
+        counts = (str(own["n"]), str(own["answered"]), f"{own['inside_share']:.0f} %")
+        errors = (f"{own['median_ratio']:.2f}", f"{own['median_ape']:.1f} %")
+        lines.append((name, *counts, *errors, f"{own['median_interval_ratio']:.2f}"))
     outside = ", ".join(tally["outside_with_grade_a"]) or "none"
     return (
         "## Published values of others\n\nAsked as a user would ask "
@@ -216,10 +215,8 @@ def _laws(outcomes: Mapping[str, Any]) -> str:
     """The laws that some pair of answers breaks, most often broken first."""
     every = outcomes["laws"]
     broken = sorted((own for own in every if own["violations"]), key=lambda own: -own["share"])
-    lines: list[Sequence[str]] = [
-        ("law", "pairs", "broken", "worst"),
-        ("---", "---:", "---:", "---"),
-    ]
+    head, ruled = ("law", "pairs", "broken", "worst"), ("---", "---:", "---:", "---")
+    lines: list[Sequence[str]] = [head, ruled]
     for own in broken:
         share = f"{own['violations']:,} ({100 * own['share']:.2f} %)"
         worst = f"{100 * own['worst']:.3g} %: {own['question']}"
@@ -328,8 +325,7 @@ def moved(before: Evaluations, after: Evaluations) -> Iterator[Difference]:
 
 def _at(commit: str) -> Evaluations:
     """The tables as they were stored in a commit; empty where they were not."""
-    text = tracking.scoreboard_at(commit)
-    found: Evaluations = json.loads(text) if text else []
+    found: Evaluations = json.loads(tracking.scoreboard_at(commit) or "[]")
     return found
 
 
@@ -338,10 +334,6 @@ def checks() -> Iterator[dict[str, Any] | None]:
     for name in CHECKS:
         file = scoreboard_file().with_name(f"{name}.json")
         yield json.loads(file.read_text("utf-8")) if file.is_file() else None
-
-
-def _said(line: str) -> None:
-    sys.stderr.write(line + "\n")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -356,17 +348,17 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.what == "diff":
         changes = list(moved(_at(given.base), scoreboard()))
         for one in changes:
-            sys.stdout.write(f"{'WORSE' if one.lost else 'better'}  {one.text()}\n")
-        sys.stdout.write(f"{sum(one.lost for one in changes)} slices are worse\n")
+            print(f"{'WORSE' if one.lost else 'better'}  {one.text()}")
+        print(f"{sum(one.lost for one in changes)} slices are worse")
         return int(any(one.lost for one in changes))
     if given.what == "renew":
-        names = [name for name in given.tables.replace(",", " ").split() if name]
+        names = given.tables.replace(",", " ").split()
         with engine_named(given.engine) as engine:
             renew(
                 names,
                 scoreboard_file(),
                 seeds=given.seeds,
-                progress=_said,
+                progress=partial(print, file=sys.stderr),
                 engine=engine,
             )
     PAGE.write_text(page(scoreboard(), *checks()), encoding="utf-8")

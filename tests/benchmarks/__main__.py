@@ -2,11 +2,11 @@
 
 import asyncio
 import json
+import os
 import platform
 import statistics
 import sys
 import tempfile
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,36 +14,22 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks import commands, extender, language_models, ratios, server_cpu, serving
 from tests.benchmarks.client import load
-from tests.benchmarks.commands import LIMITS as COMMAND_LIMITS
-from tests.benchmarks.commands import commands
-from tests.benchmarks.extender import LIMITS as EXTENDER_LIMITS
-from tests.benchmarks.extender import extender
-from tests.benchmarks.language_models import LIMITS as LLM_LIMITS
-from tests.benchmarks.language_models import language_models
 from tests.benchmarks.models import LIGHT
 from tests.benchmarks.own_cpu import own_cpu
-from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
-from tests.benchmarks.ratios import ratios
-from tests.benchmarks.server_cpu import LIMITS as SERVER_LIMITS
-from tests.benchmarks.server_cpu import server_cpu
-from tests.benchmarks.serving import LIMITS as SERVING_LIMITS
-from tests.benchmarks.serving import serving
+from tests.benchmarks.timing import seconds
 from tests.service.real_server import RealServer, real_server
 
 RESULTS = Path(__file__).parent / "results"
+PARTS = (server_cpu, ratios, commands, serving, language_models, extender)
 LIMITS = {
     "warm_query_p50_ms": ("<", 1.0),
     "new_query_p50_ms": ("<", 1.0),
     "requests_per_s": (">", 1000.0),
     "resnet50_onnx_to_graph_s": ("<", 0.5),
     "service_memory_mb": ("<", 400.0),
-    **RATIO_LIMITS,
-    **SERVER_LIMITS,
-    **COMMAND_LIMITS,
-    **SERVING_LIMITS,
-    **LLM_LIMITS,
-    **EXTENDER_LIMITS,
+    **{name: limit for part in PARTS for name, limit in part.LIMITS.items()},
     "own_cpu_median_error_percent": ("<", 15.0),
     "own_cpu_inside_interval": (">", 0.75),
 }
@@ -51,17 +37,9 @@ LIMITS = {
 
 def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
-    found = {
-        **in_process(),
-        **over_http(),
-        **server_cpu(),
-        **ratios(),
-        **own_processor(),
-        **commands(),
-        **serving(),
-        **language_models(),
-        **extender(),
-    }
+    found = {**in_process(), **over_http(), **own_processor()}
+    for part in PARTS:
+        found |= part.figures()
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)
     name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"
@@ -81,7 +59,7 @@ def in_process() -> dict[str, float]:
 
     content = (LIGHT / "light_resnet50.onnx").read_bytes()
     read_graph(content)
-    reading = statistics.median(_timed(lambda: read_graph(content), 5))
+    reading = statistics.median(seconds(lambda: read_graph(content)) for _ in range(5))
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         devices, graphs = DeviceStore(home / "devices"), GraphStore(home / "graphs", 100)
@@ -96,9 +74,8 @@ def in_process() -> dict[str, float]:
                 answers.predict(question)
 
         ask(1)
-        warm = _timed(lambda: ask(1), 2000)
-        sizes = iter(range(2, 500))
-        new = _timed(lambda: ask(next(sizes)), 400)
+        warm = [seconds(lambda: ask(1)) for _ in range(2000)]
+        new = [seconds(lambda batch=batch: ask(batch)) for batch in range(2, 402)]
     return {
         "resnet50_onnx_to_graph_s": reading,
         "warm_query_p50_ms": 1e3 * statistics.median(warm),
@@ -125,11 +102,11 @@ async def _http_figures(server: RealServer) -> dict[str, float]:
     same = [_question(digest, 1)] * 8000
     different = [_question(digest, batch) for batch in range(1, 2001)]
     await load(port, "/v1/predict", same[:200], 4)
-    seconds, times, _ = await load(port, "/v1/predict", same, 8)
+    same_seconds, times, _ = await load(port, "/v1/predict", same, 8)
     new_seconds, _, _ = await load(port, "/v1/predict", different, 8)
     _, alone, _ = await load(port, "/v1/predict", same[:2000], 1)
     return {
-        "requests_per_s": len(same) / seconds,
+        "requests_per_s": len(same) / same_seconds,
         "new_requests_per_s": len(different) / new_seconds,
         "http_alone_p50_ms": 1e3 * statistics.median(alone),
         "http_under_load_p99_ms": 1e3 * statistics.quantiles(times, n=100)[98],
@@ -142,19 +119,8 @@ def _question(digest: str, batch: int) -> bytes:
     return json.dumps({"workload": network, "device": "rtx-4090"}).encode()
 
 
-def _timed(work: Any, times: int) -> list[float]:
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return taken
-
-
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
-    import os
-
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():

@@ -22,7 +22,7 @@ IMPORTS = "import numpy, onnx, pydantic, typer"
 """What no question about an ONNX file can do without."""
 
 
-def commands(runs: int = 5) -> dict[str, float]:
+def figures(runs: int = 5) -> dict[str, float]:
     """CPU and wall seconds of whole processes, the least of several runs, and their ratios."""
     cold, second = [], []
     with tempfile.TemporaryDirectory() as place:

@@ -25,7 +25,7 @@ PRODUCTS = (
 )
 
 
-def extender() -> dict[str, float]:
+def figures() -> dict[str, float]:
     """Milliseconds of a filter and the prioritize after it, and each over the bare endpoint.
 
     Whole nodes are sent, 100 of 5 device types; each pod has its own batch size and program.

@@ -2,19 +2,14 @@
 
 import gc
 import statistics
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.http.app import create_app
-from forerun.service.settings import Settings
+from tests.benchmarks.timing import clients, seconds
 
 LIMITS = {
     "llm_estimate_p95_s": ("<", 0.02),
@@ -31,27 +26,23 @@ which arrive at a rate, whose times follow from those of some ten closed loops, 
 loop."""
 
 
-def language_models() -> dict[str, float]:
+def figures() -> dict[str, float]:
     """Seconds of estimates that were not asked before, through the application without a socket."""
-    bare = FastAPI()
-    bare.post("/")(lambda: {})
-    with tempfile.TemporaryDirectory() as home:
-        app = create_app(Settings(home=Path(home)), bundled())
-        with TestClient(app) as client, TestClient(bare) as other, _loaded_for_good():
-            ask = "/v1/llm/estimate"
-            least = min(_seconds(other, "/", {}) for _ in range(100))
-            single, arrivals = [], []
-            for number in range(120):
-                single.append(_seconds(client, ask, _question(number)))
-                arrivals.append(_seconds(client, ask, _arrivals(number)))
-            single, arrivals = single[20:], arrivals[20:]
-            together, many_arrivals = (
-                min(
-                    _seconds(client, f"{ask}:batch", {"items": [*map(question, numbers)]})
-                    for numbers in (range(1000 * run, 1000 * run + 1000) for run in range(1, 4))
-                )
-                for question in (_question, _arrivals)
+    with clients(bundled()) as (client, bare), _loaded_for_good():
+        ask = "/v1/llm/estimate"
+        least = min(_seconds(bare, "/", {}) for _ in range(100))
+        single, arrivals = [], []
+        for number in range(120):
+            single.append(_seconds(client, ask, _question(number)))
+            arrivals.append(_seconds(client, ask, _arrivals(number)))
+        single, arrivals = single[20:], arrivals[20:]
+        together, many_arrivals = (
+            min(
+                _seconds(client, f"{ask}:batch", {"items": [*map(question, numbers)]})
+                for numbers in (range(1000 * run, 1000 * run + 1000) for run in range(1, 4))
             )
+            for question in (_question, _arrivals)
+        )
     return {
         "llm_estimate_p95_s": statistics.quantiles(single, n=20)[-1],
         "llm_estimate_over_bare": min(single) / least,
@@ -96,6 +87,4 @@ def _question(number: int) -> dict[str, Any]:
 
 
 def _seconds(client: TestClient, path: str, body: dict[str, Any]) -> float:
-    start = time.perf_counter()
-    client.post(path, json=body).raise_for_status()
-    return time.perf_counter() - start
+    return seconds(lambda: client.post(path, json=body).raise_for_status())

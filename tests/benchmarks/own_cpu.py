@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import onnx
 import yaml
 
-LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+from tests.benchmarks.models import LIGHT
+
 TEST_MINUTES = 10
 
 

@@ -3,15 +3,10 @@
 Each ratio is `work` over `yardstick`, the fastest of some runs of either, taken in turn.
 """
 
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
@@ -23,9 +18,8 @@ from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.plan import memory_plan
 from forerun.features.readers import read_graph
 from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.http.app import create_app
-from forerun.service.settings import Settings
 from tests.benchmarks.models import LIGHT
+from tests.benchmarks.timing import clients, seconds
 from tests.contracts.tiny_colocation import PROGRAMS
 from tests.models.architectures.test_latency import device, fitted, stranger
 from tests.service.answers.test_colocation import program
@@ -47,7 +41,7 @@ LIMITS = {
 of many, misses them; measured ratios stand in the results of `make bench`."""
 
 
-def ratios() -> dict[str, float]:
+def figures() -> dict[str, float]:
     """Every ratio, by the name of its limit."""
     return {
         "read_resnet50_over_squeezenet": _reading(),
@@ -65,14 +59,8 @@ def ratios() -> dict[str, float]:
 
 def ratio(work: Callable[[], Any], yardstick: Callable[[], Any], runs: int = 7) -> float:
     """Fastest run of `work` over the fastest of `yardstick`, after one of each to warm up."""
-    pairs = [(_seconds(work), _seconds(yardstick)) for _ in range(runs + 1)][1:]
+    pairs = [(seconds(work), seconds(yardstick)) for _ in range(runs + 1)][1:]
     return min(one for one, _ in pairs) / min(other for _, other in pairs)
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _resnet50() -> bytes:
@@ -135,52 +123,44 @@ def _hosts() -> float:
         {"name": f"h{i}", "residents": [program(names[(i + j) % 5]) for j in range(i % 4)]}
         for i in range(300)
     ]
-    with tempfile.TemporaryDirectory() as home:
-        app = create_app(Settings(home=Path(home)), trained_colocation())
 
-        def rank(some: list[dict[str, Any]]) -> None:
-            asked = {"candidate": program("table"), "hosts": some}
-            client.post("/v1/colocation/rank", json=asked).raise_for_status()
+    def rank(some: list[dict[str, Any]]) -> None:
+        asked = {"candidate": program("table"), "hosts": some}
+        client.post("/v1/colocation/rank", json=asked).raise_for_status()
 
-        with TestClient(app) as client:
-            return ratio(lambda: rank(hosts), lambda: rank(hosts[:30]), 5)
+    with clients(trained_colocation()) as (client, _):
+        return ratio(lambda: rank(hosts), lambda: rank(hosts[:30]), 5)
 
 
 def _placing(hosts: int, residents: int) -> float:
     """A rank of hosts by the bundled predictor over an endpoint that returns a constant."""
-    names, bare = list(PROGRAMS), FastAPI()
-    bare.get("/")(lambda: {})
+    names = list(PROGRAMS)
     shares = [0.5 + 0.5 * n / (hosts * residents) for n in range(hosts * residents)]
     programs = [program(names[n % 5], cpu_share=share) for n, share in enumerate(shares)]
     loads = [{"residents": programs[n::hosts], "cpus": 2 + n % 7} for n in range(hosts)]
     asked = {"candidate": program("table"), "hosts": loads}
-    with tempfile.TemporaryDirectory() as home:
-        app = create_app(Settings(home=Path(home)), bundled())
-        with TestClient(app) as client, TestClient(bare) as other:
-            return ratio(
-                lambda: client.post("/v1/colocation/rank", json=asked).raise_for_status(),
-                lambda: other.get("/").raise_for_status(),
-                5,
-            )
+    with clients(bundled()) as (client, bare):
+        return ratio(
+            lambda: client.post("/v1/colocation/rank", json=asked).raise_for_status(),
+            lambda: bare.post("/").raise_for_status(),
+            5,
+        )
 
 
 def _choosing(count: int) -> float:
     """A rank of GPUs for a network at a new batch size over an endpoint that returns a constant."""
-    gpus, bare, sizes = _gpus(count), FastAPI(), iter(range(3, 10_000))
-    bare.get("/")(lambda: {})
+    gpus, sizes = _gpus(count), iter(range(3, 10_000))
     sheets = [_faster(gpus[n % len(gpus)], n) for n in range(count)]
-    with tempfile.TemporaryDirectory() as home:
-        app = create_app(Settings(home=Path(home)), bundled())
-        with TestClient(app) as client, TestClient(bare) as other:
-            digest = client.post("/v1/graphs", content=_resnet50()).json()["digest"]
+    with clients(bundled()) as (client, bare):
+        digest = client.post("/v1/graphs", content=_resnet50()).json()["digest"]
 
-            def rank() -> None:
-                network = {"kind": "network", "graph": digest, "precision": "amp"}
-                workload = {**network, "batch_size": next(sizes)}
-                asked = {"workload": workload, "devices": sheets}
-                client.post("/v1/rank", json=asked).raise_for_status()
+        def rank() -> None:
+            network = {"kind": "network", "graph": digest, "precision": "amp"}
+            workload = {**network, "batch_size": next(sizes)}
+            asked = {"workload": workload, "devices": sheets}
+            client.post("/v1/rank", json=asked).raise_for_status()
 
-            return ratio(rank, lambda: other.get("/").raise_for_status(), 5)
+        return ratio(rank, lambda: bare.post("/").raise_for_status(), 5)
 
 
 def _faster(gpu: Device, number: int) -> dict[str, Any]:

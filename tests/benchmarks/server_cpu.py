@@ -46,7 +46,7 @@ METRICS = {
 }
 
 
-def server_cpu() -> dict[str, float]:
+def figures() -> dict[str, float]:
     """Ratio of each request to the bare endpoint, and the milliseconds of each; least of rounds."""
     with (
         tempfile.TemporaryDirectory() as home,

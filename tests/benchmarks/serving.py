@@ -1,6 +1,5 @@
 """What a replay of a trace and a load in closed form cost, and the seconds of an hour's trace."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from forerun.data.language_models.traces import named_trace
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker
+from tests.benchmarks.timing import seconds
 
 LIMITS = {
     "replay_an_hour_s": ("<", 5.0),
@@ -18,7 +18,7 @@ LIMITS = {
 """Sums in plain Python over the lengths of all requests are the yardstick."""
 
 
-def serving(runs: int = 5) -> dict[str, float]:
+def figures(runs: int = 5) -> dict[str, float]:
     """Least seconds of several runs, and their ratios."""
     trace = named_trace("splitwise_conv")
     load = RequestLoad(1155, 211, requests_per_s=5.5, input_variation=1.0, output_variation=0.8)
@@ -28,7 +28,7 @@ def serving(runs: int = 5) -> dict[str, float]:
     lengths = (trace.input_tokens.tolist(), trace.output_tokens.tolist())
 
     def least(work: Callable[[], Any]) -> float:
-        return min(_seconds(work) for _ in range(runs + 1))
+        return min(seconds(work) for _ in range(runs + 1))
 
     replayed = least(lambda: replay(trace, deployment, worker))
     summed = least(lambda: sum(i + o for i, o in zip(*lengths, strict=True)))
@@ -36,9 +36,3 @@ def serving(runs: int = 5) -> dict[str, float]:
         "replay_an_hour_s": replayed,
         "replay_an_hour_over_summing_its_lengths": replayed / summed,
     }
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -1,9 +1,9 @@
 """Made-up rows of AMD's tables of kernels: five GPUs, two of one chip, and rows left out."""
 
-import io
-
 import numpy as np
 import pandas as pd
+
+from tests.contracts.tiny_published import packaged_files
 
 GPUS = ("gfx90a_104cu", "gfx90a_110cu", "gfx906_64cu", "gfx942_304cu")
 
@@ -49,10 +49,4 @@ def amd_kernels() -> dict[str, bytes]:
             for width in range(1, shapes)
         ]
     )
-    return {"conv.parquet": _file(conv), "gemm.parquet": _file(gemm), "moe.parquet": _file(moe)}
-
-
-def _file(frame: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer)
-    return buffer.getvalue()
+    return packaged_files(conv=conv, gemm=gemm, moe=moe)

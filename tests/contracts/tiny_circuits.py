@@ -1,12 +1,11 @@
 """Made-up circuits: chains of gates between registers, whose delays follow from their places."""
 
-import io
-
 import numpy as np
 import pandas as pd
 
 from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, designs
 from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz
+from tests.contracts.tiny_published import packaged_files
 
 FAMILIES = tuple(f"family_{number}" for number in range(7))
 SEEDS = (1, 2, 3, 4, 5)
@@ -71,9 +70,4 @@ def _design(family: str, number: int, draw: np.random.Generator) -> dict[str, pd
 
 def circuit_fpga() -> dict[str, bytes]:
     """The files of the package, with made-up rows."""
-    files = {}
-    for name, frame in tiny_tables().items():
-        buffer = io.BytesIO()
-        frame.to_parquet(buffer, index=False)
-        files[f"{name}.parquet"] = buffer.getvalue()
-    return files
+    return packaged_files(**tiny_tables())

@@ -1,11 +1,10 @@
 """Made-up runs of applications on virtual machines, with a known effect of their neighbours."""
 
-import io
-
 import numpy as np
 import pandas as pd
 
 from forerun.data.datasets.colocation.cloudprophet_runs import NEIGHBOUR_COLUMNS, RESULTS
+from tests.contracts.tiny_published import packaged_files
 
 SLOWED_BY_REDIS = {"web_serving": 0.4, "redis": 0.1}
 """Share by which a run is slower for each neighbour that runs redis all the time."""
@@ -36,6 +35,4 @@ def cloudprophet_table(experiments: tuple[str, ...] = ("exp_a", "exp_b", "exp_c"
 
 def cloudprophet_runs() -> dict[str, bytes]:
     """The file of the package."""
-    buffer = io.BytesIO()
-    cloudprophet_table().to_parquet(buffer, index=False)
-    return {"runs.parquet": buffer.getvalue()}
+    return packaged_files(runs=cloudprophet_table())

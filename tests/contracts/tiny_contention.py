@@ -1,6 +1,5 @@
 """A made-up journal of a contention collection, as the collector writes it, and its tables."""
 
-import io
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from forerun.data.collectors.interference.cache_probe import COLUMNS
 from forerun.data.collectors.interference.tables import build
 from forerun.data.collectors.interference.victims import VICTIMS
 from forerun.data.collectors.runner.journal import LineJournal
+from tests.contracts.tiny_published import packaged_files
 
 ALONE_S = {each.name: 2.0 + 0.01 * i for i, each in enumerate(VICTIMS)}
 STATES = (
@@ -64,12 +64,7 @@ def contention() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         write_journal(Path(folder))
         tables = build(Path(folder), 1.0)
-    files = {}
-    for name in ("runs", "samples", "probe"):
-        content = io.BytesIO()
-        tables[name].to_parquet(content, index=False)
-        files[f"{name}.parquet"] = content.getvalue()
-    return files
+    return packaged_files(**{name: tables[name] for name in ("runs", "samples", "probe")})
 
 
 def _write_readings(session: Path, spans: list[tuple[float, float, float]], over: float) -> None:

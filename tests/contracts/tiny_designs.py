@@ -52,11 +52,9 @@ def gexf(program: ProgramGraph) -> str:
     titles = {"node": ("block", "function", "text", "type", "full_text")}
     titles["edge"] = ("flow", "position")
 
-    def values(kind: str, said: dict[str, object]) -> str:
-        cells = "".join(
-            f'<attvalue for="{titles[kind].index(k)}" value="{v}" />' for k, v in said.items()
-        )
-        return f"<attvalues>{cells}</attvalues>"
+    def values(*said: object) -> str:
+        cells = (f'<attvalue for="{place}" value="{v}" />' for place, v in enumerate(said))
+        return f"<attvalues>{''.join(cells)}</attvalues>"
 
     heads = "".join(
         f'<attributes class="{kind}" mode="static">'
@@ -64,26 +62,14 @@ def gexf(program: ProgramGraph) -> str:
         + "</attributes>"
         for kind, names in titles.items()
     )
+    own = (program.blocks, program.functions, program.texts, program.types, program.full_texts)
     nodes = "".join(
-        f'<node id="{i}" label="{i}">'
-        + values(
-            "node",
-            {
-                "block": program.blocks[i],
-                "function": program.functions[i],
-                "text": program.texts[i],
-                "type": program.types[i],
-                "full_text": program.full_texts[i],
-            },
-        )
-        + "</node>"
-        for i in range(len(program.types))
+        f'<node id="{i}" label="{i}">{values(*said)}</node>'
+        for i, said in enumerate(zip(*own, strict=True))
     )
     edges = "".join(
-        f'<edge id="{i}" source="{e[0]}" target="{e[1]}">'
-        + values("edge", {"flow": e[2], "position": e[3]})
-        + "</edge>"
-        for i, e in enumerate(program.edges)
+        f'<edge id="{i}" source="{source}" target="{target}">{values(*said)}</edge>'
+        for i, (source, target, *said) in enumerate(program.edges)
     )
     return (
         '<gexf version="1.2" xmlns="http://www.gexf.net/1.2draft"><graph>'

@@ -1,11 +1,12 @@
 """Tiny tables of language models, made up: grids of shapes whose times follow from their size."""
 
-import io
 from collections.abc import Mapping
 from itertools import product
 
 import numpy as np
 import pandas as pd
+
+from tests.contracts.tiny_published import packaged_files
 
 ENGINE = {"framework": ["sglang"], "version": ["0.5.10"], "kernel_source": ["triton"]}
 SYSTEMS = ["a100_sxm", "h100_sxm", "h200_sxm"]
@@ -19,16 +20,6 @@ COUNTS += ("message_size_elems",)
 def grid(**values: list[object]) -> pd.DataFrame:
     """One row for each combination of the values."""
     return pd.DataFrame(list(product(*values.values())), columns=list(values))
-
-
-def files(tables: Mapping[str, pd.DataFrame]) -> dict[str, bytes]:
-    """The files of the package."""
-    packed = {}
-    for name, frame in tables.items():
-        content = io.BytesIO()
-        frame.to_parquet(content, index=False)
-        packed[f"{name}.parquet"] = content.getvalue()
-    return packed
 
 
 def _timed(frame: pd.DataFrame, power: bool = False) -> pd.DataFrame:
@@ -77,7 +68,7 @@ def aiconfigurator() -> dict[str, bytes]:
         ("generation_attention", attention),
     ):
         tables[name], tables[f"power_{name}"] = _timed(frame), _timed(frame, power=True)
-    return files(tables)
+    return packaged_files(**tables)
 
 
 def serving_run(place: int, **changes: object) -> dict[str, object]:
@@ -128,7 +119,7 @@ def aiconfigurator_serving() -> dict[str, bytes]:
     whole += ("gpus_per_node", "intra_node_bw_Bps", "inter_node_bw_Bps", "pcie_bw_Bps")
     specs |= {name: [1000, 2000] for name in whole}
     specs |= {n: [1.0, np.nan] for n in ("fp8_dense_flops", "fp4_dense_flops", "sm_version")}
-    return files({"e2e_serving": serving_runs(*rows), "gpu_specs": pd.DataFrame(specs)})
+    return packaged_files(e2e_serving=serving_runs(*rows), gpu_specs=pd.DataFrame(specs))
 
 
 def frontier_sim() -> dict[str, bytes]:
@@ -172,7 +163,7 @@ def frontier_sim() -> dict[str, bytes]:
         frame = grid(**common, **shape)
         frame["median_ms"] = np.linspace(0.01, 0.02, len(frame), dtype=np.float32)
         tables[name] = frame.assign(std_ms=np.float32(0.001))
-    return files(tables)
+    return packaged_files(**tables)
 
 
 def llmservingsim() -> dict[str, bytes]:
@@ -203,7 +194,7 @@ def llmservingsim() -> dict[str, bytes]:
         else:
             frame["latency_ns" if name == "v0_layers" else "time_us"] = time
         tables[name] = frame
-    return files(tables)
+    return packaged_files(**tables)
 
 
 def llm_inference_bench() -> dict[str, bytes]:
@@ -219,7 +210,7 @@ def llm_inference_bench() -> dict[str, bytes]:
     frame["latency_s"] = np.linspace(1.0, 2.0, len(frame))
     counted = frame["batch_size"].where(frame["framework"] == "vLLM", 1)
     frame["throughput_tok_s"] = 2.0 * frame["in_out_len"] * counted / frame["latency_s"]
-    return files({"results": frame})
+    return packaged_files(results=frame)
 
 
 def llm_cloud_runs() -> dict[str, bytes]:
@@ -255,7 +246,7 @@ def llm_cloud_runs() -> dict[str, bytes]:
     served["requests_per_s"] = 0.5
     served["ttft_ms"] = np.linspace(200.0, 900.0, len(served))
     served["tpot_ms"] = np.linspace(20.0, 90.0, len(served))
-    return files({"llama_bench": bench, "vllm_cpu": served, "machines": machines})
+    return packaged_files(llama_bench=bench, vllm_cpu=served, machines=machines)
 
 
 def splitwise() -> dict[str, bytes]:
@@ -272,7 +263,9 @@ def splitwise() -> dict[str, bytes]:
     for place, name in enumerate(("prompt_time_ms", "token_time_ms", "e2e_time_ms")):
         frame[name] = time * (place + 1)
     share = np.where(frame["hardware"] == "a100-80gb", 0.8, np.nan)
-    return files({"perf_model": frame.assign(peak_power_frac_tdp=share, avg_power_frac_tdp=share)})
+    return packaged_files(
+        perf_model=frame.assign(peak_power_frac_tdp=share, avg_power_frac_tdp=share)
+    )
 
 
 def apex() -> dict[str, bytes]:
@@ -292,7 +285,7 @@ def apex() -> dict[str, bytes]:
     comm = grid(gpu=["V100-PCIE-16GB", "H100-SXM-80GB"], num_nodes=[1], num_gpus_per_node=[2, 4, 8])
     comm = comm.merge(grid(dtype=["half"], size_kb=[0, 1], collective=["all_reduce"]), how="cross")
     comm["time_us"] = np.linspace(5.0, 9.0, len(comm))
-    return files({"e2e_h100x8": runs, "gemm_v100": gemm.assign(time_us=14), "comm": comm})
+    return packaged_files(e2e_h100x8=runs, gemm_v100=gemm.assign(time_us=14), comm=comm)
 
 
 def llm_traces() -> dict[str, bytes]:
@@ -301,13 +294,11 @@ def llm_traces() -> dict[str, bytes]:
     azure = lengths.assign(arrived_at=[0.0, 0.5, 2.0])
     apex_traces = pd.DataFrame({"prompt_tokens": [1, 2, 3], "output_tokens": [4, 5, 6]})
     apex_traces["arrival_offset_ns"] = [10, 20, 30]
-    return files(
-        {
-            "splitwise_code": azure,
-            "splitwise_conv": azure,
-            "arxiv_summarization": lengths.assign(num_total_tokens=[105, 206, 307], pd_ratio=20.0),
-            "apex_traces": apex_traces.assign(tokenizer_family="llama", trace="lmsys_025"),
-        }
+    return packaged_files(
+        splitwise_code=azure,
+        splitwise_conv=azure,
+        arxiv_summarization=lengths.assign(num_total_tokens=[105, 206, 307], pd_ratio=20.0),
+        apex_traces=apex_traces.assign(tokenizer_family="llama", trace="lmsys_025"),
     )
 
 
@@ -316,9 +307,8 @@ def llmd_traces() -> dict[str, bytes]:
     counts = dict.fromkeys(("input_tokens", "waiting", "running", "prefill_tokens_in_flight"), 7)
     shares = {"kv_cache_share": 0.5, "prefix_share": 0.0}
     rows = pd.DataFrame({"row": [0, 1, 2], "kind": ["ttft", "tpot", "ttft"]})
-    return files(
-        {"requests": rows.assign(trace="one", value_ms=[90.0, 20.0, 95.0], **counts, **shares)}
-    )
+    measured = rows.assign(trace="one", value_ms=[90.0, 20.0, 95.0])
+    return packaged_files(requests=measured.assign(**counts, **shares))
 
 
 def vidur() -> dict[str, str]:
@@ -329,31 +319,18 @@ def vidur() -> dict[str, str]:
     for device, tokens in (("a100", 4), ("a40", 4), ("h100", 3)):
         for place, model in enumerate(("some/model", "other/small")):
             ops = ("emb", "add")[: 2 - place]
-            head = [
-                f"time_stats.{op}.{n}"
-                for op in ops
-                for n in ("min", "max", "mean", "median", "std")
-            ]
-            lines = [",".join([*head, dimensions])]
+            stats = product(ops, ("min", "max", "mean", "median", "std"))
+            lines = [",".join([*(f"time_stats.{op}.{n}" for op, n in stats), dimensions])]
             for count in range(1, tokens + 1):
                 times = [f"{count / 10 + n / 100}" for _ in ops for n in range(5)]
-                lines.append(
-                    ",".join([*times, f"8,8,{512 << place},2048,32000,True,{32 * count},1"])
-                )
+                sizes = f"8,8,{512 << place},2048,32000,True,{32 * count},1"
+                lines.append(",".join([*times, sizes]))
             found[f"data/profiling/compute/{device}/{model}/mlp.csv"] = "\n".join(lines) + "\n"
+    head = [f"time_stats.send_recv.{n}" for n in ("min", "max", "mean", "median", "std")]
+    facts = ("rank", "num_workers", "size", "collective", "devices_per_node")
+    lines = [",".join(["", *head, *facts, "max_devices_per_node"])]
+    for place, (size, workers) in enumerate(product((2048, 4096), (2, 4))):
+        lines.append(f"{place // 2},0.1,0.3,0.2,0.2,0.05,0,{workers},{size},send_recv,1,8")
     for device in ("a100_dgx", "h100_dgx"):
-        head = [f"time_stats.send_recv.{n}" for n in ("min", "max", "mean", "median", "std")]
-        lines = [
-            ",".join(
-                [
-                    "",
-                    *head,
-                    "rank,num_workers,size,collective,devices_per_node,max_devices_per_node",
-                ]
-            )
-        ]
-        for place, size in enumerate((2048, 4096)):
-            for workers in (2, 4):
-                lines.append(f"{place},0.1,0.3,0.2,0.2,0.05,0,{workers},{size},send_recv,1,8")
         found[f"data/profiling/network/{device}/send_recv.csv"] = "\n".join(lines) + "\n"
     return found

@@ -1,9 +1,10 @@
 """A few rows of `onnxruntime_cpu`, made up."""
 
-import io
 from collections.abc import Mapping
 
 import pandas as pd
+
+from tests.contracts.tiny_published import packaged_files
 
 NETWORKS = tuple(f"cpu-made-up-{letter}" for letter in "abcdefgh")
 
@@ -16,9 +17,7 @@ def onnxruntime_cpu() -> Mapping[str, bytes]:
         for place, name in enumerate(NETWORKS)
     ]
     rows += [_row("kernel", "linear 1x8 to 8", threads, 0.5) for threads in (1, 2)]
-    content = io.BytesIO()
-    pd.DataFrame(rows).to_parquet(content)
-    return {"runs.parquet": content.getvalue()}
+    return packaged_files(runs=pd.DataFrame(rows))
 
 
 def _row(kind: str, label: str, threads: int, latency_ms: float) -> dict[str, object]:

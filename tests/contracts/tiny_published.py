@@ -60,10 +60,13 @@ def published_graphs() -> pd.DataFrame:
         9408,
         {"kernel": (7, 7), "stride": (2, 2), "padding": (3, 3), "groups": 1},
     )
-    graph = OperatorGraph((convolution,), parameter_elements=9408)
-    content = json.dumps(graph.to_json(), sort_keys=True)
-    rows = [{"graph": n, "configuration": "made up", "operators": 1} for n in NAMES]
-    return pd.DataFrame(rows).assign(content=content)
+    return named_graphs(NAMES, OperatorGraph((convolution,), parameter_elements=9408))
+
+
+def named_graphs(names: Iterable[str], graph: OperatorGraph) -> pd.DataFrame:
+    """A `graphs` table of one graph under several names."""
+    rows = [{"graph": n, "configuration": "made up", "operators": 1} for n in names]
+    return pd.DataFrame(rows).assign(content=json.dumps(graph.to_json(), sort_keys=True))
 
 
 def published_networks() -> dict[str, bytes]:

@@ -1,13 +1,12 @@
 """Made-up rows of published memory tables: three families of two sources, and rows left out."""
 
-import json
 from typing import Any
 
 import pandas as pd
 
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.graph import Operator, OperatorGraph
-from tests.contracts.tiny_published import filled_table, packaged_files
+from tests.contracts.tiny_published import filled_table, named_graphs, packaged_files
 
 TRAINING = "training (forward+backward, no optimizer step)"
 USUAL = {
@@ -51,9 +50,7 @@ def memory_graphs() -> pd.DataFrame:
     """A `graphs` table of one linear layer under the names of three real networks."""
     shape = ((1, 256, 64),)
     linear = Operator("linear", "aten.linear", shape, shape, 64 * 64)
-    content = json.dumps(OperatorGraph((linear,), parameter_elements=4096).to_json())
-    rows = [{"graph": n, "configuration": "made up", "operators": 1} for n in NAMES]
-    return pd.DataFrame(rows).assign(content=content)
+    return named_graphs(NAMES, OperatorGraph((linear,), parameter_elements=4096))
 
 
 def published_memory() -> dict[str, bytes]:

@@ -1,6 +1,5 @@
 """A few rows of `torch_gpu`, made up."""
 
-import io
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +8,7 @@ import pandas as pd
 
 from forerun.data.datasets.networks.torch_gpu import NUMBERS, TorchGpu
 from forerun.data.graph import Operator, OperatorGraph
+from tests.contracts.tiny_published import packaged_files
 
 GPUS = ("h100-sxm-80gb", "h200-sxm-141gb")
 LINEAR = {
@@ -60,9 +60,4 @@ def gpu_graphs() -> pd.DataFrame:
 
 def torch_gpu() -> Mapping[str, bytes]:
     """Both tables as the package holds them."""
-    files = {}
-    for name, frame in {"runs": gpu_rows(), "graphs": gpu_graphs()}.items():
-        content = io.BytesIO()
-        frame.to_parquet(content)
-        files[f"{name}.parquet"] = content.getvalue()
-    return files
+    return packaged_files(runs=gpu_rows(), graphs=gpu_graphs())

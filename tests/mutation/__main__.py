@@ -62,11 +62,14 @@ def try_all(mutants, journal, given):
             if journal.get(key) is not None:
                 return
             outcome = free.outcome(mutant, tests)
-            after = mutant.after((free.tree / mutant.path).read_text())
+            after, text = (
+                mutant.after((free.tree / mutant.path).read_text()),
+                mutant.text(free.tree),
+            )
         finally:
             queue.put(free)
         journal.add(key, mutant, outcome, after, tests)
-        print(f"{outcome:9}{mutant.path}:{mutant.line}  {mutant.before}  ->  {after}", flush=True)
+        print(f"{outcome:9}{text}", flush=True)
 
     with trials(given.jobs, given.timeout) as queue, ThreadPoolExecutor(given.jobs) as pool:
         list(pool.map(try_one, mutants))
@@ -81,8 +84,7 @@ def report(mutants, journal, given):
         outcomes.setdefault(outcome, []).append(mutant)
     print("\nsurvivors:")
     for mutant in outcomes.get(SURVIVED, []):
-        after = mutant.after((REPOSITORY / mutant.path).read_text())
-        print(f"  {mutant.path}:{mutant.line}  {mutant.before}  ->  {after}")
+        print(f"  {mutant.text(REPOSITORY)}")
     counts = {name: len(found) for name, found in outcomes.items()}
     # Who never ends is noticed as well.
     noticed = counts.get(KILLED, 0) + counts.get(TIMEOUT, 0)
@@ -98,8 +100,7 @@ def main():
     journal = Journal(given.journal)
     if given.list:
         for mutant in mutants:
-            after = mutant.after((REPOSITORY / mutant.path).read_text())
-            print(f"{mutant.path}:{mutant.line}  {mutant.before}  ->  {after}")
+            print(mutant.text(REPOSITORY))
         return 0
     try_all(mutants, journal, given)
     return report(mutants, journal, given)

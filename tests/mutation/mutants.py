@@ -54,15 +54,19 @@ class Mutant:
         changed = self.source(original).splitlines()
         return changed[self.line - 1].strip() if len(changed) >= self.line else ""
 
-    def rank(self, seed):
-        """A number that depends on the change and the seed alone."""
-        named = f"{seed}:{self.path}:{self.place}:{self.column}:{self.operator}"
+    def place_rank(self, seed, *more):
+        """A number that depends on the place and the seed alone."""
+        named = ":".join(map(str, (seed, self.path, self.place, self.column, *more)))
         return hashlib.sha256(named.encode()).hexdigest()
 
-    def place_rank(self, seed):
-        """The same for all changes that can be made at one place."""
-        named = f"{seed}:{self.path}:{self.place}:{self.column}"
-        return hashlib.sha256(named.encode()).hexdigest()
+    def rank(self, seed):
+        """A number that depends on the change and the seed alone."""
+        return self.place_rank(seed, self.operator)
+
+    def text(self, root):
+        """The change of a file under `root` as one line."""
+        after = self.after((Path(root) / self.path).read_text())
+        return f"{self.path}:{self.line}  {self.before}  ->  {after}"
 
 
 @cache

@@ -69,15 +69,8 @@ def _asked(client: TestClient, case: Case, digests: dict[str, str]) -> Asked:
     if estimate is None:
         reason = content.get("missing", {}).get(case.metric, "the answer has no such metric")
         return Asked(case, answer.status_code, refusal=reason)
-    return Asked(
-        case,
-        answer.status_code,
-        estimate["value"],
-        estimate["low"],
-        estimate["high"],
-        estimate["grade"],
-        unit=estimate["unit"],
-    )
+    said = {name: estimate[name] for name in ("value", "low", "high", "grade", "unit")}
+    return Asked(case, answer.status_code, **said)
 
 
 def _body(client: TestClient, case: Case, digests: dict[str, str]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
 
@@ -40,6 +41,14 @@ def home(tmp_path_factory):
         patch.setenv("FORERUN_HOME", str(home))
         write_bundles(home)
         yield home
+
+
+@pytest.fixture(scope="session")
+def made_up(tmp_path_factory):
+    """Name of a dataset -> its bundle of made-up rows, which no test writes to."""
+    from tests.contracts.tiny_upstream import tiny_bundle
+
+    return cache(lambda name: tiny_bundle(name, tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture

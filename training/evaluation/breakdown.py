@@ -25,6 +25,8 @@ from forerun.training.evaluation.predictions import TaskPredictions, by_task
 from forerun.training.scores.errors import score
 
 Text = NDArray[np.str_]
+Group = dict[str, Any]
+"""What rows have in common, with their scores."""
 INTERVAL: Final = "interval"
 CONDITIONAL: Final = ("family", "batch", "device", "precision", INTERVAL)
 """Grouping keys of the conditional coverage in a model card, as far as the rows have them."""
@@ -33,6 +35,8 @@ FEWEST_ROWS: Final = 20
 coverage of a smaller group often falls below 80 % by chance (binomial distribution: in 13 % of
 groups of 10 rows, in 4 % of 20)."""
 INTERVAL_GROUPS: Final = 10
+ANSWERS: Final = ("measured", "predicted", "low", "high", "in_domain")
+"""Last columns of a table of answers."""
 SCORES: Final = ("n", "unanswered", "mape", "median_ape", "coverage_90", "mean_interval_ratio")
 
 
@@ -78,12 +82,8 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     """
     parts = []
     for prediction in predictions:
-        head: dict[str, Any] = {
-            "task": prediction.task.name,
-            "metric": prediction.task.metric,
-            "predictor": prediction.predictor,
-            "seed": prediction.seed,
-        }
+        head: Group = {"task": prediction.task.name, "metric": prediction.task.metric}
+        head |= {"predictor": prediction.predictor, "seed": prediction.seed}
         keys = row_keys(prediction.task.held_out)
         values = {name: np.asarray(column) for name, column in prediction.columns.items()}
         flags = {} if prediction.in_domain is None else {"in_domain": prediction.in_domain}
@@ -91,9 +91,8 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     if not parts:
         return pd.DataFrame()
     table = pd.concat(parts, ignore_index=True)
-    last = ["measured", "predicted", "low", "high", "in_domain"]
-    middle = [name for name in table if name not in (*head, *last)]
-    return table[[*head, *middle, *(name for name in last if name in table)]]
+    last = [name for name in ANSWERS if name in table]
+    return table[[*head, *_groupable(table), *last]]
 
 
 def write_answers(path: Path, predictions: Sequence[TaskPredictions]) -> None:
@@ -121,7 +120,7 @@ def check_file(path: Path) -> None:
         raise InputError(f"Answers are written as .parquet or .csv, not {path.name!r}.")
 
 
-def broken_down(predictions: Sequence[TaskPredictions], by: Sequence[str]) -> list[dict[str, Any]]:
+def broken_down(predictions: Sequence[TaskPredictions], by: Sequence[str]) -> list[Group]:
     """Scores of each group of rows with the same values of all keys in `by`, for each task.
 
     Args:
@@ -152,7 +151,7 @@ def broken_down(predictions: Sequence[TaskPredictions], by: Sequence[str]) -> li
     ]
 
 
-def conditional_coverage(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
+def conditional_coverage(predictions: Sequence[TaskPredictions]) -> list[Group]:
     """Conditional coverage of each task, by each key of `CONDITIONAL` that its rows have.
 
     Returns:
@@ -172,7 +171,7 @@ def conditional_coverage(predictions: Sequence[TaskPredictions]) -> list[dict[st
     return found
 
 
-def worst_decile(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def worst_decile(groups: Sequence[Group]) -> Group:
     """Coverage and error of the worst tenth of the groups (at least one group).
 
     Args:
@@ -185,29 +184,26 @@ def worst_decile(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
         groups are ignored.
     """
     large = [group for group in groups if group["n"] >= FEWEST_ROWS]
-    least = _tenth([g for g in large if g["coverage_90"] is not None], "coverage_90", 1.0)
-    worst = _tenth([g for g in large if g["mape"] is not None], "mape", -1.0)
+    least, worst = _tenth(large, "coverage_90", 1.0), _tenth(large, "mape", -1.0)
     return {
         "groups": len(large),
-        "coverage": _breakdown_mean(least, "coverage_90"),
+        "coverage": _mean(least, "coverage_90"),
         "coverage_group": least[0]["group"] if least else None,
-        "mape": _breakdown_mean(worst, "mape"),
+        "mape": _mean(worst, "mape"),
         "mape_group": worst[0]["group"] if worst else None,
     }
 
 
-def _tenth(groups: Sequence[dict[str, Any]], name: str, sign: float) -> list[dict[str, Any]]:
-    ordered = sorted(groups, key=lambda group: sign * group[name])
-    return ordered[: -(-len(groups) // 10)]
+def _tenth(groups: Sequence[Group], name: str, sign: float) -> list[Group]:
+    known = [group for group in groups if group[name] is not None]
+    return sorted(known, key=lambda group: sign * group[name])[: -(-len(known) // 10)]
 
 
-def _breakdown_mean(groups: Sequence[dict[str, Any]], name: str) -> float | None:
+def _mean(groups: Sequence[Group], name: str) -> float | None:
     return float(np.mean([group[name] for group in groups])) if groups else None
 
 
-def _tasks(
-    predictions: Sequence[TaskPredictions],
-) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
+def _tasks(predictions: Sequence[TaskPredictions]) -> "Iterator[tuple[Group, pd.DataFrame]]":
     """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
     for key, task_rows in by_task(predictions).items():
         table = answer_table(task_rows)
@@ -218,9 +214,8 @@ def _tasks(
 
 
 def _groupable(table: "pd.DataFrame") -> list[str]:
-    numbers = ("measured", "predicted", "low", "high", "in_domain")
     heads = ("task", "metric", "predictor", "seed")
-    return [str(name) for name in table if name not in (*numbers, *heads)]
+    return [str(name) for name in table if name not in (*heads, *ANSWERS)]
 
 
 def _interval_groups(table: "pd.DataFrame") -> Text | None:
@@ -238,18 +233,16 @@ def _interval_groups(table: "pd.DataFrame") -> Text | None:
     return np.where(known, names[place], "none")
 
 
-def _groups(table: "pd.DataFrame", by: Sequence[str]) -> list[dict[str, Any]]:
-    found = []
-    for key, rows in table.groupby(list(by), sort=True, dropna=False):
-        group = dict(zip(by, map(str, key), strict=True))
-        found.append({"group": group, **_scores(rows)})
-    return found
+def _groups(table: "pd.DataFrame", by: Sequence[str]) -> list[Group]:
+    return [
+        {"group": dict(zip(by, map(str, key), strict=True)), **_scores(rows)}
+        for key, rows in table.groupby(list(by), sort=True, dropna=False)
+    ]
 
 
-def _scores(rows: "pd.DataFrame") -> dict[str, Any]:
-    columns = (rows[name].to_numpy(dtype=float) for name in ("measured", "predicted"))
-    ends = (rows[name].to_numpy(dtype=float) for name in ("low", "high"))
-    all_scores = score(*columns, *ends)
+def _scores(rows: "pd.DataFrame") -> Group:
+    names = ("measured", "predicted", "low", "high")
+    all_scores = score(*(rows[name].to_numpy(dtype=float) for name in names))
     flags = rows.get("in_domain")
     inside = None if flags is None or flags.isna().all() else 100.0 * float(flags.mean())
     return {**{name: all_scores[name] for name in SCORES}, "in_domain": inside}

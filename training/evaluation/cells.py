@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.data.columns import rows_by
 from forerun.models.artifact.training_record import Setting, setting_of
 from forerun.training.evaluation.breakdown import row_keys
-from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.predictions import TaskPredictions, grouped
 from forerun.training.scores.errors import (
     PairedErrors,
     SliceChange,
@@ -35,22 +36,19 @@ def cells_of(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
         `task`, `device`, `metric`, and `cells`: the values of `FACTS`, the number of rows of one
         seed and their mean absolute percentage error over all seeds.
     """
-    tasks: dict[tuple[str, str | None, str], list[TaskPredictions]] = {}
-    for one in predictions:
-        tasks.setdefault((one.task.name, one.task.device, one.task.metric), []).append(one)
+    tasks = grouped(predictions, lambda one: (one.task.name, one.task.device, one.task.metric))
     found = []
     for (name, device, metric), own in tasks.items():
         rows = [row for one in own for row in _rows(one)]
         sizes = Counter(facts[1] for facts, _ in rows)
         large = {group for group, _ in sizes.most_common(MOST_GROUPS)}
-        errors: dict[tuple[str, ...], list[float]] = {}
-        for (where, group, *run), error in rows:
-            key = (where, group if group in large else OTHERS, *run)
-            errors.setdefault(key, []).append(error)
-        seeds = len({one.seed for one in own})
+        places = rows_by(
+            (where, group if group in large else OTHERS, *run) for (where, group, *run), _ in rows
+        )
+        errors, seeds = np.array([error for _, error in rows]), len({one.seed for one in own})
         cells = [
-            [*key, round(len(column) / seeds, 3), float(f"{np.mean(column):.5g}")]
-            for key, column in sorted(errors.items())
+            [*key, round(len(place) / seeds, 3), float(f"{np.mean(errors[place]):.5g}")]
+            for key, place in places.items()
         ]
         found.append({"task": name, "device": device, "metric": metric, "cells": cells})
     return found

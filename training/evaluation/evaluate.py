@@ -9,18 +9,18 @@ device under test.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.columns import Column
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.models.answers.served_models import InUse
@@ -37,22 +37,28 @@ from forerun.training.evaluation.breakdown import (
     write_answers,
 )
 from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.predictions import TaskPredictions, by_task, predict_task
+from forerun.training.evaluation.predictions import (
+    TaskPredictions,
+    by_task,
+    pooled,
+    predict_task,
+)
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.protocols.protocol import Seen
-from forerun.training.scores.errors import (
-    Score,
-    graded,
-    mean_and_standard_error,
-    score,
-)
+from forerun.training.scores.errors import graded, mean_and_standard_error, score
 from forerun.training.tracking import runs as tracking
 
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
-AVERAGED = tuple(own.name for own in fields(Score) if own.name not in ("n", "unanswered"))
+
+
+_NOTHING: Final[Mapping[str, Any]] = {
+    **dict.fromkeys((*score([], []), "mape_standard_error")),
+    "baselines": {},
+}
+"""Rows of summed errors have all fields of other rows; those that do not apply are None."""
 
 
 def evaluate(
@@ -102,28 +108,38 @@ def evaluate(
     whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
-        left_out = _left_out(dataset_protocols, bundle, None)
         settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
     else:
-        check_tables(dataset_protocols, bundle)
         tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
-        left_out = _left_out(dataset_protocols, bundle, record.seen(name))
         medians = record.medians.get(name, {})
         predictions = list(_evaluate_fitted(tasks, current, medians, shots, seeds, progress))
     if rows_file is not None:
         write_answers(rows_file, predictions)
+    counted = dataset_protocols.fits_any_folder or not whole
+    seen = {} if whole else record.seen(name)
+    left_out = dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen) if counted else {}
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,
         "predictor": None if whole else current.version,
         "shots": shots,
         "seeds": seeds,
-        "left_out": left_out | unanswered(predictions),
-        "tasks": [*rows(predictions), *map(_whole_row, summed_rows(predictions))],
+        "left_out": {**left_out, **unanswered(predictions)},
+        "tasks": [*rows(predictions), *({**_NOTHING, **row} for row in summed_rows(predictions))],
         "breakdown": broken_down(predictions, by) if by else [],
     }
+
+
+def _check_protocols(
+    dataset_protocols: DatasetProtocols, bundle: Bundle, names: Sequence[str]
+) -> None:
+    """Refuse an unknown protocol before anything is fitted."""
+    if names:
+        folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
+        known = [fold.protocol for fold in folds]
+        check_known("protocol", names, known, f"in {dataset_protocols.dataset}")
 
 
 def _fits(
@@ -167,18 +183,15 @@ def run_protocols(
         refits: of the release whose whole answers are predicted; the one that comes with the
             package when None.
     """
-    _check_names(dataset_protocols, predictors)
+    known = [predictor.name for predictor in dataset_protocols.predictors()]
+    check_known("predictor", predictors, known, f"for {dataset_protocols.dataset}")
     predictors = predictors or predictors_of_others(dataset_protocols)
-    refits = refits or Refits(released_artifact())
+    refit = partial((refits or Refits(released_artifact())).of, dataset_protocols, bundle)
     jobs = (
         job
         for fold in dataset_protocols.checked_folds(bundle, DeviceCatalog.load())
         if not protocols or fold.protocol in protocols
-        for job in (
-            fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors)
-            if predictors
-            else answer_jobs(refits, dataset_protocols, bundle, fold, (shots,), seeds)
-        )
+        for job in fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors, refit)
     )
     for predictions in engine.results(fit_and_predict, jobs, progress):
         yield from predictions
@@ -190,29 +203,22 @@ def fold_jobs(
     shots: Sequence[int],
     seeds: int,
     predictors: Sequence[str],
+    refit: Callable[[Fold, int], Refit],
 ) -> Iterator[Job]:
-    """The fits of named predictors in one fold, as jobs of `fit_and_predict`."""
+    """The fits of named predictors in one fold, as jobs of `fit_and_predict`.
+
+    Without names they are those of the whole answers to it, which `refit` gives for a seed.
+    """
     for seed in range(seeds):
+        if not predictors:
+            whole = refit(fold, seed)
+            name = f"{fold.protocol}: {whole.text()}, seed {seed}"
+            yield Job(name, (whole, fold, tuple(shots), seed))
+            continue
         for predictor in _selected_predictors(dataset_protocols, fold, predictors, seed):
             rows_text = f"{len(fold.train):,} rows, seed {seed}"
             name = f"{fold.protocol}: fitting {predictor.name} on {rows_text}"
             yield Job(name, (predictor, fold, tuple(shots), seed))
-
-
-def answer_jobs(
-    refits: Refits,
-    dataset_protocols: DatasetProtocols,
-    bundle: Bundle,
-    fold: Fold,
-    shots: Sequence[int],
-    seeds: int,
-) -> Iterator[Job]:
-    """The whole answers to one fold, as jobs of `fit_and_predict`."""
-    for seed in range(seeds):
-        refit = refits.of(dataset_protocols, bundle, fold, seed)
-        yield Job(
-            f"{fold.protocol}: {refit.text()}, seed {seed}", (refit, fold, tuple(shots), seed)
-        )
 
 
 def fit_and_predict(
@@ -238,22 +244,11 @@ def _selected_tasks(
     protocols: Sequence[str],
 ) -> list[Task]:
     """Tasks on a folder that nothing is fitted on, of the named protocols or of all."""
+    check_tables(dataset_protocols, bundle)
     tasks = list(dataset_protocols.evaluation_tasks(bundle, DeviceCatalog.load(), seen))
     names = [task.name.partition("/")[0] for task in tasks]
-    _check_known(dataset_protocols.dataset, names, protocols)
+    check_known("protocol", protocols, names, f"in {dataset_protocols.dataset}")
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
-
-
-def _left_out(
-    dataset_protocols: DatasetProtocols, bundle: Bundle, seen: Seen | None
-) -> dict[str, int]:
-    """Reason -> rows that are left out, such as those of the training set.
-
-    Where each fold is fitted (`seen` is None) it is empty, unless the protocols accept any folder.
-    """
-    if seen is None and not dataset_protocols.fits_any_folder:
-        return {}
-    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen or {}))
 
 
 def _selected_predictors(
@@ -266,30 +261,16 @@ def _selected_predictors(
     return [p for p in able if p.name in names]
 
 
-def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> None:
-    known = [p.name for p in dataset_protocols.predictors()]
-    for name in names:
-        if name not in known:
-            there = f"there are {', '.join(known)}"
-            raise InputError(f"No predictor {name!r} for {dataset_protocols.dataset}; {there}.")
+def check_known(what: str, names: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Refuse a name that is not known.
 
-
-def _check_protocols(
-    dataset_protocols: DatasetProtocols, bundle: Bundle, names: Sequence[str]
-) -> None:
-    """Reject an unknown protocol before anything is fitted."""
-    if not names:
-        return
-    folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
-    _check_known(dataset_protocols.dataset, [fold.protocol for fold in folds], names)
-
-
-def _check_known(dataset: str, protocols: Sequence[str], names: Sequence[str]) -> None:
-    known = list(dict.fromkeys(protocols))
+    Raises:
+        InputError: says which names there are.
+    """
     unknown = [name for name in names if name not in known]
     if unknown:
-        there = f"there are {', '.join(known)}" if known else "its rows allow none"
-        raise InputError(f"No protocol {unknown[0]!r} in {dataset}; {there}.")
+        there = f"there are {', '.join(dict.fromkeys(known))}" if known else "its rows allow none"
+        raise InputError(f"No {what} {unknown[0]!r} {where}; {there}.")
 
 
 def _evaluate_fitted(
@@ -365,11 +346,9 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     further: list[list[Mapping[str, Any]]] = [[] for _ in task.scores]
     for seed in sorted({a.seed for a in predictions}):
         same_seed = [a for a in predictions if a.seed == seed]
-        columns = {
-            c: np.concatenate([a.columns[c] for a in same_seed]) for c in same_seed[0].columns
-        }
+        columns = pooled(one.columns for one in same_seed)
         per_seed.append(score(**columns))
-        named = _baselines(same_seed)
+        named = pooled(one.baselines for one in same_seed)
         for found, *own in zip(further, *(each.task.scores for each in same_seed), strict=True):
             if own[0].pooled:
                 found.append(reduce(add, own).of(columns, named))
@@ -379,10 +358,9 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
         others.append({name: score(columns["measured"], own) for name, own in named.items()})
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
     row["predictor"] = predictions[0].predictor
-    row["n"] = per_seed[0]["n"]
-    row["unanswered"] = per_seed[0]["unanswered"]
-    for field in AVERAGED:
-        row[field] = _mean([s[field] for s in per_seed])
+    for field, first in per_seed[0].items():
+        counted = field in ("n", "unanswered")
+        row[field] = first if counted else _mean([s[field] for s in per_seed])
     for each, found in zip(task.scores, further, strict=True):
         row |= _averaged(found) | ({"score": each.ranks} if each.ranks else {})
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
@@ -398,18 +376,8 @@ def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     grades = [one.grades for one in predictions if one.grades is not None]
     if not grades:
         return {}
-    measured, predicted, low, high = (
-        np.concatenate([one.columns[name] for one in predictions])
-        for name in ("measured", "predicted", "low", "high")
-    )
-    every = [grade for own in grades for grade in own]
-    return {"grades": graded(measured, predicted, low, high, every)}
-
-
-def _baselines(same_seed: Sequence[TaskPredictions]) -> dict[str, Column]:
-    """Name -> predictions of a baseline, over the folds of one seed."""
-    names = same_seed[0].baselines
-    return {name: np.concatenate([one.baselines[name] for one in same_seed]) for name in names}
+    columns = pooled(one.columns for one in predictions)
+    return {"grades": graded(**columns, grades=np.concatenate(grades).tolist())}
 
 
 def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -422,12 +390,6 @@ def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             means[name] = _mean(values)
     return means
-
-
-def _whole_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of summed errors with all fields of other rows; those that do not apply are None."""
-    nothing = dict.fromkeys(("unanswered", *AVERAGED, "mape_standard_error"))
-    return {**nothing, "baselines": {}, **row}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -474,17 +436,14 @@ def _close(given: Sequence[str], wanted: Sequence[str]) -> str:
 
 def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
     """Reason -> number of measured rows for which a predictor gave no prediction, first seed."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for prediction in predictions:
-        if prediction.seed != predictions[0].seed:
-            continue
-        measured = np.isfinite(prediction.columns["measured"])
-        missing = int((measured & ~np.isfinite(prediction.columns["predicted"])).sum())
-        if missing:
-            metric = prediction.task.metric
-            reason = f"{prediction.task.name}: {prediction.predictor} gives no {metric} for them"
-            counts[reason] = counts.get(reason, 0) + missing
-    return counts
+        columns, task = prediction.columns, prediction.task
+        missing = np.isfinite(columns["measured"]) & ~np.isfinite(columns["predicted"])
+        if prediction.seed == predictions[0].seed and missing.any():
+            reason = f"{task.name}: {prediction.predictor} gives no {task.metric} for them"
+            counts[reason] += int(missing.sum())
+    return dict(counts)
 
 
 def nothing_evaluated(result: dict[str, Any]) -> str | None:

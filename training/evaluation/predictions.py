@@ -1,7 +1,8 @@
 """Predictions for the rows of one task by one fitted predictor, and those of baselines."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.training.protocols import Task
+from forerun.training.protocols.protocol import median_by
 
 
 def median_offset(
@@ -39,10 +41,8 @@ def median_offset(
         Predictions in the metric's unit, shape (n,).
     """
     ratio = np.log(support.values[metric] / predictor.predict(support.queries).values[metric])
-    modes, asked = support.groups[group], held_out.groups[group]
-    offset = np.full(len(held_out), np.median(ratio))
-    for mode in np.unique(modes):
-        offset[asked == mode] = np.median(ratio[modes == mode])
+    known = replace(support, values={"log": ratio})
+    offset = median_by(known, held_out, "log", (group,), ())
     return np.asarray(predictor.predict(held_out.queries).values[metric] * np.exp(offset))
 
 
@@ -73,17 +73,31 @@ class TaskPredictions:
     grades: NDArray[np.str_] | None = None
 
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 TaskKey = tuple[str, str | None, str, str]
 """Name, device and metric of a task, and name of a predictor."""
 
 
 def by_task(predictions: Iterable[TaskPredictions]) -> dict[TaskKey, list[TaskPredictions]]:
     """The predictions of each task by each predictor, over all folds and seeds."""
-    found: dict[TaskKey, list[TaskPredictions]] = {}
-    for one in predictions:
-        key = (one.task.name, one.task.device, one.task.metric, one.predictor)
-        found.setdefault(key, []).append(one)
+    return grouped(
+        predictions, lambda one: (one.task.name, one.task.device, one.task.metric, one.predictor)
+    )
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Each key, in order of appearance -> the items that have it."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
+
+
+def pooled(parts: Iterable[Mapping[str, Column]]) -> dict[str, Column]:
+    """The columns of several folds, one after another."""
+    first, *rest = parts
+    return {name: np.concatenate([first[name], *(own[name] for own in rest)]) for name in first}
 
 
 def predict_task(
@@ -123,16 +137,7 @@ def predict_task(
     baselines = {**task.baselines, **_baselines(task, constant)}
     if count:
         baselines |= _baselines_of_shots(task, unadapted, support)
-    return TaskPredictions(
-        task=task,
-        seed=seed,
-        columns=columns,
-        baselines=baselines,
-        predictor=predictor.name,
-        shots=shots,
-        in_domain=in_domain,
-        grades=grades,
-    )
+    return TaskPredictions(task, seed, columns, baselines, predictor.name, shots, in_domain, grades)
 
 
 def _columns(

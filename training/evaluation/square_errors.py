@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forerun.data.columns import Column
-from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.predictions import TaskPredictions, grouped
 from forerun.training.scores.errors import mean_and_standard_error
 
 Scores = dict[str, Any]
@@ -34,19 +34,15 @@ def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
     seeds = _by_seed(predictions)
     pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
     systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
-    others = {s: [_errors(same_seed, s) for same_seed in seeds] for s in systems}
+    others = {s: np.mean([_errors(own, s) for own in seeds], axis=0).tolist() for s in systems}
     mean, error = mean_and_standard_error(pooled)
     return {
         "score": "rmse",
         "rmse": mean,
         "rmse_part_mean": mean_and_standard_error(parts)[0],
         "rmse_standard_error": error,
-        "baselines_rmse": {
-            s: _mean([pooled for pooled, _ in errors]) for s, errors in others.items()
-        },
-        "baselines_rmse_part_mean": {
-            s: _mean([part_mean for _, part_mean in errors]) for s, errors in others.items()
-        },
+        "baselines_rmse": {s: whole for s, (whole, _) in others.items()},
+        "baselines_rmse_part_mean": {s: part_mean for s, (_, part_mean) in others.items()},
     }
 
 
@@ -57,16 +53,13 @@ def summed_rows(predictions: Sequence[TaskPredictions]) -> list[Scores]:
         Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same of
         baselines.
     """
-    found: dict[tuple[str, str], dict[str, list[TaskPredictions]]] = {}
-    for answer in predictions:
-        if answer.task.scale is not None:
-            metrics = found.setdefault((answer.task.name, answer.predictor), {})
-            metrics.setdefault(answer.task.metric, []).append(answer)
-    return [
-        _summed(name, predictor, list(metrics.values()))
-        for (name, predictor), metrics in found.items()
-        if len(metrics) > 1
-    ]
+    scaled = [answer for answer in predictions if answer.task.scale is not None]
+    found = []
+    for key, own in grouped(scaled, lambda answer: (answer.task.name, answer.predictor)).items():
+        metrics = list(grouped(own, lambda answer: answer.task.metric).values())
+        if len(metrics) > 1:
+            found.append(_summed(*key, metrics))
+    return found
 
 
 def _summed(name: str, predictor: str, metrics: Sequence[Sequence[TaskPredictions]]) -> Scores:
@@ -96,9 +89,7 @@ def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _by_seed(predictions: Sequence[TaskPredictions]) -> list[list[TaskPredictions]]:
-    return [
-        [a for a in predictions if a.seed == seed] for seed in sorted({a.seed for a in predictions})
-    ]
+    return [own for _, own in sorted(grouped(predictions, lambda one: one.seed).items())]
 
 
 def _errors(parts: Sequence[TaskPredictions], baseline: str | None = None) -> tuple[float, float]:
@@ -114,7 +105,3 @@ def _squared_errors(part: TaskPredictions, baseline: str | None) -> Column:
     predicted = part.columns["predicted"] if baseline is None else part.baselines[baseline]
     squares = (scale(predicted) - scale(part.columns["measured"])) ** 2
     return np.asarray(squares[np.isfinite(squares)])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))

@@ -391,13 +391,8 @@ def summary_of(compared: Sequence[Comparison]) -> Summary | None:
     if not compared:
         return None
     outcomes = [comparison.outcome for comparison in compared]
-    return Summary(
-        headline(compared),
-        ahead=outcomes.count("ahead"),
-        behind=outcomes.count("behind"),
-        level=outcomes.count("level"),
-        alone=outcomes.count(None),
-    )
+    counts = map(outcomes.count, ("ahead", "behind", "level", None))
+    return Summary(headline(compared), *counts)
 
 
 def headline(compared: Sequence[Comparison]) -> Comparison:

@@ -5,6 +5,7 @@ the predictions. `predictions.csv` (or `.parquet`) has the columns of `COLUMNS`;
 held-out rows of a task, over its folds, from 0.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,13 +18,14 @@ import yaml
 from pydantic import AwareDatetime, ConfigDict, Field, ValidationError
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.columns import Column
 from forerun.data.described import Described, first_fault
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadEntry, InputError
 from forerun.data.lazy import pd
 from forerun.models.catalog import catalog
 from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.leaderboard.entries import Entry
+from forerun.training.leaderboard.entries import Entry, Kind
 from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run, entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import DatasetProtocols, Task, protocols_of_dataset
@@ -31,7 +33,8 @@ from forerun.training.protocols import DatasetProtocols, Task, protocols_of_data
 FACTS: Final = "entry.yaml"
 PREDICTIONS: Final = ("predictions.csv", "predictions.parquet")
 KEY: Final = ("task", "device", "metric", "seed")
-COLUMNS: Final = (*KEY, "row", "measured", "predicted", "low", "high")
+NUMBERS: Final = ("measured", "predicted", "low", "high")
+COLUMNS: Final = (*KEY, "row", *NUMBERS)
 
 
 class ClaimedScore(Described):
@@ -116,7 +119,7 @@ def read_predictions(folder: Path) -> "pd.DataFrame":
     table["device"] = table["device"].astype(object).where(table["device"].notna(), "")
     try:
         table["seed"] = table["seed"].astype("int64")
-        numbers = {n: table[n].astype("float64") for n in ("measured", "predicted", "low", "high")}
+        numbers = {name: table[name].astype("float64") for name in NUMBERS}
         return table.assign(**numbers, row=table["row"].astype("int64"))
     except (TypeError, ValueError) as error:
         raise BadEntry(f"{files[0]}: a cell is no number: {error}") from None
@@ -235,18 +238,13 @@ def _place(task: Task) -> Place:
 
 def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     """One row for each prediction, with the columns `COLUMNS`."""
-    counted: dict[tuple[object, ...], int] = {}
     parts = []
     for each in predictions:
-        task, device, metric = _place(each.task)
-        key = (task, device, metric, each.seed)
-        begin = counted.get(key, 0)
-        counted[key] = begin + len(each.columns["measured"])
-        part = pd.DataFrame({name: np.asarray(column) for name, column in each.columns.items()})
-        part = part.assign(task=task, device=device, metric=metric, seed=each.seed)
-        part = part.assign(row=range(begin, counted[key]))
-        parts.append(part[list(COLUMNS)])
-    return pd.concat(parts, ignore_index=True)
+        key: dict[str, Any] = dict(zip(KEY, (*_place(each.task), each.seed), strict=True))
+        columns = {name: np.asarray(column) for name, column in each.columns.items()}
+        parts.append(pd.DataFrame(columns).assign(**key))
+    whole = pd.concat(parts, ignore_index=True)
+    return whole.assign(row=whole.groupby(list(KEY)).cumcount())[list(COLUMNS)]
 
 
 def _rebuilt(
@@ -262,32 +260,25 @@ def _rebuilt(
         BadEntry: a row is missing, unknown, twice there, without a prediction, or was measured
             otherwise.
     """
-    groups = {
-        (str(task), str(device), str(metric), int(str(seed))): rows.set_index("row")
-        for (task, device, metric, seed), rows in table.groupby(list(KEY), sort=True)
-    }
-    seeds = sorted({key[-1] for key in groups})
-    begin: dict[Place, int] = {}
+    groups = dict(iter(table.groupby(list(KEY))))
+    counts: Counter[Place] = Counter()
     folds = protocols.folds(bundle, DeviceCatalog.load())
     for task in (t for f in folds if f.protocol in facts.protocols for t in f.tasks):
         place = _place(task)
         if _draws(task):
             raise BadEntry(f"{folder}: {task.name} draws a support set; it takes no entries.")
-        first = begin.get(place, 0)
-        begin[place] = first + len(task.held_out)
-        for seed in seeds:
+        wanted = range(counts[place], counts[place] + len(task.held_out))
+        counts[place] = wanted.stop
+        for seed in sorted(table["seed"].unique().tolist()):
             where = f"{folder}: {' '.join(filter(None, place))}, seed {seed}"
-            rows = groups.get((*place, seed))
-            if rows is None:
+            if (*place, seed) not in groups:
                 raise BadEntry(f"{where}: there is no prediction of this task.")
-            yield _of_task(
-                where, task, seed, facts.system, _taken(where, rows, first, len(task.held_out))
-            )
-    _check_no_more(folder, groups, begin)
+            rows = _taken(where, groups[*place, seed].set_index("row"), wanted)
+            yield TaskPredictions(task, seed, _columns(where, task, rows), {}, facts.system)
+    _check_no_more(folder, groups, counts)
 
 
-def _taken(where: str, rows: "pd.DataFrame", first: int, count: int) -> "pd.DataFrame":
-    wanted = range(first, first + count)
+def _taken(where: str, rows: "pd.DataFrame", wanted: range) -> "pd.DataFrame":
     missing = [row for row in wanted if row not in rows.index]
     if missing:
         raise BadEntry(
@@ -298,10 +289,8 @@ def _taken(where: str, rows: "pd.DataFrame", first: int, count: int) -> "pd.Data
     return rows.loc[list(wanted)]
 
 
-def _of_task(
-    where: str, task: Task, seed: int, system: str, rows: "pd.DataFrame"
-) -> TaskPredictions:
-    columns = {n: rows[n].to_numpy() for n in ("measured", "predicted", "low", "high")}
+def _columns(where: str, task: Task, rows: "pd.DataFrame") -> dict[str, Column]:
+    columns = {name: rows[name].to_numpy() for name in NUMBERS}
     truth = task.held_out.values[task.metric]
     other = ~np.isclose(columns["measured"], truth, rtol=TOLERANCE, atol=0.0, equal_nan=True)
     if other.any():
@@ -313,11 +302,11 @@ def _of_task(
     empty = ~np.isfinite(columns["predicted"]) & np.isfinite(truth)
     if empty.any():
         raise BadEntry(f"{where}: row {rows.index[np.flatnonzero(empty)[0]]} has no prediction.")
-    return TaskPredictions(task, seed, columns | {"measured": truth}, {}, system)
+    return columns | {"measured": truth}
 
 
 def _check_no_more(
-    folder: Path, groups: Mapping[tuple[str, str, str, int], Any], counts: Mapping[Place, int]
+    folder: Path, groups: "Mapping[Any, pd.DataFrame]", counts: Mapping[Place, int]
 ) -> None:
     """Refuse rows that are no held-out rows of the protocols."""
     for key, rows in groups.items():
@@ -338,27 +327,14 @@ def _entries(
     mine = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
     if not mine:
         raise BadEntry(f"{facts.dataset} has no protocol {protocol!r} with rows to hold out.")
-    own = facts.system in catalog()
     # Its file is not that of an evaluation here, which also holds the scores of baselines.
-    run = EvaluationRun(
-        dataset=facts.dataset,
-        protocol=protocol,
-        predictor=f"entry-{facts.system}",
-        shots=0,
-        seeds=seeds,
-        digest=bundle.digest,
-        settings="an entry",
-        commit=facts.commit,
-    )
-    return run, [
-        replace(
-            entry,
-            command=facts.command,
-            citation=facts.citation,
-            kind="ours" if own else "published",
-        )
-        for entry in entries_of(run, mine, facts.date, facts.environment)
-    ]
+    name = f"entry-{facts.system}"
+    made = (bundle.digest, "an entry", facts.commit)
+    run = EvaluationRun(facts.dataset, protocol, name, 0, seeds, *made)
+    kind: Kind = "ours" if facts.system in catalog() else "published"
+    said: dict[str, Any] = {"command": facts.command, "citation": facts.citation, "kind": kind}
+    entries = entries_of(run, mine, facts.date, facts.environment)
+    return run, [replace(entry, **said) for entry in entries]
 
 
 def _check_claims(folder: Path, facts: EntryFacts, entries: Sequence[Entry]) -> None:

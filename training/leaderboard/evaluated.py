@@ -13,7 +13,7 @@ from forerun.data.bundle import Bundle
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.sealed_folder import sealed_version
 from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.predictions import TaskPredictions, grouped
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import Entry
 from forerun.training.leaderboard.store import (
@@ -27,7 +27,6 @@ from forerun.training.leaderboard.store import (
 from forerun.training.protocols import DatasetProtocols
 from forerun.training.scores.errors import mean_and_standard_error
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.runs import environment
 
 
 def entries_of(
@@ -49,7 +48,7 @@ def entries_of(
         "date": (date or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="microseconds"),
         "commit": run.commit,
         "digest": run.digest,
-        "environment": environment() if versions is None else versions,
+        "environment": tracking.environment() if versions is None else versions,
     }
     entries = []
     systems = dict.fromkeys(system for a in predictions for system in a.baselines)
@@ -59,12 +58,10 @@ def entries_of(
         ]
         tasks = [(a.shots, a.task) for a in of_system]
         shots = {(t.name, t.device, t.metric): given or t.support.shots for given, t in tasks}
-        per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
-        for seed in sorted({a.seed for a in of_system}):
-            for score_row in rows([a for a in of_system if a.seed == seed]):
-                key = (score_row["task"], score_row["device"], score_row["metric"])
-                per_seed.setdefault(key, []).append(score_row)
-        for task, seeds in per_seed.items():
+        by_seed = sorted(grouped(of_system, lambda one: one.seed).items())
+        scored: Iterator[Row] = (row for _, own in by_seed for row in rows(own))
+        per_task = grouped(scored, lambda row: (row["task"], row["device"], row["metric"]))
+        for task, seeds in per_task.items():
             # A deterministic baseline on the same rows has one score, without a standard error.
             same = system is not None and not shots[task]
             row: Row = seeds[0] if same else _averaged(seeds)
@@ -81,12 +78,8 @@ def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPrediction
     if system is None:
         return prediction
     nothing = np.full(len(prediction.columns["measured"]), np.nan)
-    columns = {
-        **prediction.columns,
-        "predicted": prediction.baselines[system],
-        "low": nothing,
-        "high": nothing,
-    }
+    theirs = {"predicted": prediction.baselines[system], "low": nothing, "high": nothing}
+    columns = {**prediction.columns, **theirs}
     return replace(prediction, columns=columns, predictor=system)
 
 
@@ -138,21 +131,13 @@ def settings_by_name(protocols: DatasetProtocols) -> dict[str, str]:
 def entries_by_run(evaluation: Evaluation) -> Iterator[tuple[EvaluationRun, list[Entry]]]:
     """Each evaluation run, by protocol and predictor, with its entries and those of baselines."""
     settings, commit = settings_by_name(evaluation.protocols), code_version()
-    groups: dict[tuple[str, str], list[TaskPredictions]] = {}
-    for each in evaluation.predictions:
-        key = (each.task.name.partition("/")[0], each.predictor)
-        groups.setdefault(key, []).append(each)
+    dataset, digest = evaluation.protocols.dataset, evaluation.bundle.digest
+    groups = grouped(
+        evaluation.predictions, lambda own: (own.task.name.partition("/")[0], own.predictor)
+    )
     for (protocol, predictor), predictions in groups.items():
-        run = EvaluationRun(
-            dataset=evaluation.protocols.dataset,
-            protocol=protocol,
-            predictor=predictor,
-            shots=evaluation.shots,
-            seeds=evaluation.seeds,
-            digest=evaluation.bundle.digest,
-            settings=settings.get(predictor, ""),
-            commit=commit,
-        )
+        made = (digest, settings.get(predictor, ""), commit)
+        run = EvaluationRun(dataset, protocol, predictor, evaluation.shots, evaluation.seeds, *made)
         yield run, entries_of(run, predictions)
 
 

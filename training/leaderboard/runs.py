@@ -13,7 +13,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.models.answers.whole import WholeAnswers
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
-from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, fold_jobs
+from forerun.training.evaluation.evaluate import check_known, fit_and_predict, fold_jobs
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
@@ -81,7 +81,8 @@ def run(
         protocols_of_dataset(name)
         for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
     ]
-    _check(plan, chosen)
+    known = {own.name for protocols in chosen for own in protocols.predictors()}
+    check_known("predictor", plan.predictors, sorted({*known, WholeAnswers.name}), "here")
     found: list[Sequence[Entry]] = []
     for protocols in chosen:
         folder = None if plan.data is None else plan.data / protocols.dataset
@@ -107,7 +108,8 @@ def _evaluated(
     engine: Engine,
 ) -> Iterator[Sequence[Entry]]:
     """Entries of each evaluation run of a dataset, from the store or evaluated now."""
-    refits, commit = Refits(released_artifact()), code_version()
+    refit = partial(Refits(released_artifact()).of, protocols, bundle)
+    commit = code_version()
     wanted = plan.predictors or (WholeAnswers.name,)
     predictors = [own for own in settings_by_name(protocols).items() if own[0] in wanted]
     folds = protocols.checked_folds(bundle, DeviceCatalog.load())
@@ -120,24 +122,24 @@ def _evaluated(
         over.add(protocol)
         own = list(group)
         for name, settings in predictors:
-            run_of = partial(
-                EvaluationRun,
-                dataset=protocols.dataset,
-                protocol=protocol,
-                predictor=name,
-                seeds=plan.seeds,
-                digest=bundle.digest,
-                settings=settings,
-                commit=commit,
-            )
-            runs = {shots: run_of(shots=shots) for shots in plan.shots}
+            runs = {
+                shots: EvaluationRun(
+                    protocols.dataset,
+                    protocol,
+                    name,
+                    shots,
+                    plan.seeds,
+                    bundle.digest,
+                    settings,
+                    commit,
+                )
+                for shots in plan.shots
+            }
 
             def jobs(shots: Sequence[int], name: str = name, own: Sequence[Fold] = own) -> Jobs:
+                names = [] if name == WholeAnswers.name else [name]
                 for fold in own:
-                    if name == WholeAnswers.name:
-                        yield from answer_jobs(refits, protocols, bundle, fold, shots, plan.seeds)
-                    else:
-                        yield from fold_jobs(protocols, fold, shots, plan.seeds, [name])
+                    yield from fold_jobs(protocols, fold, shots, plan.seeds, names, refit)
 
             yield from _stored_or_fitted(runs, jobs, store, progress, engine)
 
@@ -164,14 +166,6 @@ def _stored_or_fitted(
         store.keep(one, entries)
         progress(f"{_line(one)}: {len(entries)} entries kept")
         yield entries
-
-
-def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:
-    known = {p.name for dataset_protocols in chosen for p in dataset_protocols.predictors()}
-    known.add(WholeAnswers.name)
-    unknown = [name for name in plan.predictors if name not in known]
-    if unknown:
-        raise InputError(f"No predictor {unknown[0]!r} here; there are {', '.join(sorted(known))}.")
 
 
 def _line(evaluation_run: EvaluationRun) -> str:

@@ -34,14 +34,11 @@ def shipped_entries(evaluations: Sequence[Row]) -> Iterator[Entry]:
     """Entries of stored evaluations."""
     for evaluation in evaluations:
         dataset = evaluation["dataset"]
+        given = {name: evaluation[name] for name in ("seeds", "shots", "date", "commit", "digest")}
         for row in evaluation["tasks"]:
-            ours = row["predictor"]
-            given = {
-                name: evaluation[name] for name in ("seeds", "shots", "date", "commit", "digest")
-            }
             protocol = row["task"].partition("/")[0]
             entry = entry_of(dataset, protocol, row, None, given)
-            command_line = command(entry, ours)
+            command_line = command(entry, row["predictor"])
             yield replace(entry, command=command_line)
             for system in row["baselines"]:
                 scores = _scores_of_baseline(row, system)
@@ -189,17 +186,8 @@ class EvaluationRun:
         return "--".join(re.sub(r"[^\w.-]", "_", word) for word in words) + ".json"
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """An evaluation run with its results.
-
-    Attributes:
-        run: fields of the evaluation run, as they are stored.
-        entries: its results.
-    """
-
-    run: Mapping[str, Any]
-    entries: tuple[Entry, ...]
+Finished = tuple[Mapping[str, Any], tuple[Entry, ...]]
+"""Fields of a finished evaluation run, as they are stored, and its results."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +208,7 @@ class ResultStore:
         return cls(home() / FOLDER)
 
     @cached_property
-    def _files(self) -> FileStore[FinishedRun]:
+    def _files(self) -> FileStore[Finished]:
         return FileStore(self.folder, _encoded, _decoded, self.report)
 
     def stamp(self) -> int:
@@ -230,18 +218,18 @@ class ResultStore:
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
         """Entries of exactly this evaluation run; None where it was not finished."""
         try:
-            stored_run = self._files.get(run.file)
+            stored_run, entries = self._files.get(run.file)
         except (FileNotFoundError, DamagedFile):
             return None
-        return stored_run.entries if stored_run.run == asdict(run) else None
+        return entries if stored_run == asdict(run) else None
 
     def keep(self, run: EvaluationRun, entries: Sequence[Entry]) -> None:
         """Write a finished evaluation run."""
-        self._files.put(run.file, FinishedRun(asdict(run), tuple(entries)))
+        self._files.put(run.file, (asdict(run), tuple(entries)))
 
     def entries(self) -> tuple[Entry, ...]:
         """Entries of all finished runs, the oldest first; unreadable files are left out."""
-        found = [entry for run in self._files.values().values() for entry in run.entries]
+        found = [entry for _, entries in self._files.values().values() for entry in entries]
         return tuple(sorted(found, key=lambda entry: entry.date or ""))
 
 
@@ -257,17 +245,14 @@ def shipped() -> tuple[Entry, ...]:
     return tuple(shipped_entries(scoreboard()))
 
 
-def _encoded(finished: FinishedRun) -> str:
-    content = {
-        "format": FORMAT,
-        "sitting": dict(finished.run),
-        "entries": [entry.to_json() for entry in finished.entries],
-    }
+def _encoded(finished: Finished) -> str:
+    run, entries = finished
+    content = {"format": FORMAT, "sitting": {**run}, "entries": [own.to_json() for own in entries]}
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _decoded(name: str, content: bytes) -> FinishedRun:
+def _decoded(name: str, content: bytes) -> Finished:
     parts = json.loads(content)
     if parts["format"] != FORMAT:
         raise BadTable(f"{name} is not a result of format {FORMAT}.")
-    return FinishedRun(parts["sitting"], tuple(map(Entry.from_json, parts["entries"])))
+    return parts["sitting"], tuple(map(Entry.from_json, parts["entries"]))

@@ -13,12 +13,14 @@ from typing import Final
 
 import numpy as np
 
+from forerun.data.columns import groups_of
 from forerun.data.shapes import Float64, Int
 
+Values = Float64[np.ndarray, " n"]
+Groups = Int[np.ndarray, " n"]
 
-def sequential_ranks(
-    values: Float64[np.ndarray, " n"], groups: Int[np.ndarray, " n"]
-) -> Float64[np.ndarray, " n"]:
+
+def sequential_ranks(values: Values, groups: Groups) -> Values:
     """The standardised sequential rank of each value.
 
     As long as the values of a group are exchangeable, sequential ranks are independent and their
@@ -47,7 +49,7 @@ def sequential_ranks(
     return ranks
 
 
-def autocorrelation_scales(ranks: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+def autocorrelation_scales(ranks: Values) -> Values:
     """By how much the standard deviation of a sum of ranks grows because they are autocorrelated.
 
     It is that of a first-order autoregressive process, sqrt((1 + r) / (1 - r)), whose coefficient r
@@ -64,8 +66,7 @@ def autocorrelation_scales(ranks: Float64[np.ndarray, " n"]) -> Float64[np.ndarr
     squares = np.cumsum(ranks[1:] ** 2)
     known = np.clip(products / (squares + PRIOR_ROWS), 0.0, LARGEST_CORRELATION)
     correlation = np.concatenate([np.zeros(2), known[:-1]])[: len(ranks)]
-    scales: Float64[np.ndarray, " n"] = np.sqrt((1.0 + correlation) / (1.0 - correlation))
-    return scales
+    return np.asarray(np.sqrt((1.0 + correlation) / (1.0 - correlation)))
 
 
 PRIOR_ROWS = 50
@@ -104,9 +105,7 @@ class Change:
     high: float
 
 
-def changes(
-    log_ratios: Float64[np.ndarray, " n"], workloads: Int[np.ndarray, " n"]
-) -> tuple[Change, ...]:
+def changes(log_ratios: Values, workloads: Groups) -> tuple[Change, ...]:
     """All changes of level, the oldest first; after each, a new reference is taken.
 
     Args:
@@ -126,9 +125,7 @@ def changes(
     )
 
 
-def _first_change(
-    log_ratios: Float64[np.ndarray, " n"], workloads: Int[np.ndarray, " n"]
-) -> tuple[int, int] | None:
+def _first_change(log_ratios: Values, workloads: Groups) -> tuple[int, int] | None:
     """Start and notice of the first change; None where there is none."""
     ranks = sequential_ranks(log_ratios, workloads)
     ranks = ranks / autocorrelation_scales(ranks)
@@ -144,23 +141,18 @@ def _first_change(
     return _split(log_ratios, workloads, start, noticed), noticed
 
 
-def _cusum(ranks: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+def _cusum(ranks: Values) -> Values:
     """Height of the one-sided CUSUM after each rank: its rise over its lowest point so far."""
     sums = np.cumsum(ranks - ALLOWANCE)
-    heights: Float64[np.ndarray, " n"] = sums - np.minimum(np.minimum.accumulate(sums), 0.0)
-    return heights
+    return np.asarray(sums - np.minimum(np.minimum.accumulate(sums), 0.0))
 
 
-def _start(heights: Float64[np.ndarray, " n"], noticed: int) -> int:
+def _start(heights: Values, noticed: int) -> int:
     """Position after the last one before `noticed` at which the CUSUM was at its lowest."""
     return int(np.flatnonzero(heights[:noticed] <= 0.0)[-1]) + 1
 
 
-def _large_enough(
-    log_ratios: Float64[np.ndarray, " n"],
-    workloads: Int[np.ndarray, " n"],
-    heights: Float64[np.ndarray, " n"],
-) -> int | None:
+def _large_enough(log_ratios: Values, workloads: Groups, heights: Values) -> int | None:
     """The first position at which the CUSUM is high and the change is of a size that matters."""
     high = np.flatnonzero(heights > THRESHOLD)
     checked = -RECHECKED
@@ -175,12 +167,7 @@ def _large_enough(
     return None
 
 
-def _split(
-    log_ratios: Float64[np.ndarray, " n"],
-    workloads: Int[np.ndarray, " n"],
-    start: int,
-    noticed: int,
-) -> int:
+def _split(log_ratios: Values, workloads: Groups, start: int, noticed: int) -> int:
     """The row from `start` on that divides the levels before and after best.
 
     The CUSUM begins to rise a little early; here the sum of absolute deviations from both levels is
@@ -196,8 +183,8 @@ def _split(
 
 
 def shift_at(
-    log_ratios: Float64[np.ndarray, " n"],
-    workloads: Int[np.ndarray, " n"],
+    log_ratios: Values,
+    workloads: Groups,
     start: int,
     begin: int = 0,
     end: int | None = None,
@@ -233,16 +220,12 @@ def shift_at(
     return shift, shift - reach, shift + reach
 
 
-def _levels(
-    log_ratios: Float64[np.ndarray, " n"], workloads: Int[np.ndarray, " n"]
-) -> dict[int, float]:
+def _levels(log_ratios: Values, workloads: Groups) -> dict[int, float]:
     """Workload -> median of its values."""
-    values: dict[int, list[float]] = {}
-    for value, workload in zip(log_ratios.tolist(), workloads.tolist(), strict=True):
-        values.setdefault(workload, []).append(value)
-    return {workload: float(np.median(own)) for workload, own in values.items()}
+    rows = groups_of(workloads.tolist())
+    return {workload: float(np.median(log_ratios[own])) for workload, own in rows.items()}
 
 
-def _scale(deviations: Float64[np.ndarray, " n"]) -> float:
+def _scale(deviations: Values) -> float:
     """A standard deviation that a few outliers do not change: the median absolute one, scaled."""
     return float(_NORMAL * np.median(np.abs(deviations)))

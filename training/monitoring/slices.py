@@ -1,16 +1,25 @@
 """Observations of one metric of a device by slice: live errors, and what changed."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Columns
-from forerun.data.shapes import Float64, Int, Text
-from forerun.training.monitoring.changes import LEAST_SHIFT, Change, changes, shift_at
+from forerun.data.shapes import Int, Text
+from forerun.training.monitoring.changes import (
+    LEAST_SHIFT,
+    Change,
+    Groups,
+    Values,
+    changes,
+    shift_at,
+)
 from forerun.training.scores.errors import slices_of
+
+Positions = Int[np.ndarray, " k"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +44,7 @@ class LiveError:
     coverage_90: float | None
 
     @classmethod
-    def of(
-        cls, log_ratios: Float64[np.ndarray, " n"], inside: Float64[np.ndarray, " n"]
-    ) -> "LiveError":
+    def of(cls, log_ratios: Values, inside: Values) -> "LiveError":
         """The errors of n answers, at least one.
 
         Args:
@@ -85,20 +92,19 @@ class ObservedRows(Columns):
         facts: property of a slice (kind, family, precision) -> its values; empty text for none.
     """
 
-    log_ratios: Float64[np.ndarray, " n"]
-    inside: Float64[np.ndarray, " n"]
-    workloads: Int[np.ndarray, " n"]
-    epochs: Int[np.ndarray, " n"]
+    log_ratios: Values
+    inside: Values
+    workloads: Groups
+    epochs: Groups
     facts: Mapping[str, Text[np.ndarray, " n"]]
 
     def __len__(self) -> int:
         return len(self.log_ratios)
 
-    def levels(self) -> Int[np.ndarray, " n"]:
+    def levels(self) -> Groups:
         """Numbers that are equal for rows of one workload with answers of one generation."""
         count = int(self.epochs.max(initial=0)) + 1
-        numbers: Int[np.ndarray, " n"] = self.workloads * count + self.epochs
-        return numbers
+        return np.asarray(self.workloads * count + self.epochs)
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class SliceReport:
     """
 
     slice: Mapping[str, str]
-    positions: Int[np.ndarray, " k"]
+    positions: Positions
     live: LiveError
     changes: tuple[Change, ...]
     alarm: Change | None
@@ -156,9 +162,7 @@ def plainest(rows: ObservedRows, reports: Sequence[SliceReport]) -> list[SliceRe
     ]
 
 
-def epochs_of(
-    versions: Sequence[str], questions: Sequence[Hashable], answers: Float64[np.ndarray, " n"]
-) -> Int[np.ndarray, " n"]:
+def epochs_of(versions: Sequence[str], questions: Sequence[Hashable], answers: Values) -> Groups:
     """Number of the generation of answers of each row, from 0.
 
     A new version begins a new generation, unless questions that were asked before have the same
@@ -186,9 +190,7 @@ def epochs_of(
     return np.array([generation[version] for version in versions], dtype=np.int64)
 
 
-def _report(
-    rows: ObservedRows, fixed: Mapping[str, str], positions: Int[np.ndarray, " k"]
-) -> SliceReport:
+def _report(rows: ObservedRows, fixed: Mapping[str, str], positions: Positions) -> SliceReport:
     own = rows.take(positions)
     current = _current(own.epochs)
     newest = np.flatnonzero(own.epochs == current)[-LIVE_ROWS:]
@@ -202,20 +204,20 @@ def _report(
     )
 
 
-def _among(change: Change, positions: Int[np.ndarray, " k"]) -> Change:
+def _among(change: Change, positions: Positions) -> Change:
     """The change with positions among all rows of the device."""
     start, noticed = int(positions[change.start]), int(positions[change.noticed])
-    return Change(start, noticed, change.shift, change.low, change.high)
+    return replace(change, start=start, noticed=noticed)
 
 
-def _alarm(current: Sequence[Change], positions: Int[np.ndarray, " k"]) -> Change | None:
+def _alarm(current: Sequence[Change], positions: Positions) -> Change | None:
     """The newest of the changes of the answers of now, unless they are undone in all."""
     if not current or abs(sum(change.shift for change in current)) < LEAST_SHIFT:
         return None
     return _among(current[-1], positions)
 
 
-def _current(epochs: Int[np.ndarray, " n"]) -> int:
+def _current(epochs: Groups) -> int:
     """The generation of most of the newest answers; some were given before they were measured."""
     numbers, counts = np.unique(epochs[-RECENT_ROWS:], return_counts=True)
     return int(numbers[np.argmax(counts)])

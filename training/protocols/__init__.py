@@ -1,12 +1,13 @@
 """Evaluation protocols by dataset: training rows, held-out rows and published predictions."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from forerun.data.datasets import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import classes_below, plugins
 from forerun.training.protocols.own_tables import OwnTableProtocols
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, TrainingPart
 
 
 def all_protocols() -> tuple[type[DatasetProtocols], ...]:
@@ -39,18 +40,19 @@ def training_source(name: str) -> DatasetProtocols:
     Raises:
         UnknownDataset: there is none of that name.
     """
-    parts = {made.source: made for made in (cls() for cls in TRAINING_PARTS)}
-    return parts.get(name) or protocols_of_dataset(name)
+    return TRAINING_PARTS.get(name) or protocols_of_dataset(name)
 
 
-TRAINING_PARTS: Final[tuple[type[DatasetProtocols], ...]] = tuple(
-    own for own in classes_below(__name__, DatasetProtocols, "part") if own.part
-)
-"""Parts of datasets that train a predictor of another dataset."""
 DATASET_PROTOCOLS: Final[tuple[type[DatasetProtocols], ...]] = tuple(
     own for own in classes_below(__name__, DatasetProtocols, "dataset") if not own.part
 )
 """The protocols of each dataset, which are declared in the modules below."""
+TRAINING_PARTS: Final[Mapping[str, DatasetProtocols]] = {
+    f"{cls.dataset}/{part}": TrainingPart(cls.dataset, part, rows)
+    for cls in DATASET_PROTOCOLS
+    for part, rows in cls.parts.items()
+}
+"""Source -> part of a dataset that trains a predictor of another dataset."""
 
 __all__ = [
     "DATASET_PROTOCOLS",

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Mask
 from forerun.data.datasets.imported import OwnTable
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
@@ -58,12 +58,10 @@ class OwnTableProtocols(dp.DatasetProtocols):
                 baselines = {} if train is None else simple_rules(train, mine, metric)
                 yield dp.Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Questions of the training set."""
         rows, _ = self.measured(bundle, catalog)
-        return dp.counted(
-            {"this question is in the training set": dp.is_seen(rows, "question", seen)}
-        )
+        return {"this question is in the training set": dp.is_seen(rows, "question", seen)}
 
 
 def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> dict[str, Column]:

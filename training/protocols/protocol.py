@@ -28,7 +28,7 @@ from forerun.data.workload import Network
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
+from forerun.models.router import predictors_in
 from forerun.training.scores.task_scores import TaskScore
 
 NAMES: Final = ("model", "op_shape")
@@ -40,6 +40,7 @@ Kept = NDArray[np.intp] | slice
 EVERY: Final = slice(None)
 NEW, KNOWN = True, False
 P = TypeVar("P", bound=Predictor)
+Rows = Callable[[Bundle, DeviceCatalog], Measurements]
 WEIGHTS_OF: Final = frozenset({"tf", "gluon", "legacy", "adv", "ssl", "swsl"})
 """Words before the architecture in names of networks: which project or method trained them."""
 
@@ -106,17 +107,10 @@ class Task:
 
 
 Tasks = Iterator[Task]
+Sides = Iterator[tuple[str, Measurements, Measurements]]
+"""Protocol, training rows, held-out rows."""
 Trained = Measurements | None
 """Training rows of a fold; None where nothing is fitted."""
-
-
-def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
-    """Reason -> number of rows left out for it; reasons without a row are absent.
-
-    Args:
-        reasons: reason -> mask over the same rows.
-    """
-    return {reason: int(rows.sum()) for reason, rows in reasons.items() if rows.any()}
 
 
 @dataclass(frozen=True)
@@ -192,7 +186,10 @@ class DatasetProtocols(ABC):
     """Protocol -> grouping keys by whose values it holds rows out, as in `Fold.without`. For other
     protocols they are all keys of which training rows and held-out rows share no value."""
 
-    part: ClassVar[str] = ""
+    parts: ClassVar[Mapping[str, Rows]] = {}
+    """Part of the dataset that trains a predictor of another one -> its training rows."""
+
+    part: str = ""
     """Name of the part of the dataset that `training_rows` gives; empty for all of it."""
 
     @property
@@ -242,9 +239,7 @@ class DatasetProtocols(ABC):
             if tasks:
                 yield Fold(protocol, train, tasks)
 
-    def sides(
-        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
-    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+    def sides(self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY) -> Sides:
         """(protocol, training rows, held-out rows) of each split in which neither is empty."""
         for protocol, key in self.each_held_out.items():
             values = rows.groups[key]
@@ -258,7 +253,7 @@ class DatasetProtocols(ABC):
             protocol = split.protocol.partition("/")[0]
             wanted = not self.split_protocols or protocol in self.split_protocols
             if wanted and self.split_table in ("", split.table):
-                for name, train, held_out in split_rows([split], rows, kept):
+                for name, train, held_out in split_rows(split, rows, kept):
                     yield name if self.pooled else split.protocol, train, held_out
 
     def checked_folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
@@ -301,7 +296,29 @@ class DatasetProtocols(ABC):
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Reason -> number of rows that `evaluation_tasks` of the same arguments leaves out."""
+        masks = self.reasons(bundle, catalog, seen).items()
+        return {reason: int(rows.sum()) for reason, rows in masks if rows.any()}
+
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, Mask]:
+        """Reason -> which rows of a table `evaluation_tasks` leaves out for it."""
         return {}
+
+
+class TrainingPart(DatasetProtocols):
+    """A part of a dataset, as training rows of a predictor of another dataset.
+
+    Args:
+        dataset: name of the dataset.
+        part: name of the part.
+        rows: what gives its training rows.
+    """
+
+    def __init__(self, dataset: str, part: str, rows: Rows) -> None:
+        self.dataset, self.part, self.rows = dataset, part, rows
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """The rows of the part."""
+        return self.rows(bundle, catalog)
 
 
 def is_seen(rows: Measurements, key: str, seen: Seen) -> NDArray[np.bool_]:
@@ -338,17 +355,16 @@ def tasks_by(
         yield Task(name.format(**named), metric, rows.take(own), device, baselines=mine, **options)
 
 
-def bundled_part(*kinds: type[P]) -> P:
-    """The first bundled predictor of one of these classes.
+def bundled_part(kind: type[P]) -> P:
+    """The first bundled predictor of a class.
 
     Raises:
         BadArtifact: the installation is damaged, or contains no such predictor.
     """
-    predictor = bundled().predictor
-    for part in predictor.parts if isinstance(predictor, Router) else (predictor,):
-        if isinstance(part, kinds):
+    for part in predictors_in(bundled().predictor):
+        if isinstance(part, kind):
             return part
-    raise BadArtifact(f"The bundled predictors hold no {kinds[0].name}; fit them again.")
+    raise BadArtifact(f"The bundled predictors hold no {kind.name}; fit them again.")
 
 
 def median_by(
@@ -428,17 +444,14 @@ def _architecture(model: str) -> str:
     return next((word for word in words if word not in WEIGHTS_OF), "")
 
 
-def split_rows(
-    splits: Iterable[Split], rows: Measurements, kept: Kept
-) -> Iterator[tuple[str, Measurements, Measurements]]:
-    """(protocol, training rows, held-out rows) of each split in which neither is empty.
+def split_rows(split: Split, rows: Measurements, kept: Kept) -> Sides:
+    """(protocol, training rows, held-out rows) of a split in which neither is empty.
 
     Args:
-        splits: of a table.
+        split: of a table.
         rows: the rows of the table that are queries.
         kept: their positions in the table.
     """
-    for split in splits:
-        train, held_out = split.train[kept], split.held_out[kept]
-        if train.any() and held_out.any():
-            yield split.protocol.partition("/")[0], rows.take(train), rows.take(held_out)
+    train, held_out = split.train[kept], split.held_out[kept]
+    if train.any() and held_out.any():
+        yield split.protocol.partition("/")[0], rows.take(train), rows.take(held_out)

@@ -21,7 +21,7 @@ class Published:
         protocol: protocol whose training and held-out rows are the same as in the publication.
         part: held-out rows that are scored together; `protocol/part` is a task of `forerun
             evaluate`.
-        score: name of the score, a field of `forerun.training.scores.errors.Score`.
+        score: name of the score, one of `forerun.training.scores.errors.score`.
         value: the score, in percent where it is a relative error or a share.
         over: the rows that the score is averaged over, in the source's words.
         citation: the publication.

@@ -5,16 +5,19 @@ The text is a deterministic function of its data, so that the card can be part o
 is hashed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from forerun.data.metrics import metric
 from forerun.models.artifact.training_record import TrainingRecord
-from forerun.training.published.figures import Published, published_for
+from forerun.training.published.figures import published_for
 
 PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
 """Packages whose versions a card names."""
+Row = Mapping[str, Any]
+Cell = Callable[[Any], str]
 _NONE = "–"
 OWN_SCALE = (
     "Mean absolute errors of a share. `repeats` is the error between repeated measurements; "
@@ -62,7 +65,7 @@ class Card:
             *(_scores(evaluation) for evaluation in self.evaluations),
             "## Intervals\n\n"
             "Meant to hold 90 % of measured values; the ratio is high over low, 1 for no width.",
-            _calibration_table(self.evaluations),
+            _calibration(self.evaluations),
             *_conditional(self.evaluations),
             "## Limits\n\n" + _bullets(self.limits),
             "## Rebuild\n\n" + f"```sh\n{self.command}\n```",
@@ -97,123 +100,120 @@ def training_datasets_of(
     ]
 
 
-def _scores(evaluation: Mapping[str, Any]) -> str:
+def _scores(evaluation: Row) -> str:
     dataset, tasks = str(evaluation["dataset"]), evaluation["tasks"]
     plain = [task for task in tasks if task.get("score") != "mae"]
     own = [task for task in tasks if task.get("score") == "mae"]
     parts = [f"### {dataset}", _percent_table(plain) if plain or not own else ""]
     if own:
         parts += [OWN_SCALE, _own_scale_table(own)]
-    figures = published_for(dataset)
-    parts += ["Reported on this dataset:", _published_table(figures)] if figures else []
+    figures = [figure for figure in published_for(dataset) if figure.score == "mape"]
+    parts += ["Reported on this dataset:", _columns(figures, PUBLISHED)] if figures else []
     return "\n\n".join(filter(None, parts))
 
 
-def _percent_table(tasks: Sequence[Mapping[str, Any]]) -> str:
-    baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
-    head = ["task", "device", "metric", "n", "MAPE", "median", "within 10 %", "Spearman"]
-    rows = [
-        [
-            task["task"],
-            task["device"] or "all",
-            metric(task["metric"]).name,
-            f"{task['n']:,}",
-            f"**{_percent(task['mape'])}**",
-            _percent(task["median_ape"]),
-            _percent(task.get("within_10pct")),
-            _number(task.get("spearman")),
-            *(_percent(task["baselines"].get(name)) for name in baselines),
-        ]
-        for task in tasks
+def _percent_table(tasks: Sequence[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "task": lambda task: task["task"],
+        "device": lambda task: task["device"] or "all",
+        "metric": lambda task: metric(task["metric"]).name,
+        "n": lambda task: f"{task['n']:,}",
+        "MAPE": lambda task: f"**{_percent(task['mape'])}**",
+        "median": lambda task: _percent(task["median_ape"]),
+        "within 10 %": lambda task: _percent(task.get("within_10pct")),
+        "Spearman": lambda task: _number(task.get("spearman")),
+    }
+    for name in _baselines(tasks):
+        columns[f"MAPE of {name.replace('_', ' ')}"] = partial(_mape_of, name)
+    return _columns(tasks, columns)
+
+
+def _mape_of(baseline: str, task: Row) -> str:
+    return _percent(task["baselines"].get(baseline))
+
+
+def _own_scale_table(tasks: Sequence[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "task": lambda task: task["task"],
+        "predictor": lambda task: f"`{task['predictor']}`",
+        "n": lambda task: f"{task['n']:,}",
+        "error": lambda task: f"**{_share(task.get('mae'))}**",
+        "repeats": lambda task: _share(task.get("mae_of_repeats")),
+        "AUC for < 0.9": lambda task: _number(task.get("auc_below_0.9")),
+        "inside the interval": lambda task: _percent(task["coverage_90"]),
+        "median ratio": lambda task: _number(task.get("median_interval_ratio")),
+    }
+    for name in _baselines(tasks):
+        columns[name.replace("_", " ")] = partial(_mae_of, name)
+    return _columns(tasks, columns)
+
+
+def _mae_of(baseline: str, task: Row) -> str:
+    return _share(task.get(f"mae_{baseline}"))
+
+
+def _baselines(tasks: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
+
+
+PUBLISHED: Mapping[str, Cell] = {
+    "system": lambda figure: figure.system + (" (our floor)" if figure.own else ""),
+    "task": lambda figure: figure.task,
+    "MAPE": lambda figure: _percent(figure.value),
+    "n": lambda figure: _NONE if figure.n is None else str(figure.n),
+    "mean over": lambda figure: figure.over,
+    "source": lambda figure: figure.citation,
+}
+CALIBRATION: Mapping[str, Cell] = {
+    "dataset": lambda task: task["dataset"],
+    "task": lambda task: task["task"],
+    "device": lambda task: task["device"] or "all",
+    "n": lambda task: f"{task['n']:,}",
+    "inside the interval": lambda task: _percent(task["coverage_90"]),
+    "median ratio": lambda task: _number(task.get("median_interval_ratio")),
+}
+CONDITIONAL: Mapping[str, Cell] = {
+    "dataset": lambda entry: entry["dataset"],
+    "task": lambda entry: entry["task"],
+    "device": lambda entry: entry["device"] or "all",
+    "by": lambda entry: entry["by"],
+    "groups": lambda entry: f"{entry['groups']:,}",
+    "all rows": lambda entry: _percent(entry["coverage_90"]),
+    "worst tenth": lambda entry: f"**{_percent(entry['coverage'])}**",
+    "least covered": lambda entry: ", ".join((entry["coverage_group"] or {}).values()),
+    "error of the worst tenth": lambda entry: _percent(entry["mape"]),
+}
+
+
+def _with_dataset(evaluations: Sequence[Row], field: str) -> list[Row]:
+    """The rows of a field of all evaluations, each with its dataset."""
+    return [
+        {**row, "dataset": str(own["dataset"])} for own in evaluations for row in own.get(field, ())
     ]
-    spoken = [f"MAPE of {name.replace('_', ' ')}" for name in baselines]
-    return _table([*head, *spoken], rows)
 
 
-def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
-    baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
-    head = ["task", "predictor", "n", "error", "repeats", "AUC for < 0.9", "inside the interval"]
-    head.append("median ratio")
-    rows = [
-        [
-            task["task"],
-            f"`{task['predictor']}`",
-            f"{task['n']:,}",
-            f"**{_share(task.get('mae'))}**",
-            _share(task.get("mae_of_repeats")),
-            _number(task.get("auc_below_0.9")),
-            _percent(task["coverage_90"]),
-            _number(task.get("median_interval_ratio")),
-            *(_share(task.get(f"mae_{name}")) for name in baselines),
-        ]
-        for task in tasks
-    ]
-    return _table([*head, *(name.replace("_", " ") for name in baselines)], rows)
+def _calibration(evaluations: Sequence[Row]) -> str:
+    tasks = _with_dataset(evaluations, "tasks")
+    known = [t for t in tasks if t["coverage_90"] is not None and t.get("score") != "mae"]
+    return _columns(known, CALIBRATION)
 
 
-def _published_table(figures: Sequence[Published]) -> str:
-    return _table(
-        ["system", "task", "MAPE", "n", "mean over", "source"],
-        [
-            [
-                f.system + (" (our floor)" if f.own else ""),
-                f.task,
-                _percent(f.value),
-                _NONE if f.n is None else str(f.n),
-                f.over,
-                f.citation,
-            ]
-            for f in figures
-            if f.score == "mape"
-        ],
-    )
-
-
-def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
-    return _table(
-        ["dataset", "task", "device", "n", "inside the interval", "median ratio"],
-        [
-            [
-                str(evaluation["dataset"]),
-                task["task"],
-                task["device"] or "all",
-                f"{task['n']:,}",
-                _percent(task["coverage_90"]),
-                _number(task.get("median_interval_ratio")),
-            ]
-            for evaluation in evaluations
-            for task in evaluation["tasks"]
-            if task["coverage_90"] is not None and task.get("score") != "mae"
-        ],
-    )
-
-
-def _conditional(evaluations: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+def _conditional(evaluations: Sequence[Row]) -> Sequence[str]:
     """The card's section on conditional coverage; empty where no evaluation has it."""
-    rows = [
-        [
-            str(evaluation["dataset"]),
-            entry["task"],
-            entry["device"] or "all",
-            entry["by"],
-            f"{entry['groups']:,}",
-            _percent(entry["coverage_90"]),
-            f"**{_percent(entry['coverage'])}**",
-            ", ".join((entry["coverage_group"] or {}).values()),
-            _percent(entry["mape"]),
-        ]
-        for evaluation in evaluations
-        for entry in evaluation.get("conditional_coverage", ())
-    ]
+    rows = _with_dataset(evaluations, "conditional_coverage")
     if not rows:
         return ()
-    head = ["dataset", "task", "device", "by", "groups", "all rows", "worst tenth", "least covered"]
     return (
         "### By groups of rows\n\n"
         "Coverage of the tenth of the groups (of 20 rows or more) that is covered least, and mean "
         "error of the tenth with the largest. `interval` groups rows by the size of theirs.",
-        _table([*head, "error of the worst tenth"], rows),
+        _columns(rows, CONDITIONAL),
     )
+
+
+def _columns(rows: Sequence[Any], columns: Mapping[str, Cell]) -> str:
+    """A table by the text of each column's cells."""
+    return _table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -153,11 +153,9 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
 
 def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor, list[Predictor]]:
     """A predictor with the fitted ones that it contains, and the remaining fitted ones."""
-    names = composed_predictors().get(whole.name, ())
+    names = composed_predictors()[whole.name]
     parts = {part.name: part for part in fitted if part.name in names}
     rest = [part for part in fitted if part.name not in names]
-    if not names:
-        return whole, rest
     assert isinstance(whole, Composed)
     return whole.with_parts(parts), rest
 

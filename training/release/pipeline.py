@@ -19,6 +19,7 @@ from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import (
     SCORES_FILE,
+    Evaluations,
     evaluations_text,
     released_artifact,
     stored_with,
@@ -94,15 +95,14 @@ def release(
     before = [] if base is None else stored_with(base)
     evaluations = _accepted(scored, before, accepted)
     moved = {*predictions, *_evaluated_datasets(chosen)}
-    kept = [one for one in before if one["dataset"] not in moved]
-
+    scored = [*(one for one in before if one["dataset"] not in moved), *evaluations]
     made = train(
         output,
         names=names,
         base=base,
         data=folders,
         judged={name: settings_judged(predictions.get(name, ())) for name in moved},
-        documents=lambda record: _documents(record, [*kept, *evaluations]),
+        documents=partial(_documents, scored),
         progress=progress,
         engine=engine,
     )
@@ -113,6 +113,10 @@ def release(
         "unjudged": not_judged(made.record),
         "evaluations": evaluations,
     }
+
+
+def _documents(scored: Evaluations, record: TrainingRecord) -> dict[str, str]:
+    return {"card.md": _card(record, scored).markdown(), SCORES_FILE: evaluations_text(scored)}
 
 
 def _datasets_of_protocols(chosen: Sequence[Recipe]) -> list[str]:
@@ -138,9 +142,7 @@ def _bundles(
             progress(f"not evaluated: {error}")
 
 
-def _accepted(
-    evaluations: list[dict[str, Any]], before: list[dict[str, Any]], reason: str
-) -> list[dict[str, Any]]:
+def _accepted(evaluations: Evaluations, before: Evaluations, reason: str) -> Evaluations:
     """The evaluations, with the reason if they got worse in a slice of any table.
 
     Raises:
@@ -152,19 +154,13 @@ def _accepted(
     return [{**one, "accepted": reason} for one in evaluations] if worse else evaluations
 
 
-def _documents(record: TrainingRecord, scored: list[dict[str, Any]]) -> dict[str, str]:
-    """The model card and the scores, by the names of their files."""
-    return {"card.md": _card(record, scored).markdown(), SCORES_FILE: evaluations_text(scored)}
-
-
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
     """Datasets whose answers these predictors take part in, and their own tables."""
-    entries = catalog()
     names: dict[str, None] = {}
     for recipe in chosen:
-        own = [protocols.dataset for protocols in recipe.all_protocols]
-        others = entries[recipe.predictor].evaluated_on
-        names |= dict.fromkeys((*own, *training_datasets(recipe.predictor), *others))
+        others = catalog()[recipe.predictor].evaluated_on
+        own = (*_datasets_of_protocols([recipe]), *training_datasets(recipe.predictor))
+        names |= dict.fromkeys((*own, *others))
     return list(names)
 
 
@@ -178,8 +174,7 @@ def _answers(record: TrainingRecord) -> list[str]:
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {s.name: f"{s.citation} ({s.licence})" for s in known_datasets()}
-    all_protocols = [protocols for recipe in recipes() for protocols in recipe.all_protocols]
-    names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
+    names = " ".join(_datasets_of_protocols(recipes()))
     return Card(
         title=TITLE,
         answers=_answers(record),

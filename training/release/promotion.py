@@ -29,6 +29,7 @@ from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
 from forerun.training.retraining.comparison import Comparison
 from forerun.training.scores.errors import SEED_NOISE
 
+Row = Mapping[str, Any]
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 100.0 * LEVEL
@@ -123,9 +124,7 @@ def supported_by(folder: Path) -> frozenset[str]:
 
 
 def _metrics(predictor: Predictor, query: Query) -> Sequence[str]:
-    if not predictor.answers(query):
-        return ()
-    return tuple(predictor.predict([query])[0].estimates)
+    return tuple(predictor.predict([query])[0].estimates) if predictor.answers(query) else ()
 
 
 def _scores(champion: Path, candidate: Path) -> Iterator[Difference]:
@@ -144,12 +143,12 @@ def _scores(champion: Path, candidate: Path) -> Iterator[Difference]:
         yield Difference(" ".join(filter(None, key)), "scored", 0.0, 1.0)
 
 
-def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str, Any]]]:
+def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Row]]:
     """(dataset, task, device, metric) -> dataset and row of `scores.json`; empty without one.
 
     Where several predictors were evaluated in one task, the best one's row is taken.
     """
-    best: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
+    best: dict[tuple[str, ...], tuple[str, Row]] = {}
     for evaluation in stored_with(folder):
         dataset = str(evaluation["dataset"])
         for row in evaluation["tasks"]:
@@ -160,9 +159,7 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
     return best
 
 
-def in_slices(
-    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
-) -> Iterator[Difference]:
+def in_slices(before: Sequence[Row], after: Sequence[Row]) -> Iterator[Difference]:
     """The slices of any table whose error changed beyond the noise, worst first.
 
     An error is lost only where it grew by more than two fits differ by.
@@ -211,9 +208,7 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
         yield Difference(what, "mape", own.before, own.after, noise, lost=own.is_worse)
 
 
-def _error(
-    what: str, field: str, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[Difference]:
+def _error(what: str, field: str, old: Row, new: Row) -> Iterator[Difference]:
     before, after = old.get(field), new.get(field)
     if before is None or before == after:
         return
@@ -229,7 +224,7 @@ def _error(
     yield Difference(what, field, before, after, noise, lost)
 
 
-def _unanswered(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+def _unanswered(what: str, old: Row, new: Row) -> Iterator[Difference]:
     """The difference of the number of answers, a regression where more than noise are missing."""
     before, after = old.get("n"), new.get("n")
     if old.get("unanswered") is None or new.get("unanswered") is None or before == after:
@@ -239,7 +234,7 @@ def _unanswered(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> It
     yield Difference(what, "n", before, after, noise, lost)
 
 
-def _coverage(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+def _coverage(what: str, old: Row, new: Row) -> Iterator[Difference]:
     """The difference of coverage, a regression where it fell below the champion's and 90 %.
 
     It must be more than the binomial sampling noise over the smaller number of rows.

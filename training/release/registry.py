@@ -61,7 +61,7 @@ def register(run: Run, folder: Path) -> int:
     """
     manifest = run.predictor(folder)
     card = folder / "card.md"
-    if not _registered(run.client):
+    if _model(run.client) is None:
         run.client.create_registered_model(
             MODEL, description="Latency, memory and power of workloads on given hardware."
         )
@@ -322,8 +322,10 @@ def _is_sound(folder: Path, promised: str) -> bool:
         return False
 
 
-def _registered(client: Any) -> bool:
-    return any(model.name == MODEL for model in client.search_registered_models(f"name='{MODEL}'"))
+def _model(client: Any) -> Any:
+    """The registered model; None where nothing was registered."""
+    found = client.search_registered_models(f"name='{MODEL}'")
+    return next((model for model in found if model.name == MODEL), None)
 
 
 def _versions(client: Any) -> list[str]:
@@ -333,18 +335,14 @@ def _versions(client: Any) -> list[str]:
 
 
 def _number(client: Any, alias: str) -> int | None:
-    if not _registered(client):
-        return None
-    number = client.get_registered_model(MODEL).aliases.get(alias)
+    model = _model(client)
+    number = None if model is None else model.aliases.get(alias)
     return None if number is None else int(number)
 
 
 def _history(client: Any) -> list[int]:
-    if not _registered(client):
-        return []
-    return [
-        int(n) for n in json.loads(client.get_registered_model(MODEL).tags.get(_HISTORY_TAG, "[]"))
-    ]
+    model = _model(client)
+    return [] if model is None else [*json.loads(model.tags.get(_HISTORY_TAG, "[]"))]
 
 
 def _remember(client: Any, history: Sequence[int]) -> None:

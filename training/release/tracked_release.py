@@ -10,14 +10,12 @@ import numpy as np
 
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import SCORES
-from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.plots import calibration
+from forerun.training.evaluation.predictions import TaskPredictions, pooled
 from forerun.training.protocols.recipes import Recipe
 from forerun.training.release import registry
 from forerun.training.release.fit import Trained
 from forerun.training.scores.errors import absolute_percentage_errors, score
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.runs import flat_parameters
 
 MOST_NAMED = 3
 KIND = "forerun.kind"
@@ -70,13 +68,16 @@ def _training_run(parent: tracking.Run, made: Trained, recipe: Recipe) -> None:
         f"train {release_name([recipe])}", parent=parent, tags={KIND: "training"}
     ) as run:
         predictor = recipe.unfitted()
-        run.parameters({"predictor": predictor.name, **flat_parameters(predictor)})
+        run.parameters({"predictor": predictor.name, **tracking.flat_parameters(predictor)})
         for protocols in recipe.all_protocols:
-            digest, count = made.record.digests.get(protocols.dataset), made.record.rows
-            if digest is not None:
-                run.dataset(
-                    protocols.dataset, digest, count.get(protocols.dataset, 0), context="training"
-                )
+            _log_dataset(run, made, protocols.dataset, "training")
+
+
+def _log_dataset(run: tracking.Run, made: Trained, name: str, context: str) -> None:
+    """A dataset as an input of a run, where it is on record."""
+    digest = made.record.digests.get(name)
+    if digest is not None:
+        run.dataset(name, digest, made.record.rows.get(name, 0), context=context)
 
 
 def _evaluation_run(
@@ -101,9 +102,7 @@ def _evaluation_run(
                 "held_out_rows": sum(task["n"] or 0 for task in evaluation["tasks"]),
             }
         )
-        digest = made.record.digests.get(dataset)
-        if digest is not None:
-            run.dataset(dataset, digest, made.record.rows.get(dataset, 0), context="evaluation")
+        _log_dataset(run, made, dataset, "evaluation")
         for task in evaluation["tasks"]:
             run.scores(_label(task), {k: v for k, v in task.items() if _is_number(v)})
         for name, series in _by_fold(predictions).items():
@@ -134,10 +133,7 @@ def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions])
     """
     for metric in dict.fromkeys(each.task.metric for each in predictions):
         mine = [each for each in predictions if each.task.metric == metric]
-        columns = {
-            name: np.concatenate([each.columns[name] for each in mine])
-            for name in ("measured", "predicted", "low", "high")
-        }
+        columns = pooled(each.columns for each in mine)
         measured, predicted = columns["measured"], columns["predicted"]
         groups = [each.task.name for each in mine for _ in each.columns["measured"]]
         stem, title = folder / f"{dataset}-{metric}", f"{dataset}: "
@@ -152,7 +148,7 @@ def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions])
                 title=f"{title}predicted against measured",
             )
         if np.isfinite(columns["low"]).any():
-            yield calibration(
+            yield figures.calibration(
                 stem.with_name(f"{stem.name}-calibration.png"),
                 measured,
                 columns["low"],

@@ -6,14 +6,13 @@ the GPU, random support runs adapt the predictor, and errors are those of runs t
 support set. A class is a model and an engine.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
 from forerun.data.bundle import find
-from forerun.data.columns import Column, Positions
+from forerun.data.columns import Column, Positions, rows_by
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.models.llm_serving.domain import sizes
@@ -40,9 +39,7 @@ def main() -> None:
     """Print the table."""
     bundle = find("aiconfigurator_serving", None)
     runs = AiConfiguratorServingProtocols().training_rows(bundle, DeviceCatalog.load())
-    sys.stdout.write("\n".join(HEADER) + "\n")
-    for line in lines(runs):
-        sys.stdout.write(line + "\n")
+    print(*HEADER, *lines(runs), sep="\n")
 
 
 def lines(runs: Measurements) -> Iterator[str]:
@@ -64,9 +61,7 @@ def errors_by_shots(model: LlmLatency, runs: Measurements) -> dict[int, dict[str
         model: fitted to runs of other devices.
         runs: runs of one device.
     """
-    found: dict[int, dict[str, list[Column]]] = {
-        shots: {metric: [] for metric in TIMES} for shots in SHOTS
-    }
+    found: dict[int, dict[str, list[Column]]] = {n: {name: [] for name in TIMES} for n in SHOTS}
     for own in _classes(runs):
         for draw in range(DRAWS):
             order = np.random.default_rng(draw).permutation(own)
@@ -82,17 +77,9 @@ def errors_by_shots(model: LlmLatency, runs: Measurements) -> dict[int, dict[str
 
 def _classes(runs: Measurements) -> Iterator[Positions]:
     """Positions of the runs of each class that takes part."""
-    names = np.array([_class_of(runs, row) for row in range(len(runs.queries))], dtype=np.str_)
-    for name in np.unique(names):
-        own = np.flatnonzero(names == name)
-        if len(own) >= LEAST:
-            yield own
-
-
-def _class_of(runs: Measurements, row: int) -> str:
-    deployment = runs.queries[row].deployment
-    assert deployment is not None
-    return "-".join([deployment.engine.name, *map(str, sizes(deployment))])
+    own = [query.deployment for query in runs.queries]
+    names = ["-".join([one.engine.name, *map(str, sizes(one))]) for one in own]
+    return (rows for rows in rows_by(names).values() if len(rows) >= LEAST)
 
 
 def _cell(errors: list[Column], before: list[Column]) -> str:

@@ -15,7 +15,6 @@ noise of repeats, which shows what can be reached.
 """
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -125,20 +124,20 @@ class Setting:
 
 def main() -> None:
     """Print how good each choice is, and the settings."""
-    every, out = measured_types(), sys.stdout
+    every = measured_types()
     lists = {f"{TYPES} types": settings(every), "all types": settings(every, whole=True)}
     for which, drawn in lists.items():
         for place, left_out in enumerate(LEFT_OUT):
-            out.write(f"\n{left_out} left out, {which}\n\n")
-            out.write("| choice | within 10 % | with a limit | kept | median cost | of a rate |\n")
-            out.write("|---|---:|---:|---:|---:|---:|\n")
+            print(f"\n{left_out} left out, {which}\n")
+            print("| choice | within 10 % | with a limit | kept | median cost | of a rate |")
+            print("|---|---:|---:|---:|---:|---:|")
             for choice, cells in _table(drawn, place).items():
-                out.write(f"| {choice} | {' | '.join(cells)} |\n")
-    out.write("\n| setting | limit, ms | cost over the best |\n|---|---:|---:|\n")
+                print(f"| {choice} | {' | '.join(cells)} |")
+    print("\n| setting | limit, ms | cost over the best |\n|---|---:|---:|")
     for one in lists[f"{TYPES} types"]:
         limit = "" if one.limit_s == np.inf else f"{1e3 * one.limit_s:.3g}"
         ratio = one.over_best()[one.chosen(one.types.predicted[:, 0])]
-        out.write(f"| {one.name} | {limit} | {ratio:.2f} |\n")
+        print(f"| {one.name} | {limit} | {ratio:.2f} |")
 
 
 def _table(drawn: Sequence[Setting], left_out: int) -> dict[str, list[str]]:
@@ -206,10 +205,8 @@ def _is_saturated(rows: Measurements) -> Mask:
 
 def _names(rows: Measurements) -> Names:
     """Model, engine, workload and what is sought of n runs, (n,); empty where nothing is."""
-    names = []
-    for query, model, load in zip(
-        rows.queries, rows.group("model"), rows.group("load"), strict=True
-    ):
+    names, columns = [], (rows.queries, rows.group("model"), rows.group("load"))
+    for query, model, load in zip(*columns, strict=True):
         own, kind = query.deployment, KINDS.get(str(load), "")
         kind = kind if load != "generation" or own.load.output_tokens == TOKENS else ""
         lengths = f"{own.load.input_tokens:.0f} in, {own.load.output_tokens:.0f} out"

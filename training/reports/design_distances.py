@@ -6,7 +6,6 @@ those of the nearest other, by their distance; and how many combinations of meas
 further from all measured designs than any of these from the next, which answers say as a limit.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -43,7 +42,7 @@ def main() -> None:
         if program is not None
         for tool in TOOLS.values()
     ]
-    sys.stdout.write("\n".join(lines(boost.known, queries)) + "\n")
+    print(*lines(boost.known, queries), sep="\n")
 
 
 def lines(known: KnownDesigns, programs: Sequence[Query]) -> Iterator[str]:

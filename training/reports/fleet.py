@@ -12,7 +12,6 @@ simulation, with capping of frequencies where the power is exceeded, on traces t
 published and against the power of whole servers.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -59,10 +58,10 @@ COLUMNS: Final = (
 
 def main() -> None:
     """Print a line for each trace and type of device."""
-    in_use, out = InUse(bundled(Scope(frozenset({"llm_deployment", "llm_serving"})))), sys.stdout
-    out.write(f"| {COLUMNS} |\n|{'---|' * len(COLUMNS.split('|'))}\n")
+    in_use = InUse(bundled(Scope(frozenset({"llm_deployment", "llm_serving"}))))
+    print(f"| {COLUMNS} |\n|{'---|' * len(COLUMNS.split('|'))}")
     for trace, device in product(TRACES, DEVICES):
-        out.write(f"| {trace} | {' | '.join(row(trace, device, in_use))} |\n")
+        print(f"| {trace} | {' | '.join(row(trace, device, in_use))} |")
 
 
 def week_of(trace: Requests, days: int = DAYS) -> Requests:

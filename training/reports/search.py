@@ -74,17 +74,16 @@ class Table:
 
 def main() -> None:
     """Print a line for each table, and the mean over the tables."""
-    folder, wanted, out = Path(sys.argv[1]), sys.argv[2:], sys.stdout
+    folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     counts = " | ".join(map(str, AFTER))
-    out.write(f"| table | candidates | search | {counts} |\n|---|---:|---|{'---:|' * len(AFTER)}\n")
+    print(f"| table | candidates | search | {counts} |\n|---|---:|---|{'---:|' * len(AFTER)}")
     for table in tables(folder):
         if wanted and table.name not in wanted:
             continue
         for name, order in ORDERS.items():
             runs = [table.regrets(order(table, seed)) for seed in range(SEEDS)]
             cells = " | ".join(f"{100 * own:.1f}" for own in np.mean(runs, axis=0))
-            out.write(f"| {table.name} | {len(table.losses)} | {name} | {cells} |\n")
-            out.flush()
+            print(f"| {table.name} | {len(table.losses)} | {name} | {cells} |", flush=True)
 
 
 def tables(folder: Path) -> Iterator[Table]:

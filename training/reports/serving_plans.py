@@ -11,8 +11,7 @@ stored answers, and of two rules: the most and the fewest tensor-parallel device
 error layouts of a setting share is printed last.
 """
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import find
-from forerun.data.columns import Column, Mask, rows_by
+from forerun.data.columns import Column, rows_by
 from forerun.data.datasets.language_models.aiconfigurator_serving import RUNS
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import Pool
@@ -68,23 +67,22 @@ def main() -> None:
     drawn = settings(runs)
     own = left_out(runs, sorted({row for one in drawn for row in one.rows}))
     shares = [shares_of(one, runs, own, peer) for one in drawn]
-    out = sys.stdout
-    out.write(f"| setting | limit, ms | layouts | {' | '.join(CHOICES)} |\n|---|---:|---:|")
-    out.write("---:|" * len(CHOICES) + "\n")
+    print(f"| setting | limit, ms | layouts | {' | '.join(CHOICES)} |")
+    print(f"|---|---:|---:|{'---:|' * len(CHOICES)}")
     for one, found in zip(drawn, shares, strict=True):
         cells = " | ".join("-" if np.isnan(share) else f"{100 * share:.0f} %" for share in found)
-        out.write(f"| {one.name} | {one.limit_ms:.1f} | {len(set(one.pools))} | {cells} |\n")
-    out.write("\nShare of the best measured rate that each choice reached.\n\n")
+        print(f"| {one.name} | {one.limit_ms:.1f} | {len(set(one.pools))} | {cells} |")
+    print("\nShare of the best measured rate that each choice reached.\n")
     for name, column in zip(CHOICES, np.array(shares).T, strict=True):
         known = column[~np.isnan(column)]
-        out.write(
+        print(
             f"- {name}: within 5 % of the best in {100 * np.mean(known >= CLOSE):.0f} % of "
-            f"{len(known)} settings, {100 * np.mean(known):.0f} % of the best rate on average\n"
+            f"{len(known)} settings, {100 * np.mean(known):.0f} % of the best rate on average"
         )
     between, within = deviations(drawn, runs, own["tpot_ms"])
-    out.write(
+    print(
         "\nLog errors of the time per token: standard deviation "
-        f"{between:.2f} between settings, {within:.2f} between layouts of a setting\n"
+        f"{between:.2f} between settings, {within:.2f} between layouts of a setting"
     )
 
 
@@ -127,20 +125,14 @@ def settings(runs: Measurements) -> list[Setting]:
 def left_out(runs: Measurements, rows: Sequence[int]) -> Mapping[str, Column]:
     """Times of runs by fits without all runs of their model on their device; NaN of others."""
     found = {metric: np.full(len(runs), np.nan) for metric in TIMES}
-    for held, own in _pairs(runs, rows):
+    models, devices = runs.group("model"), runs.group("device")
+    for (model, device), places in rows_by([(models[row], devices[row]) for row in rows]).items():
+        held, own = (models == model) & (devices == device), [rows[place] for place in places]
         fitted = LlmLatency(calibrated=False).fit(runs.take(~held))
         values = fitted.predict([runs.queries[row] for row in own]).values
         for metric in TIMES:
             found[metric][own] = values[metric]
     return found
-
-
-def _pairs(runs: Measurements, rows: Sequence[int]) -> Iterator[tuple[Mask, list[int]]]:
-    """Which runs are of a model on a device, and those of the rows that are."""
-    models, devices = runs.group("model"), runs.group("device")
-    for (model, device), places in rows_by([(models[row], devices[row]) for row in rows]).items():
-        held = (models == model) & (devices == device)
-        yield held, [rows[place] for place in places]
 
 
 def shares_of(

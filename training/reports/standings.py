@@ -37,14 +37,13 @@ def headlines(tables: Evaluations) -> str:
                 name = f"{table['dataset']}: {_in_words(row)}"
                 ends.setdefault(table["dataset"], []).append((row["mape"], name, row))
     by_error = [sorted(own, key=lambda one: one[:2]) for own in ends.values()]
-    ranked = sorted((own[0] for own in by_error), key=lambda one: one[:2])
+    best_first = sorted((own[0] for own in by_error), key=lambda one: one[:2])
     worst_first = sorted((own[-1] for own in by_error), key=lambda one: one[:2], reverse=True)
-    count = min(SHOWN, len(ranked))
-    if not count:
+    if not ends:
         return "No whole answers are scored so far: `make scoreboard`."
     lines = ["| best | rows | error | coverage | worst | rows | error | coverage |"]
     lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
-    for best, worst in zip(ranked[:count], worst_first, strict=False):
+    for best, worst in zip(best_first[:SHOWN], worst_first[:SHOWN], strict=True):
         lines.append("| " + " | ".join((*_headline(*best), *_headline(*worst))) + " |")
     return "\n".join(lines)
 

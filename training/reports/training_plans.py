@@ -8,14 +8,13 @@ place of the fastest among the layouts that a plan searches and that fit by the 
 their memory is given.
 """
 
-import sys
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from forerun.data.bundle import find
-from forerun.data.columns import Column, Positions, rows_by
+from forerun.data.columns import rows_by
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.training import LlmTraining
 from forerun.data.measurements import Measurements
@@ -40,17 +39,16 @@ def main() -> None:
         find("published_training", None), DeviceCatalog.load()
     )
     found = list(settings(rows))
-    out = sys.stdout
-    out.write("| setting | layouts | slower than the fastest | place among those that fit |\n")
-    out.write("|---|---:|---:|---:|\n")
+    print("| setting | layouts | slower than the fastest | place among those that fit |")
+    print("|---|---:|---:|---:|")
     for name, layouts, ratio, place in found:
-        out.write(f"| {name} | {layouts} | {100 * (ratio - 1):.1f} % | {100 * place:.1f} % |\n")
+        print(f"| {name} | {layouts} | {100 * (ratio - 1):.1f} % | {100 * place:.1f} % |")
     ratios, places = np.array([one[2:] for one in found]).T
     close, first = np.mean(ratios <= CLOSE), np.mean(places[~np.isnan(places)] <= FIRST)
-    out.write(
+    print(
         f"\n{len(found)} settings: {100 * close:.0f} % of the recommended layouts are within 5 % "
         f"of the fastest; {100 * first:.0f} % of the fastest are in the first 5 % of the search "
-        f"(median {100 * np.nanmedian(places):.1f} %).\n"
+        f"(median {100 * np.nanmedian(places):.1f} %)."
     )
 
 
@@ -65,19 +63,13 @@ def settings(rows: Measurements) -> Iterator[tuple[str, int, float, float]]:
             continue
         held = (models == models[own[0]]) & (devices == devices[own[0]])
         step = LlmTrainingStep().fit(rows.take(~held))
-        measured = rates(rows, own)
-        predicted = step.predict([rows.queries[row] for row in own]).values[STEP]
-        tokens = np.array([_tokens(rows.queries[row].llm_training) for row in own])
-        chosen = measured[int(np.argmax(tokens / predicted))]
+        queries = [rows.queries[row] for row in own]
+        tokens = np.array([_tokens(query.llm_training) for query in queries])
+        measured, predicted = 1e3 * tokens / rows.column(STEP)[own], step.predict(queries)
+        chosen = measured[int(np.argmax(tokens / predicted.values[STEP]))]
         fastest = own[int(np.argmax(measured))]
         ratio = float(measured.max() / chosen)
         yield key, len(own), ratio, place(rows.queries[fastest], step, memory)
-
-
-def rates(rows: Measurements, own: Positions) -> Column:
-    """Measured tokens a second of rows, shape (len(own),)."""
-    tokens = np.array([_tokens(rows.queries[row].llm_training) for row in own])
-    return np.asarray(1e3 * tokens / rows.column(STEP)[own])
 
 
 def place(query: Query, step: LlmTrainingStep, memory: LlmTrainingMemory) -> float:

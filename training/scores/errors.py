@@ -11,7 +11,7 @@ did, by more than seeds explain.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
@@ -19,8 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
 
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import rows_by
 from forerun.data.shapes import Bool, Float64
+
+Column = Float64[np.ndarray, " n"]
+Mask = Bool[np.ndarray, " n"]
 
 FEWEST_GROUPS: Final = 5
 """Fewest groups of a slice whose noise is that of the bootstrap."""
@@ -144,14 +147,11 @@ def slices_of(
     for size in range(len(facts) + 1):
         for names in combinations(facts, size):
             labels = list(zip(*(facts[name] for name in names), strict=True)) or [()] * count
-            chosen: dict[tuple[str, ...], list[int]] = {}
-            for row, values in enumerate(labels):
-                chosen.setdefault(values, []).append(row)
-            for values, rows in sorted(chosen.items()):
-                mark = hashlib.sha256(np.array(rows).tobytes()).hexdigest()
+            for values, rows in rows_by(labels).items():
+                mark = hashlib.sha256(rows.tobytes()).hexdigest()
                 if "" not in values and mark not in seen:
                     seen.add(mark)
-                    yield dict(zip(names, values, strict=True)), np.array(rows)
+                    yield dict(zip(names, values, strict=True)), rows
 
 
 def _range(
@@ -200,11 +200,22 @@ def graded(
 _WITHIN = 10.0 * (1.0 + 1e-9)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Scores of predictions against measured values.
+def score(
+    measured: ArrayLike,
+    predicted: ArrayLike,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> dict[str, float | int | None]:
+    """Scores of n predictions against measured values, as in `forerun evaluate --json`.
 
-    Attributes:
+    Args:
+        measured: shape (n,); not finite where nothing was measured (the row is left out).
+        predicted: shape (n,), same unit; not finite where there is no prediction.
+        low: lower ends of 90 % prediction intervals, shape (n,), given together with `high`;
+            not finite where there is no interval.
+        high: upper ends, shape (n,).
+
+    Returns:
         n: number of rows that are scored: those with a measured value and a prediction.
         unanswered: number of measured rows without a prediction; they enter no score.
         mape: mean absolute percentage error, percent of the measured value.
@@ -220,89 +231,39 @@ class Score:
         smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
             it also applies to counts of zero.
 
-    `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive (such as
-    a utilisation of zero).
-    """
-
-    n: int
-    unanswered: int
-    mape: float | None
-    median_ape: float | None
-    within_10pct: float | None
-    spearman: float | None
-    coverage_90: float | None
-    mean_interval_ratio: float | None
-    median_interval_ratio: float | None
-    r2: float | None
-    smape: float | None
-
-    @classmethod
-    def of(
-        cls,
-        measured: ArrayLike,
-        predicted: ArrayLike,
-        low: ArrayLike | None = None,
-        high: ArrayLike | None = None,
-    ) -> "Score":
-        """Score n predictions.
-
-        Args:
-            measured: shape (n,); not finite where nothing was measured (the row is left out).
-            predicted: shape (n,), same unit; not finite where there is no prediction.
-            low: lower ends of 90 % prediction intervals, shape (n,), given together with `high`;
-                not finite where there is no interval.
-            high: upper ends, shape (n,).
-
-        Raises:
-            ValueError: columns differ in length, or only one bound is given.
-        """
-        truth, answer = _columns(measured, predicted)
-        if (low is None) != (high is None):
-            raise ValueError("an interval needs both ends: give low and high, or neither")
-        known = np.isfinite(truth)
-        scored = known & np.isfinite(answer)
-        coverage = ratio = middle = None
-        if low is not None and high is not None:
-            _, below, above = _columns(measured, low, high)
-            coverage, ratio, middle = _intervals(truth[scored], below[scored], above[scored])
-        errors = absolute_percentage_errors(truth[scored], answer[scored])
-        applies = errors if np.isfinite(errors).all() else errors[:0]
-        return cls(
-            n=int(scored.sum()),
-            unanswered=int((known & ~scored).sum()),
-            mape=mean(applies),
-            median_ape=percentile(applies, 50.0),
-            within_10pct=share_of(applies <= _WITHIN),
-            spearman=spearman(truth[scored], answer[scored]),
-            coverage_90=coverage,
-            mean_interval_ratio=ratio,
-            median_interval_ratio=middle,
-            r2=r2(truth[scored], answer[scored]),
-            smape=smape(truth[scored], answer[scored]),
-        )
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """Field name -> value, ready for `json.dumps(..., allow_nan=False)`."""
-        return asdict(self)
-
-
-def score(
-    measured: ArrayLike,
-    predicted: ArrayLike,
-    low: ArrayLike | None = None,
-    high: ArrayLike | None = None,
-) -> dict[str, float | int | None]:
-    """`Score.of(...)` as a dictionary, as in the rows of `forerun evaluate --json`.
+        `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive
+        (such as a utilisation of zero).
 
     Raises:
         ValueError: columns differ in length, or only one bound is given.
     """
-    return Score.of(measured, predicted, low, high).to_json()
+    truth, answer = _columns(measured, predicted)
+    if (low is None) != (high is None):
+        raise ValueError("an interval needs both ends: give low and high, or neither")
+    known = np.isfinite(truth)
+    scored = known & np.isfinite(answer)
+    coverage = ratio = middle = None
+    if low is not None and high is not None:
+        _, below, above = _columns(measured, low, high)
+        coverage, ratio, middle = _intervals(truth[scored], below[scored], above[scored])
+    errors = absolute_percentage_errors(truth[scored], answer[scored])
+    applies = errors if np.isfinite(errors).all() else errors[:0]
+    return {
+        "n": int(scored.sum()),
+        "unanswered": int((known & ~scored).sum()),
+        "mape": mean(applies),
+        "median_ape": median(applies),
+        "within_10pct": share_of(applies <= _WITHIN),
+        "spearman": spearman(truth[scored], answer[scored]),
+        "coverage_90": coverage,
+        "mean_interval_ratio": ratio,
+        "median_interval_ratio": middle,
+        "r2": r2(truth[scored], answer[scored]),
+        "smape": smape(truth[scored], answer[scored]),
+    }
 
 
-def absolute_percentage_errors(
-    measured: ArrayLike, predicted: ArrayLike
-) -> Float64[np.ndarray, " n"]:
+def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Column:
     """100 |predicted - measured| / measured, shape (n,); NaN where measured is not positive.
 
     Raises:
@@ -310,21 +271,8 @@ def absolute_percentage_errors(
     """
     truth, answer = _columns(measured, predicted)
     with np.errstate(all="ignore"):
-        errors: Float64[np.ndarray, " n"] = 100.0 * np.abs(answer - truth) / truth
+        errors: Column = 100.0 * np.abs(answer - truth) / truth
     return np.where(truth > 0.0, errors, np.nan)
-
-
-def percentile(values: ArrayLike, percent: float) -> float | None:
-    """Percentile with linear interpolation between ranks; None if `values` is empty.
-
-    Raises:
-        ValueError: `percent` is outside 0 to 100.
-    """
-    column = np.asarray(values, dtype=np.float64)
-    if not 0.0 <= percent <= 100.0:
-        raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
-    with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
-        return _number(float(np.percentile(column, percent))) if len(column) else None
 
 
 def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
@@ -367,9 +315,7 @@ def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
     """
     truth, answer = _columns(measured, predicted)
     with np.errstate(all="ignore"):
-        errors: Float64[np.ndarray, " n"] = (
-            200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
-        )
+        errors: Column = 200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
     return mean(np.where(truth == answer, 0.0, errors))
 
 
@@ -388,7 +334,7 @@ def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | Non
     return mean(column), _number(float(column.std(ddof=1) / np.sqrt(len(column))))
 
 
-def _columns(*values: ArrayLike) -> list[Float64[np.ndarray, " n"]]:
+def _columns(*values: ArrayLike) -> list[Column]:
     columns = [np.asarray(column, dtype=np.float64) for column in values]
     if any(c.ndim != 1 or len(c) != len(columns[0]) for c in columns):
         raise ValueError(f"columns must be of one length, not {[c.shape for c in columns]}")
@@ -396,9 +342,9 @@ def _columns(*values: ArrayLike) -> list[Float64[np.ndarray, " n"]]:
 
 
 def _intervals(
-    truth: Float64[np.ndarray, " n"],
-    low: Float64[np.ndarray, " n"],
-    high: Float64[np.ndarray, " n"],
+    truth: Column,
+    low: Column,
+    high: Column,
 ) -> tuple[float | None, float | None, float | None]:
     """Coverage in percent, and mean and median of high / low."""
     given = np.isfinite(low) & np.isfinite(high)
@@ -407,23 +353,29 @@ def _intervals(
     if not (low > 0.0).all():
         return coverage, None, None
     with np.errstate(over="ignore"):
-        return coverage, mean(high / low), percentile(high / low, 50.0)
+        return coverage, mean(high / low), median(high / low)
 
 
-def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
+def _is_constant(values: Column) -> bool:
     """Whether there are not two different values."""
     return len(values) < 2 or bool((values == values[0]).all())
 
 
-def share_of(hits: Bool[np.ndarray, " n"]) -> float | None:
+def share_of(hits: Mask) -> float | None:
     """Percent of n flags that are True; None for none."""
     return 100.0 * float(hits.mean()) if len(hits) else None
 
 
-def mean(values: Float64[np.ndarray, " n"]) -> float | None:
+def mean(values: Column) -> float | None:
     """Mean of n values; None for none, or where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
         return _number(float(values.mean())) if len(values) else None
+
+
+def median(values: Column) -> float | None:
+    """Median of n values; None for none, or where it is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
+        return _number(float(np.percentile(values, 50.0))) if len(values) else None
 
 
 def _number(value: float) -> float | None:

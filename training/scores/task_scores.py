@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns
-from forerun.data.shapes import Bool, Float64, Text
+from forerun.data.columns import Columns, rows_by
+from forerun.data.shapes import Float64, Text
 from forerun.models.colocation.slowed_class import SLOWED_BELOW
-from forerun.training.scores.errors import mean, share_of
+from forerun.training.scores.errors import Column, Mask, mean, share_of
 
 Named = Mapping[str, Column]
+Names = Text[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class Choices(TaskScore):
         rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
     """
 
-    groups: Text[np.ndarray, " n"]
-    rivals: Mapping[str, Float64[np.ndarray, " n"]] = field(default_factory=dict)
+    groups: Names
+    rivals: Mapping[str, Column] = field(default_factory=dict)
     pooled = False
 
     def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
@@ -114,15 +115,14 @@ class Choices(TaskScore):
             },
         }
 
-    def _excess(self, measured: Column, predicted: Column) -> Column:
+    def _excess(self, measured: Column, predicted: Column) -> Float64[np.ndarray, " groups"]:
         """Relative excess of each group's choice over its best alternative, shape (groups,)."""
         known = np.isfinite(measured) & np.isfinite(predicted)
         excess = []
-        for group in np.unique(self.groups[known]):
-            rows = np.flatnonzero(known & (self.groups == group))
+        for rows in rows_by(self.groups[known].tolist()).values():
             if len(rows) >= FEWEST:
-                chosen = rows[np.argmin(predicted[rows])]
-                excess.append(measured[chosen] / measured[rows].min() - 1.0)
+                own = measured[known][rows]
+                excess.append(own[np.argmin(predicted[known][rows])] / own.min() - 1.0)
         return np.array(excess)
 
 
@@ -154,7 +154,7 @@ class RelativeSpeed(TaskScore):
         repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
     """
 
-    repeats: Text[np.ndarray, " n"]
+    repeats: Names
     ranks = "mae"
 
     def __add__(self, other: "RelativeSpeed") -> "RelativeSpeed":
@@ -190,7 +190,7 @@ class RelativeSpeed(TaskScore):
         return scores
 
 
-def auc(positive: Bool[np.ndarray, " n"], score: Float64[np.ndarray, " n"]) -> float | None:
+def auc(positive: Mask, score: Column) -> float | None:
     """Area under the ROC curve of `score` for the class `positive`; None unless both classes occur.
 
     It is the probability that a positive row has a higher score than a negative one, with ties
@@ -203,9 +203,7 @@ def auc(positive: Bool[np.ndarray, " n"], score: Float64[np.ndarray, " n"]) -> f
     return float(roc_auc_score(positive, score))
 
 
-def class_errors(
-    measured: Float64[np.ndarray, " n"], predicted: Float64[np.ndarray, " n"]
-) -> tuple[float | None, float | None]:
+def class_errors(measured: Column, predicted: Column) -> tuple[float | None, float | None]:
     """Error rates of the class `slowed`, a relative speed below `SLOWED_BELOW`, percent.
 
     Returns:
@@ -218,14 +216,13 @@ def class_errors(
     return false_alarms, misses
 
 
-def repeated(repeats: Text[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+def repeated(repeats: Names) -> Mask:
     """True for rows that share their key with another row, shape (n,)."""
     _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
-    again: Bool[np.ndarray, " n"] = counts[place] > 1
-    return again
+    return np.asarray(counts[place] > 1)
 
 
-def noise(values: Float64[np.ndarray, " n"], repeats: Text[np.ndarray, " n"]) -> float | None:
+def noise(values: Column, repeats: Names) -> float | None:
     """Mean absolute deviation of repeated runs from their mean; None where no run was repeated.
 
     Rows without a repeat are ignored. Deviations from the mean of n repeats are multiplied by
@@ -235,15 +232,14 @@ def noise(values: Float64[np.ndarray, " n"], repeats: Text[np.ndarray, " n"]) ->
         values: P, shape (n,).
         repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
     """
-    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
-    middle = (np.bincount(place, weights=values) / counts)[place]
     again = repeated(repeats)
     if not again.any():
         return None
-    count = counts[place][again]
+    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
+    middle, count = (np.bincount(place, weights=values) / counts)[place], counts[place][again]
     away = np.abs(values - middle)[again] * np.sqrt(count / (count - 1.0))
     return float(away.mean())
 
 
-def _cut(one: Float64[np.ndarray, " n"], other: Float64[np.ndarray, " n"]) -> float:
+def _cut(one: Column, other: Column) -> float:
     return float(np.abs(np.minimum(one, MOST) - np.minimum(other, MOST)).mean())

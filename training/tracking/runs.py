@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -196,12 +196,7 @@ class Run:
 
     def metrics(self, values: Mapping[str, float | int | None]) -> None:
         """Log final figures; None, a score that does not apply, is left out."""
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1e3)
-        known = [Metric(n, float(v), now, 0) for n, v in values.items() if v is not None]
-        for start in range(0, len(known), 500):
-            self.client.log_batch(self.id, metrics=known[start : start + 500])
+        self._log((name, value, 0) for name, value in values.items())
 
     def scores(self, task: str, score: Mapping[str, float | int | None]) -> None:
         """Log one task's scores as metrics `task/field`, such as `unseen_device/bmm/mape`."""
@@ -209,10 +204,14 @@ class Run:
 
     def series(self, name: str, values: Sequence[float | None]) -> None:
         """Log one metric with a value for each step, such as a fold; None is left out."""
+        self._log((name, value, step) for step, value in enumerate(values))
+
+    def _log(self, points: Iterable[tuple[str, float | int | None, int]]) -> None:
+        """Log values of metrics at their steps."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1e3)
-        known = [Metric(name, float(v), now, n) for n, v in enumerate(values) if v is not None]
+        known = [Metric(name, float(v), now, step) for name, v, step in points if v is not None]
         for start in range(0, len(known), 500):
             self.client.log_batch(self.id, metrics=known[start : start + 500])
 

@@ -8,13 +8,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from forerun.data.bundle import Bundle
-from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.errors import InputError
 from forerun.training.engines.jobs import LOCAL, Job, engine_named
 from forerun.training.evaluation.evaluate import run_protocols
 from forerun.training.protocols.hls_designs.hls_designs import WaHls4mlProtocols
-from tests.contracts.tiny_upstream import tiny_upstream
 from tests.training.engines import work
 from tests.waiting import eventually
 
@@ -91,9 +88,8 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
         assert victim not in begun(1)
 
 
-def test_an_evaluation_is_the_same_bit_for_bit_also_where_processes_die(cluster, tmp_path):
-    tables = WaHls4ml().tidy(tiny_upstream("wa_hls4ml", tmp_path / "upstream"))
-    bundle = Bundle.write(tmp_path / "bundle", "wa_hls4ml", tables)
+def test_an_evaluation_is_the_same_bit_for_bit_also_where_processes_die(cluster, made_up, tmp_path):
+    bundle = made_up("wa_hls4ml")
     (tmp_path / "begun").mkdir()
     here, there = (
         list(run_protocols(protocols, bundle, 0, 2, (), ("benchmark_boost",), engine=engine))

@@ -1,8 +1,7 @@
 """Evaluations by protocol, on rows that a release was not fitted on."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,11 +10,8 @@ import pytest
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.errors import InputError
-from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
-from forerun.data.query import Query
 from forerun.data.split import LeakedRows
-from forerun.data.workload import Kernel
 from forerun.models.artifact.sealed_folder import LoadedPredictor, seal
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
@@ -29,6 +25,7 @@ from forerun.training.evaluation.stored import evaluations_text, read_evaluation
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows
 from tests.devices import CATALOG
+from tests.training.leaderboard.toy_protocols import ToyProtocols, measured
 from tests.training.toy_bundles import NOT_IN_TOYS
 
 # Evaluation: folds pooled, seeds averaged, seen rows left out, shots never scored.
@@ -38,33 +35,17 @@ from tests.training.toy_bundles import NOT_IN_TOYS
 # Root mean square errors: pooled, by part, summed over targets.
 
 
-RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
-
-
-def measured(values, device="a10") -> Measurements:
-    queries = [Query(Kernel(RELU), CATALOG.get(device))] * len(values)
-    names = np.array([device] * len(values))
-    return Measurements(queries, {"latency_ms": np.array(values, float)}, {"device": names})
-
-
-@dataclass(frozen=True)
-class Toy(DatasetProtocols):
+class Toy(ToyProtocols):
     """Two folds trained on 1 ms and 2 ms and evaluated on 2 ms; one unseen device."""
-
-    dataset = "toy"
 
     def predictor(self, seed=0):
         return Constant()
 
-    def training_rows(self, bundle, catalog):
-        return measured([1.0, 2.0])
+    def predictors(self, seed=0):
+        return (Constant(),)
 
-    def folds(self, bundle, catalog) -> Iterator[Fold]:
-        for train_ms in (1.0, 2.0):
-            task = Task(
-                "folds/x", "latency_ms", measured([2.0]), baselines={"published_them": np.ones(1)}
-            )
-            yield Fold("folds", measured([train_ms]), [task])
+    def folds(self, bundle, catalog):
+        yield from (fold for fold in super().folds(bundle, catalog) if fold.protocol == "folds")
 
     def evaluation_tasks(self, bundle, catalog, seen):
         rows = [("a10", [1.0]), ("t4", [4.0] * 10)]
@@ -94,7 +75,7 @@ def test_folds_are_pooled_and_have_baselines(toy):
     result = run(toy, record, **ALONE)
     (task,) = result["tasks"]
     assert result["predictor"] is None
-    assert task["n"] == 2
+    assert task["n"] == 16
     assert task["mape"] == pytest.approx(25.0)  # 1 ms for 2 ms, and 2 ms for 2 ms
     assert task["baselines"]["published_them"] == pytest.approx(50.0)
     assert {"roofline", "constant"} <= set(task["baselines"])
@@ -103,7 +84,7 @@ def test_folds_are_pooled_and_have_baselines(toy):
 def test_every_seed_is_a_fit_and_the_standard_error_is_theirs(toy):
     result = run(toy, TrainingRecord({"toy": toy.digest}), seeds=3, **ALONE)
     (task,) = result["tasks"]
-    assert task["n"] == 2
+    assert task["n"] == 16
     assert task["mape_standard_error"] == pytest.approx(0.0)
 
 

@@ -55,9 +55,13 @@ def other(kind, value, name="", **more) -> Entry:
     return replace(OURS, **(fields | more))
 
 
+def board(*entries) -> Leaderboard:
+    return Leaderboard().with_entries(entries)
+
+
 def of(*entries):
     """The comparisons of the only section that the entries make."""
-    (section,) = Leaderboard().with_entries(entries).sections()
+    (section,) = board(*entries).sections()
     return comparisons(section)
 
 
@@ -171,61 +175,54 @@ def test_baselines_have_every_score_that_was_stored_for_them():
     assert theirs.mape == 30.0 and theirs.digest == "d"
 
 
-ENTRY = Entry(
-    dataset="toy",
-    task="unseen_device/x",
-    metric="latency_ms",
-    predictor="ours",
-    kind="ours",
-    score="mape",
-    value=10.0,
-    seeds=1,
-    date="2026-01-02",
-    digest="a" * 64,
-)
-
-
-def board(*entries) -> Leaderboard:
-    return Leaderboard().with_entries(entries)
+ENTRY = replace(OURS, predictor="ours", mape=None, n=None, seeds=1)
 
 
 def named(name, value, **other) -> Entry:
     return replace(ENTRY, predictor=name, value=value, **other)
 
 
-def ranks(leaderboard) -> list[tuple[str, int | None]]:
-    return [(r.entry.predictor, r.rank) for s in leaderboard.sections() for r in s.rows]
-
-
-def test_less_error_ranks_first_and_equals_share_their_rank():
-    found = ranks(board(named("c", 30.0), named("a", 10.0), named("b", 10.0)))
-    assert found == [("a", 1), ("b", 1), ("c", 3)]
-
-
-@pytest.mark.parametrize("score", ["spearman", "r2", "within_10pct"])
-def test_more_ranks_first_where_more_is_better(score):
-    found = ranks(board(named("low", 0.5, score=score), named("high", 0.9, score=score)))
-    assert found == [("high", 1), ("low", 2)]
-
-
-def test_ranks_are_given_apart_for_every_number_of_shots():
-    found = ranks(board(named("a", 30.0), named("b", 20.0), named("a", 5.0, shots=10)))
-    assert found == [("b", 1), ("a", 2), ("a", 1)]
-
-
-def test_what_was_evaluated_on_other_data_has_no_rank_and_says_so():
-    old = named("old", 1.0, digest="b" * 64, date="2026-01-01")
-    (section,) = board(old, ENTRY).sections()
-    notes = {row.entry.predictor: (row.rank, row.note) for row in section.rows}
-    assert notes == {"ours": (1, ""), "old": (None, "other data, bbbbbbbb")}
-
-
-def test_what_was_not_measured_has_no_rank_and_stands_behind():
-    (section,) = board(named("none", None), ENTRY).sections()
-    assert [(r.entry.predictor, r.rank, r.note) for r in section.rows] == [
-        ("ours", 1, ""),
-        ("none", None, "not measured"),
-    ]
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        pytest.param(
+            [named("c", 30.0), named("a", 10.0), named("b", 10.0)],
+            [("a", 1, ""), ("b", 1, ""), ("c", 3, "")],
+            id="less error ranks first and equals share their rank",
+        ),
+        *(
+            pytest.param(
+                [named("low", 0.5, score=score), named("high", 0.9, score=score)],
+                [("high", 1, ""), ("low", 2, "")],
+                id=f"more {score} ranks first",
+            )
+            for score in ("spearman", "r2", "within_10pct")
+        ),
+        pytest.param(
+            [named("a", 30.0), named("b", 20.0), named("a", 5.0, shots=10)],
+            [("b", 1, ""), ("a", 2, ""), ("a", 1, "")],
+            id="every number of shots has ranks of its own",
+        ),
+        pytest.param(
+            [named("old", 1.0, digest="b" * 64, date="2026-01-01"), ENTRY],
+            [("old", None, "other data, bbbbbbbb"), ("ours", 1, "")],
+            id="other data",
+        ),
+        pytest.param(
+            [named("none", None), ENTRY],
+            [("ours", 1, ""), ("none", None, "not measured")],
+            id="what was not measured stands behind",
+        ),
+        pytest.param(
+            [named("few", 1.0, n=10), named("all", 5.0, n=1000)],
+            [("few", None, "answered 10 of 1,000 rows"), ("all", 1, "")],
+            id="fewer rows",
+        ),
+    ],
+)
+def test_what_can_be_compared_is_ranked_and_what_cannot_says_why(entries, expected):
+    (section,) = board(*entries).sections()
+    assert [(row.entry.predictor, row.rank, row.note) for row in section.rows] == expected
 
 
 def test_a_cited_figure_joins_the_only_device_of_its_task_without_a_rank():
@@ -239,14 +236,6 @@ def test_a_figure_over_several_devices_is_compared_with_none_of_them():
     figure = named("them", 1.0, kind="published", digest=None, seeds=None, citation="paper")
     found = board(replace(ENTRY, device="t4"), replace(ENTRY, device="v100"), figure).sections()
     assert [(s.device, len(s.rows)) for s in found] == [("t4", 1), ("v100", 1), (None, 1)]
-
-
-def test_who_answered_fewer_rows_has_no_rank():
-    (section,) = board(named("few", 1.0, n=10), named("all", 5.0, n=1000)).sections()
-    assert [(r.entry.predictor, r.rank, r.note) for r in section.rows] == [
-        ("few", None, "answered 10 of 1,000 rows"),
-        ("all", 1, ""),
-    ]
 
 
 def test_a_later_entry_takes_the_place_of_the_same_row_alone():

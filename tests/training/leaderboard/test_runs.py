@@ -60,9 +60,10 @@ def test_every_predictor_is_listed_with_baselines_and_published_systems(data, re
 
 def test_whole_answers_are_evaluated_where_no_predictor_is_named(data, results, monkeypatch):
     asked = []
-    monkeypatch.setattr(module, "answer_jobs", lambda *given: asked.append(given[3]) or iter(()))
+    monkeypatch.setattr(module, "fold_jobs", lambda *given: asked.append(given) or iter(()))
     run(Plan(data=data), results)
-    assert [fold.protocol for fold in asked] == ["whole", "folds", "folds"]
+    assert [fold.protocol for _, fold, *_ in asked] == ["whole", "folds", "folds"]
+    assert [names for *_, names, _ in asked] == [[]] * 3
     assert Mean.fits == []
 
 

@@ -6,22 +6,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.baselines.constant import Constant
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from tests.devices import CATALOG
 
 RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
-DEVICE = DeviceCatalog.load().get("a10")
 
 
-def measured(values) -> Measurements:
-    queries = [Query(Kernel(RELU), DEVICE)] * len(values)
-    names = np.array([DEVICE.name] * len(values))
-    return Measurements(queries, {"latency_ms": np.array(values, float)}, {"device": names})
+def measured(values, device="a10") -> Measurements:
+    queries = [Query(Kernel(RELU), CATALOG.get(device))] * len(values)
+    return Measurements.of(queries, {"latency_ms": values}, {})
 
 
 @dataclass(frozen=True)

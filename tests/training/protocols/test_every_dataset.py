@@ -56,7 +56,7 @@ def joined(digests):
 def of_dataset(name):
     """What there is -> its digest, or the class of the error where the made-up rows have none."""
     protocols, bundle = protocols_of_dataset(name), find(name)
-    sources = [protocols, *(cls() for cls in TRAINING_PARTS if cls.dataset == name)]
+    sources = [protocols, *(own for own in TRAINING_PARTS.values() if own.dataset == name)]
     found, seen = {}, {}
     for source in sources:
         for rows in attempted(lambda own=source: [own.training_rows(bundle, CATALOG)]):

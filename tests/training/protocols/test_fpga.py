@@ -8,14 +8,11 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.architectures.nas_latency import CHOICES, published_protocols
-from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
+from forerun.data.datasets.benchmark_suites.lambda_bench import THROUGHPUT
 from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     CLOSED,
-    MlperfInference,
 )
-from forerun.data.datasets.circuits.circuit_fpga import PROCESSORS, CircuitFpga
-from forerun.data.datasets.hls_designs.hlsyn import HLSyn
-from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.circuits.circuit_fpga import PROCESSORS
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.nas_cells import features_of, random_codes
 from forerun.features.tables.lambda_bench import GRAPHS
@@ -49,17 +46,9 @@ from forerun.training.protocols.hls_designs.hls_designs import (
     performance,
     share,
 )
-from tests.contracts.tiny_upstream import tiny_upstream
 from tests.devices import CATALOG
 
 # Protocols of hlsyn: training programs, support sets, and tasks on an unseen folder.
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hlsyn")
-    tables = HLSyn().tidy(tiny_upstream("hlsyn", folder / "upstream"))
-    return Bundle.write(folder / "bundle", "hlsyn", tables)
 
 
 def test_the_published_scale_of_cycles():
@@ -68,8 +57,8 @@ def test_the_published_scale_of_cycles():
     assert share(np.array([0.5])) == pytest.approx([0.5])
 
 
-def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(bundle):
-    tasks = [t for e in HLSynProtocols().folds(bundle, CATALOG) for t in e.tasks]
+def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(made_up):
+    tasks = [t for e in HLSynProtocols().folds(made_up("hlsyn"), CATALOG) for t in e.tasks]
     for task in tasks:
         assert task.support.shots == (SHOTS if "_20_shot" in task.name else 0)
         assert task.support.suggested == bool(task.support.shots)
@@ -79,16 +68,9 @@ def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(bundle
 # Protocols of circuit_fpga: what is held out, what is asked, and the placer's own estimate.
 
 
-@pytest.fixture(scope="module")
-def circuit_fpga_bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("circuits")
-    tables = CircuitFpga().tidy(tiny_upstream("circuit_fpga", folder / "upstream"))
-    return Bundle.write(folder / "bundle", "circuit_fpga", tables)
-
-
-def test_processors_are_a_test_set_that_nothing_is_trained_on(circuit_fpga_bundle, tmp_path):
+def test_processors_are_a_test_set_that_nothing_is_trained_on(made_up, tmp_path):
     tables = {
-        name: circuit_fpga_bundle.table(name)
+        name: made_up("circuit_fpga").table(name)
         for name in ("runs", "nodes", "arcs", "paths", "words")
     }
     runs = tables["runs"].copy()
@@ -104,8 +86,8 @@ def test_processors_are_a_test_set_that_nothing_is_trained_on(circuit_fpga_bundl
             assert fold.protocol == "processor" or PROCESSORS[0] not in families
 
 
-def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(circuit_fpga_bundle):
-    for fold in CircuitFpgaProtocols().folds(circuit_fpga_bundle, CATALOG):
+def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(made_up):
+    for fold in CircuitFpgaProtocols().folds(made_up("circuit_fpga"), CATALOG):
         asked = [own for task in fold.tasks for own in circuits_of(task.held_out.queries)]
         assert all(own.routed_ps is None for own in asked)
         assert all(own.routed_ps is not None for own in circuits_of(fold.train.queries))
@@ -114,23 +96,23 @@ def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(c
         assert all(own.placement is None for own in circuits_of(unplaced.held_out.queries))
 
 
-def test_a_design_with_two_clocks_has_no_row(circuit_fpga_bundle):
-    runs = circuit_fpga_bundle.table("runs")
-    measured, kept = circuit_measurements(circuit_fpga_bundle)
+def test_a_design_with_two_clocks_has_no_row(made_up):
+    runs = made_up("circuit_fpga").table("runs")
+    measured, kept = circuit_measurements(made_up("circuit_fpga"))
     assert len(measured) == len(kept) == int(runs["fmax_mhz"].notna().sum()) < len(runs)
     assert runs["fmax_mhz"].to_numpy()[kept].tolist() == measured.column("fmax_mhz").tolist()
 
 
-def test_frequencies_of_the_table_follow_from_the_delays_after_routing(circuit_fpga_bundle):
-    measured, _ = circuit_measurements(circuit_fpga_bundle)
+def test_frequencies_of_the_table_follow_from_the_delays_after_routing(made_up):
+    measured, _ = circuit_measurements(made_up("circuit_fpga"))
     own = circuits_of(measured.queries)
     assert frequencies(own, [one.routed_ps for one in own]) == pytest.approx(
         measured.column("fmax_mhz")
     )
 
 
-def test_the_baseline_is_the_placer_s_estimate_except_for_fixed_connections(circuit_fpga_bundle):
-    measured, _ = circuit_measurements(circuit_fpga_bundle)
+def test_the_baseline_is_the_placer_s_estimate_except_for_fixed_connections(made_up):
+    measured, _ = circuit_measurements(made_up("circuit_fpga"))
     own = circuits_of(measured.queries)[0]
     (plain,) = estimated_ps([own], [own])
     assert plain.tolist() == own.placement.estimated_ps.tolist()
@@ -241,17 +223,11 @@ def test_shots_make_the_answers_good(nas_latency_bundle):
 GRAPH = OperatorGraph((Operator("linear", "x", ((1, 8),), ((1, 4),), 32),), batch_size=1)
 
 
-@pytest.fixture
-def lambda_bench_bundle(tmp_path):
-    tables = LambdaBench().tidy(tiny_upstream("lambda_bench", tmp_path / "upstream"))
-    return Bundle.write(tmp_path / "b", "lambda_bench", tables, as_csv=(THROUGHPUT, MEMORY))
-
-
-def test_nodes_of_one_kind_are_one_question(lambda_bench_bundle):
-    table = lambda_bench_bundle.table(THROUGHPUT)
+def test_nodes_of_one_kind_are_one_question(made_up):
+    table = made_up("lambda_bench").table(THROUGHPUT)
     twice = table[table["table"] == "v2"].assign(throughput=lambda rows: 3 * rows["throughput"])
     once = benchmark_measurements(table, CATALOG)
-    both = benchmark_measurements(_joined(table, twice), CATALOG)
+    both = benchmark_measurements(pd.concat([table, twice], ignore_index=True), CATALOG)
     assert len(both) == len(once)
     later = both.groups["device"] == "h100-sxm-80gb"
     ratio = both.values["samples_per_s"] / once.values["samples_per_s"]
@@ -259,8 +235,8 @@ def test_nodes_of_one_kind_are_one_question(lambda_bench_bundle):
     np.testing.assert_allclose(ratio[~later], 1.0)
 
 
-def test_the_simple_rule_scales_by_peak_and_number(lambda_bench_bundle):
-    rows = benchmark_measurements(lambda_bench_bundle.table(THROUGHPUT), CATALOG)
+def test_the_simple_rule_scales_by_peak_and_number(made_up):
+    rows = benchmark_measurements(made_up("lambda_bench").table(THROUGHPUT), CATALOG)
     out = rows.groups["device"] == "rtx-3090"
     guessed = scaled_by_peak(rows.take(~out), rows.take(out))
     held_out = rows.take(out)
@@ -270,19 +246,13 @@ def test_the_simple_rule_scales_by_peak_and_number(lambda_bench_bundle):
         assert len(np.unique(np.round(guessed[mine] / counts[mine], 6))) == 1
 
 
-def test_steps_of_single_gpus_are_evaluated_where_graphs_are_given(lambda_bench_bundle):
+def test_steps_of_single_gpus_are_evaluated_where_graphs_are_given(made_up):
     graphs = {GRAPHS["resnet50"]: GRAPH}
-    steps = step_measurements(lambda_bench_bundle.table(THROUGHPUT), graphs, CATALOG)
+    steps = step_measurements(made_up("lambda_bench").table(THROUGHPUT), graphs, CATALOG)
     # two precisions of two systems with one GPU and a known batch size
     assert len(steps) == 4
     fast = (steps.groups["device"] == "rtx-3090") & (steps.groups["precision"] == "fp16")
     np.testing.assert_allclose(steps.values["latency_ms"][fast], 1e3 * 256 / 600)
-
-
-def _joined(*tables):
-    import pandas as pd
-
-    return pd.concat(tables, ignore_index=True)
 
 
 NODE = {"table": "v1", "num_gpu": 1, "precision": "fp16", "batch_size": 64.0, "tdp_w_total": 400.0}
@@ -332,15 +302,8 @@ def test_every_model_has_a_graph_and_bert_base_is_not_large() -> None:
 # Protocols of wa_hls4ml and ncpp: training rows, held-out rows, and tasks on a new folder.
 
 
-@pytest.fixture(scope="module")
-def mlperf_inference_bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mlperf")
-    tables = MlperfInference().tidy(tiny_upstream("mlperf_inference", folder / "upstream"))
-    return Bundle.write(folder / "bundle", "mlperf_inference", tables, as_csv=tuple(tables))
-
-
-def test_the_median_answers_exactly_the_rows_with_a_history(mlperf_inference_bundle):
-    for fold in MlperfInferenceProtocols().folds(mlperf_inference_bundle, CATALOG):
+def test_the_median_answers_exactly_the_rows_with_a_history(made_up):
+    for fold in MlperfInferenceProtocols().folds(made_up("mlperf_inference"), CATALOG):
         for task in fold.tasks:
             if task.name == "later_rounds/throughput":
                 median = task.baselines["median"]
@@ -350,8 +313,8 @@ def test_the_median_answers_exactly_the_rows_with_a_history(mlperf_inference_bun
                 assert np.isnan(task.baselines["median"]).all()
 
 
-def test_settings_hold_no_outcome(mlperf_inference_bundle):
-    rows = mlperf_inference_bundle.table(CLOSED)
+def test_settings_hold_no_outcome(made_up):
+    rows = made_up("mlperf_inference").table(CLOSED)
     doubled = rows.assign(result=2 * rows["result"], accuracy=0.1)
     one, other = (run_measurements(frame, CATALOG) for frame in (rows, doubled))
     assert list(one.queries) == list(other.queries)
@@ -387,18 +350,8 @@ def test_tokens_become_samples_by_what_the_reference_writes(reference):
     assert 1.0 < rate["v4.1"] / rate["v4.0"] < 2.0
 
 
-def tiny(dataset, folder) -> Bundle:
-    tables = dataset.tidy(tiny_upstream(dataset.name, folder / "upstream"))
-    return Bundle.write(folder / "bundle", dataset.name, tables)
-
-
-@pytest.fixture(scope="module")
-def layers(tmp_path_factory):
-    return tiny(WaHls4ml(), tmp_path_factory.mktemp("wa_hls4ml"))
-
-
-def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(layers):
-    train = WaHls4mlProtocols().training_rows(layers, CATALOG)
+def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(made_up):
+    train = WaHls4mlProtocols().training_rows(made_up("wa_hls4ml"), CATALOG)
     assert len(train) == 15
     names = {name for q in train.queries for name, _ in q.workload.settings}
     assert names == {

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.networks.amd_kernels import AmdKernels
-from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.graph import Operator
@@ -25,27 +23,26 @@ from forerun.training.evaluation.predictions import median_offset, predict_task
 from forerun.training.leaderboard.store import shipped
 from forerun.training.protocols import TRAINING_PARTS, protocol
 from forerun.training.protocols.networks import torch_gpu
-from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols, conv_rows
+from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols, kernel_rows
 from forerun.training.protocols.networks.deepbench import (
     CONVOLUTIONS,
     DeepBenchProtocols,
-    Fp32Convolutions,
+    fp32_convolutions,
     kernel_measurements,
 )
 from forerun.training.protocols.networks.published_networks import (
     CONTAINER_TORCH,
     MODELLED,
-    LongRuns,
     PublishedNetworksProtocols,
     graph_name,
     graphs_of,
     left_out,
+    long_runs,
     published_measurements,
     torch_version,
 )
 from forerun.training.protocols.networks.timm_bench import few_models_tasks
 from forerun.training.protocols.networks.torch_gpu import (
-    RecordedOperators,
     TorchGpuProtocols,
     trains,
 )
@@ -53,38 +50,25 @@ from tests.contracts.tiny_published import (
     TEXTS,
     V100,
     published_graphs,
-    published_rows,
     published_table,
 )
-from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
-from tests.contracts.tiny_upstream import tiny_upstream
+from tests.contracts.tiny_torch_gpu import GPUS
 from tests.devices import CATALOG, T4
 
 # Protocols of amd_kernels: no row of a chip that is left out, or of a shape held out, trains.
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rows")
-    tables = AmdKernels().tidy(tiny_upstream("amd_kernels", folder / "upstream"))
-    return Bundle.write(folder / "b", "amd_kernels", tables)
-
-
-@pytest.fixture(scope="module")
-def folds(bundle):
-    return list(AmdKernelProtocols().folds(bundle, CATALOG))
-
-
-def test_rows_that_no_question_can_be_about_are_left_out_and_counted(bundle):
+def test_rows_that_no_question_can_be_about_are_left_out_and_counted(made_up):
     """Of three directions and two formats two directions and one format are left."""
+    bundle = made_up("amd_kernels")
     conv = bundle.table("conv")
-    assert len(conv_rows(conv, CATALOG).measured) == len(conv) * 2 // 6
+    assert len(kernel_rows("conv", conv, CATALOG).measured) == len(conv) * 2 // 6
     left_out = AmdKernelProtocols().left_out(bundle, CATALOG, {})
     assert sum(n for why, n in left_out.items() if why.startswith("conv")) == len(conv) * 4 // 6
 
 
-def test_a_gradient_of_the_data_is_a_transposed_convolution(bundle):
-    rows = conv_rows(bundle.table("conv"), CATALOG).measured
+def test_a_gradient_of_the_data_is_a_transposed_convolution(made_up):
+    rows = kernel_rows("conv", made_up("amd_kernels").table("conv"), CATALOG).measured
     for part, query in zip(rows.groups["part"], rows.queries, strict=True):
         operator = query.run.operator
         assert operator.kind == ("conv" if part.startswith("conv_F") else "conv_transpose")
@@ -95,42 +79,36 @@ def test_a_gradient_of_the_data_is_a_transposed_convolution(bundle):
 # Protocols of deepbench: a GPU or an architecture held out, and a folder of one new GPU.
 
 
-@pytest.fixture
-def deepbench_bundle(tmp_path):
-    tables = DeepBench().tidy(tiny_upstream("deepbench", tmp_path / "upstream"))
-    return Bundle.write(tmp_path / "b", "deepbench", tables, as_csv=TABLES)
-
-
-def test_times_are_those_of_the_pass_asked(deepbench_bundle):
-    rows = kernel_measurements(deepbench_bundle, CATALOG)
+def test_times_are_those_of_the_pass_asked(made_up):
+    rows = kernel_measurements(made_up("deepbench"), CATALOG)
     backward = rows.groups["kernel_class"] == "conv_backward_input"
     assert {q.run.operator.kind for q in rows.take(backward).queries} == {"conv_transpose"}
-    expected = deepbench_bundle.table("conv")["bwd_input_ms"].dropna()
+    expected = made_up("deepbench").table("conv")["bwd_input_ms"].dropna()
     np.testing.assert_allclose(np.sort(rows.values["latency_ms"][backward]), np.sort(expected))
 
 
-def test_names_and_devices_are_keys_and_no_attributes(deepbench_bundle):
-    rows = kernel_measurements(deepbench_bundle, CATALOG)
+def test_names_and_devices_are_keys_and_no_attributes(made_up):
+    rows = kernel_measurements(made_up("deepbench"), CATALOG)
     assert set(rows.groups) == {"device", "generation", "kernel_class"}
     attributes = {name for query in rows.queries for name in query.run.operator.attributes}
     sizes = {"kernel", "stride", "padding", "groups"}
     assert attributes == {"transpose_a", "transpose_b", *sizes}
 
 
-def test_recurrent_layers_never_train_a_predictor(deepbench_bundle):
-    rows = DeepBenchProtocols().training_rows(deepbench_bundle, CATALOG)
+def test_recurrent_layers_never_train_a_predictor(made_up):
+    rows = DeepBenchProtocols().training_rows(made_up("deepbench"), CATALOG)
     assert set(rows.groups["kernel_class"]) == {"gemm", *CONVOLUTIONS}
 
 
 def test_convolutions_train_operators_together_with_neusight():
-    assert PREDICTORS["operator_boost"].trained_on == (("neusight", Fp32Convolutions().source),)
+    assert PREDICTORS["operator_boost"].trained_on == (("neusight", "deepbench/fp32_convolutions"),)
 
 
-def test_only_convolutions_in_fp32_train_the_predictors_in_use(deepbench_bundle):
-    rows = Fp32Convolutions().training_rows(deepbench_bundle, CATALOG)
+def test_only_convolutions_in_fp32_train_the_predictors_in_use(made_up):
+    rows = fp32_convolutions(made_up("deepbench"), CATALOG)
     assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
     assert {query.run.precision for query in rows.queries} == {"fp32"}
-    every = DeepBenchProtocols().training_rows(deepbench_bundle, CATALOG)
+    every = DeepBenchProtocols().training_rows(made_up("deepbench"), CATALOG)
     assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}
 
 
@@ -140,12 +118,6 @@ def test_only_convolutions_in_fp32_train_the_predictors_in_use(deepbench_bundle)
 
 
 HUB = {"framework": "pytorch (transformers)", "runtime": "pytorch eager", "precision": "fp32"}
-
-
-@pytest.fixture
-def published_networks_bundle(tmp_path):
-    tables = {"table": published_rows(), "graphs": published_graphs()}
-    return Bundle.write(tmp_path / "published", "published_networks", tables)
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +131,13 @@ def measured(packaged):
     return published_measurements(packaged.table("table"), graphs, CATALOG, {*MODELLED, "tensorrt"})
 
 
-def test_rows_become_networks_on_boards_under_software(published_networks_bundle):
-    table, graphs = published_networks_bundle.table("table"), graphs_of(published_networks_bundle)
-    found, kept = published_measurements(table, graphs, CATALOG)
+def test_rows_become_networks_on_boards_under_software(made_up):
+    bundle = made_up("published_networks")
+    found, kept = PublishedNetworksProtocols().measured(bundle, CATALOG)
     assert kept.tolist() == list(range(8))
     query = found.queries[0]
     assert query.device.name == "a100-sxm-80gb"
-    assert query.workload.graph == graphs["resnet50-224"]
+    assert query.workload.graph == graphs_of(bundle)["resnet50-224"]
     assert (query.software.version, query.software.runtime) == ("1.9.0", "eager")
     assert query.software.layout == "nhwc"
     np.testing.assert_allclose(found.values["latency_ms"], 10.0)
@@ -175,14 +147,10 @@ def test_rows_become_networks_on_boards_under_software(published_networks_bundle
     }
 
 
-def test_what_is_scored_together_names_runtime_phase_precision_and_band(published_networks_bundle):
-    found = published_measurements(
-        published_networks_bundle.table("table"), graphs_of(published_networks_bundle), CATALOG
-    )[0]
-    assert set(found.groups["part"]) == {
-        "eager_inference_amp_1-16",
-        "eager_inference_amp_above_16",
-    }
+def test_what_is_scored_together_names_runtime_phase_precision_and_band(made_up):
+    found, _ = PublishedNetworksProtocols().measured(made_up("published_networks"), CATALOG)
+    bands = {f"eager_inference_amp_{band}" for band in ("1-16", "above_16")}
+    assert set(found.groups["part"]) == bands
 
 
 def test_rows_without_a_certain_configuration_are_counted():
@@ -245,10 +213,8 @@ def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, mea
 
 
 def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged):
-    rows, every = (
-        protocols.training_rows(packaged, CATALOG)
-        for protocols in (LongRuns(), PublishedNetworksProtocols())
-    )
+    rows = long_runs(packaged, CATALOG)
+    every = PublishedNetworksProtocols().training_rows(packaged, CATALOG)
     host_s, _ = HostTime().seconds(rows.queries)
     assert (rows.values["latency_ms"] / 1e3 > 2.5 * host_s).all()
     assert 50 < len(rows) < len(every) / 2
@@ -330,14 +296,8 @@ def test_the_baseline_is_the_median_of_each_mode():
 
 
 @pytest.fixture
-def torch_gpu_bundle(tmp_path):
-    tables = {"runs": gpu_rows(), "graphs": gpu_graphs()}
-    return Bundle.write(tmp_path / "gpus", "torch_gpu", tables)
-
-
-@pytest.fixture
-def tasks(torch_gpu_bundle):
-    found = TorchGpuProtocols().evaluation_tasks(torch_gpu_bundle, CATALOG, {})
+def tasks(made_up):
+    found = TorchGpuProtocols().evaluation_tasks(made_up("torch_gpu"), CATALOG, {})
     return {(task.name, task.device): task for task in found}
 
 
@@ -370,8 +330,7 @@ def test_recorded_runs_and_the_power_of_eager_ones_train_one_predictor_each():
         "device_time": ["torch_gpu/recorded", "torch_gpu/operators"],
         "operator_power": ["torch_gpu/power"],
     }
-    parts = {cls.part for cls in TRAINING_PARTS if cls.dataset == "torch_gpu"}
-    assert parts == {"recorded", "operators", "power"}
+    assert set(TorchGpuProtocols.parts) == {"recorded", "operators", "power"}
 
 
 @pytest.fixture(scope="module")
@@ -386,7 +345,7 @@ def recorded(torch_gpu_packaged):
 
 @pytest.fixture(scope="module")
 def operators(torch_gpu_packaged):
-    return RecordedOperators().training_rows(torch_gpu_packaged, CATALOG)
+    return TRAINING_PARTS["torch_gpu/operators"].training_rows(torch_gpu_packaged, CATALOG)
 
 
 def test_training_rows_are_recorded_and_mean_what_their_query_means(recorded):

@@ -10,12 +10,6 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench
-from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
-from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
-from forerun.data.datasets.memory.gpumemnet import GpuMemNet
-from forerun.data.datasets.memory.published_memory import PublishedMemory
-from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact, InputError, SlicesGotWorse
@@ -59,7 +53,7 @@ from forerun.training.release.promotion import not_judged
 from forerun.training.release.tracked_release import KIND, release_name
 from forerun.training.scores.errors import score
 from forerun.training.tracking.runs import EXPERIMENT, connect, flat_parameters, versions_of
-from tests.contracts.tiny_upstream import tiny_upstream
+from tests.contracts.tiny_upstream import tiny_bundle
 from tests.every import for_every
 from tests.service.own_tables.tables import GPUS, settings_table
 
@@ -70,6 +64,7 @@ from tests.service.own_tables.tables import GPUS, settings_table
 
 
 DEVICE_TIMES = PREDICTORS["network_latency"].contains
+DATASETS = ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")
 MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
 
 
@@ -77,9 +72,8 @@ MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
 def bundles(tmp_path_factory):
     """Made-up rows of four datasets, a folder each."""
     folder = tmp_path_factory.mktemp("bundles")
-    for dataset in (WaHls4ml(), Ncpp(), GpuMemNet(), PublishedMemory()):
-        tables = dataset.tidy(tiny_upstream(dataset.name, folder / f"{dataset.name}-upstream"))
-        Bundle.write(folder / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
+    for name in DATASETS:
+        tiny_bundle(name, folder)
     return folder
 
 
@@ -91,7 +85,7 @@ def artifact(bundles, tmp_path_factory):
 
 
 def data(bundles):
-    return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")}
+    return {name: bundles / name for name in DATASETS}
 
 
 @pytest.mark.slow
@@ -199,13 +193,10 @@ def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
     assert check(made.folder).version == made.manifest.version
 
 
-def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path, monkeypatch):
-    for dataset in (DeepBench(), LambdaBench()):
-        tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / f"{dataset.name}-upstream"))
-        Bundle.write(tmp_path / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
-    both = Recipe("constant", ("deepbench", "lambda_bench"))
+def test_several_datasets_train_one_predictor_and_are_on_record(made_up, tmp_path, monkeypatch):
+    folders = {name: made_up(name).folder for name in ("deepbench", "lambda_bench")}
+    both = Recipe("constant", tuple(folders))
     monkeypatch.setattr(fit, "recipes", lambda: (both,))
-    folders = {name: tmp_path / name for name in ("deepbench", "lambda_bench")}
     made = train(tmp_path / "made", data=folders)
     assert set(made.record.rows) == set(made.record.digests) == set(folders)
     (part,) = load_part(made.folder).parts
@@ -346,6 +337,12 @@ def tables(text):
     return [[line.strip("| ").split(" | ") for line in block.splitlines()] for block in blocks]
 
 
+def rows_of_table(text, column):
+    """The rows of the only table of a card that has a column, as cells by column."""
+    (table,) = (own for own in tables(text) if column in own[0])
+    return [dict(zip(table[0], row, strict=True)) for row in table[2:]]
+
+
 def test_the_same_data_makes_the_same_card():
     shuffled = replace(CARD, versions=dict(reversed(CARD.versions.items())))
     assert CARD.markdown() == shuffled.markdown()
@@ -362,12 +359,11 @@ def test_a_card_says_what_its_data_holds(said):
 
 
 def test_our_scores_are_listed_with_every_baseline():
-    (table,) = (t for t in tables(CARD.markdown()) if "within 10 %" in t[0])
-    bmm = dict(zip(table[0], table[2], strict=True))
+    bmm, whole = rows_of_table(CARD.markdown(), "within 10 %")
     assert bmm["MAPE"] == "**6.7 %**"
     assert bmm["MAPE of roofline"] == "41.2 %"
     assert bmm["MAPE of published neusight"] == "–", "a score that does not apply"
-    assert (bmm["device"], table[3][1]) == ("a100-80", "all")
+    assert (bmm["device"], whole["device"]) == ("a100-80", "all")
 
 
 def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
@@ -377,8 +373,7 @@ def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
         for name, error in (("colocation_boost", 0.1375), ("colocation_network", 0.1444))
     ]
     text = replace(CARD, evaluations=[{"dataset": "contention", "tasks": rows}]).markdown()
-    (table,) = (t for t in tables(text) if "predictor" in t[0])
-    one, other = (dict(zip(table[0], row, strict=True)) for row in table[2:])
+    one, other = rows_of_table(text, "predictor")
     assert (one["predictor"], one["error"]) == ("`colocation_boost`", "**0.138**")
     assert (other["predictor"], other["error"]) == ("`colocation_network`", "**0.144**")
     assert (one["repeats"], one["program mean"]) == ("0.099", "0.157")
@@ -388,8 +383,7 @@ def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
 def test_a_stored_evaluation_without_the_error_of_a_share_has_no_figure_for_it():
     task = {**TASKS[0], "score": "mae", "predictor": "whole", "mae_of_repeats": 0.0986}
     text = replace(CARD, evaluations=[{"dataset": "contention", "tasks": [task]}]).markdown()
-    (table,) = (t for t in tables(text) if "repeats" in t[0])
-    own = dict(zip(table[0], table[2], strict=True))
+    (own,) = rows_of_table(text, "repeats")
     assert (own["error"], own["repeats"]) == ("**–**", "0.099")
 
 
@@ -401,8 +395,8 @@ def test_every_published_figure_on_the_dataset_is_cited():
 
 
 def test_calibration_is_shown_where_there_are_intervals():
-    (table,) = (t for t in tables(CARD.markdown()) if "inside the interval" in t[0])
-    assert [row[-2:] for row in table[2:]] == [["100.0 %", "4.00"]] * 2
+    rows = rows_of_table(CARD.markdown(), "inside the interval")
+    assert [[*row.values()][-2:] for row in rows] == [["100.0 %", "4.00"]] * 2
     bare = {**TASKS[0], "coverage_90": None}
     without = replace(CARD, evaluations=[{"dataset": "neusight", "tasks": [bare]}])
     assert "inside the interval" not in without.markdown()

@@ -42,6 +42,14 @@ def versions(store, tmp_path):
     return found
 
 
+def forged(store):
+    """Forget what was fetched and change a stored file of version 3."""
+    shutil.rmtree(store / "registry")
+    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
+    stored.write_text("forged")
+    return stored
+
+
 def test_registering_moves_no_alias_and_describes_the_version(versions):
     assert sorted(versions) == [1, 2, 3]
     assert champion() is None
@@ -111,9 +119,7 @@ def test_without_a_registry_or_a_champion_there_is_none(store, tmp_path, monkeyp
 
 def test_an_artifact_changed_after_registration_is_refused(versions, store):
     promote(3)
-    shutil.rmtree(store / "registry")
-    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
-    stored.write_text("forged")
+    forged(store)
     with pytest.raises(BadArtifact):
         champion()
     assert list((store / "registry").iterdir()) == []
@@ -121,10 +127,7 @@ def test_an_artifact_changed_after_registration_is_refused(versions, store):
 
 def test_another_predictor_in_place_of_the_registered_one_is_refused(versions, store):
     promote(3)
-    shutil.rmtree(store / "registry")
-    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
-    stored.write_text("forged")
-    seal(stored.parent.parent, "2000-01-01")
+    seal(forged(store).parent.parent, "2000-01-01")
     with pytest.raises(BadArtifact, match=f"{versions[3]} was registered"):
         champion()
 
@@ -154,9 +157,7 @@ def test_a_damaged_candidate_is_named_and_the_champion_fetched_all_the_same(
 ):
     promote(2)
     try_out(3)
-    shutil.rmtree(store / "registry" / versions[3])
-    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
-    stored.write_text("forged")
+    forged(store)
     assert main(["fetch"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["path"] == str(store / "registry" / versions[2])
@@ -214,9 +215,7 @@ def test_fetch_runs_as_a_process_of_its_own(versions, store):
 
 def test_what_the_asker_can_mend_is_one_line_and_exit_code_2(versions, store, capsys):
     promote(3)
-    shutil.rmtree(store / "registry")
-    for file in (store / "mlartifacts").rglob("trees.txt"):
-        file.write_text("forged")
+    forged(store)
     assert main(["fetch"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

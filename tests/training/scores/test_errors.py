@@ -4,16 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
-from sklearn.metrics import mean_absolute_percentage_error, r2_score
+from sklearn.metrics import mean_absolute_percentage_error
 
 from forerun.training.scores.errors import (
-    Score,
     absolute_percentage_errors,
     mean_and_standard_error,
-    percentile,
     r2,
     score,
     smape,
@@ -48,25 +45,25 @@ def test_scores_worked_by_hand():
 @given(pairs)
 def test_a_perfect_answer_scores_perfectly(rows):
     measured, _ = columns(rows)
-    found = Score.of(measured, measured, measured, measured)
-    assert (found.mape, found.median_ape, found.within_10pct) == (0, 0, 100)
-    assert (found.coverage_90, found.mean_interval_ratio) == (100, 1)
-    assert found.spearman == (None if len(set(measured)) == 1 else pytest.approx(1))
+    found = score(measured, measured, measured, measured)
+    assert (found["mape"], found["median_ape"], found["within_10pct"]) == (0, 0, 100)
+    assert (found["coverage_90"], found["mean_interval_ratio"]) == (100, 1)
+    assert found["spearman"] == (None if len(set(measured)) == 1 else pytest.approx(1))
 
 
 @given(pairs, st.floats(-0.9, 5.0))
 def test_answers_off_by_one_factor_have_that_factors_error(rows, factor):
     measured, _ = columns(rows)
-    found = Score.of(measured, measured * (1 + factor))
-    assert found.mape == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
-    assert found.median_ape == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
+    found = score(measured, measured * (1 + factor))
+    assert found["mape"] == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
+    assert found["median_ape"] == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
 
 
 @given(pairs, st.randoms(use_true_random=False))
 def test_the_order_of_rows_is_free(rows, random):
     shuffled = list(rows)
     random.shuffle(shuffled)
-    one, other = (Score.of(*columns(r)).to_json() for r in (rows, shuffled))
+    one, other = (score(*columns(r)) for r in (rows, shuffled))
     assert same(one, other)
 
 
@@ -78,7 +75,7 @@ def test_the_unit_is_free(rows, unit):
 
 @given(pairs)
 def test_every_row_twice_changes_no_score_but_the_count(rows):
-    once, twice = (Score.of(*columns(r)).to_json() for r in (rows, rows + rows))
+    once, twice = (score(*columns(r)) for r in (rows, rows + rows))
     assert twice.pop("n") == 2 * once.pop("n")
     assert same(once, twice)
 
@@ -87,19 +84,19 @@ def test_every_row_twice_changes_no_score_but_the_count(rows):
 def test_a_wider_interval_never_covers_less(rows, narrow, wider):
     measured, predicted = columns(rows)
     one, other = (
-        Score.of(measured, predicted, predicted / factor, predicted * factor)
+        score(measured, predicted, predicted / factor, predicted * factor)
         for factor in (narrow, narrow * wider)
     )
-    assert other.coverage_90 >= one.coverage_90
-    assert other.mean_interval_ratio >= one.mean_interval_ratio
+    assert other["coverage_90"] >= one["coverage_90"]
+    assert other["mean_interval_ratio"] >= one["mean_interval_ratio"]
 
 
 @given(pairs)
 def test_shares_and_correlations_stay_in_their_ranges(rows):
-    found = Score.of(*columns(rows))
-    assert found.mape >= 0
-    assert 0 <= found.within_10pct <= 100
-    assert found.spearman is None or -1 <= found.spearman <= 1
+    found = score(*columns(rows))
+    assert found["mape"] >= 0
+    assert 0 <= found["within_10pct"] <= 100
+    assert found["spearman"] is None or -1 <= found["spearman"] <= 1
 
 
 @given(anything)
@@ -108,13 +105,6 @@ def test_no_input_ever_puts_nan_or_infinity_into_json(rows):
     found = score(measured, predicted, low, high)
     json.dumps(found, allow_nan=False)
     assert found["n"] + found["unanswered"] <= len(rows)
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=40))
-def test_spearman_equals_scipys(rows):
-    one, other = columns(rows)
-    assume(len(set(one)) > 1 and len(set(other)) > 1)
-    assert spearman(one, other) == pytest.approx(spearmanr(one, other).statistic, abs=1e-9)
 
 
 @given(pairs)
@@ -127,48 +117,40 @@ def test_spearman_sees_order_alone(rows):
 
 
 def test_scores_that_do_not_apply_are_none():
-    empty = Score.of([], [])
-    assert empty.n == 0
-    assert {empty.mape, empty.median_ape, empty.within_10pct, empty.spearman} == {None}
-    assert Score.of([1.0, 1.0], [1.0, 2.0]).spearman is None, "a constant has no order"
-    assert Score.of([2.0], [2.0]).spearman is None
-    without = Score.of([1.0], [1.0])
-    assert without.coverage_90 is None and without.mean_interval_ratio is None
-    zero = Score.of([0.0, 1.0], [0.1, 1.0])
-    assert zero.mape is None, "a percentage of nothing"
-    assert zero.n == 2 and zero.spearman == pytest.approx(1)
+    empty = score([], [])
+    assert empty["n"] == 0
+    assert {empty["mape"], empty["median_ape"], empty["within_10pct"], empty["spearman"]} == {None}
+    assert score([1.0, 1.0], [1.0, 2.0])["spearman"] is None, "a constant has no order"
+    assert score([2.0], [2.0])["spearman"] is None
+    without = score([1.0], [1.0])
+    assert without["coverage_90"] is None and without["mean_interval_ratio"] is None
+    zero = score([0.0, 1.0], [0.1, 1.0])
+    assert zero["mape"] is None, "a percentage of nothing"
+    assert zero["n"] == 2 and zero["spearman"] == pytest.approx(1)
 
 
 def test_rows_without_an_answer_are_counted_and_rows_never_measured_are_not():
-    found = Score.of([1.0, 2.0, np.nan], [1.0, np.nan, 3.0])
-    assert (found.n, found.unanswered, found.mape) == (1, 1, 0)
+    found = score([1.0, 2.0, np.nan], [1.0, np.nan, 3.0])
+    assert (found["n"], found["unanswered"], found["mape"]) == (1, 1, 0)
 
 
 def test_intervals_are_scored_where_they_are_given():
-    found = Score.of([1.0, 2.0], [1.0, 2.0], [0.5, np.nan], [2.0, np.nan])
-    assert (found.n, found.coverage_90, found.mean_interval_ratio) == (2, 100, 4)
+    found = score([1.0, 2.0], [1.0, 2.0], [0.5, np.nan], [2.0, np.nan])
+    assert (found["n"], found["coverage_90"], found["mean_interval_ratio"]) == (2, 100, 4)
 
 
 def test_exactly_ten_percent_counts_as_within():
-    assert Score.of([1.0, 3.0], [1.1, 2.7]).within_10pct == 100
+    assert score([1.0, 3.0], [1.1, 2.7])["within_10pct"] == 100
 
 
 @pytest.mark.parametrize("call", [
     lambda: score([1.0], [1.0, 2.0]),
     lambda: score([[1.0]], [[1.0]]),
     lambda: score([1.0], [1.0], low=[0.5]),
-    lambda: percentile([1.0], 101),
 ])  # fmt: skip
 def test_columns_that_do_not_fit_are_refused(call):
-    with pytest.raises(ValueError, match=r"length|both ends|between 0 and 100"):
+    with pytest.raises(ValueError, match=r"length|both ends"):
         call()
-
-
-@given(st.lists(positive, min_size=1), st.floats(0, 100), st.floats(0, 100))
-def test_percentiles_rise_and_stay_among_the_values(values, one, other):
-    low, high = (percentile(values, p) for p in sorted((one, other)))
-    assert min(values) <= low * (1 + 1e-12)
-    assert low <= high * (1 + 1e-12) and high <= max(values) * (1 + 1e-12)
 
 
 def test_an_error_is_relative_to_the_measured_value():
@@ -200,31 +182,17 @@ def test_r2_and_smape_by_hand():
 
 @pytest.mark.parametrize("wrong", [1.1001, 1.105, 0.8999])
 def test_a_little_over_ten_percent_does_not_count_as_within(wrong):
-    assert Score.of([1.0], [wrong]).within_10pct == 0
+    assert score([1.0], [wrong])["within_10pct"] == 0
 
 
 @given(pairs)
 def test_errors_are_scikit_learns_and_numpys(rows):
     measured, predicted = columns(rows)
-    found = Score.of(measured, predicted)
+    found = score(measured, predicted)
     wrong = mean_absolute_percentage_error(measured, predicted)
-    assert found.mape == pytest.approx(100.0 * wrong, rel=1e-9, abs=1e-9)
+    assert found["mape"] == pytest.approx(100.0 * wrong, rel=1e-9, abs=1e-9)
     each = 100.0 * np.abs(predicted / measured - 1.0)
-    assert found.median_ape == pytest.approx(np.median(each), rel=1e-6, abs=1e-6)
+    assert found["median_ape"] == pytest.approx(np.median(each), rel=1e-6, abs=1e-6)
     mean = (np.abs(measured) + np.abs(predicted)) / 2.0
     wanted = 100.0 * np.mean(np.abs(measured - predicted) / mean)
-    assert found.smape == pytest.approx(wanted, rel=1e-9, abs=1e-9)
-
-
-@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=30))
-def test_r2_is_scikit_learns(rows):
-    measured, predicted = columns(rows)
-    assume(np.ptp(measured) > 1e-3)
-    assert r2(measured, predicted) == pytest.approx(r2_score(measured, predicted), rel=1e-6)
-
-
-@given(st.lists(positive, min_size=1, max_size=30), st.floats(0, 100))
-def test_percentiles_are_linear_between_ranks(values, percent):
-    ranks = np.linspace(0.0, 100.0, len(values))
-    wanted = np.interp(percent, ranks, np.sort(values))
-    assert percentile(values, percent) == pytest.approx(wanted, rel=1e-9)
+    assert found["smape"] == pytest.approx(wanted, rel=1e-9, abs=1e-9)

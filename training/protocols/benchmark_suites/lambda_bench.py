@@ -31,6 +31,12 @@ from forerun.training.protocols.power.torch_op_energy import power_graphs
 QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
 
+def steps_to_train(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """The rows of `half_precision_steps`, without GPUs that `timm_bench` timed."""
+    rows = half_precision_steps(bundle.table(THROUGHPUT), catalog)
+    return rows.take(~np.isin(rows.groups["device"], TIMED))
+
+
 class LambdaBenchProtocols(dp.DatasetProtocols):
     """Throughput as benchmarks."""
 
@@ -38,6 +44,7 @@ class LambdaBenchProtocols(dp.DatasetProtocols):
     each_held_out: ClassVar = {"unseen_device": "device"}
     unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     held_out_by: ClassVar = {"unseen_device": ("device",)}
+    parts: ClassVar = {"half_precision": steps_to_train}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """Throughput of each configuration: the median over nodes."""
@@ -119,17 +126,6 @@ TIMED = ("rtx-3090", "rtx-4090")
 """GPUs with hundreds of timed networks in `timm_bench`, whose answers these rows shall not move."""
 
 
-class LambdaSteps(LambdaBenchProtocols):
-    """Training steps on one GPU in half precision; nodes of one configuration are one row."""
-
-    part = "half_precision"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """The rows of `half_precision_steps`, without GPUs that `timm_bench` timed."""
-        rows = half_precision_steps(bundle.table(THROUGHPUT), catalog)
-        return rows.take(~np.isin(rows.groups["device"], TIMED))
-
-
 def half_precision_steps(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
     """Training steps in half precision on one GPU of a known batch size, median over nodes.
 
@@ -145,16 +141,8 @@ def half_precision_steps(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Me
         throughput["model"].isin(list(FAMILIES)) & (throughput["precision"] == "fp16")
     ].reset_index(drop=True)
     steps = step_measurements(table, step_graphs(), catalog)
-    networks = [query.network for query in steps.queries]
-    frame = pd.DataFrame(
-        {
-            "device": steps.groups["device"],
-            "model": steps.groups["model"],
-            "batch": [network.batch_size for network in networks],
-            "latency_ms": steps.values["latency_ms"],
-            "row": np.arange(len(steps)),
-        }
-    )
+    frame = pd.DataFrame({**steps.groups, **steps.values, "row": np.arange(len(steps))})
+    frame["batch"] = [query.network.batch_size for query in steps.queries]
     grouped = frame.groupby(["device", "model", "batch"], sort=True)
     kept = steps.take(grouped["row"].first().to_numpy())
     model, device = kept.groups["model"], kept.groups["device"]

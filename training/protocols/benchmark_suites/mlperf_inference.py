@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Mask
 from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     CLOSED,
     LATENCY,
@@ -71,16 +70,12 @@ def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
     `device` (the part), `accelerator` (the submitter's text), `submitter`, `question` (model,
     scenario and accelerator), `counted_in` (divisor that converts a result to samples).
     """
-    keys = device_keys(rows)
-    records: list[dict[str, Any]] = [
-        {str(name): value for name, value in row.items()} for row in rows.to_dict("records")
-    ]
-    queries = [_query(r, key, catalog) for r, key in zip(records, keys, strict=True)]
-    texts = rows["accelerator"].where(rows["accelerator"].notna(), "none")
+    keys, records = device_keys(rows), rows.to_dict("records")
+    queries = [_query(row, key, catalog) for row, key in zip(records, keys, strict=True)]
     groups = {
         "round": rows["round"],
         "device": keys,
-        "accelerator": texts,
+        "accelerator": rows["accelerator"].where(rows["accelerator"].notna(), "none"),
         "submitter": rows["submitter"],
         "question": question_keys(queries),
         "counted_in": tokens_per_unit(rows),
@@ -88,7 +83,7 @@ def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
     return Measurements.of(queries, _values(rows), groups)
 
 
-def tokens_per_unit(rows: pd.DataFrame) -> NDArray[np.float64]:
+def tokens_per_unit(rows: pd.DataFrame) -> Column:
     """Divisor that converts each row's result to samples, shape (n,); 1 for results in samples.
 
     Results of language models are in tokens since v4.1 (Llama 2 offline since v4.0), whatever unit
@@ -122,7 +117,7 @@ def gflop_per_sample(model: str) -> float:
     return GFLOP_PER_SAMPLE[max(names, key=len)] if names else float("nan")
 
 
-def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
+def _query(row: Mapping[Any, Any], key: str, catalog: DeviceCatalog) -> Query:
     on_cpu = runs_on_cpu(row["accelerator"])
     per_node = row["cpus_per_node"] if on_cpu else row["accelerators_per_node"]
     per_node = max(1, int(per_node)) if per_node == per_node else 1
@@ -153,23 +148,23 @@ def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
     return Query(workload, accelerator(key, on_cpu, catalog), operation=Operation(count))
 
 
-def _named(what: re.Pattern[str], row: Mapping[str, Any]) -> bool:
+def _named(what: re.Pattern[str], row: Mapping[Any, Any]) -> bool:
     return any(what.search(str(row[name])) for name in ("system", "platform", "framework"))
 
 
-def _nodes(row: Mapping[str, Any]) -> int:
+def _nodes(row: Mapping[Any, Any]) -> int:
     """Number of nodes; some systems named `1-node-2S` list their two sockets as nodes."""
     named = _NAMED_NODES.match(str(row["platform"]))
     return int(named[1]) if named else max(1, int(row["nodes"]))
 
 
-def _cores(row: Mapping[str, Any]) -> float:
+def _cores(row: Mapping[Any, Any]) -> float:
     """Number of cores of all CPUs of a node; NaN where the text gives no number."""
     found = re.match(r"\s*(\d+)", str(row["cores_per_cpu"]))
     return float(found[1]) * float(row["cpus_per_node"]) if found else float("nan")
 
 
-def _values(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+def _values(rows: pd.DataFrame) -> dict[str, Column]:
     result = rows["result"].to_numpy(dtype=np.float64)
     power = rows["power_result"].to_numpy(dtype=np.float64)
     streams = (rows["result_units"] == LATENCY).to_numpy()
@@ -261,37 +256,28 @@ class MlperfInferenceProtocols(dp.DatasetProtocols):
         rows = rows.take(~dp.is_seen(rows, "round", seen))
         yield from _split_tasks("later_rounds", rows, dp.is_seen(rows, "question", seen), {})
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rounds of the training set, and results in tokens for models of unknown output length."""
         rows = self.training_rows(bundle, catalog)
         same = dp.is_seen(rows, "round", seen)
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
-        return dp.counted(
-            {
-                "this round is in the training set": same,
-                unknown: ~same & (rows.groups["counted_in"] == "nan"),
-            }
-        )
+        uncounted = ~same & (rows.groups["counted_in"] == "nan")
+        return {"this round is in the training set": same, unknown: uncounted}
 
 
 def _split_tasks(
     protocol: str,
     held_out: Measurements,
-    known: NDArray[np.bool_],
-    others: Mapping[str, Mapping[str, NDArray[np.float64]]],
+    known: Mask,
+    others: Mapping[str, Mapping[str, Column]],
 ) -> dp.Tasks:
     on_cpu = held_out.groups["accelerator"] == "none"
     rate = "samples_per_s"
-    parts = [
-        ("throughput", rate, known & ~on_cpu),
-        ("throughput_new", rate, ~known & ~on_cpu),
-        ("throughput_cpu", rate, known & on_cpu),
-        ("throughput_cpu_new", rate, ~known & on_cpu),
-    ]
-    for part, metric in METRICS.items():
-        parts += [(part, metric, known), (f"{part}_new", metric, ~known)]
-    for part, metric, mine in parts:
-        mine = mine & np.isfinite(held_out.values[metric])
-        if mine.any():
-            baselines = others.get(metric, {})
-            yield dp.Task(f"{protocol}/{part}", metric, held_out, baselines=baselines).take(mine)
+    parts = [("throughput", rate, ~on_cpu), ("throughput_cpu", rate, on_cpu)]
+    parts += [(part, metric, on_cpu | ~on_cpu) for part, metric in METRICS.items()]
+    for part, metric, own in parts:
+        task = dp.Task("", metric, held_out, baselines=others.get(metric, {}))
+        for name, has_history in ((part, known), (f"{part}_new", ~known)):
+            mine = own & has_history & np.isfinite(held_out.values[metric])
+            if mine.any():
+                yield replace(task, name=f"{protocol}/{name}").take(mine)

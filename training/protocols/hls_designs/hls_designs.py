@@ -8,7 +8,7 @@ SMAPE of 10 to 30 % by target on other rows, which are not comparable.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -151,23 +151,18 @@ class WaHls4mlProtocols(dp.DatasetProtocols):
         kept = np.flatnonzero(grid["LUT"].notna())
         return layer_measurements(grid.iloc[kept]), kept
 
-    def sides(
-        self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY
-    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+    def sides(self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY) -> dp.Sides:
         """Intervals are calibrated on groups of what a protocol holds out."""
-        settings = replace(rows, groups={**rows.groups, GROUP: rows.groups["setting"]})
-        for protocol, train, held_out in super().sides(bundle, settings, kept):
-            if protocol == "unseen_width":
-                train, held_out = _by_width(train), _by_width(held_out)
+        for protocol, *both in super().sides(bundle, rows, kept):
+            key = "d_out" if protocol == "unseen_width" else "setting"
+            train, held_out = (
+                replace(own, groups={**own.groups, GROUP: own.groups[key]}) for own in both
+            )
             yield protocol, train, held_out
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each metric."""
         return (dp.Task(f"{protocol}/{metric}", metric, held_out) for metric in LABELS)
-
-
-def _by_width(rows: Measurements) -> Measurements:
-    return replace(rows, groups={**rows.groups, GROUP: rows.groups["d_out"]})
 
 
 def layer_measurements(grid: pd.DataFrame) -> Measurements:

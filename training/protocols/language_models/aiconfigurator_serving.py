@@ -7,7 +7,7 @@ rate at which it answered them. The second has no time to the first token: clien
 start at once, and requests of a rate arrive one by one.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -198,9 +198,7 @@ class AiConfiguratorServingProtocols(dp.DatasetProtocols):
         """All runs, without repeats."""
         return serving_runs(bundle.table(RUNS), catalog)
 
-    def sides(
-        self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY
-    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+    def sides(self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY) -> dp.Sides:
         """Those of the bundle's splits; of aggregated runs also a sixth of the releases each."""
         yield from super().sides(bundle, rows, kept)
         runs = rows.take(rows.groups["mode"] == "agg")

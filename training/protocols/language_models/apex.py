@@ -76,10 +76,10 @@ class ApexProtocols(dp.DatasetProtocols):
         """The same tasks."""
         yield from _tasks(bundle, catalog)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Runs whose requests are not published."""
         table = bundle.table(RUNS)
-        return dp.counted({"the requests of the trace are not published": ~_known(table)})
+        return {"the requests of the trace are not published": ~_known(table)}
 
 
 def _known(table: pd.DataFrame) -> Mask:

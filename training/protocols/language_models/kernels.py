@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -60,37 +60,6 @@ class KernelRows:
     prefix: str = ""
     groups: Groups = kernel_groups
 
-    @classmethod
-    def of(
-        cls,
-        kernels: Sequence[KernelShape],
-        engines: Sequence[EngineName],
-        devices: Sequence[Device],
-        latency_ms: Column,
-        site: Callable[[KernelShape], str],
-        most: int,
-        prefix: str = "",
-    ) -> "KernelRows":
-        """N measured kernels.
-
-        Args:
-            kernels: n kernels.
-            engines: n engines.
-            devices: n devices.
-            latency_ms: (n,) measured times, milliseconds.
-            site: the name of a kernel's site within its family.
-            most: as the attribute.
-            prefix: as the attribute.
-        """
-        queries = [
-            Query(LlmKernel(kernel, engine), device)
-            for kernel, engine, device in zip(kernels, engines, devices, strict=True)
-        ]
-        parts = [f"{family_of(k)}/{e}" for k, e in zip(kernels, engines, strict=True)]
-        classes, sites = [part.split("/")[0] for part in parts], map(site, kernels)
-        groups = {"part": parts, "op_class": classes, "site": sites}
-        return cls(Measurements.of(queries, {"latency_ms": latency_ms}, groups), most, prefix)
-
     def training_rows(self) -> Measurements:
         """At most `most` rows of each device and part, drawn at random with a fixed seed.
 
@@ -126,13 +95,29 @@ class KernelRows:
         return self.fold("random_rows", held)
 
     def fold(self, name: str, held: Mask) -> dp.Fold:
-        """These rows held out; at most `most` others of each device and part train."""
+        """These rows held out; at most `most` others of each device and part train.
+
+        There is one task for each device and part, with the roofline bound and that times one
+        factor, the median of the training set.
+        """
         protocol = f"{self.prefix}{name}"
         train = self.measured.take(self._drawn(~held, self.most))
-        tasks = kernel_tasks(
-            self.measured.take(self._drawn(held, TASK_ROWS)), train, protocol, self.groups
-        )
-        return dp.Fold(protocol, train, tasks)
+        held_out = self.measured.take(self._drawn(held, TASK_ROWS))
+        bound_ms = self._bounds_ms(held_out)
+        factors = train.values["latency_ms"] / self._bounds_ms(train)
+        ratios = replace(train, values={"factor": factors})
+        factor = dp.median_by(ratios, held_out, "factor", ("part",))
+        baselines = {"roofline": bound_ms, "roofline_times_factor": bound_ms * factor}
+        keys, name = ("part", "device"), f"{protocol}/{{part}}"
+        tasks = dp.tasks_by(held_out, keys, name, "latency_ms", baselines)
+        return dp.Fold(protocol, train, list(tasks))
+
+    def _bounds_ms(self, measured: Measurements) -> Column:
+        """Roofline bound of each kernel, shape (n,), milliseconds."""
+        bounds = np.empty(len(measured))
+        for group in self.groups(measured.queries):
+            bounds[group.rows] = group.table.bound_s * 1e3
+        return bounds
 
     def _drawn(self, among: Mask, most: int) -> Mask:
         """Mask of at most `most` rows of each device and part."""
@@ -147,33 +132,30 @@ class KernelRows:
         return drawn
 
 
-def kernel_tasks(
-    held_out: Measurements, train: Measurements, protocol: str, groups: Groups = kernel_groups
-) -> list[dp.Task]:
-    """One task for each device and part, with the roofline bound and that times one factor.
+def kernel_measurements(
+    kernels: Sequence[KernelShape],
+    devices: Sequence[Device],
+    values: Mapping[str, Any],
+    engines: Sequence[str] = (),
+    **groups: Sequence[str],
+) -> Measurements:
+    """N measured kernels with the groups `part` (family and engine) and `op_class`.
 
     Args:
-        held_out: held-out kernels.
-        train: training set, which the factor is the median of.
-        protocol: name.
-        groups: the kernels of queries by family and device.
+        kernels: n kernels.
+        devices: n devices.
+        values: metric -> n values.
+        engines: n engines; empty where that of a kernel does not matter.
+        groups: further groups, n values each.
     """
-    bound_ms = bounds_ms(held_out, groups)
-    ratios = replace(
-        train, values={"factor": train.values["latency_ms"] / bounds_ms(train, groups)}
-    )
-    factor = dp.median_by(ratios, held_out, "factor", ("part",))
-    baselines = {"roofline": bound_ms, "roofline_times_factor": bound_ms * factor}
-    keys, name = ("part", "device"), f"{protocol}/{{part}}"
-    return list(dp.tasks_by(held_out, keys, name, "latency_ms", baselines))
-
-
-def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
-    """Roofline bound of each kernel, shape (n,), milliseconds."""
-    bounds = np.empty(len(measured))
-    for group in groups(measured.queries):
-        bounds[group.rows] = group.table.bound_s * 1e3
-    return bounds
+    used = cast(Sequence[EngineName], engines or ["vllm"] * len(kernels))
+    runs = zip(kernels, used, devices, strict=True)
+    parts = [family_of(kernel) for kernel in kernels]
+    named = {"part": parts, "op_class": [part.split("/")[0] for part in parts]}
+    if engines:
+        named["part"] = [f"{part}/{engine}" for part, engine in zip(parts, engines, strict=True)]
+    queries = [Query(LlmKernel(kernel, engine), device) for kernel, engine, device in runs]
+    return Measurements.of(queries, values, {**named, **groups})
 
 
 Phase = Literal["prefill", "decode"]
@@ -291,27 +273,25 @@ class KernelTable:
         """Rows of the table as measured kernels."""
         if self.read is not None:
             frame = _thinned(frame, ("system", "framework", *self.formats), self.read)
-        sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
-        return KernelRows.of(
-            self.kernels(frame),
-            cast(list[EngineName], frame["framework"].astype(str).tolist()),
-            frame["system"].astype(str).map(sheets).tolist(),
-            frame["latency_ms"].to_numpy(dtype=np.float64),
-            lambda kernel: " ".join(str(getattr(kernel, name)) for name in self.site),
-            self.most,
-            self.prefix,
-        )
+        kernels, engines = self.kernels(frame), frame["framework"].astype(str).tolist()
+        sites = [" ".join(str(getattr(own, name)) for name in self.site) for own in kernels]
+        devices, times = _devices(frame["system"], catalog), {"latency_ms": frame["latency_ms"]}
+        rows = kernel_measurements(kernels, devices, times, engines, site=sites)
+        return KernelRows(rows, self.most, self.prefix)
 
     def power(self, frame: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
         """Rows of the table of power as measured kernels, at most `POWER_ROWS` of a GPU each."""
         types = [name for name in self.formats if name in frame]
         frame = _thinned(frame, ("system", *types), POWER_ROWS)
-        sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
-        kernels, devices = self.kernels(frame), frame["system"].astype(str).map(sheets)
-        queries = [Query(LlmKernel(k, "vllm"), d) for k, d in zip(kernels, devices, strict=True)]
-        parts = [family_of(kernel) for kernel in kernels]
-        groups = {"part": parts, "op_class": [part.split("/")[0] for part in parts]}
-        return Measurements.of(queries, {"power_w": frame["power_w"]}, groups)
+        devices, watts = _devices(frame["system"], catalog), {"power_w": frame["power_w"]}
+        return kernel_measurements(self.kernels(frame), devices, watts)
+
+
+def _devices(
+    names: "pd.Series[str]", catalog: DeviceCatalog, known: Mapping[str, str] = DEVICES
+) -> list[Device]:
+    sheets = {label: catalog.get(name) for label, name in known.items()}
+    return names.astype(str).map(sheets).tolist()
 
 
 def _thinned(frame: pd.DataFrame, names: tuple[str, ...], most: int) -> pd.DataFrame:
@@ -343,44 +323,6 @@ COLLECTIVES: Final = KernelTable(
 )
 POWER_ROWS: Final = 3000
 """Most rows of one GPU and family; tables have up to 50,000 of each GPU."""
-_WITH_POWER: Final = ("gemm", "context_attention", "generation_attention", "moe")
-
-
-def power_rows(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Kernels with `power_w`, and the groups `device` and `part` (the family).
-
-    Args:
-        bundle: tables of the dataset.
-        catalog: spec sheets.
-    """
-    rows = Measurements([], {"power_w": np.zeros(0)}, {})
-    for name in _WITH_POWER:
-        if bundle.has(f"power_{name}"):
-            rows = rows + TABLES[name].power(bundle.table(f"power_{name}"), catalog)
-    return rows
-
-
-def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-    """Each GPU is held out, with one task for each family.
-
-    The baseline draws the median share of the design power in the training rows of the family.
-
-    Args:
-        bundle: tables of the dataset.
-        catalog: spec sheets.
-    """
-    rows = power_rows(bundle, catalog)
-    if not len(rows):
-        return
-    names = rows.groups["device"]
-    for device in np.unique(names).tolist():
-        train, held_out = rows.take(names != device), rows.take(names == device)
-        shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
-        share = dp.median_by(shares, held_out, "share", ("part",))
-        baselines = {"constant_share": share * dp.design_w(held_out)}
-        name = "power_unseen_device/{part}"
-        tasks = dp.tasks_by(held_out, ("device", "part"), name, "power_w", baselines)
-        yield dp.Fold("power_unseen_device", train, list(tasks), source="aiconfigurator/power")
 
 
 class KernelProtocols(dp.DatasetProtocols, ABC):
@@ -396,10 +338,34 @@ class KernelProtocols(dp.DatasetProtocols, ABC):
         return sum(rows[1:], rows[0])
 
 
+class PowerOfKernels(dp.DatasetProtocols):
+    """Kernels whose power was measured: training rows of `KernelPower`; each GPU is held out."""
+
+    each_held_out: ClassVar = {"power_unseen_device": "device"}
+
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
+        """Kernels of all GPUs with power, with the group `part` (the family)."""
+        rows = Measurements([], {"power_w": np.zeros(0)}, {"device": np.array([], dtype=np.str_)})
+        for name, table in TABLES.items():
+            if bundle.has(f"power_{name}"):
+                rows = rows + table.power(bundle.table(f"power_{name}"), catalog)
+        return rows, dp.EVERY
+
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
+        """One task for each family; the baseline draws its median share of the design power."""
+        assert train is not None, "nothing is asked of a folder that nothing is fitted on"
+        shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
+        share = dp.median_by(shares, held_out, "share", ("part",))
+        baselines = {"constant_share": share * dp.design_w(held_out)}
+        keys, name = ("device", "part"), f"{protocol}/{{part}}"
+        return dp.tasks_by(held_out, keys, name, "power_w", baselines)
+
+
 class AiConfiguratorProtocols(KernelProtocols):
     """Kernels by engine and number format, on GPUs and at sizes that are held out."""
 
     dataset = "aiconfigurator"
+    parts: ClassVar = {"power": PowerOfKernels().training_rows}
     reads: ClassVar = {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
@@ -420,7 +386,8 @@ class AiConfiguratorProtocols(KernelProtocols):
             yield rows.held_out_sites()
             if rows.prefix == "gemm_":
                 yield rows.random_rows()
-        yield from power_folds(bundle, catalog)
+        for fold in PowerOfKernels().folds(bundle, catalog):
+            yield replace(fold, source=f"{self.dataset}/power")
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """Products on devices that are not in the training set."""
@@ -428,28 +395,16 @@ class AiConfiguratorProtocols(KernelProtocols):
         new = rows.take(~dp.is_seen(rows, "device", seen))
         yield from dp.tasks_by(new, ("device", "part"), "gemm_unseen_device/{part}", "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Products on devices in the training set."""
         return _trained_devices("gemm", bundle.table("gemm")["system"], DEVICES, seen)
 
 
 def _trained_devices(
     table: str, names: "pd.Series[str]", devices: Mapping[str, str], seen: dp.Seen
-) -> Mapping[str, int]:
+) -> Mapping[str, Mask]:
     same = names.astype(str).map(devices).isin(list(seen.get("device", ())))
-    return dp.counted(
-        {f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)}
-    )
-
-
-class KernelPowerRows(AiConfiguratorProtocols):
-    """Kernels whose power was measured: training rows of `KernelPower`."""
-
-    part = "power"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Kernels of all GPUs with power."""
-        return power_rows(bundle, catalog)
+    return {f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)}
 
 
 VIDUR_DEVICES: Final[Mapping[str, str]] = {
@@ -495,7 +450,7 @@ class VidurProtocols(KernelProtocols):
         new = rows.take(~dp.is_seen(rows, "device", seen))
         yield from dp.tasks_by(new, ("device",), "unseen_device/operators", "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Operators of devices in the training set."""
         return _trained_devices("ops_mlp", bundle.table("ops_mlp")["device"], VIDUR_DEVICES, seen)
 
@@ -509,7 +464,6 @@ def operator_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
         frame: the table.
         catalog: spec sheets.
     """
-    sheets = {label: catalog.get(name) for label, name in VIDUR_DEVICES.items()}
     columns = (frame[name].tolist() for name in ("op", "num_tokens", *SIZES))
     every = pd.DataFrame(
         {
@@ -519,15 +473,11 @@ def operator_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
         }
     )
     rows = every.groupby(["device", "kernel"], sort=False)["median_ms"].median().reset_index()
-    kernels = rows["kernel"].tolist()
-    return KernelRows.of(
-        kernels,
-        ["other"] * len(kernels),
-        rows["device"].map(sheets).tolist(),
-        rows["median_ms"].to_numpy(dtype=np.float64),
-        _vidur_site,
-        OPERATOR_ROWS,
-    )
+    kernels, times = rows["kernel"].tolist(), {"latency_ms": rows["median_ms"]}
+    devices, engines = _devices(rows["device"], catalog, VIDUR_DEVICES), ["other"] * len(kernels)
+    sites = [*map(_vidur_site, kernels)]
+    measured = kernel_measurements(kernels, devices, times, engines, site=sites)
+    return KernelRows(measured, OPERATOR_ROWS)
 
 
 def _vidur_site(kernel: KernelShape) -> str:

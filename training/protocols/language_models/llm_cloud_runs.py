@@ -4,8 +4,7 @@ Whole families of processors with cores of one design, models or GPUs are held o
 on the other rows of one table, on processors or on GPUs.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -37,6 +36,9 @@ from forerun.training.protocols.language_models.kernel_baseline import summed_ke
 NAMED: Final[Mapping[str, str]] = LlmCloudRuns.facts["named"]
 QWEN_HALF: Final[Mapping[str, Any]] = LlmCloudRuns.facts["qwen_half"]
 SCORED: Final = ("tpot_ms", "ttft_ms")
+Row = Mapping[Hashable, Any]
+Sheets = Callable[[str, str], Device | None]
+"""Instance and processor -> the sheet of the machine; None where facts lack."""
 
 
 class LlmCloudRunsProtocols(dp.DatasetProtocols):
@@ -61,7 +63,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
         tables = tables_of(bundle, catalog)
         for split in LlmCloudRuns().checked_splits(bundle):
             rows, kept = tables[split.table]
-            for protocol, train, held_out in dp.split_rows([split], rows, kept):
+            for protocol, train, held_out in dp.split_rows(split, rows, kept):
                 yield dp.Fold(protocol, train, [*_tasks(held_out, protocol)])
 
     def evaluation_tasks(
@@ -97,22 +99,25 @@ def tables_of(bundle: Bundle, catalog: DeviceCatalog) -> dict[str, tuple[Measure
     """Table -> its rows as measured queries, and their positions in it."""
     frame = LlmCloudRuns().table_of(bundle, MACHINES)
     machines = {str(row["instance"]): row for row in frame.to_dict("records")}
-    devices = _Devices(machines, catalog)
+
+    @cache
+    def sheet(instance: str, processor: str) -> Device | None:
+        return machine(machines.get(instance, {}), processor)
+
     found = {}
     for name, query in ((BENCH, _bench_query), (SERVED, _served_query)):
         if bundle.has(name):
-            found[name] = _measured(bundle.table(name), devices, query)
+            table = bundle.table(name)
+            asked = [query(row, sheet, catalog) for row in table.to_dict("records")]
+            found[name] = _measured(table, asked)
     return found
 
 
-def _measured(
-    table: pd.DataFrame, devices: "_Devices", query: Any
-) -> tuple[Measurements, Positions]:
+def _measured(table: pd.DataFrame, asked: Sequence[Query | None]) -> tuple[Measurements, Positions]:
     """Measured queries of a table; a saturated server's time to the first token is that of its
     queue, and no time of the machine.
     """
-    made = [query(row, devices) for row in table.to_dict("records")]
-    kept = np.flatnonzero([own is not None for own in made])
+    kept = np.flatnonzero([own is not None for own in asked])
     rows = table.iloc[kept]
     if "load" in rows:
         loads, each = rows["load"], rows["tpot_ms"]
@@ -126,24 +131,7 @@ def _measured(
         names, families = (rows["gpu"].fillna(own) for own in (names, families))
     groups = {"processor": names, "family": families, "model": rows["model"], "load": loads}
     values = {"tpot_ms": each, "ttft_ms": first}
-    return Measurements.of([own for own in made if own is not None], values, groups), kept
-
-
-class _Devices:
-    """Spec sheets of machines, and the GPUs of the catalogue."""
-
-    def __init__(
-        self, machines: Mapping[str, Mapping[Hashable, Any]], catalog: DeviceCatalog
-    ) -> None:
-        self.machines, self.catalog = machines, catalog
-        self.sheets: dict[tuple[str, str], Device | None] = {}
-
-    def processor(self, instance: str, processor: str) -> Device | None:
-        """The sheet of a machine; None where facts lack."""
-        key = instance, processor
-        if key not in self.sheets:
-            self.sheets[key] = machine(self.machines.get(instance, {}), processor)
-        return self.sheets[key]
+    return Measurements.of([own for own in asked if own is not None], values, groups), kept
 
 
 GPUS: Final[Mapping[str, str]] = LlmCloudRuns.facts["gpus"]
@@ -159,21 +147,23 @@ def _model(name: str, weights: str) -> LanguageModel:
     return with_formats(model, weights=weights, cache=cache_format)
 
 
-def _bench_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | None:
+def _bench_query(row: Row, sheet: Sheets, catalog: DeviceCatalog) -> Query | None:
     if isinstance(row["gpu"], str):
-        found = devices.catalog.find(GPUS.get(row["gpu"], row["gpu"]))
+        found = catalog.find(GPUS.get(row["gpu"], row["gpu"]))
     else:
-        found = devices.processor(row["instance"], row["processor"])
+        found = sheet(row["instance"], row["processor"])
     if found is None:
         return None
     tokens = float(row["tokens"])
     prompt = row["kind"] == "prompt"
     load = RequestLoad(tokens if prompt else 1.0, 1.0 if prompt else tokens, concurrency=1.0)
-    return _query(_model(row["model"], "q4_k_m"), load, Engine("llama.cpp"), found, row)
+    threads = int(row["threads"]) if found.kind == "cpu" else None
+    deployment = LlmDeployment(_model(row["model"], "q4_k_m"), load, Engine("llama.cpp"))
+    return Query(deployment, found, Software(threads=threads))
 
 
-def _served_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | None:
-    found = devices.processor(row["instance"], row["processor"])
+def _served_query(row: Row, sheet: Sheets, catalog: DeviceCatalog) -> Query | None:
+    found = sheet(row["instance"], row["processor"])
     if found is None:
         return None
     # Requests beyond those that the engine works on wait, outside of the time per token.
@@ -181,16 +171,4 @@ def _served_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | Non
     load = RequestLoad(float(row["prompt_tokens"]), float(row["output_tokens"]), number)
     engine = Engine("vllm", version="0.22.1", max_sequences=int(row["max_sequences"]))
     weights = {"bfloat16": "bf16", "float16": "fp16"}[row["dtype"]]
-    return _query(_model(row["model"], weights), load, engine, found, {})
-
-
-def _query(
-    model: LanguageModel,
-    load: RequestLoad,
-    engine: Engine,
-    device: Device,
-    row: Mapping[Hashable, Any],
-) -> Query:
-    threads = int(row["threads"]) if row and device.kind == "cpu" else None
-    query = Query(LlmDeployment(model, load, engine), device)
-    return query if threads is None else replace(query, software=Software(threads=threads))
+    return Query(LlmDeployment(_model(row["model"], weights), load, engine), found)

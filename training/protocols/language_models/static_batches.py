@@ -100,9 +100,12 @@ def benchmark_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measure
     kept = np.flatnonzero(known_networks(table))
     rows = table.iloc[kept]
     names = accelerators(rows)
-    sheets = {name: _sheet(str(name), catalog) for name in np.unique(names)}
+    sheets = {
+        name: catalog.get(DEVICES[name]) if name in DEVICES else SN40L
+        for name in np.unique(names).tolist()
+    }
     queries = [
-        _benchmark_query(row, str(name), sheets[name])
+        _benchmark_query(row, str(name), sheets[str(name)])
         for row, name in zip(rows.to_dict("records"), names, strict=True)
     ]
     values = {"latency_ms": 1e3 * rows["latency_s"], "tokens_per_s": rows["throughput_tok_s"] / 2.0}
@@ -114,10 +117,6 @@ def known_networks(table: pd.DataFrame) -> Mask:
     """Flag of each of n rows whose model has a configuration in the package."""
     known = {name: known_language_model(name) is not None for name in table["model"].unique()}
     return table["model"].map(known).to_numpy(dtype=np.bool_)
-
-
-def _sheet(accelerator: str, catalog: DeviceCatalog) -> Device:
-    return catalog.get(DEVICES[accelerator]) if accelerator in DEVICES else SN40L
 
 
 def _benchmark_query(row: Row, accelerator: str, device: Device) -> Query:
@@ -210,16 +209,14 @@ class LlmInferenceBenchProtocols(dp.DatasetProtocols):
                 support = dp.Support(SUPPORT_ROWS, suggested=rule == "suggested")
                 yield replace(task, name=adapted, support=support)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rows of models without a configuration, and of accelerators in the training set."""
         table = bundle.table(RESULTS)
         rows, _ = benchmark_rows(table, catalog)
-        return dp.counted(
-            {
-                "the model has no configuration here": ~known_networks(table),
-                "this device is in the training set": dp.is_seen(rows, "device", seen),
-            }
-        )
+        return {
+            "the model has no configuration here": ~known_networks(table),
+            "this device is in the training set": dp.is_seen(rows, "device", seen),
+        }
 
 
 class SplitwiseProtocols(dp.DatasetProtocols):

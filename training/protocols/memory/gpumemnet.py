@@ -11,9 +11,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask, Positions
 from forerun.data.datasets.memory.gpumemnet import CAP_MIB, DEVICE, GpuMemNet
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import MissingData
@@ -56,11 +56,8 @@ class GpuMemNetProtocols(dp.DatasetProtocols):
         """Vision models and perceptrons, with unsuspicious peaks and lower bounds."""
         vision, _ = vision_peaks(bundle, catalog)
         found = [vision.take(_usable(vision))] if len(vision) else []
-        found += [
-            mlp_peaks(bundle.table(name), catalog)
-            for name in ("mlp_step1", "mlp_step2")
-            if bundle.has(name)
-        ]
+        tables = filter(bundle.has, ("mlp_step1", "mlp_step2"))
+        found += [mlp_peaks(bundle.table(name), catalog) for name in tables]
         if not found:
             raise MissingData(f"{bundle.folder} holds no training peaks with a graph.")
         return sum(found[1:], found[0])
@@ -72,7 +69,7 @@ class GpuMemNetProtocols(dp.DatasetProtocols):
         if bundle.has("mlp_step2"):
             tables["mlp_step2"] = mlp_peaks(bundle.table("mlp_step2"), catalog), dp.EVERY
         for split in GpuMemNet().checked_splits(bundle):
-            for protocol, train, held_out in dp.split_rows([split], *tables[split.table]):
+            for protocol, train, held_out in dp.split_rows(split, *tables[split.table]):
                 name, scores = f"{protocol}/peak", [Capacity(MLP_BIN_MIB)]
                 task = dp.Task(name, PEAK, held_out, scores=scores)
                 whole = split.table == "mlp_step2"
@@ -86,17 +83,13 @@ class GpuMemNetProtocols(dp.DatasetProtocols):
         vision, _ = vision_peaks(bundle, catalog)
         if not len(vision):
             return
-        clean = ~np.isnan(vision.values[PEAK])
-        new = {key: ~dp.is_seen(vision, key, seen) for key in ("model", "family")}
-        parts = {
-            "unseen_family": clean & new["model"] & new["family"],
-            "unseen_model": clean & new["model"] & ~new["family"],
-        }
-        for protocol, rows in parts.items():
+        new = ~np.isnan(vision.values[PEAK]) & ~dp.is_seen(vision, "model", seen)
+        known = dp.is_seen(vision, "family", seen)
+        for protocol, rows in (("unseen_family", new & ~known), ("unseen_model", new & known)):
             if rows.any():
                 yield _vision_task(protocol, vision.take(rows))
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rows without a graph, suspicious rows, and models in the training set."""
         vision, kept = vision_peaks(bundle, catalog)
         rows = bundle.table("timm_training_peak") if bundle.has("timm_training_peak") else ()
@@ -104,13 +97,11 @@ class GpuMemNetProtocols(dp.DatasetProtocols):
         here[kept] = True
         suspect[kept] = np.isnan(vision.values[PEAK])
         same[kept] = dp.is_seen(vision, "model", seen)
-        return dp.counted(
-            {
-                f"no operator graph of that model in {GRAPHS}": ~here,
-                "the column suspect says that the peak is not one": suspect,
-                "this model is in the training set": same & ~suspect,
-            }
-        )
+        return {
+            f"no operator graph of that model in {GRAPHS}": ~here,
+            "the column suspect says that the peak is not one": suspect,
+            "this model is in the training set": same & ~suspect,
+        }
 
 
 def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -127,7 +118,7 @@ def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
     return Measurements.of(queries, values, groups)
 
 
-def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
+def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
     """Rows of `timm_training_peak` with a graph, and their positions in it.
 
     Rows that reached the memory of the device have a lower bound instead of a peak (a censored
@@ -201,7 +192,7 @@ def _nearest(graphs: Sequence[OperatorGraph], runs: pd.DataFrame) -> OperatorGra
     return min(graphs, key=gap)
 
 
-def _usable(rows: Measurements) -> NDArray[np.bool_]:
+def _usable(rows: Measurements) -> Mask:
     return ~np.isnan(rows.values[PEAK]) | ~np.isnan(rows.values[AT_LEAST])
 
 

@@ -8,7 +8,6 @@ and problems of the MI50 for which a single algorithm was timed.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -67,8 +66,8 @@ class AmdKernelProtocols(KernelProtocols):
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
         """Convolutions, products and expert layers, where the bundle has them."""
-        for table in filter(bundle.has, _READ):
-            yield _READ[table](bundle.table(table), catalog)
+        for table in filter(bundle.has, SITES):
+            yield kernel_rows(table, bundle.table(table), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each chip held out, then a tenth of the shapes, of one table after another."""
@@ -84,11 +83,11 @@ class AmdKernelProtocols(KernelProtocols):
             name = f"unseen_device/{own.prefix.strip('_')}"
             yield from dp.tasks_by(new, ("device",), name, "latency_ms")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rows that no question can be about."""
         kept = {t: _kept(t, bundle.table(t), catalog) for t in filter(bundle.has, SITES)}
         reason = "no question can be about such a kernel"
-        return dp.counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
+        return {f"{table}: {reason}": ~rows for table, rows in kept.items()}
 
 
 def with_few(fold: dp.Fold) -> dp.Fold:
@@ -105,39 +104,10 @@ def with_few(fold: dp.Fold) -> dp.Fold:
     return replace(fold, tasks=tasks)
 
 
-def conv_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of `conv` as measured operators: forward passes, and gradients of the data."""
-    frame = frame[_conv_kept(frame, catalog)]
-    names = ("n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw", "groups")
-    columns = zip(*(frame[name].tolist() for name in names), strict=True)
-    directions = frame["dir"].astype(str).tolist()
-    operators = [_convolution(d, *row) for d, row in zip(directions, columns, strict=True)]
-    formats = [CONV_FORMATS[name] for name in frame["dtype"].astype(str)]
-    kernels = [Kernel(op, form) for op, form in zip(operators, formats, strict=True)]
-    parts = [f"conv_{d}/{form}" for d, form in zip(directions, formats, strict=True)]
-    return _rows("conv", frame, catalog, kernels, parts, frame["best_ms"])
-
-
-def product_rows(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of `gemm` or `moe` as measured kernels."""
+def kernel_rows(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
+    """Rows of `conv` as measured operators, or of `gemm` and `moe` as measured kernels."""
     frame = frame[_kept(table, frame, catalog)]
-    part, weights, names, make = PRODUCTS[table]
-    formats = [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
-    sizes = zip(*(frame[name].tolist() for name in names), strict=True)
-    kernels = [LlmKernel(make(*own, format=form)) for own, form in zip(sizes, formats, strict=True)]
-    return _rows(
-        table, frame, catalog, kernels, [f"{part}/{form}" for form in formats], frame["us"] / 1e3
-    )
-
-
-def _rows(
-    table: str,
-    frame: pd.DataFrame,
-    catalog: DeviceCatalog,
-    workloads: Sequence[Workload],
-    parts: Sequence[str],
-    latency_ms: "pd.Series[float]",
-) -> KernelRows:
+    workloads, parts = _convolutions(frame) if table == "conv" else _products(table, frame)
     sheets = {gpu: catalog.get(gpu) for gpu in frame["gpu"].astype(str).unique()}
     devices = [sheets[gpu] for gpu in frame["gpu"].astype(str)]
     queries = [Query(own, device) for own, device in zip(workloads, devices, strict=True)]
@@ -147,8 +117,29 @@ def _rows(
         "op_class": [table] * len(frame),
         "site": sites(frame, SITES[table]),
     }
+    latency_ms = frame["best_ms"] if table == "conv" else frame["us"] / 1e3
     rows = Measurements.of(queries, {"latency_ms": latency_ms}, groups)
     return KernelRows(rows, MOST_ROWS, f"{table}_", amd_groups)
+
+
+def _convolutions(frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
+    """Forward passes and gradients of the data, and the part of each."""
+    names = ("n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw", "groups")
+    columns = zip(*(frame[name].tolist() for name in names), strict=True)
+    directions = frame["dir"].astype(str).tolist()
+    operators = [_convolution(d, *row) for d, row in zip(directions, columns, strict=True)]
+    formats = [CONV_FORMATS[name] for name in frame["dtype"].astype(str)]
+    kernels = [Kernel(op, form) for op, form in zip(operators, formats, strict=True)]
+    return kernels, [f"conv_{d}/{form}" for d, form in zip(directions, formats, strict=True)]
+
+
+def _products(table: str, frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
+    """Kernels, and the part of each."""
+    part, weights, names, make = PRODUCTS[table]
+    formats = [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
+    sizes = zip(*(frame[name].tolist() for name in names), strict=True)
+    kernels = [LlmKernel(make(*own, format=form)) for own, form in zip(sizes, formats, strict=True)]
+    return kernels, [f"{part}/{form}" for form in formats]
 
 
 def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
@@ -157,21 +148,18 @@ def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
     return np.asarray(names.isin(list(with_sheet)), dtype=np.bool_)
 
 
-def _conv_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    texts = {name: frame[name].astype(str) for name in ("gpu", "dtype", "dir", "layout")}
-    kept = _with_sheet(frame, catalog) & texts["dtype"].isin(list(CONV_FORMATS))
-    kept &= (texts["dir"] != "W") & (texts["layout"] == "NCHW")
-    kept &= (texts["gpu"] != UNKNOWN_ALGORITHM) | (frame["n_timed"] > 1)
-    return np.asarray(kept, dtype=np.bool_)
-
-
 def _kept(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
     """Rows that a query can be about."""
     if table == "conv":
-        return _conv_kept(frame, catalog)
-    named = [own in PRODUCT_FORMATS for own in _types(frame, PRODUCTS[table][1])]
-    usual = frame["batch"] == 1 if table == "gemm" else frame["gated"].astype(bool)
-    return np.asarray(_with_sheet(frame, catalog) & named & usual, dtype=np.bool_)
+        texts = {name: frame[name].astype(str) for name in ("gpu", "dtype", "dir", "layout")}
+        kept = texts["dtype"].isin(list(CONV_FORMATS))
+        kept &= (texts["dir"] != "W") & (texts["layout"] == "NCHW")
+        kept &= (texts["gpu"] != UNKNOWN_ALGORITHM) | (frame["n_timed"] > 1)
+    else:
+        kept = frame["batch"] == 1 if table == "gemm" else frame["gated"].astype(bool)
+        types = _types(frame, PRODUCTS[table][1])
+        kept &= np.array([own in PRODUCT_FORMATS for own in types], dtype=np.bool_)
+    return np.asarray(kept & _with_sheet(frame, catalog), dtype=np.bool_)
 
 
 def _types(frame: pd.DataFrame, weights: str) -> list[tuple[str, str, str]]:
@@ -193,11 +181,3 @@ def _convolution(direction: str, *sizes: int) -> Operator:
         return Operator("conv", "miopen.convolution", (source,), (target,), weights, window)
     name = "miopen.convolution_backward_data"
     return Operator("conv_transpose", name, (target,), (source,), weights, window)
-
-
-Read = Callable[[pd.DataFrame, DeviceCatalog], KernelRows]
-_READ: Final[Mapping[str, Read]] = {
-    "conv": conv_rows,
-    "gemm": partial(product_rows, "gemm"),
-    "moe": partial(product_rows, "moe"),
-}

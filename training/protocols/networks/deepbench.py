@@ -44,12 +44,19 @@ KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
 (`forerun.models.kernel_experts.recurrent_law`)."""
 
 
+def fp32_convolutions(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Convolutions and gradients of their inputs, in fp32: training rows of `OperatorBoost`."""
+    rows = _of_classes(kernel_measurements(bundle, catalog), CONVOLUTIONS)
+    return rows.take([row for row, name in enumerate(_precisions(rows)) if name == "fp32"])
+
+
 class DeepBenchProtocols(dp.DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
     each_held_out: ClassVar = {"unseen_device": "device", "unseen_generation": "generation"}
     unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
+    parts: ClassVar = {"fp32_convolutions": fp32_convolutions}
     held_out_by: ClassVar = {
         "unseen_device": ("device",),
         "unseen_generation": ("device", "generation"),
@@ -74,17 +81,6 @@ class DeepBenchProtocols(dp.DatasetProtocols):
         name = f"{protocol}/{{kernel_class}}_{{precision}}"
         columns = {"precision": _precisions(held_out)}
         return dp.tasks_by(held_out, keys, name, "latency_ms", columns=columns)
-
-
-class Fp32Convolutions(DeepBenchProtocols):
-    """Convolutions in fp32: training rows of `OperatorBoost`."""
-
-    part = "fp32_convolutions"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Convolutions and gradients of their inputs, in fp32, of all devices."""
-        rows = _of_classes(kernel_measurements(bundle, catalog), CONVOLUTIONS)
-        return rows.take([row for row, name in enumerate(_precisions(rows)) if name == "fp32"])
 
 
 def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask
 from forerun.data.datasets.networks.neusight import NeuSight
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import OperatorGraph
@@ -18,7 +19,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.tables.neusight import neusight_graphs, neusight_kernels
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks
 
 GraphKey = tuple[str, str, int, int, str]
 SIZES = ("batch", "m", "n", "k", "h")
@@ -66,27 +67,25 @@ class NeuSightProtocols(DatasetProtocols):
         """Operators of unseen devices, and all end-to-end rows, which are never training rows."""
         if bundle.has("ops"):
             ops = bundle.table("ops")
-            unseen = ~_device_names(ops["device"], catalog).isin(list(seen.get("device", ())))
-            yield from _operator_tasks(ops[unseen], catalog, "unseen_device")
+            unseen = ops[~_are_seen(ops, catalog, seen)]
+            yield from _operator_tasks(unseen, catalog, "unseen_device")
         if bundle.has("e2e"):
             yield from _network_tasks(bundle, catalog, set(seen.get("device", ())))
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, Mask]:
         """Operators of devices in the training set, and networks without a graph."""
         reasons = {}
         if bundle.has("ops"):
-            names = _device_names(bundle.table("ops")["device"], catalog)
-            same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
+            same = _are_seen(bundle.table("ops"), catalog, seen)
             reasons["ops: this device is in the training set"] = same
         if bundle.has("e2e"):
             rows = _with_option(bundle.table("e2e"))
             known = _with_option(joined_table(bundle, "opgraphs", "neusight"))
             graphs = {_key(row) for row in known.drop_duplicates(list(KEY)).to_dict("records")}
             found = [_key(row) in graphs for row in rows.to_dict("records")]
-            reasons[
-                "e2e: no operator graph of that model, mode, seqlen, batch and option"
-            ] = ~np.array(found, dtype=np.bool_)
-        return counted(reasons)
+            absent = "e2e: no operator graph of that model, mode, seqlen, batch and option"
+            reasons[absent] = ~np.array(found, dtype=np.bool_)
+        return reasons
 
 
 def _operator_rows(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -181,9 +180,11 @@ def _key(row: Mapping[Any, Any]) -> GraphKey:
     return (row["model"], row["mode"], int(row["seqlen"]), int(row["batch"]), row["option"])
 
 
-def _device_names(column: "pd.Series[str]", catalog: DeviceCatalog) -> "pd.Series[str]":
-    names = {name: catalog.get(str(name)).name for name in column.unique()}
-    return column.map(names).astype(str)
+def _are_seen(ops: pd.DataFrame, catalog: DeviceCatalog, seen: Seen) -> Mask:
+    """Which operators are of a device of the training set."""
+    names = {name: catalog.get(str(name)).name for name in ops["device"].unique()}
+    own = ops["device"].map(names).astype(str)
+    return own.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
 
 
 def _software(text: str) -> Software:

@@ -242,11 +242,19 @@ LONG: Final = 3.0
 `NetworkLatency` adds 0.3 % there."""
 
 
+def long_runs(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Runs that take `LONG` times the expected time of a host: training rows of `DeviceTime`."""
+    rows = PublishedNetworksProtocols().training_rows(bundle, catalog)
+    host_s, _ = HostTime().seconds(rows.queries)
+    return rows.take(rows.values["latency_ms"] > 1e3 * LONG * host_s)
+
+
 class PublishedNetworksProtocols(dp.DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
     held_out_by: ClassVar = {"unseen_device": ("chip",), "unseen_model": ("family",)}
+    parts: ClassVar = {"long": long_runs}
     unseen: ClassVar = {
         "unseen_device": {"chip": dp.NEW, "family": dp.KNOWN},
         "unseen_device_and_model": {"chip": dp.NEW, "family": dp.NEW},
@@ -268,18 +276,6 @@ class PublishedNetworksProtocols(dp.DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each part."""
         return dp.tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
-
-
-class LongRuns(PublishedNetworksProtocols):
-    """Runs that take much longer than their host: training rows of `DeviceTime`."""
-
-    part = "long"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Runs of `MODELLED` runtimes that take `LONG` times the expected time of a host."""
-        rows = super().training_rows(bundle, catalog)
-        host_s, _ = HostTime().seconds(rows.queries)
-        return rows.take(rows.values["latency_ms"] > 1e3 * LONG * host_s)
 
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:

@@ -1,13 +1,14 @@
 """timm_bench: latency of vision networks on held-out devices, families and models."""
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask, Positions
 from forerun.data.datasets.dataset import family_of
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
@@ -38,8 +39,9 @@ def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAW
         models: number of models drawn; a device needs more than that, measured in both modes.
         draws: number of draws; the seed of each is its number.
     """
+    rows = rows.take(np.isin(rows.groups["part"], MODES))
     for device in np.unique(rows.groups["device"]):
-        own = rows.take((rows.groups["device"] == device) & np.isin(rows.groups["part"], MODES))
+        own = rows.take(rows.groups["device"] == device)
         model, part, family = (own.groups[key] for key in ("model", "part", "family"))
         both = sorted(set(model[part == MODES[0]]) & set(model[part == MODES[1]]))
         if len(both) < models + 1:
@@ -47,26 +49,19 @@ def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAW
         for draw in range(draws):
             generator = np.random.default_rng(draw)
             chosen = generator.permutation(both)[:models]
-            support = [
-                int(generator.choice(np.flatnonzero((model == name) & (part == mode))))
-                for name in chosen
-                for mode in MODES
-            ]
-            pool = own.take(np.array(support, dtype=np.intp))
+            pool = own.take(
+                [
+                    generator.choice(np.flatnonzero((model == name) & (part == mode)))
+                    for name, mode in product(chosen, MODES)
+                ]
+            )
             new_model = ~np.isin(model, chosen)
             new_family = ~np.isin(family, pool.groups["family"])
-            for protocol, held_out in (
-                (FEW_MODELS, new_model),
-                (f"{FEW_MODELS}_and_families", new_family),
-            ):
-                for mode in MODES:
-                    yield from dp.tasks_by(
-                        own.take(held_out & (part == mode)),
-                        ("device",),
-                        f"{protocol}/{mode}",
-                        "latency_ms",
-                        support=dp.Support(len(pool), pool, offset_by="part"),
-                    )
+            given = dp.Support(len(pool), pool, offset_by="part")
+            held = {FEW_MODELS: new_model, f"{FEW_MODELS}_and_families": new_family}
+            for protocol, mode in product(held, MODES):
+                rows_of, name = own.take(held[protocol] & (part == mode)), f"{protocol}/{mode}"
+                yield from dp.tasks_by(rows_of, ("device",), name, "latency_ms", support=given)
 
 
 OPTIONAL: Final[Mapping[str, str]] = {
@@ -128,33 +123,29 @@ class TimmBenchProtocols(dp.DatasetProtocols):
         rows, _ = self.measured(bundle, catalog)
         yield from few_models_tasks(rows.take(~dp.is_seen(rows, "device", seen)))
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Rows without a graph or a time, and models in the training set on the same device."""
         bench, graphs = bundle.table("bench"), _graphs(bundle)
         traced = set(zip(graphs["model"].astype(str), graphs["img_size"].astype(int), strict=True))
         names = bench["model"].astype(str)
-        has_graph = np.array(
-            [pair in traced for pair in zip(names, bench["img_size"], strict=True)], dtype=np.bool_
-        )
+        pairs = zip(names, bench["img_size"], strict=True)
+        has_graph = np.array([pair in traced for pair in pairs], dtype=np.bool_)
         timed = ((bench["batch_size"] > 0) & (bench["step_time_ms"] > 0)).to_numpy(dtype=np.bool_)
         devices = {str(name): catalog.get(str(name)).name for name in bench["device"].unique()}
         known = bench["device"].astype(str).map(devices).isin(list(seen.get("device", ())))
         same = known.to_numpy() & names.isin(list(seen.get("model", ()))).to_numpy()
         examples = ", ".join(names[~has_graph].unique()[:3])
-        return dp.counted(
-            {
-                f"no operator graph of that model at that img_size (such as {examples})": (
-                    ~has_graph
-                ),
-                "batch_size or step_time_ms is missing or not positive": has_graph & ~timed,
-                "this model on this device is in the training set": has_graph & timed & same,
-            }
-        )
+        absent = f"no operator graph of that model at that img_size (such as {examples})"
+        return {
+            absent: ~has_graph,
+            "batch_size or step_time_ms is missing or not positive": has_graph & ~timed,
+            "this model on this device is in the training set": has_graph & timed & same,
+        }
 
 
 def network_measurements(
     bench: pd.DataFrame, graphs: pd.DataFrame, catalog: DeviceCatalog
-) -> tuple[Measurements, NDArray[np.intp]]:
+) -> tuple[Measurements, Positions]:
     """Rows of the table `bench` as measured networks; those without a graph or a time are left out.
 
     Args:
@@ -171,21 +162,20 @@ def network_measurements(
     mine = graphs["model"].isin(set(bench["model"].astype(str)))
     known = timm_graphs(graphs[mine])
     devices = {name: catalog.get(str(name)) for name in bench["device"].unique()}
-    queries: list[Query] = []
-    kept: list[int] = []
-    for position, row in enumerate(bench.to_dict("records")):
-        graph = known.get((str(row["model"]), int(row["img_size"])))
-        if graph is not None and row["batch_size"] > 0 and row["step_time_ms"] > 0:
-            queries.append(_query(row, graph, devices[row["device"]]))
-            kept.append(position)
+    pairs = zip(bench["model"].astype(str), bench["img_size"].astype(int), strict=True)
+    traced = np.array([pair in known for pair in pairs], dtype=np.bool_)
+    kept = np.flatnonzero(traced & (bench["batch_size"] > 0) & (bench["step_time_ms"] > 0))
     rows = bench.iloc[kept]
+    queries = [
+        _query(row, known[str(row["model"]), int(row["img_size"])], devices[row["device"]])
+        for row in rows.to_dict("records")
+    ]
     groups = {
         "model": rows["model"],
         "family": map(family_of, rows["model"]),
         "part": map(part, queries),
     }
-    measured = Measurements.of(queries, {"latency_ms": rows["step_time_ms"]}, groups)
-    return measured, np.array(kept, dtype=np.intp)
+    return Measurements.of(queries, {"latency_ms": rows["step_time_ms"]}, groups), kept
 
 
 def _graphs(bundle: Bundle) -> pd.DataFrame:

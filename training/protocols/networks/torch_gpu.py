@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
@@ -80,7 +80,11 @@ def recorded_networks(rows: Measurements) -> Measurements:
     kept = rows.take(trains(rows))
     chip = chips(pd.Series(kept.groups["device"], dtype=str))
     groups = {**kept.groups, "host": np.full(len(kept), NO_HOST), "chip": chip}
-    return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, groups)
+    return _only(kept, "latency_ms", groups)
+
+
+def _only(rows: Measurements, metric: str, groups: Mapping[str, Names]) -> Measurements:
+    return Measurements(rows.queries, {metric: rows.values[metric]}, groups)
 
 
 def _is_described(query: Query, strict: bool) -> bool:
@@ -117,6 +121,11 @@ class TorchGpuProtocols(dp.DatasetProtocols):
         "operators_only": ("device",),
     }
     fitted_protocols = tuple(held_out_by)
+    parts: ClassVar = {
+        "recorded": lambda *given: recorded_networks(measured_runs(*given)),
+        "operators": lambda *given: recorded_operators(measured_runs(*given)),
+        "power": lambda *given: eager_power(measured_runs(*given)),
+    }
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time, trained on none of the rows.
@@ -179,8 +188,7 @@ class TorchGpuProtocols(dp.DatasetProtocols):
         synchronised run with its launch by the host. The baseline `other_devices` is the median of
         the same task on the other GPUs.
         """
-        rows = measured_runs(bundle, catalog)
-        rows = _not_trained_on(rows, seen)
+        rows = _not_trained_on(measured_runs(bundle, catalog), seen)
         operators = rows.take(rows.groups["mode"] == "operators")
         for metric in METRICS["operators"]:
             yield from _tasks(operators, f"operators/{_quantity(metric)}", metric)
@@ -194,20 +202,18 @@ class TorchGpuProtocols(dp.DatasetProtocols):
                     name = f"{mode}/{phase}_{_quantity(metric)}"
                     yield from _tasks(rows.take(alike), name, metric)
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Runs that ran out of memory, failed or were throttled, and those of the training set."""
         rows = measured_runs(bundle, catalog)
         known, powered = _known(rows, seen), np.isfinite(rows.values["power_w"])
         eager = rows.groups["mode"] == "eager"
-        return dp.counted(
-            {
-                "ran out of memory, failed or was throttled": ~_usable(bundle),
-                "the training set has this recorded network on this GPU": known & trains(rows),
-                "latency: the training set has this operator on this GPU": known
-                & _are_operators(rows),
-                "power: the training set has this network on this GPU": known & eager & powered,
-            }
-        )
+        timed = known & _are_operators(rows)
+        return {
+            "ran out of memory, failed or was throttled": ~_usable(bundle),
+            "the training set has this recorded network on this GPU": known & trains(rows),
+            "latency: the training set has this operator on this GPU": timed,
+            "power: the training set has this network on this GPU": known & eager & powered,
+        }
 
 
 def _power_folds(power: Measurements, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
@@ -254,15 +260,10 @@ def _not_trained_on(rows: Measurements, seen: dp.Seen) -> Measurements:
     Recorded networks are left out as rows, operators without their time, and eager networks without
     their power.
     """
-    known = _known(rows, seen)
-    values = dict(rows.values)
-    values["power_w"] = np.where(
-        known & (rows.groups["mode"] == "eager"), np.nan, values["power_w"]
-    )
-    timed = known & _are_operators(rows)
-    values |= {
-        name: np.where(timed, np.nan, values[name]) for name in ("latency_ms", "launched_ms")
-    }
+    known, values = _known(rows, seen), dict(rows.values)
+    timed, eager = known & _are_operators(rows), known & (rows.groups["mode"] == "eager")
+    for name, trained in (("power_w", eager), ("latency_ms", timed), ("launched_ms", timed)):
+        values[name] = np.where(trained, np.nan, values[name])
     return replace(rows, values=values).take(~(known & trains(rows)))
 
 
@@ -289,22 +290,13 @@ def _quantity(metric: str) -> str:
     return metric.rpartition("_")[0]
 
 
-class RecordedNetworks(TorchGpuProtocols):
-    """Recorded networks: training rows of `DeviceTime`."""
+def recorded_operators(rows: Measurements) -> Measurements:
+    """Operators in recorded loops: training rows of `DeviceTime`.
 
-    part = "recorded"
-
-
-class RecordedOperators(TorchGpuProtocols):
-    """Operators in recorded loops: training rows of `DeviceTime`."""
-
-    part = "operators"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """The rows that a query describes: none says that convolutions may not use TF32."""
-        rows = measured_runs(bundle, catalog)
-        kept = rows.take(_are_operators(rows))
-        return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, kept.groups)
+    They are those that a query describes: none says that convolutions may not use TF32.
+    """
+    kept = rows.take(_are_operators(rows))
+    return _only(kept, "latency_ms", kept.groups)
 
 
 def _are_operators(rows: Measurements) -> Mask:
@@ -316,26 +308,16 @@ def _are_operators(rows: Measurements) -> Mask:
     return np.asarray((rows.groups["mode"] == "operators") & ~strict & timed, dtype=np.bool_)
 
 
-class EagerPower(TorchGpuProtocols):
-    """Power of networks launched operator by operator: training rows of `OperatorPower`."""
-
-    part = "power"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Eager networks, in inference and training, with a window of power."""
-        return eager_power(measured_runs(bundle, catalog))
-
-
 def eager_power(rows: Measurements) -> Measurements:
-    """Power of eager networks; the group `op_shape` is the network, as `OperatorPower` names it.
+    """Power of networks launched operator by operator: training rows of `OperatorPower`.
+
+    The group `op_shape` is the network, as `OperatorPower` names it.
 
     Args:
         rows: of `measured_runs`.
     """
-    watts = rows.values["power_w"]
-    kept = rows.take((rows.groups["mode"] == "eager") & np.isfinite(watts))
-    groups = {**kept.groups, "op_shape": kept.groups["model"]}
-    return Measurements(kept.queries, {"power_w": kept.values["power_w"]}, groups)
+    kept = rows.take((rows.groups["mode"] == "eager") & np.isfinite(rows.values["power_w"]))
+    return _only(kept, "power_w", {**kept.groups, "op_shape": kept.groups["model"]})
 
 
 def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements:
@@ -361,15 +343,10 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> dp.Tas
     for device in [only] if only else np.unique(rows.groups["device"]):
         own = rows.groups["device"] == device
         held_out = rows.take(own)
-        yield dp.Task(
-            name,
-            metric,
-            held_out,
-            device=str(device),
-            baselines=_baselines(held_out, rows.take(~own), metric),
-            scores=[Capacity(VISION_BIN_MIB)] if metric in MEMORY else [],
-            device_only="recorded" in name,
-        )
+        baselines = _baselines(held_out, rows.take(~own), metric)
+        task = dp.Task(name, metric, held_out, str(device), baselines)
+        scores = [Capacity(VISION_BIN_MIB)] if metric in MEMORY else []
+        yield replace(task, scores=scores, device_only="recorded" in name)
 
 
 def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dict[str, Column]:

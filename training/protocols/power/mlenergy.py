@@ -1,6 +1,6 @@
 """mlenergy: power, speed and energy of generative models, with models or devices held out."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -41,6 +41,7 @@ WEIGHTS: Final[Mapping[str, WeightFormat]] = MlEnergy.facts["weights"]
 ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MlEnergy.facts["architectures"]
 SERVER: Final = Engine("vllm", "0.11.1", sampling="top_p")
 """The engine: the benchmark's clients ask for a temperature of 0.8 and a top-p of 0.95."""
+DIFFUSION: Final = ("text-to-image", "text-to-video")
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
@@ -60,14 +61,15 @@ class MlEnergyProtocols(dp.DatasetProtocols):
         "unseen_device": {"device": dp.NEW},
     }
     reads: ClassVar = {RUNS: ("gpu_model", "num_gpus")}
+    parts: ClassVar = {
+        "diffusion": lambda bundle, catalog: diffusion_runs(bundle.table(RUNS), catalog)
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All runs."""
         return serving_runs(bundle.table(RUNS), catalog), dp.EVERY
 
-    def sides(
-        self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY
-    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+    def sides(self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY) -> dp.Sides:
         """Other models of its kind train for a held-out one: language and diffusion apart."""
         for protocol, train, held_out in super().sides(bundle, rows, kept):
             alike = train.take(np.isin(train.groups["kind"], held_out.groups["kind"]))
@@ -119,6 +121,15 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
         "kind": [query.workload.kind for query in queries],
     }
     return Measurements.of(queries, dict(zip(VALUES, columns, strict=True)), groups)
+
+
+def diffusion_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Power of diffusion models on one GPU, each at its largest batch size, which saturates it."""
+    one = table[(table["num_gpus"] == 1) & table["task"].isin(DIFFUSION)]
+    largest = one.groupby(["model_id", "gpu_model"])["batch_size"].transform("max")
+    runs = serving_runs(one[one["batch_size"] == largest].reset_index(drop=True), catalog)
+    power = {"power_w": runs.values["power_w"]}
+    return Measurements.of(runs.queries, power, {"op_shape": runs.groups["model"]})
 
 
 _NUMBERS: Final = (

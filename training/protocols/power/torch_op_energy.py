@@ -13,13 +13,13 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import as_file, files
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Positions
+from forerun.data.columns import Column, Mask, Names, Positions
 from forerun.data.datasets.power.mlenergy import RUNS
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.power.zeus_powercap import JOB, LIMIT, TRACE
@@ -37,7 +37,7 @@ from forerun.models.power.operator_power import OperatorPower, fit_boosters, mea
 from forerun.models.power.training_jobs import SUITE
 from forerun.training.protocols import protocol as dp
 from forerun.training.protocols.joined_tables import companion
-from forerun.training.protocols.power.mlenergy import MlEnergyProtocols, serving_runs
+from forerun.training.protocols.power.mlenergy import diffusion_runs
 from forerun.training.scores.task_scores import Choices
 
 BOARDS: Final[Mapping[str, str]] = {
@@ -59,6 +59,9 @@ class ZeusPowerCapProtocols(dp.DatasetProtocols):
     split_table, pooled = TRACE, False
     unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     reads: ClassVar = {TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")}
+    parts: ClassVar = {
+        "networks": lambda bundle, catalog: zeus_networks(bundle.table(TRACE), catalog)
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All rows of the trace."""
@@ -131,7 +134,6 @@ JOBS: Final[Mapping[tuple[str, str], str]] = {
 are unknown, and NCF, which waits for its input."""
 ZEUS_SOFTWARE: Final = Software(version="1.10.0")
 """PyTorch before 2.0, with a longer host time; it multiplies in TF32 where the GPU supports it."""
-DIFFUSION: Final = ("text-to-image", "text-to-video")
 
 
 @lru_cache(maxsize=1)
@@ -144,77 +146,40 @@ def power_graphs() -> Mapping[str, OperatorGraph]:
 def zeus_networks(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
     """Jobs with a known network at the highest limit of each GPU, which is its default limit."""
     highest = trace.groupby("gpu")[LIMIT].transform("max")
-    rows = trace[trace[LIMIT] == highest].to_dict("records")
-    queries, watts, names = [], [], []
-    for row in rows:
-        graph = JOBS.get((str(row["dataset"]), str(row["network"])))
-        if graph is None:
-            continue
+    jobs = zip(trace["dataset"], trace["network"], strict=True)
+    graphs = pd.Series([JOBS.get(job) for job in jobs], trace.index, dtype="object")
+    kept = (trace[LIMIT] == highest) & graphs.notna()
+    rows, queries = trace[kept], []
+    for row, graph in zip(rows.to_dict("records"), graphs[kept], strict=True):
         device = board(str(row["gpu"]), catalog)
         precision: NumberFormat = "tf32" if "tf32" in device.peak_tflops else "fp32"
         run = Network(power_graphs()[graph], int(row["batch_size"]), precision, "training")
         queries.append(Query(run, device, ZEUS_SOFTWARE))
-        watts.append(float(row["average_power"]))
-        names.append(graph)
-    return _measured(queries, watts, names)
+    return _measured(queries, rows["average_power"], graphs[kept])
 
 
 def whole_models(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
     """Networks of torch_op_energy in inference and training; only those with a graph."""
-    queries, watts, names = [], [], []
-    for row in table.to_dict("records"):
-        batch, *_, side = ast.literal_eval(str(row["input_shape"]))
-        graph = power_graphs().get(f"{row['model']}-{side}")
-        if graph is None:
-            continue
+    shapes = [ast.literal_eval(text) for text in table["input_shape"].astype(str)]
+    names = [f"{model}-{shape[-1]}" for model, shape in zip(table["model"], shapes, strict=True)]
+    table = table.assign(graph=names, batch=[shape[0] for shape in shapes])
+    rows = table[table["graph"].isin(list(power_graphs()))]
+    queries = []
+    for row in rows.to_dict("records"):
         device = str(row["device"])
         precision: NumberFormat = "tf32" if device.endswith("tf32") else "fp32"
         phase: Phase = "training" if row["phase"] == "training" else "inference"
-        run = Network(graph, int(batch), precision, phase)
+        run = Network(power_graphs()[row["graph"]], int(row["batch"]), precision, phase)
         queries.append(Query(run, catalog.get(device)))
-        watts.append(float(row["power_w"]))
-        names.append(str(row["model"]))
-    return _measured(queries, watts, names)
+    return _measured(queries, rows["power_w"], rows["model"])
 
 
-def diffusion_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Diffusion models on one GPU, each at its largest batch size, which saturates the GPU."""
-    one = table[(table["num_gpus"] == 1) & table["task"].isin(DIFFUSION)]
-    largest = one.groupby(["model_id", "gpu_model"])["batch_size"].transform("max")
-    rows = one[one["batch_size"] == largest].reset_index(drop=True)
-    if not len(rows):
-        return _measured([], [], [])
-    runs = serving_runs(rows, catalog)
-    return _measured(runs.queries, list(runs.values["power_w"]), list(rows["model_id"]))
-
-
-def _measured(
-    queries: Sequence[Query], watts: Sequence[float], names: Sequence[str]
-) -> Measurements:
+def _measured(queries: Sequence[Query], watts: Any, names: Any) -> Measurements:
     return Measurements.of(queries, {"power_w": watts}, {"op_shape": names})
 
 
-class ZeusNetworkPower(ZeusPowerCapProtocols):
-    """Zeus's jobs as networks at the GPU's own limit: training rows of `OperatorPower`."""
-
-    part = "networks"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Jobs of Zeus with a known network."""
-        return zeus_networks(bundle.table(TRACE), catalog)
-
-
-class DiffusionPower(MlEnergyProtocols):
-    """Diffusion models that saturate one GPU: training rows of `OperatorPower`."""
-
-    part = "diffusion"
-
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Each model at its largest batch size on one GPU."""
-        return diffusion_runs(bundle.table(RUNS), catalog)
-
-
 NETWORK_FOLDS: Final = 5
+Baseline = Callable[[Measurements], dict[str, Column]]
 CONSTANT_SHARE: Final = 0.9
 """Share of the design power that the baseline `constant_share` predicts for every run."""
 
@@ -228,7 +193,12 @@ class TorchOpEnergyProtocols(dp.DatasetProtocols):
         "unseen_network": ("op_shape",),
         "unseen_device": ("device",),
     }
+    unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
     reads: ClassVar = {"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")}
+
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
+        """Operators with known shapes."""
+        return operator_power(bundle.table("ops"), catalog)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Operators with known shapes, forward and with their backward pass, and networks."""
@@ -243,36 +213,33 @@ class TorchOpEnergyProtocols(dp.DatasetProtocols):
 
         Networks and runs of other datasets are training rows unless they are held out themselves.
         """
-        ops = bundle.table("ops")
-        measured, kept = operator_power(ops, catalog)
+        measured, kept = self.measured(bundle, catalog)
         others = self.training_rows(bundle, catalog)
         others = others.take(np.arange(len(measured), len(others))) + _elsewhere(bundle, catalog)
         for split in TorchOpEnergy().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             if split.table != "ops" or protocol == "unseen_device":
                 continue
-            for _, train, held_out in dp.split_rows([split], measured, kept):
+            for _, train, held_out in dp.split_rows(split, measured, kept):
                 new = np.isin(others.groups["op_shape"], held_out.groups["op_shape"])
-                tasks = list(_tasks(held_out, f"{protocol}/power"))
+                tasks = list(self.tasks(protocol, held_out, train))
                 yield dp.Fold(protocol, train + others.take(~new), tasks, source="")
         whole = measured + others
         yield from _unseen_networks(whole)
         yield from _unseen_devices(whole)
 
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
-        """Operators of devices that are not in the training set."""
-        rows, _ = operator_power(bundle.table("ops"), catalog)
-        yield from _tasks(rows.take(~dp.is_seen(rows, "device", seen)), "unseen_device/power")
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
+        """One task for each device."""
+        return _tasks(held_out, f"{protocol}/power")
 
-    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
+    def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
         """Operators that are not recognised, and those of devices in the training set."""
-        ops = bundle.table("ops")
-        measured, kept = operator_power(ops, catalog)
-        known, same = (np.zeros(len(ops), dtype=np.bool_) for _ in range(2))
+        measured, kept = self.measured(bundle, catalog)
+        known, same = np.zeros((2, len(bundle.table("ops"))), dtype=np.bool_)
         known[kept] = True
         same[kept] = dp.is_seen(measured, "device", seen)
         unread = "the layer and its input_shape name no operator that is known"
-        return dp.counted({unread: ~known, "this device is in the training set": same})
+        return {unread: ~known, "this device is in the training set": same}
 
 
 def operator_power(ops: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
@@ -281,18 +248,15 @@ def operator_power(ops: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
     The table's device for TF32 is the A30 with that precision.
     """
     operators = torch_op_energy_kernels(ops)
-    queries: list[Query] = []
-    kept: list[int] = []
-    for row, (operator, device) in enumerate(zip(operators, ops["device"], strict=True)):
+    kept = np.flatnonzero([operator is not None for operator in operators])
+    rows, queries = ops.iloc[kept], []
+    for operator, device in zip(operators, ops["device"].astype(str), strict=True):
         if operator is not None:
-            tensor_cores = str(device).endswith("tf32")
-            precision: NumberFormat = "tf32" if tensor_cores else "fp32"
-            queries.append(Query(Kernel(operator, precision), catalog.get(str(device))))
-            kept.append(row)
-    rows = ops.iloc[kept]
+            precision: NumberFormat = "tf32" if device.endswith("tf32") else "fp32"
+            queries.append(Query(Kernel(operator, precision), catalog.get(device)))
     values = {metric: rows[metric] for metric in ("power_w", "latency_ms")}
     shapes = rows["layer"].astype(str) + rows["input_shape"].astype(str)
-    return Measurements.of(queries, values, {"op_shape": shapes}), np.array(kept, dtype=np.intp)
+    return Measurements.of(queries, values, {"op_shape": shapes}), kept
 
 
 def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -318,46 +282,45 @@ def trained_operator(run: Kernel, device: Device) -> Query:
 def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     """Comparable runs of other datasets, where their bundles are available."""
     rows = Measurements([], {"power_w": np.zeros(0)}, {})
-    zeus, mlenergy = (companion(bundle, name) for name in ("zeus_powercap", "mlenergy"))
-    if zeus is not None and zeus.has(TRACE):
-        rows = rows + zeus_networks(zeus.table(TRACE), catalog)
-    if mlenergy is not None and mlenergy.has(RUNS):
-        rows = rows + diffusion_runs(mlenergy.table(RUNS), catalog)
+    sources = (("zeus_powercap", TRACE, zeus_networks), ("mlenergy", RUNS, diffusion_runs))
+    for name, table, read in sources:
+        found = companion(bundle, name)
+        if found is not None and found.has(table):
+            rows = rows + read(found.table(table), catalog)
     return rows
 
 
 def _unseen_networks(rows: Measurements) -> Iterator[dp.Fold]:
     """Folds of networks by name; operators and other networks of all devices are training rows."""
-    part = np.array([_part(query) for query in rows.queries])
-    networks = np.isin(part, ("inference", "training"))
-    names = np.where(networks, rows.groups["op_shape"], "")
-    for fold in held_out_folds(names[networks], NETWORK_FOLDS):
+    networks = np.isin(_parts(rows), ("inference", "training"))
+    for fold in held_out_folds(rows.groups["op_shape"][networks], NETWORK_FOLDS):
         held = np.zeros(len(rows), dtype=np.bool_)
         held[networks] = fold
-        train, tasks = rows.take(~held), []
-        for name in np.unique(part[held]):
-            held_out, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
-            tasks += list(_tasks(held_out, f"unseen_network/{name}", _baselines(held_out, alike)))
-        yield dp.Fold("unseen_network", train, tasks, source="")
+        yield _fold("unseen_network", rows, held)
 
 
 def _unseen_devices(rows: Measurements) -> Iterator[dp.Fold]:
     """Each GPU held out with its operators, networks and diffusion models."""
-    part = np.array([_part(query) for query in rows.queries])
     for device in np.unique(rows.groups["device"]):
-        here = rows.groups["device"] == device
-        train, tasks = rows.take(~here), []
-        if not len(train):
-            continue
-        if not (part[here] != "").any():
-            continue
-        booster = _booster_of(train)
-        for name in np.unique(part[here & (part != "")]):
-            held_out = rows.take(here & (part == name))
-            alike = train.take(part[~here] == name)
-            baselines = _baselines(held_out, alike) | booster(held_out)
-            tasks += list(_tasks(held_out, f"unseen_device/{name}", baselines))
-        yield dp.Fold("unseen_device", train, tasks, source="")
+        held = rows.groups["device"] == device
+        if not held.all() and (_parts(rows)[held] != "").any():
+            yield _fold("unseen_device", rows, held, _booster_of(rows.take(~held)))
+
+
+def _fold(
+    protocol: str, rows: Measurements, held: Mask, booster: Baseline = lambda held_out: {}
+) -> dp.Fold:
+    """These rows held out, with tasks for each part."""
+    train, parts, tasks = rows.take(~held), _parts(rows), list[dp.Task]()
+    for part in np.unique(parts[held & (parts != "")]):
+        held_out, alike = rows.take(held & (parts == part)), train.take(parts[~held] == part)
+        baselines = _baselines(held_out, alike) | booster(held_out)
+        tasks += _tasks(held_out, f"{protocol}/{part}", baselines)
+    return dp.Fold(protocol, train, tasks, source="")
+
+
+def _parts(rows: Measurements) -> Names:
+    return np.array([_part(query) for query in rows.queries], dtype=np.str_)
 
 
 def _part(query: Query) -> str:
@@ -380,20 +343,16 @@ def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]
     return found
 
 
-def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Column]]:
+def _booster_of(train: Measurements) -> Baseline:
     """Baseline: boosters fitted on forward operators, for networks averaged over operators.
 
     It was the predictor before the analytic law of power.
     """
-    kernels = train.take(np.array([_part(query) == "power" for query in train.queries]))
-    boosters = fit_boosters(kernels, 0, 1, OperatorPower().trees) if kernels else None
-
-    def answer(held_out: Measurements) -> dict[str, Column]:
-        if boosters is None:
-            return {}
-        return {"operator_boosters": mean_boosted_w(boosters, held_out.queries)}
-
-    return answer
+    kernels = train.take(_parts(train) == "power")
+    if not kernels:
+        return lambda held_out: {}
+    boosters = fit_boosters(kernels, 0, 1, OperatorPower().trees)
+    return lambda held_out: {"operator_boosters": mean_boosted_w(boosters, held_out.queries)}
 
 
 def _tasks(

@@ -1,10 +1,16 @@
 """cloudprophet_runs as measurements and tasks: nothing of a run's result is asked with it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.colocation.cloudprophet_runs import NEIGHBOUR_COLUMNS, RESULTS
+from forerun.data.datasets.colocation.cloudprophet_runs import (
+    NEIGHBOUR_COLUMNS,
+    RESULTS,
+    CloudProphetRuns,
+)
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.colocation.cloudprophet_runs import (
@@ -24,8 +30,6 @@ KNOWN = np.ones(120, dtype=bool)
 @pytest.fixture(scope="module")
 def packaged(tmp_path_factory):
     """The table of the package, a quarter of its runs."""
-    from forerun.data.datasets.colocation.cloudprophet_runs import CloudProphetRuns
-
     table = CloudProphetRuns().tidy(CloudProphetRuns().packaged())["runs"].iloc[::4]
     folder = tmp_path_factory.mktemp("runs") / "bundle"
     return Bundle.write(folder, "cloudprophet_runs", {"runs": table.reset_index(drop=True)})
@@ -40,14 +44,18 @@ def test_no_result_of_a_run_is_part_of_its_question():
     assert asked == {*NEIGHBOUR_COLUMNS, "application", "log_load"}
 
 
+PROTOCOLS = protocols_of_dataset("cloudprophet_runs")
+
+
+def experiments(bundle):
+    """The folds that hold out an experiment each."""
+    folds = PROTOCOLS.folds(bundle, CATALOG)
+    return (fold for fold in folds if fold.protocol == "leave_one_experiment_out")
+
+
 def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
     runs = packaged.table("runs")
-    dataset_protocols = protocols_of_dataset("cloudprophet_runs")
-    before = {
-        str(e.tasks[0].held_out.groups["experiment"][0]): e
-        for e in dataset_protocols.folds(packaged, CATALOG)
-        if e.protocol == "leave_one_experiment_out"
-    }
+    before = {str(e.tasks[0].held_out.groups["experiment"][0]): e for e in experiments(packaged)}
     out = runs["exp"] == "exp_v10"
     faster = runs.assign(perf_value=runs["perf_value"].where(~out, runs["perf_value"] * 3.0))
     table = run_measurements(faster, (~out).to_numpy())
@@ -60,13 +68,11 @@ def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
 def test_an_experiment_that_the_package_lacks_is_predicted_by_a_fit_on_the_package(tmp_path):
     table = cloudprophet_table(("exp_new",)).assign(app="redis", vm=1, load_param=np.nan)
     bundle = Bundle.write(tmp_path / "b", "cloudprophet_runs", {"runs": table})
-    (fold,) = protocols_of_dataset("cloudprophet_runs").folds(bundle, CATALOG)
+    (fold,) = PROTOCOLS.folds(bundle, CATALOG)
     assert fold.protocol == "leave_one_experiment_out"
     assert len(fold.train) == 2463
     assert set(fold.tasks[0].held_out.groups["experiment"]) == {"exp_new"}
-    assert (
-        list(protocols_of_dataset("cloudprophet_runs").evaluation_tasks(bundle, CATALOG, {})) == []
-    )
+    assert list(PROTOCOLS.evaluation_tasks(bundle, CATALOG, {})) == []
 
 
 def test_rules_are_fitted_on_the_training_rows_alone():
@@ -76,12 +82,7 @@ def test_rules_are_fitted_on_the_training_rows_alone():
     train, held_out = found.take(finite & ~out), found.take(finite & out)
     answers = rules(train, held_out)
     assert (answers["rule_unslowed"] == 1.0).all()
-    doubled = rules(
-        train,
-        type(held_out)(
-            held_out.queries, {"p_wall": 2.0 * held_out.values["p_wall"]}, held_out.groups
-        ),
-    )
+    doubled = rules(train, replace(held_out, values={"p_wall": 2.0 * held_out.values["p_wall"]}))
     for name, column in answers.items():
         np.testing.assert_array_equal(doubled[name], column)
 
@@ -92,7 +93,7 @@ def test_a_busy_neighbour_takes_the_share_that_training_shows():
     table = table[table["app"] == "redis"].assign(vm=1, perf_value=slowed)
     rows_ = run_measurements(table, np.ones(len(table), dtype=bool))
     truth = 1.0 / (1.0 + 0.25 * table["co_busy_vms"].to_numpy())
-    exact = type(rows_)(rows_.queries, {"p_wall": truth}, rows_.groups)
+    exact = replace(rows_, values={"p_wall": truth})
     np.testing.assert_allclose(fair_share(exact, exact), truth)
 
 
@@ -114,15 +115,8 @@ def test_the_main_neighbour_is_the_one_that_ran_longest():
 
 @pytest.mark.slow
 def test_the_evaluation_reports_the_rules(packaged):
-    found = list(
-        run_protocols(
-            protocols_of_dataset("cloudprophet_runs"),
-            packaged,
-            protocols=("leave_one_experiment_out",),
-            predictors=("neighbour_boost",),
-        )
-    )
-    (row,) = rows(found)
+    asked = {"protocols": ("leave_one_experiment_out",), "predictors": ("neighbour_boost",)}
+    (row,) = rows(list(run_protocols(PROTOCOLS, packaged, **asked)))
     assert row["task"] == "leave_one_experiment_out/p_wall"
     names = ("unslowed", "fair_share", "neighbour_median", "application_median")
     assert all(row[f"mae_rule_{name}"] > 0 for name in names)
@@ -133,20 +127,13 @@ def test_the_evaluation_reports_the_rules(packaged):
 @pytest.mark.slow
 def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
     """The leakage test: what is passed over would answer, so that it is passed over matters."""
-    dataset_protocols = protocols_of_dataset("cloudprophet_runs")
-    fold = next(
-        e
-        for e in dataset_protocols.folds(packaged, CATALOG)
-        if e.protocol == "leave_one_experiment_out"
-    )
+    fold = next(experiments(packaged))
 
     def error(smuggle):
         train, held_out = (
             with_answer(part, smuggle) for part in (fold.train, fold.tasks[0].held_out)
         )
-        answers = (
-            dataset_protocols.predictor().fit(train).predict(held_out.queries).values["p_wall"]
-        )
+        answers = PROTOCOLS.predictor().fit(train).predict(held_out.queries).values["p_wall"]
         return np.abs(answers - held_out.values["p_wall"]).mean()
 
     assert error(True) < 0.6 * error(False)
@@ -154,8 +141,6 @@ def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
 
 def with_answer(part, smuggle):
     """The same rows, with the result in place of the number of busy neighbours."""
-    from dataclasses import replace
-
     queries = []
     for query, value in zip(part.queries, part.values["p_wall"], strict=True):
         settings = dict(query.workload.settings)

@@ -32,22 +32,23 @@ from forerun.training.protocols.colocation.contention import (
     steadiness,
 )
 from forerun.training.scores.task_scores import repeated
-from tests.contracts import tiny_contention
 from tests.devices import CATALOG
 from tests.training.fits import predictions_of
 
 
 @pytest.fixture(scope="module")
-def made_up(tmp_path_factory):
+def bundle(made_up):
     """A bundle of the collector's tables, made up."""
-    folder = tmp_path_factory.mktemp("contention")
-    for name, content in tiny_contention.contention().items():
-        (folder / name).write_bytes(content)
-    return Bundle.open(folder, "contention")
+    return made_up("contention")
 
 
-def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
-    runs, samples = made_up.table("runs"), made_up.table("samples")
+@pytest.fixture(scope="module")
+def packaged():
+    return Bundle.open(Contention().packaged().folder, "contention")
+
+
+def test_windows_are_as_long_for_every_run_and_hold_no_counts(bundle):
+    runs, samples = bundle.table("runs"), bundle.table("samples")
     length = equal_seconds(runs, samples)
     found = colocations(runs, samples)
     assert len(found) == len(runs)
@@ -56,8 +57,8 @@ def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
     assert {name for one in found for name in one.window.metrics} <= set(HOST_METRICS)
 
 
-def test_profiles_are_from_runs_alone(made_up):
-    runs, samples = made_up.table("runs"), made_up.table("samples")
+def test_profiles_are_from_runs_alone(bundle):
+    runs, samples = bundle.table("runs"), bundle.table("samples")
     colocated = runs["neighbour"] != "none"
     held_out = ("cpu_s", "wall_s", "p_cpu", "p_wall")
     changed = runs.assign(**{name: runs[name].where(~colocated, 1e3) for name in held_out})
@@ -65,9 +66,8 @@ def test_profiles_are_from_runs_alone(made_up):
         assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
 
 
-def test_how_programs_scatter_is_read_from_runs_alone_and_from_no_held_out_row():
-    bundle = Bundle.open(Contention().packaged().folder, "contention")
-    runs, samples = bundle.table("runs"), bundle.table("samples")
+def test_how_programs_scatter_is_read_from_runs_alone_and_from_no_held_out_row(packaged):
+    runs, samples = packaged.table("runs"), packaged.table("samples")
     colocated = runs["neighbour"] != "none"
 
     def spreads(table):
@@ -79,8 +79,8 @@ def test_how_programs_scatter_is_read_from_runs_alone_and_from_no_held_out_row()
     assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(colocated, runs["p_cpu"] ** 2))) != known
 
 
-def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
-    runs, samples = made_up.table("runs"), made_up.table("samples")
+def test_profiles_tell_what_one_load_did_only_where_asked(bundle):
+    runs, samples = bundle.table("runs"), bundle.table("samples")
     plain = {one.profile.p_cpu_beside_cache for one in colocations(runs, samples)}
     assert plain == {None}
     for one in colocations(runs, samples, profiled=True):
@@ -96,8 +96,8 @@ def all_tasks(bundle):
     return found
 
 
-def test_the_run_that_a_profile_is_made_of_is_not_held_out(made_up):
-    for protocol, tasks in all_tasks(made_up).items():
+def test_the_run_that_a_profile_is_made_of_is_not_held_out(bundle):
+    for protocol, tasks in all_tasks(bundle).items():
         for _, task in tasks:
             known = [q.workload.profile.p_cpu_beside_cache for q in task.held_out.queries]
             profiled = "_profiled" in protocol
@@ -107,9 +107,9 @@ def test_the_run_that_a_profile_is_made_of_is_not_held_out(made_up):
             assert not (profiled and loads)
 
 
-def test_pairs_are_asked_about_before_they_meet(made_up):
-    tasks = all_tasks(made_up)["pairs_ahead"]
-    runs, samples = made_up.table("runs"), made_up.table("samples")
+def test_pairs_are_asked_about_before_they_meet(bundle):
+    tasks = all_tasks(bundle)["pairs_ahead"]
+    runs, samples = bundle.table("runs"), bundle.table("samples")
     measured = [one.window for one in colocations(runs, samples)]
     for _, task in tasks:
         assert set(task.held_out.groups["neighbour"]) == {"victim:triad"}
@@ -119,26 +119,26 @@ def test_pairs_are_asked_about_before_they_meet(made_up):
             assert query.workload.window not in measured
 
 
-def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(made_up):
-    for protocol, tasks in all_tasks(made_up).items():
+def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(bundle):
+    for protocol, tasks in all_tasks(bundle).items():
         for train, _ in tasks:
             known = [q.workload.profile.p_cpu_beside_cache for q in train.queries]
             assert any(one is not None for one in known) == protocol.startswith("leave_one_family")
 
 
 @pytest.mark.slow
-def test_counts_of_our_own_runs_are_no_features(monkeypatch):
+def test_counts_of_our_own_runs_are_no_features(packaged, monkeypatch):
     """They are ignored by name; as planted features they would reveal P of known programs."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(calibration, "FOLDS", 2)
-    bundle = Bundle.open(Contention().packaged().folder, "contention")
     names = ("vmstat.pgfault_per_s", "stat.processes_per_s", "stat.ctxt_per_s")
-    rates = windows(bundle.table("runs"), bundle.table("samples"), 1, names)[:, 0].astype(float)
-    rows = contention_measurements(bundle)
+    runs, samples = packaged.table("runs"), packaged.table("samples")
+    rates = windows(runs, samples, 1, names)[:, 0].astype(float)
+    rows = contention_measurements(packaged)
     rows = replace(rows, values={"p_cpu": rows.values["p_cpu"]})
     allowed = ("probe.latency_ns", "probe.near_ns", "probe.latency_cycles")
 
-    splits = Contention().splits(bundle)
+    splits = Contention().splits(packaged)
     split = next(one for one in splits if one.protocol.startswith("leave_one_corunner_out"))
 
     def answers(metrics):
@@ -236,8 +236,8 @@ def test_the_pilot_reads_no_column_that_its_readme_warns_of():
     assert not [c for c in columns if any(word in c for word in words)]
 
 
-def test_the_median_baseline_knows_the_training_rows_alone(made_up):
-    for tasks in all_tasks(made_up).values():
+def test_the_median_baseline_knows_the_training_rows_alone(bundle):
+    for tasks in all_tasks(bundle).values():
         for train, task in tasks:
             values, programs = train.values[task.metric], train.groups["program"]
             for name, found in zip(
@@ -247,9 +247,8 @@ def test_the_median_baseline_knows_the_training_rows_alone(made_up):
                 assert found == np.median(mine if len(mine) else values)
 
 
-def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone():
-    bundle = Bundle.open(Contention().packaged().folder, "contention")
-    runs = bundle.table("runs")
+def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone(packaged):
+    runs = packaged.table("runs")
     unsteady = set(runs["victim"][steadiness(runs) == "unsteady"])
     assert unsteady == {"chase4", "chase8"}
     renamed = runs.assign(victim=runs["victim"].map(lambda name: f"x{name}"))
@@ -259,19 +258,18 @@ def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone():
     np.testing.assert_array_equal(steadiness(changed), steadiness(runs))
 
 
-def test_the_noise_floor_of_our_own_runs_rests_on_162_of_621_rows():
-    bundle = Bundle.open(Contention().packaged().folder, "contention")
-    rows = contention_measurements(bundle)
+def test_the_noise_floor_of_our_own_runs_rests_on_162_of_621_rows(packaged):
+    rows = contention_measurements(packaged)
     held_out = np.zeros(len(rows), dtype=bool)
-    for split in Contention().splits(bundle):
+    for split in Contention().splits(packaged):
         if split.protocol.startswith("leave_one_family_out"):
             held_out |= split.held_out
     keys = rows.groups["repeated"][held_out]
     assert (repeated(keys).sum(), len(keys)) == (162, 621)
 
 
-def test_a_reference_is_over_the_usual_isolated_time_of_its_program(made_up):
-    runs, samples = made_up.table("runs"), made_up.table("samples")
+def test_a_reference_is_over_the_usual_isolated_time_of_its_program(bundle):
+    runs, samples = bundle.table("runs"), bundle.table("samples")
     found = [one.reference_ratio for one in colocations(runs, samples)]
     np.testing.assert_allclose(found, 1.0)
     mine = runs["victim"] == "alu"

@@ -21,13 +21,10 @@ from forerun.data.language_models.kernel import (
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.protocols.language_models.kernels import (
     AiConfiguratorProtocols,
-    KernelPowerRows,
     KernelRows,
-    VidurProtocols,
+    PowerOfKernels,
     operator_rows,
-    power_folds,
 )
-from forerun.training.protocols.protocol import Fold
 from forerun.training.release.fit import Recipe, _training_rows
 from tests.devices import CATALOG
 
@@ -51,23 +48,11 @@ def operator_table() -> pd.DataFrame:
     return frame.assign(**sizes, use_gated_mlp=True, median_ms=0.01 * (1 + frame.index % 7))
 
 
-@pytest.fixture
-def folds(tmp_path) -> dict[str, list[Fold]]:
-    """Folds of both datasets by protocol."""
-    found: dict[str, list[Fold]] = {}
-    for protocols, table, frame in (
-        (AiConfiguratorProtocols(), "gemm", gemm_table()),
-        (VidurProtocols(), "ops_mlp", operator_table()),
-    ):
-        bundle = Bundle.write(tmp_path / table, protocols.dataset, {table: frame})
-        for fold in protocols.folds(bundle, CATALOG):
-            found.setdefault(f"{protocols.dataset}/{fold.protocol}", []).append(fold)
-    return found
-
-
-def test_the_factor_of_the_baseline_is_that_of_the_training_set(folds):
+def test_the_factor_of_the_baseline_is_that_of_the_training_set(tmp_path):
     """It is the same for all rows of a task, whatever their measured times."""
-    for fold in folds["aiconfigurator/gemm_unseen_device"]:
+    bundle = Bundle.write(tmp_path / "b", "aiconfigurator", {"gemm": gemm_table()})
+    folds = [*AiConfiguratorProtocols().folds(bundle, CATALOG)]
+    for fold in (own for own in folds if own.protocol == "gemm_unseen_device"):
         for task in fold.tasks:
             factor = task.baselines["roofline_times_factor"] / task.baselines["roofline"]
             assert np.ptp(factor) == pytest.approx(0.0, abs=1e-9)
@@ -146,7 +131,9 @@ def tables(bundle: Bundle) -> list[KernelRows]:
 
 def test_the_constant_share_is_that_of_the_training_set(bundle):
     """300 W of 400 W and of 350 W, where the H100 is held out, in shares of its 700 W."""
-    folds = {task.device: task for fold in power_folds(bundle, CATALOG) for task in fold.tasks}
+    folds = {
+        task.device: task for fold in PowerOfKernels().folds(bundle, CATALOG) for task in fold.tasks
+    }
     expected = 700.0 * np.median([300 / 400, 300 / 350])
     np.testing.assert_allclose(folds["h100-sxm-80gb"].baselines["constant_share"], expected)
 
@@ -181,7 +168,7 @@ def test_rows_with_power_add_keys_and_counts_to_the_record_of_the_whole_bundle(b
     record = TrainingRecord().with_rows(bundle, rows)
     recipe = Recipe("kernel_power", ("aiconfigurator/power",))
     power, kept = _training_rows(recipe, {bundle.name: bundle}, record)
-    assert len(power) == len(KernelPowerRows().training_rows(bundle, CATALOG)) > 0
+    assert len(power) == len(PowerOfKernels().training_rows(bundle, CATALOG)) > 0
     assert "power_w" in power.values
     keys = {key: set(values) for key, values in kept.keys[bundle.name].items()}
     assert keys["op_class"] == {"decode", "experts", "prefill"}

@@ -11,7 +11,7 @@ from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.fitted_peaks import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.memory.gpumemnet import mlp_peaks, vision_peaks
-from tests.contracts.tiny_upstream import tiny_upstream
+from tests.contracts.tiny_upstream import tiny_bundle, tiny_upstream
 from tests.devices import CATALOG
 
 MODELS = ("cait_m36", "resnet50", "tf_mixnet", "vit_tiny")
@@ -20,15 +20,12 @@ MODELS = ("cait_m36", "resnet50", "tf_mixnet", "vit_tiny")
 @pytest.fixture
 def bundle(tmp_path):
     """Made-up rows, and graphs of four of their models."""
-    raw = tiny_upstream("gpumemnet", tmp_path / "upstream")
     columns = ("img_size", "idx", "op", "in_shapes", "out_shape", "preds", "flops")
     operator = dict(zip(columns, (8, 0, "relu", "[[1,3,8,8]]", "[1,3,8,8]", "", 0), strict=True))
     operator |= {"in_elems": 192, "out_elems": 192, "param_elems": 0, "attr": ""}
     graphs = pd.DataFrame([{"model": model, **operator} for model in MODELS])
     Bundle.write(tmp_path / "timm_bench", "timm_bench", {"graphs": graphs})
-    tables = GpuMemNet().tidy(raw)
-    csv = GpuMemNet.csv_tables
-    return Bundle.write(tmp_path / "gpumemnet", "gpumemnet", tables, as_csv=csv)
+    return tiny_bundle("gpumemnet", tmp_path)
 
 
 def test_layers_become_operators():

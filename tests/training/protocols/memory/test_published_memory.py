@@ -20,16 +20,12 @@ from forerun.training.protocols.memory.published_memory import (
     Described,
     PublishedMemoryProtocols,
     described,
-    graphs_of,
     left_out,
-    memory_measurements,
     optimizer,
 )
 from tests.contracts.tiny_published_memory import (
     SEGMENT,
     USUAL,
-    memory_graphs,
-    memory_rows,
 )
 from tests.devices import CATALOG
 
@@ -48,12 +44,6 @@ TITAN = {
 }
 
 
-@pytest.fixture
-def bundle(tmp_path):
-    tables = {"table": memory_rows(), "graphs": memory_graphs()}
-    return Bundle.write(tmp_path / "published", "published_memory", tables)
-
-
 @pytest.fixture(scope="module")
 def packaged():
     return Bundle.open(PublishedMemory().packaged().folder, "published_memory")
@@ -61,13 +51,11 @@ def packaged():
 
 @pytest.fixture(scope="module")
 def measured(packaged):
-    return memory_measurements(
-        packaged.table("table"), read_graphs(packaged.table("graphs")), CATALOG
-    )
+    return PublishedMemoryProtocols().measured(packaged, CATALOG)
 
 
-def test_rows_become_networks_with_the_metric_that_was_measured(bundle):
-    found, kept = memory_measurements(bundle.table("table"), graphs_of(bundle), CATALOG)
+def test_rows_become_networks_with_the_metric_that_was_measured(made_up):
+    found, kept = PublishedMemoryProtocols().measured(made_up("published_memory"), CATALOG)
     assert kept.tolist() == [0, 1, 2, 3, 4, 5]
     query = found.queries[0]
     assert (query.device.name, query.workload.batch_size) == ("a100-sxm-80gb", 4)
@@ -192,9 +180,9 @@ def test_optimizers_are_read_as_written(written, expected):
     assert optimizer(written) == expected
 
 
-def test_fitting_ranges_changes_no_estimate(bundle, monkeypatch):
+def test_fitting_ranges_changes_no_estimate(made_up, monkeypatch):
     monkeypatch.setattr(published_memory, "bundled_memory", Memory)
-    rows = PublishedMemoryProtocols().training_rows(bundle, CATALOG)
+    rows = PublishedMemoryProtocols().training_rows(made_up("published_memory"), CATALOG)
     unfitted = PublishedMemoryProtocols().predictor()
     before, after = unfitted.predict(rows.queries), unfitted.fit(rows).predict(rows.queries)
     for metric in unfitted.metrics:

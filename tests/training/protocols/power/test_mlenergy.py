@@ -1,26 +1,16 @@
 """Protocols of mlenergy: queries, training rows and held-out rows."""
 
 import numpy as np
-import pytest
 
-from forerun.data.bundle import Bundle
-from forerun.data.datasets.power.mlenergy import RUNS, MlEnergy
+from forerun.data.datasets.power.mlenergy import RUNS
 from forerun.data.workload import Diffusion, LlmServing
 from forerun.training.protocols.power.mlenergy import VALUES, serving_runs
-from tests.contracts.tiny_upstream import tiny_upstream
 from tests.devices import CATALOG
 
 
-@pytest.fixture
-def bundle(tmp_path):
-    """Made-up rows."""
-    tables = MlEnergy().tidy(tiny_upstream("mlenergy", tmp_path / "upstream"))
-    return Bundle.write(tmp_path / "b", "mlenergy", tables, as_csv=MlEnergy.csv_tables)
-
-
-def test_a_run_is_asked_by_what_was_known_before_it(bundle):
+def test_a_run_is_asked_by_what_was_known_before_it(made_up):
     """Everything measured may change: the questions stay."""
-    runs = bundle.table(RUNS)
+    runs = made_up("mlenergy").table(RUNS)
     changed = runs.copy()
     for name in runs.columns:
         if name.startswith(("avg_", "energy_", "throughput_", "batch_lat", "output_")) or (
@@ -31,8 +21,8 @@ def test_a_run_is_asked_by_what_was_known_before_it(bundle):
     assert serving_runs(changed, CATALOG).queries == serving_runs(runs, CATALOG).queries
 
 
-def test_watts_are_of_one_device_and_the_rest_of_all(bundle):
-    runs = serving_runs(bundle.table(RUNS), CATALOG)
+def test_watts_are_of_one_device_and_the_rest_of_all(made_up):
+    runs = serving_runs(made_up("mlenergy").table(RUNS), CATALOG)
     power, rate, joules, _, samples, each = (runs.values[name] for name in VALUES)
     count = np.array([q.operation.device_count for q in runs.queries])
     language = np.array([isinstance(q.workload, LlmServing) for q in runs.queries])
@@ -41,8 +31,8 @@ def test_watts_are_of_one_device_and_the_rest_of_all(bundle):
     np.testing.assert_allclose((power * count / samples)[~language], each[~language])
 
 
-def test_sizes_of_pictures_and_layouts_are_read(bundle):
-    runs = serving_runs(bundle.table(RUNS), CATALOG)
+def test_sizes_of_pictures_and_layouts_are_read(made_up):
+    runs = serving_runs(made_up("mlenergy").table(RUNS), CATALOG)
     drawn = {q.workload for q in runs.queries if isinstance(q.workload, Diffusion)}
     assert Diffusion(1.3e9, 480, 832, 81, 50, 4, "bf16", 1, 2) in drawn
     assert Diffusion(0.6e9, 1024, 1024, 1, 50, 1) in drawn

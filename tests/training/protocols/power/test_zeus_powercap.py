@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.power.zeus_powercap import TRACE, ZeusPowerCap
+from forerun.data.datasets.power.zeus_powercap import TRACE
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.power.training_jobs import PowerCap
@@ -15,7 +15,6 @@ from forerun.training.protocols.power.torch_op_energy import (
     best_share,
     board,
 )
-from tests.contracts.tiny_upstream import tiny_upstream
 from tests.devices import CATALOG
 from tests.training.fits import predictions_of
 
@@ -27,13 +26,8 @@ class Quick(ZeusPowerCapProtocols):
         return PowerCap(seed=seed, calibrated=False)
 
 
-@pytest.fixture
-def bundle(tmp_path):
-    tables = ZeusPowerCap().tidy(tiny_upstream("zeus_powercap", tmp_path / "upstream"))
-    return Bundle.write(tmp_path / "b", "zeus_powercap", tables, as_csv=ZeusPowerCap.csv_tables)
-
-
-def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bundle):
+def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(made_up):
+    bundle = made_up("zeus_powercap")
     table, found = bundle.table(TRACE), ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
     np.testing.assert_allclose(found.values["latency_ms"], 1e3 * table["time_per_epoch"])
     product = table["time_per_epoch"] * table["average_power"]
@@ -42,8 +36,8 @@ def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bund
     assert limits == table["power_limit"].tolist()
 
 
-def test_names_and_devices_are_keys_and_no_settings(bundle):
-    found = ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
+def test_names_and_devices_are_keys_and_no_settings(made_up):
+    found = ZeusPowerCapProtocols().training_rows(made_up("zeus_powercap"), CATALOG)
     settings = {name for query in found.queries for name, _ in query.workload.settings}
     assert settings == {"dataset", "network", "optimizer", "batch_size"}
     assert set(found.groups) == {"device", "job"}
@@ -54,9 +48,9 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
     assert board(name, CATALOG).name == "quadro-rtx-6000"
 
 
-def test_the_choice_of_a_limit_is_scored_with_the_energy(bundle):
+def test_the_choice_of_a_limit_is_scored_with_the_energy(made_up):
     dataset_protocols = Quick()
-    fold = next(dataset_protocols.folds(bundle, CATALOG))
+    fold = next(dataset_protocols.folds(made_up("zeus_powercap"), CATALOG))
     found = {
         row["metric"]: row
         for row in rows(predictions_of(dataset_protocols, fold, (6,), predictors=("power_cap",)))
@@ -67,14 +61,14 @@ def test_the_choice_of_a_limit_is_scored_with_the_energy(bundle):
     assert found["power_w"]["mape"] < 10
 
 
-def test_the_share_that_saves_most_is_found(bundle):
-    rows_ = ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
+def test_the_share_that_saves_most_is_found(made_up):
+    rows_ = ZeusPowerCapProtocols().training_rows(made_up("zeus_powercap"), CATALOG)
     share = best_share(rows_)
     assert 0.4 <= share <= 0.5
 
 
-def test_a_folder_of_one_new_gpu_is_evaluated_with_and_without_shots(bundle, tmp_path):
-    whole = bundle.table(TRACE)
+def test_a_folder_of_one_new_gpu_is_evaluated_with_and_without_shots(made_up, tmp_path):
+    whole = made_up("zeus_powercap").table(TRACE)
     old = Bundle.write(tmp_path / "t", "zeus_powercap", {TRACE: whole[whole["gpu"] != "A40"]})
     dataset_protocols = Quick()
     rows_ = dataset_protocols.training_rows(old, CATALOG)
