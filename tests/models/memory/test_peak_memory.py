@@ -162,14 +162,6 @@ def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
 
 
 @pytest.mark.slow
-def test_parts_add_up_to_the_peak():
-    for query in (ask(8), train(4, 1024, 512)):
-        answer = fitted().predict([query])[0]
-        assert sum(answer.breakdown_mib.values()) == pytest.approx(answer.estimates[PEAK].value)
-        assert answer.breakdown_mib["weights"] > 0
-
-
-@pytest.mark.slow
 def test_a_device_never_measured_says_so_until_it_is():
     predictor, query = fitted(), train(4, 1024, 512, "l4")
     assert ELSEWHERE in predictor.predict([query])[0].limits

@@ -131,14 +131,6 @@ def test_intervals_widen_by_the_factor_of_the_part_that_is_longer() -> None:
         np.testing.assert_allclose(np.log(wide_low / value), 2 * np.log(low / value))
 
 
-def test_the_breakdown_adds_up_to_the_latency() -> None:
-    for prediction, value in zip(
-        latency().predict(networks()), ms(latency(), networks()), strict=True
-    ):
-        assert sum(prediction.breakdown_ms.values()) == pytest.approx(value)
-        assert prediction.breakdown_ms["host"] >= 0
-
-
 def test_operators_come_from_the_device_time_where_they_trained_it() -> None:
     on_known, on_other = (
         replace(kernel(device, 4096, 512), workload=Kernel(operator(4096, 512), "fp16"))
