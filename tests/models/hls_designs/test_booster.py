@@ -47,6 +47,7 @@ from forerun.models.hls_designs.known_designs import (
     KnownDesigns,
 )
 from forerun.models.hls_designs.limits import RESOURCES, DirectiveRange, chip_limits
+from tests.models.judged import inside
 from tests.programs import nested
 
 # `DesignBoost`: bounds, boosters, and few-shot adaptation by a Gaussian process.
@@ -144,10 +145,7 @@ def test_a_few_designs_suffice_for_a_program_slower_than_all_others():
     held_out = rows.take(~support)
     before, after = errors(fitted(), held_out), errors(adapted, held_out)
     assert after["latency_cycles"] < 0.3 * before["latency_cycles"]
-    low, high = (getattr(adapted.predict(held_out.queries), end) for end in ("low", "high"))
-    truth = held_out.values["latency_cycles"]
-    inside = (low["latency_cycles"] <= truth) & (truth <= high["latency_cycles"])
-    assert inside.mean() > 0.75
+    assert inside(adapted.predict(held_out.queries), held_out, "latency_cycles").mean() > 0.75
     known = measured([32, 64]).queries
     assert (
         adapted.predict(known).values["latency_cycles"]

@@ -19,6 +19,7 @@ from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
 from forerun.models.prediction import Predictions
+from tests.models.judged import inside
 from tests.models.networks.test_device_time import (
     RUNTIMES,
     STRANGER,
@@ -270,11 +271,7 @@ def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
     rows = measured([*small(), *large()], 1.25)
     found = latency().fit(rows)
     assert (found.host.seconds(small())[0] > HostTime().seconds(small())[0]).all()
-    answer = found.predict(rows.queries)
-    inside = (answer.low["latency_ms"] <= rows.values["latency_ms"]) & (
-        rows.values["latency_ms"] <= answer.high["latency_ms"]
-    )
-    assert inside.mean() >= 0.8
+    assert inside(found.predict(rows.queries), rows).mean() >= 0.8
     assert all(width > 0 for width in found.widths)
 
 

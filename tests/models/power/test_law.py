@@ -42,6 +42,7 @@ from forerun.models.power.operator_power import (
 )
 from forerun.training.protocols.power.torch_op_energy import power_graphs
 from tests.devices import CATALOG, H100, V100
+from tests.models.judged import errors, inside
 
 # The power law: monotonic in the load, saturating below the limit; energies add up.
 
@@ -319,12 +320,8 @@ class TestOperatorPowerContract(PredictorContract):
 
 def test_the_fit_reproduces_its_training_rows():
     rows = measured(seed=1)
-    answers = fitted().predict(rows.queries)
-    errors = np.abs(answers.values["power_w"] / rows.values["power_w"] - 1)
-    assert np.mean(errors) < 0.1
-    truth = rows.values["power_w"]
-    low, high = answers.low["power_w"], answers.high["power_w"]
-    assert 0.8 < np.mean((low <= truth) & (truth <= high)) <= 1.0
+    assert errors(fitted(), rows, "power_w").mean() < 0.1
+    assert inside(fitted().predict(rows.queries), rows, "power_w").mean() > 0.8
 
 
 LONG = OperatorGraph((kernel(2**18, True), kernel(2**18, False)), batch_size=8)
@@ -389,10 +386,8 @@ def test_twenty_support_rows_adapt_it_to_a_new_device():
     support, asked = drawing(0.6, 20), drawing(0.6, 60)
     adapted = fitted().adapt(support)
     before, after = (p.predict(asked.queries) for p in (fitted(), adapted))
-    errors = [
-        np.mean(np.abs(a.values["power_w"] / asked.values["power_w"] - 1)) for a in (before, after)
-    ]
-    assert errors[1] < 0.3 * errors[0]
+    off = [errors(p, asked, "power_w").mean() for p in (fitted(), adapted)]
+    assert off[1] < 0.3 * off[0]
     assert (after.high["power_w"] < before.high["power_w"] + 1e-9).all()
     assert not any(after.limits)
     other = [Query(Kernel(kernel(512, True)), A30)]
