@@ -51,8 +51,7 @@ class TestPlacedBoost(PredictorContract):
     def make(self):
         return PlacedBoost(trees=8, threads=1).fit(rows())
 
-    def training_rows(self):
-        return rows()
+    training_rows = staticmethod(rows)
 
     def queries(self):
         return rows().queries[::7]
@@ -126,8 +125,7 @@ class TestNetlistBoost(PredictorContract):
     def make(self):
         return fitted_to_netlists(trees=8)
 
-    def training_rows(self):
-        return rows()
+    training_rows = staticmethod(rows)
 
     def queries(self):
         return [unplaced(query) for query in rows().queries[::7]]

@@ -57,11 +57,8 @@ def stranger(count: int, seed: int = 5, space: Space = "nb201") -> Measurements:
 
 
 class TestContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return training_rows()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [*stranger(3).queries, *stranger(3, space="fbnet").queries]

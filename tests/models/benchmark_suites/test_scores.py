@@ -44,11 +44,8 @@ def fitted() -> BenchmarkBoost:
 
 
 class TestBenchmarkBoostContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return measured()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(measured)
 
     def queries(self):
         return [*measured().queries[:3], asked(512, 3), asked(40, 2, "resource")]

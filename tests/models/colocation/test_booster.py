@@ -193,11 +193,8 @@ def small_boosters():
 
 @pytest.mark.slow
 class TestColocationBoost(PredictorContract):
-    def make(self):
-        return boost()
-
-    def training_rows(self):
-        return colocations()
+    make = staticmethod(boost)
+    training_rows = staticmethod(colocations)
 
     def queries(self):
         return colocations(1).queries[::4]

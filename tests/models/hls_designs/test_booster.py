@@ -99,11 +99,8 @@ NEW = [40, 80]
 
 @pytest.mark.slow
 class TestDesignBoostContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return training_rows()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [*measured([16, 32]).queries[:3], *measured(NEW).queries[:3]]

@@ -22,8 +22,7 @@ class TestLlmKernels(PredictorContract):
     def make(self):
         return LlmKernels(trees=8, calibrated=False).fit(training_rows())
 
-    def training_rows(self):
-        return training_rows()
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [query for name in GPUS for query in kernels(name, 6, seed=1)]

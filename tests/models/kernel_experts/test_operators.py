@@ -65,11 +65,8 @@ GRAPH = OperatorGraph(
 
 
 class TestOperatorBoostContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return measured()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(measured)
 
     def queries(self):
         random = np.random.default_rng(7)
@@ -212,8 +209,7 @@ class TestAmdKernels(PredictorContract):
     def make(self):
         return AmdKernels(trees=8, calibrated=False).fit(training_rows())
 
-    def training_rows(self):
-        return training_rows()
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [query for name in GPUS[:2] for query in queries(name, 6, seed=1)]

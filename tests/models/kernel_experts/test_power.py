@@ -42,8 +42,7 @@ class TestKernelPower(PredictorContract):
     def make(self):
         return KernelPower(trees=8).fit(training_rows())
 
-    def training_rows(self):
-        return training_rows()
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [query for name in GPUS for query in kernels(name, 6, seed=1)]

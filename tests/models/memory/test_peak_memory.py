@@ -88,8 +88,7 @@ def fitted():
 
 
 class TestMemoryContract(PredictorContract):
-    def make(self):
-        return Memory()
+    make = staticmethod(Memory)
 
     def queries(self):
         return [
@@ -102,11 +101,8 @@ class TestMemoryContract(PredictorContract):
 
 @pytest.mark.slow
 class TestFittedMemoryContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return training_rows()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [ask(), train(2, 512, 64), train(8, 1024, 4096), train(4, 2048, 512, "l4")]

@@ -140,11 +140,8 @@ def ms(predictor: DeviceTime, queries: Sequence[Query]) -> np.ndarray:
 
 
 class TestDeviceTime(PredictorContract):
-    def make(self) -> DeviceTime:
-        return once()
-
-    def training_rows(self) -> Measurements:
-        return training_measurements()
+    make = staticmethod(once)
+    training_rows = staticmethod(training_measurements)
 
     def queries(self) -> list[Query]:
         return [

@@ -256,10 +256,8 @@ def test_a_board_at_its_limit_draws_nearly_all_of_it():
 A30, TI = CATALOG.get("a30"), CATALOG.get("rtx-2080-ti")
 
 
-def kernel(size: int, product: bool) -> Operator:
-    if product:
-        return Operator("linear", "fc", ((size, 1024),), ((size, 1024),), 1024 * 1024)
-    return Operator("elementwise", "relu", ((size, 1024),), ((size, 1024),))
+def kernel(size, is_product):
+    return (product if is_product else pointwise)(size, 1024)
 
 
 def measured(seed=0, n=400) -> Measurements:
@@ -304,11 +302,8 @@ GRAPH = OperatorGraph((kernel(4096, True), kernel(4096, False)), batch_size=8)
 
 
 class TestOperatorPowerContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return measured()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(measured)
 
     def queries(self):
         return [

@@ -39,8 +39,7 @@ def adapted() -> PowerCap:
 
 @pytest.mark.slow
 class TestPowerCapContract(PredictorContract):
-    def make(self):
-        return fitted()
+    make = staticmethod(fitted)
 
     def queries(self):
         return [query(V100, 100.0), query(A40, 200.0, 1, 16.0), query(A40, None), query(V100, 90.0)]
