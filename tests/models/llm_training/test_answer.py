@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from forerun.data.device import Device
@@ -190,12 +189,3 @@ def test_a_budget_that_nothing_keeps_is_one_line(known: TrainingPredictors) -> N
     """With the fastest and the cheapest that there is."""
     with pytest.raises(UnanswerableQuery, match=r"the fastest takes .* the cheapest takes .* USD"):
         planned(RUN, H100, known, COST, budget=Budget(usd=1.0))
-
-
-def test_the_front_trades_time_for_price(known: TrainingPredictors) -> None:
-    """Along it, each layout is slower and cheaper than the one before."""
-    front = planned(RUN, H100, known, COST).front
-    assert len(front) > 1
-    assert {one.run.devices for one in front} <= {8, 16, 32, 64, 128}
-    assert (np.diff([one.seconds for one in front]) > 0.0).all()
-    assert (np.diff([one.device_s_per_token for one in front]) < 0.0).all()

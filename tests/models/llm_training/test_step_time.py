@@ -340,15 +340,6 @@ def test_a_plan_ranks_by_the_figures_of_its_answers(known) -> None:
         assert own.fits
 
 
-def test_recomputation_takes_longer_and_less_memory(known) -> None:
-    """By kernels, too."""
-    none = answered(known, replace(LORA, layout=replace(LAYOUT, recompute="none")))
-    again = answered(known, LORA)
-    assert again.estimates["step_s"].value > none.estimates["step_s"].value
-    name = "peak_memory_mib"
-    assert again.estimates[name].value < none.estimates[name].value
-
-
 def test_what_cannot_fit_has_memory_and_a_reason_but_no_time(known) -> None:
     """As in other layouts."""
     run = replace(FULL, model=named_language_model("llama-3.1-8b"))
