@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.bundle import Bundle
@@ -39,7 +39,6 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from forerun.models.hls_designs.known_designs import (
     COMBINATION,
     FURTHEST,
@@ -171,34 +170,6 @@ def test_another_version_of_the_tool_is_another_program():
     assert adapted.predict(moved).values["util_dsp"] == pytest.approx(
         fitted().predict(moved).values["util_dsp"]
     )
-
-
-def inputs(random, n):
-    feature_sets = tuple(random.normal(size=(n, 3)) for _ in range(3))
-    return DesignInputs(feature_sets, random.normal(size=n))
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(st.integers(0, 1000), st.floats(-50, 50), st.floats(0.1, 50))
-def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
-    random = np.random.default_rng(seed)
-    support, held_out, values = inputs(random, 12), inputs(random, 5), random.normal(size=12)
-    mean, spread = DesignGaussianProcess.of(support, values).predict(held_out)
-    moved, wider = DesignGaussianProcess.of(support, level + unit * values).predict(held_out)
-    assert moved == pytest.approx(level + unit * mean, abs=1e-6 * unit, rel=1e-6)
-    assert wider == pytest.approx(unit * spread, rel=1e-6)
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(st.integers(0, 1000))
-def test_a_process_is_surer_at_its_support_set(seed):
-    random = np.random.default_rng(seed)
-    support = inputs(random, 15)
-    far = DesignInputs(tuple(features + 50.0 for features in support.feature_sets), support.answer)
-    process = DesignGaussianProcess.of(support, random.normal(size=15))
-    assert process.predict(support)[1].mean() < process.predict(far)[1].mean()
 
 
 @pytest.mark.reference
