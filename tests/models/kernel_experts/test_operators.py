@@ -102,7 +102,6 @@ def test_a_network_is_the_sum_of_its_operators():
     whole = fitted().predict([Query(Network(graph, 64), device)])
     parts = fitted().predict([Query(Kernel(op), device) for op in graph.operators])
     assert whole.values["latency_ms"][0] == pytest.approx(parts.values["latency_ms"].sum())
-    assert sum(whole[0].breakdown_ms.values()) == pytest.approx(whole.values["latency_ms"][0])
 
 
 def test_rows_with_a_low_weight_are_left_out():
@@ -151,9 +150,8 @@ def test_a_few_measurements_move_a_device_towards_them():
 def test_what_was_not_trained_on_has_a_wide_interval() -> None:
     """In fp16 on a measured GPU, where the same product in fp32 has a narrow one."""
     product = Operator("linear", "linear", ((4096, 4096),), ((4096, 4096),), 4096**2)
-    fitted = OperatorBoost(trees=20).fit(measured())
     asked = [Query(Kernel(product, name), CATALOG.get("t4")) for name in ("fp32", "fp16")]
-    found = fitted.predict(asked)
+    found = fitted().predict(asked)
     fp32, fp16 = np.log(found.high["latency_ms"] / found.values["latency_ms"])
     assert fp32 < 0.5
     assert fp16 >= 0.6 - 1e-9
