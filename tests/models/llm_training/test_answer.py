@@ -180,6 +180,8 @@ def test_a_longer_time_never_takes_more_devices(known: TrainingPredictors) -> No
         for days in (2.0, 5.0, 20.0, 80.0)
     ]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
+    around = planned(RUN, H100, known, COST).front
+    assert {one.run.devices for one in around} <= {8, 16, 32, 64, 128}
     for days, count in zip((2.0, 5.0, 20.0, 80.0), counts, strict=True):
         own = planned(replace(RUN, devices=count), H100, known, COST).plan.best[0]
         assert 1e11 / own.tokens_per_s / 86_400.0 <= days * (1.0 + 1e-9)
