@@ -117,15 +117,6 @@ def test_it_is_weights_and_live_tensors_by_hand():
     assert answer.values["peak_memory_mib"][0] == pytest.approx(live + CONTEXT_MIB)
 
 
-def test_half_precision_halves_and_autocast_keeps_both_copies():
-    full, half, auto = (
-        Memory().predict([ask(precision=p)]).values["allocated_memory_mib"][0] - CUBLAS_MIB
-        for p in ("fp32", "fp16", "amp")
-    )
-    assert half == pytest.approx(full / 2)
-    assert auto > full
-
-
 def test_what_cannot_fit_says_so():
     answer = Memory().predict([ask(batch=10_000)])[0]
     assert any("the device has 24 GiB" in str(line) for line in answer.limits)
