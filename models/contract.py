@@ -62,6 +62,15 @@ class PredictorContract(ABC):
                 assert (answers.low[metric][known] <= values[known] * (1 + 1e-12)).all()
                 assert (answers.high[metric][known] >= values[known] * (1 - 1e-12)).all()
 
+    def test_parts_add_up_to_the_answer(self) -> None:
+        """Milliseconds of classes and MiB of components are sums of latency and memory."""
+        for answer in self.make().predict(self.queries()):
+            parts = {"latency_ms": answer.breakdown_ms, "peak_memory_mib": answer.breakdown_mib}
+            for metric, own in parts.items():
+                if own and metric in answer.estimates:
+                    whole = answer.estimates[metric].value
+                    assert sum(own.values()) == pytest.approx(whole, rel=1e-6)
+
     def test_a_row_does_not_depend_on_its_neighbours(self) -> None:
         """Predictions are the same for single queries, for all at once and in another order."""
         predictor, queries = self.make(), list(self.queries())

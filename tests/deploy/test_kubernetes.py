@@ -59,27 +59,43 @@ def test_every_manifest_of_the_cluster_is_in_the_kustomization():
     assert sorted(listed) == sorted({path.name for path in FOLDER.glob("*.yaml")} - apart)
 
 
-def test_the_container_runs_without_root_on_a_read_only_file_system():
-    template = found("Deployment")["spec"]["template"]["spec"]
-    (container,) = template["containers"]
-    assert template["securityContext"]["runAsNonRoot"] is True
-    security = container["securityContext"]
-    assert security["readOnlyRootFilesystem"] is True
-    assert security["allowPrivilegeEscalation"] is False
-    assert security["capabilities"] == {"drop": ["ALL"]}
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounted == {"/var/lib/forerun", "/tmp"}
+PATHS = {route.path for router in ROUTERS for route in router.routes}
+
+
+def containers():
+    """Those of the Deployment and of KServe, with the security of their pods."""
+    pod = found("Deployment")["spec"]["template"]["spec"]
+    yield from ((own, pod["securityContext"]) for own in pod["containers"])
+    yield from ((own, own["securityContext"]) for own in PREDICTOR["containers"])
+
+
+def test_containers_run_without_root_on_a_read_only_file_system():
+    for container, pod in containers():
+        assert pod["runAsNonRoot"] is True
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounted == {"/var/lib/forerun", "/tmp"}
+    (container,) = found("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def test_settings_probes_and_metrics_that_manifests_name_exist():
-    (container,) = found("Deployment")["spec"]["template"]["spec"]["containers"]
     fields = {f"FORERUN_{name.upper()}" for name in Settings.model_fields}
-    assert {entry["name"] for entry in container["env"]} <= fields
-    paths = {route.path for router in ROUTERS for route in router.routes}
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["path"] in paths
+    for container, _ in containers():
+        assert {entry["name"] for entry in container["env"]} <= fields
+        probes = {place: own for place, own in container.items() if place.endswith("Probe")}
+        assert {"readinessProbe", "livenessProbe"} <= set(probes)
+        assert {probe["httpGet"]["path"] for probe in probes.values()} <= PATHS
     (endpoint,) = found("ServiceMonitor")["spec"]["endpoints"]
-    assert endpoint["path"] in paths
+    assert endpoint["path"] in PATHS
+
+
+def test_probes_of_kserve_are_those_of_its_protocol():
+    (container,) = PREDICTOR["containers"]
+    assert container["name"] == "kserve-container"
+    paths = {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("readiness", "liveness")}
+    assert paths == {"/v2/health/ready", "/v2/health/live"}
 
 
 def test_the_scheduler_asks_paths_that_exist_and_places_pods_without_an_answer():
@@ -87,8 +103,7 @@ def test_the_scheduler_asks_paths_that_exist_and_places_pods_without_an_answer()
     validate(configuration, SCHEDULER)
     (extender,) = configuration["extenders"]
     prefix = extender["urlPrefix"].partition(":8080")[2]
-    paths = {route.path for router in ROUTERS for route in router.routes}
-    assert {f"{prefix}/{extender[verb]}" for verb in ("filterVerb", "prioritizeVerb")} <= paths
+    assert {f"{prefix}/{extender[verb]}" for verb in ("filterVerb", "prioritizeVerb")} <= PATHS
     assert extender["ignorable"] is True
     assert extender["nodeCacheCapable"] is True
 
@@ -129,7 +144,7 @@ def test_the_webhook_asks_a_path_that_exists_and_pods_are_admitted_without_an_an
     kubernetes_validate.validate(content, version, strict=True)
     (webhook,) = content["webhooks"]
     service = webhook["clientConfig"]["service"]
-    assert service["path"] in {route.path for router in ROUTERS for route in router.routes}
+    assert service["path"] in PATHS
     assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
     (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
     assert "forerun" in excluded["values"], "forerun's own pods never wait for it"
@@ -177,25 +192,6 @@ def test_what_kserve_passes_on_is_a_pod():
     spec = {name: value for name, value in PREDICTOR.items() if name not in REPLICAS}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "forerun"}, "spec": spec}
     kubernetes_validate.validate(pod, "1.33", strict=True)
-
-
-def test_probes_are_paths_of_the_protocol_and_variables_are_settings():
-    (container,) = PREDICTOR["containers"]
-    assert container["name"] == "kserve-container"
-    paths = {route.path for router in ROUTERS for route in router.routes}
-    probes = {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("readiness", "liveness")}
-    assert probes == {"/v2/health/ready", "/v2/health/live"}
-    assert probes <= paths
-    names = {f"FORERUN_{name.upper()}" for name in Settings.model_fields}
-    assert {one["name"] for one in container["env"]} <= names
-
-
-def test_it_runs_without_root_and_writes_to_its_volumes_alone():
-    (container,) = PREDICTOR["containers"]
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert container["securityContext"]["runAsNonRoot"] is True
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounted == {"/var/lib/forerun", "/tmp"}
 
 
 # Alerts and monitors of `deploy/kubernetes/monitoring.yaml`.

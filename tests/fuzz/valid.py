@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import httpx
 import onnx
@@ -29,44 +28,21 @@ PAGES = (
     *("/devices/l4", "/coverage", "/requests", "/docs", "/redoc", "/problems/bad-request"),
     *("/leaderboard/-/charts", "/leaderboard/torch_gpu", "/static/style.css"),
 )  # fmt: skip
-FORM = {
-    "graph": "resnet50",
-    "title": "ResNet-50",
-    "devices": ["rtx-4090", "l4"],
-    "batch_size": 32,
-    "precision": "amp",
-    "phase": "training",
-    "runtime": "compiled",
-    "optimizer": "adamw",
-    "lora_rank": 8,
-    "frozen_weights": "int8",
-    "power_limit_w": 200,
-}
-ONE_DEVICE = FORM | {"devices": "a100-pcie-80gb"}
-LLM_FORM = {
-    "device": "h100-sxm-80gb",
-    "device_count": 2,
-    "parameters_billion": 8.03,
-    "active_billion": 3,
-    "request": "chat",
-    "max_sequences": 64,
-    "weights": "fp8",
-    "architecture": "experts",
-    "tensor_parallel": 2,
-    "experts": 64,
-    "experts_per_token": 4,
-}
-NAMED_FORM = {
-    "device": "h100-sxm-80gb",
-    "name": "llama-3.1-8b",
-    "input_tokens": 512,
-    "output_tokens": 128,
-    "requests_per_s": 2,
-    "engine": "sglang",
-    "weights": "fp8",
-    "tensor_parallel": 2,
-    "usd_per_device_hour": 3,
-}
+FORM = (
+    "graph=resnet50&title=ResNet-50&devices=rtx-4090&devices=l4&batch_size=32&precision=amp"
+    "&phase=training&runtime=compiled&optimizer=adamw&lora_rank=8&frozen_weights=int8"
+    "&power_limit_w=200"
+)
+ONE_DEVICE = FORM.replace("devices=rtx-4090&devices=l4", "devices=a100-pcie-80gb")
+LLM_FORM = (
+    "device=h100-sxm-80gb&device_count=2&parameters_billion=8.03&active_billion=3&request=chat"
+    "&max_sequences=64&weights=fp8&architecture=experts&tensor_parallel=2&experts=64"
+    "&experts_per_token=4"
+)
+NAMED_FORM = (
+    "device=h100-sxm-80gb&name=llama-3.1-8b&input_tokens=512&output_tokens=128&requests_per_s=2"
+    "&engine=sglang&weights=fp8&tensor_parallel=2&usd_per_device_hour=3"
+)
 SHEETS = ("rtx-4090", "xeon-platinum-8480-plus", "mi300x")
 SOFTWARE = {
     "framework": "torch",
@@ -94,19 +70,10 @@ TRAINING = {
     "loss_chunks": 4,
     "sequence_parallel": True,
 }
-MODEL = {
-    "device": "l4",
-    "batch_size": 8,
-    "precision": "amp",
-    "phase": "training",
-    "runtime": "compiled",
-    "sequence_length": 64,
-    "image_size": 96,
-    "optimizer": "adam",
-    "data_parallel": 2,
-    "zero_stage": 1,
-    "power_limit_w": 60,
-}
+MODEL = (
+    "device=l4&precision=amp&phase=training&runtime=compiled&optimizer=adam&data_parallel=2"
+    "&zero_stage=1&power_limit_w=60"
+)
 PROGRAM: dict[str, Any] = {
     "name": "mine",
     "alone": EXAMPLE_ALONE,
@@ -258,12 +225,10 @@ def _uploads() -> Iterator[Asked]:
     for file in files:
         yield Asked("POST", "/v1/graphs", "batch_size=2&image_size=224", file, BINARY)
         yield Asked("POST", "/v1/predict/model", "device=l4&precision=amp", file, BINARY)
-    on_cpu = urlencode({"device": "xeon-platinum-8480-plus"})
-    yield Asked("POST", "/v1/predict/model", on_cpu, files[0], BINARY)
+    yield Asked("POST", "/v1/predict/model", "device=xeon-platinum-8480-plus", files[0], BINARY)
     graph = Asked.of_json("/v1/graphs", example("graph"))
     yield graph
-    query = {name: MODEL[name] for name in MODEL if not name.endswith(("length", "size"))}
-    yield Asked("POST", "/v1/predict/model", urlencode(query), graph.body)
+    yield Asked("POST", "/v1/predict/model", MODEL, graph.body)
 
 
 def _read(client: httpx.Client) -> Iterator[Asked]:
@@ -282,4 +247,4 @@ def _read(client: httpx.Client) -> Iterator[Asked]:
         yield Asked("GET", path)
     filled = {"/": FORM, "/curves": FORM, "/compare": FORM, "/power": ONE_DEVICE, "/llm": LLM_FORM}
     for path, form in (*filled.items(), ("/llm", NAMED_FORM)):
-        yield Asked("GET", path, urlencode(form, doseq=True))
+        yield Asked("GET", path, form)

@@ -1,6 +1,6 @@
 """What differs between stored answers and new ones: by how much, in which kind of workload."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -168,26 +168,12 @@ def report(comparisons: Iterable[Comparison], most: int = MOST_LINES) -> str:
     kinds = list(comparisons)
     every = [(kind, one) for kind in kinds for one in kind.differences]
     every.sort(key=lambda pair: -_weight(pair[1]))
+    answers, numbers = (sum(getattr(k, name) for k in kinds) for name in ("answers", "numbers"))
+    total = Comparison("in all", answers, numbers, tuple(one for _, one in every))
     lines = [f"{kind.kind}: {one}" for kind, one in every[:most]]
     if len(every) > most:
         lines.append(f"... and {len(every) - most:,} further differences")
-    return "\n".join([*lines, *map(str, kinds), total(kinds)])
-
-
-def total(kinds: Sequence[Comparison]) -> str:
-    """One line for all kinds together."""
-    changes = [change for kind in kinds for change in kind.changes]
-    answers, numbers = (sum(getattr(k, name) for k in kinds) for name in ("answers", "numbers"))
-    rest = sum(len(kind.differences) for kind in kinds) - len(changes)
-    if not changes and not rest:
-        return f"all {answers} answers and {numbers:,} numbers are as stored"
-    text = f"in all: {len(changes)} of {numbers:,} numbers in {answers} answers moved"
-    if changes:
-        text += (
-            f", relative change: median {100 * median(changes):.3g} %, "
-            f"largest {100 * max(changes):.3g} %"
-        )
-    return f"{text}; {rest} differences of other sorts"
+    return "\n".join([*lines, *map(str, kinds), str(total)])
 
 
 def _weight(difference: Difference) -> float:

@@ -6,10 +6,42 @@ Tables are made in code; most are those of the tests of each predictor.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+from forerun.models.baselines.constant import Constant
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.benchmark_suites.history import BenchmarkHistory
+from forerun.models.colocation.booster import ColocationBoost, ProgramMean
+from forerun.models.kernel_experts.operators import OperatorBoost
+from forerun.models.memory.calibrated import CalibratedMemory
+from forerun.models.memory.peak_memory import Memory
+from forerun.models.power.training_jobs import PowerCap
+from forerun.models.processors.latency import CpuLatency
+from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
+from tests.contracts.power_runs import GPUS, query, runs
+from tests.contracts.tiny_colocation import colocations
+from tests.contracts.tiny_upstream import tiny_upstream
+from tests.devices import CATALOG
 from tests.golden.in_python import refit_answers
+from tests.models import test_baselines, test_serving
+from tests.models.architectures import test_latency as architecture
+from tests.models.benchmark_suites import test_history as history
+from tests.models.benchmark_suites import test_scores as scores
+from tests.models.colocation import test_application_booster as neighbour
+from tests.models.hls_designs import test_booster as design
+from tests.models.kernel_experts import test_operators as operator
+from tests.models.memory import test_calibrated, test_peak_memory
+from tests.models.networks import test_device_time as network
+from tests.models.networks import test_latency as latency
+from tests.models.power import test_law as law
+from tests.models.recorded_cpu import recorded
 
 Refit = tuple[Any, Sequence[Query]]
 """A fitted predictor and questions for it."""
@@ -31,179 +63,119 @@ def _some(queries: Sequence[Query], count: int = ROWS) -> list[Query]:
 
 
 def constant() -> Refit:
-    from forerun.models.baselines.constant import Constant
-    from tests.models.kernel_experts.test_operators import measured
-
-    rows = measured(n=20)
+    rows = operator.measured(n=20)
     return Constant().fit(rows), rows.queries[:2]
 
 
 def roofline() -> Refit:
-    from forerun.models.baselines.roofline import Roofline
-    from tests.models.kernel_experts.test_operators import measured
-    from tests.models.test_baselines import queries
-
-    rows = measured(n=20)
-    return Roofline().fit(rows), [*queries(), *rows.queries[:3]]
+    rows = operator.measured(n=20)
+    return Roofline().fit(rows), [*test_baselines.queries(), *rows.queries[:3]]
 
 
 @cache
 def operators() -> Refit:
-    from forerun.models.kernel_experts.operators import OperatorBoost
-    from tests.models.kernel_experts.test_operators import CATALOG, GRAPH, measured
-
-    rows = measured(n=250)
-    graph = [Query(_network(GRAPH, 256), CATALOG.get(name)) for name in ("t4", "l4")]
-    fresh = measured(("t4", "a100-pcie-40gb"), n=5, seed=5)
-    return OperatorBoost(trees=20).fit(rows), [*fresh.queries, *graph]
+    graph = [Query(Network(operator.GRAPH, 256), CATALOG.get(name)) for name in ("t4", "l4")]
+    fresh = operator.measured(("t4", "a100-pcie-40gb"), n=5, seed=5)
+    return OperatorBoost(trees=20).fit(operator.measured(n=250)), [*fresh.queries, *graph]
 
 
 def operators_adapted() -> Refit:
-    from tests.models.kernel_experts.test_operators import measured
-
-    predictor, _ = operators()
-    few = measured(("a100-pcie-40gb",), n=8, slowdown=2.5, seed=9)
-    return predictor.adapt(few), measured(("a100-pcie-40gb", "t4"), n=5, seed=5).queries
-
-
-def networks() -> Refit:
-    from tests.models.networks.test_device_time import once
-
-    return once(), _network_questions()
+    few = operator.measured(("a100-pcie-40gb",), n=8, slowdown=2.5, seed=9)
+    asked = operator.measured(("a100-pcie-40gb", "t4"), n=5, seed=5).queries
+    return operators()[0].adapt(few), asked
 
 
 def network_latency() -> Refit:
-    from tests.models.networks.test_device_time import TRAINING_GPUS, kernel
-    from tests.models.networks.test_latency import latency, networks
-
-    return latency(), [*_some(networks()), kernel(TRAINING_GPUS[0], 4096, 512)]
+    alone = network.kernel(network.TRAINING_GPUS[0], 4096, 512)
+    return latency.latency(), [*_some(latency.networks()), alone]
 
 
 def network_latency_adapted() -> Refit:
-    from tests.models.networks.test_device_time import STRANGER, training_measurements
-    from tests.models.networks.test_latency import latency, networks
-
-    training = training_measurements()
-    rows = training.take(range(0, 24, 2))
-    few = replace(rows, queries=[replace(q, device=STRANGER) for q in rows.queries])
-    return latency().adapt(few), _some(networks())
+    rows = network.training_measurements().take(range(0, 24, 2))
+    few = replace(rows, queries=[replace(q, device=network.STRANGER) for q in rows.queries])
+    return latency.latency().adapt(few), _some(latency.networks())
 
 
-def _network_questions() -> list[Query]:
-    from tests.models.networks.test_device_time import RUNTIMES, STRANGER, TRAINING_GPUS, ask
-
-    eager, compiled = RUNTIMES
-    return [
-        ask(TRAINING_GPUS[0], 32, 2, 16, eager),
-        ask(TRAINING_GPUS[1], 32, 2, 100, eager),
-        ask(TRAINING_GPUS[1], 64, 4, 100, compiled, "bf16"),
-        ask(TRAINING_GPUS[0], 100, 3, 8, compiled),
-        ask(TRAINING_GPUS[0], 128, 6, 8, eager),
-        ask(STRANGER, 128, 3, 64, compiled),
-        ask(STRANGER, 24, 1, 1, eager, "fp16"),
-        ask(STRANGER, 48, 6, 512, eager),
-        ask(STRANGER, 16, 1, 256, compiled, "fp16"),
-        ask(TRAINING_GPUS[1], 48, 2, 256, eager, "fp16"),
+def networks() -> Refit:
+    (small, large), (eager, compiled) = network.TRAINING_GPUS, network.RUNTIMES
+    stranger, ask = network.STRANGER, network.ask
+    return network.once(), [
+        ask(small, 32, 2, 16, eager),
+        ask(large, 32, 2, 100, eager),
+        ask(large, 64, 4, 100, compiled, "bf16"),
+        ask(small, 100, 3, 8, compiled),
+        ask(small, 128, 6, 8, eager),
+        ask(stranger, 128, 3, 64, compiled),
+        ask(stranger, 24, 1, 1, eager, "fp16"),
+        ask(stranger, 48, 6, 512, eager),
+        ask(stranger, 16, 1, 256, compiled, "fp16"),
+        ask(large, 48, 2, 256, eager, "fp16"),
     ]
-
-
-def _network(graph: Any, batch: int) -> Any:
-    from forerun.data.workload import Network
-
-    return Network(graph, batch)
 
 
 @cache
 def processors() -> Refit:
-    from forerun.models.processors.latency import CpuLatency
-    from tests.models.recorded_cpu import recorded
-
     return CpuLatency().fit(recorded("quick")), _some(recorded("held_out").queries)
 
 
 def processors_adapted() -> Refit:
-    from tests.models.recorded_cpu import recorded
-
     predictor, queries = processors()
     rows = recorded("quick")
     return predictor.adapt(rows.take(range(0, len(rows), 4))), queries
 
 
 def power() -> Refit:
-    from forerun.data.workload import Kernel
-    from tests.models.power.test_law import CATALOG, GRAPH, kernel, with_networks
-
     devices = [CATALOG.get(name) for name in ("a30", "rtx-2080-ti", "l4")]
-    asked = [
-        Query(Kernel(kernel(n, p)), d) for d in devices for n, p in ((64, False), (4096, True))
-    ]
-    return with_networks(), [
-        *asked,
-        *(Query(_network(GRAPH, n), d) for n in (1, 64) for d in devices),
-    ]
+    kernels = [Kernel(law.kernel(*one)) for one in ((64, False), (4096, True))]
+    asked = [Query(kernel, device) for device in devices for kernel in kernels]
+    asked += [Query(Network(law.GRAPH, n), device) for n in (1, 64) for device in devices]
+    return law.with_networks(), asked
 
 
 def power_of_operators() -> Refit:
-    from tests.models.power.test_law import CATALOG, GRAPH, fitted, measured
-
-    return fitted(), [*measured(3, 10).queries, Query(_network(GRAPH, 8), CATALOG.get("a40"))]
+    graph = Query(Network(law.GRAPH, 8), CATALOG.get("a40"))
+    return law.fitted(), [*law.measured(3, 10).queries, graph]
 
 
 def architectures() -> Refit:
-    from tests.models.architectures.test_latency import (
-        RATES,
-        fitted,
-        measured,
-        random_codes,
-        stranger,
-    )
-
-    known = measured("mathy", random_codes("nb201", 5, 3), RATES["mathy"])
-    nets = stranger(3, space="fbnet")
-    return fitted(), [*known.queries, *stranger(4).queries, *nets.queries]
+    codes = architecture.random_codes("nb201", 5, 3)
+    known = architecture.measured("mathy", codes, architecture.RATES["mathy"])
+    nets = architecture.stranger(3, space="fbnet")
+    strangers = architecture.stranger(4)
+    return architecture.fitted(), [*known.queries, *strangers.queries, *nets.queries]
 
 
 def architectures_adapted() -> Refit:
-    from tests.models.architectures.test_latency import fitted, stranger
-
-    predictor = fitted().adapt(stranger(20)).adapt(stranger(20, space="fbnet"))
-    nets = stranger(4, 7, "fbnet")
-    return predictor, [*stranger(8, 6).queries, *nets.queries]
+    stranger = architecture.stranger
+    predictor = architecture.fitted().adapt(stranger(20)).adapt(stranger(20, space="fbnet"))
+    return predictor, [*stranger(8, 6).queries, *stranger(4, 7, "fbnet").queries]
 
 
 def designs() -> Refit:
-    from tests.models.hls_designs.test_booster import NEW, fitted, measured
-
-    return fitted(), [*_some(measured([16, 32]).queries, 5), *_some(measured(NEW).queries, 7)]
+    known, new = (design.measured(trips).queries for trips in ([16, 32], design.NEW))
+    return design.fitted(), [*_some(known, 5), *_some(new, 7)]
 
 
 def designs_adapted() -> Refit:
-    from tests.models.hls_designs.test_booster import NEW, fitted, measured
-
-    rows = measured(NEW)
-    return fitted().adapt(rows.take(range(0, 60, 3))), _some(rows.queries)
+    rows = design.measured(design.NEW)
+    return design.fitted().adapt(rows.take(range(0, 60, 3))), _some(rows.queries)
 
 
 def benchmarks() -> Refit:
-    from tests.models.benchmark_suites.test_scores import asked, fitted, measured
-
-    return fitted(), [*_some(measured().queries, 8), asked(512, 3), asked(40, 2, "resource")]
+    more = scores.asked(512, 3), scores.asked(40, 2, "resource")
+    return scores.fitted(), [*_some(scores.measured().queries, 8), *more]
 
 
 def benchmarks_adapted() -> Refit:
-    from forerun.data.measurements import Measurements
-    from tests.models.benchmark_suites.test_scores import fitted, measured
-
-    rows = measured().take([1, 5, 9])
+    rows = scores.measured().take([1, 5, 9])
     few = Measurements(rows.queries, {"lut": 3.0 * rows.values["lut"]})
-    return fitted().adapt(few), _some(measured().queries)
+    return scores.fitted().adapt(few), _some(scores.measured().queries)
 
 
 def benchmark_history() -> Refit:
-    from tests.models.benchmark_suites.test_history import asked, fitted, measured
-
-    return fitted(), [
-        *_some(measured().queries, 6),
+    asked = history.asked
+    return history.fitted(), [
+        *_some(history.measured().queries, 6),
         asked(round_=301.0),
         asked("a40", "rnnt", "SingleStream"),
         asked("t4", "gptj-99", count=16),
@@ -212,43 +184,30 @@ def benchmark_history() -> Refit:
 
 
 def history_of_training_rates() -> Refit:
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
-    from forerun.data.bundle import Bundle
-    from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
-    from forerun.data.device import DeviceCatalog
-    from forerun.models.benchmark_suites.history import BenchmarkHistory
-    from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
-    from tests.contracts.tiny_upstream import tiny_upstream
-
     with TemporaryDirectory() as name:
         folder = Path(name)
         tables = LambdaBench().tidy(tiny_upstream("lambda_bench", folder / "upstream"))
         csv = (THROUGHPUT, MEMORY)
         bundle = Bundle.write(folder / "bundle", "lambda_bench", tables, as_csv=csv)
-        rows = LambdaBenchProtocols().training_rows(bundle, DeviceCatalog.load())
-    device = DeviceCatalog.load().get("l40s")
-    unseen = [replace(query, device=device) for query in rows.queries[:2]]
+        rows = LambdaBenchProtocols().training_rows(bundle, CATALOG)
+    unseen = [replace(query, device=CATALOG.get("l40s")) for query in rows.queries[:2]]
     return BenchmarkHistory().fit(rows), [*_some(rows.queries, 8), *unseen]
 
 
 def memory() -> Refit:
-    from forerun.models.memory.peak_memory import Memory
-    from tests.models.memory.test_peak_memory import training_rows
-
-    return Memory().fit(training_rows()), _memory_questions()
+    return Memory().fit(test_peak_memory.training_rows()), _memory_questions()
 
 
 def memory_unfitted() -> Refit:
-    from forerun.models.memory.peak_memory import Memory
-
     return Memory(), _memory_questions()
 
 
-def _memory_questions() -> list[Query]:
-    from tests.models.memory.test_peak_memory import ask, train
+def calibrated_memory() -> Refit:
+    return CalibratedMemory().fit(test_calibrated.published()), _memory_questions()
 
+
+def _memory_questions() -> list[Query]:
+    ask, train = test_peak_memory.ask, test_peak_memory.train
     return [
         *(ask(), ask(16, "fp16"), ask(4, "amp", "a100-pcie-80gb"), ask(2, phase="training")),
         *(train(2, 512, 64), train(8, 1024, 4096), train(4, 2048, 512, "l4")),
@@ -256,75 +215,40 @@ def _memory_questions() -> list[Query]:
     ]
 
 
-def calibrated_memory() -> Refit:
-    from forerun.models.memory.calibrated import CalibratedMemory
-    from tests.models.memory.test_calibrated import published
-
-    return CalibratedMemory().fit(published()), _memory_questions()
-
-
 def colocation() -> Refit:
-    from forerun.models.colocation.booster import ColocationBoost
-    from tests.contracts.tiny_colocation import colocations
-
     fitted = ColocationBoost(bags=1).fit(colocations(3))
     return fitted, _some(colocations(1, seed=4).queries)
 
 
 def program_mean() -> Refit:
-    from forerun.models.colocation.booster import ProgramMean
-    from tests.contracts.tiny_colocation import colocations
-
     return ProgramMean().fit(colocations(2)), _some(colocations(1, seed=4).queries)
 
 
 def neighbours() -> Refit:
-    from tests.models.colocation.test_application_booster import fitted, runs, with_settings
-
-    queries = _some(runs().queries, 9)
-    return fitted(), [*queries, with_settings(queries[0], application="never")]
+    queries = _some(neighbour.runs().queries, 9)
+    unmeasured = neighbour.with_settings(queries[0], application="never")
+    return neighbour.fitted(), [*queries, unmeasured]
 
 
 def serving() -> Refit:
-    from tests.models.test_serving import FEW, TestServingPower
-
-    case = TestServingPower()
-    return case.make(), [*case.queries(), *_some(FEW.queries, 6)]
+    case = test_serving.TestServingPower()
+    return case.make(), [*case.queries(), *_some(test_serving.FEW.queries, 6)]
 
 
 @cache
-def _power_cap() -> Any:
-    from forerun.models.power.training_jobs import PowerCap
-    from tests.contracts.power_runs import GPUS, runs
-
-    return PowerCap().fit(runs(GPUS[:2], (64,)))
-
-
 def power_cap() -> Refit:
-    return _power_cap(), _power_cap_questions()
+    questions = [
+        query(CATALOG.get(name), *how)
+        for name in (GPUS[0], GPUS[2])
+        for how in ((100.0,), (200.0, 1, 16.0), (None,), (150.0, 0, 1024.0), (90.0, 1))
+    ]
+    return PowerCap().fit(runs(GPUS[:2], (64,))), questions
 
 
 def power_cap_adapted() -> Refit:
-    from tests.contracts.power_runs import GPUS, runs
-
+    predictor, questions = power_cap()
     rows = runs(GPUS[2:])
-    return _power_cap().adapt(rows.take(range(0, len(rows), 3))), _power_cap_questions()
-
-
-def _power_cap_questions() -> list[Query]:
-    from tests.contracts.power_runs import CATALOG, GPUS, query
-
-    return [
-        asked
-        for device in (CATALOG.get(GPUS[0]), CATALOG.get(GPUS[2]))
-        for asked in (
-            query(device, 100.0),
-            query(device, 200.0, 1, 16.0),
-            query(device, None),
-            query(device, 150.0, 0, 1024.0),
-            query(device, 90.0, 1),
-        )
-    ]
+    return predictor.adapt(rows.take(range(0, len(rows), 3))), questions
 
 
 REFITS: dict[str, dict[str, Callable[[], Refit]]] = {

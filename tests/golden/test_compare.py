@@ -33,7 +33,7 @@ def test_equal_answers_do_not_differ(new):
     found = compared("networks", STORED, new)
     assert found.differences == ()
     assert (found.answers, found.numbers) == (2, 6)
-    assert report([found]).endswith("all 2 answers and 6 numbers are as stored")
+    assert report([found]).endswith("in all: 2 answers, 6 numbers, none moved")
 
 
 @pytest.mark.parametrize("field", ["value", "low", "high", "coverage"])

@@ -10,7 +10,7 @@ from forerun.models.artifact.sealed_folder import ALLOWED, check
 from tests.house.sources import REPOSITORY, modules, name_of, nodes, text_of
 
 PRETRAINED = REPOSITORY / "models" / "pretrained"
-MOST_BYTES = 20 * 2**20
+MOST_BYTES = 19_400_000
 RUNS_CODE = {"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve"}
 CALLS = {"eval", "exec", "read_pickle", "to_pickle"}
 MAGIC = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")

@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from forerun.data.device import Device, Precision
+from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -49,8 +49,7 @@ def siblings() -> tuple[tuple[str, str], ...]:
     return tuple(
         (one.name, other.name)
         for one, other in permutations([*gpus(), *processors()], 2)
-        if (one.kind, one.vendor, _generation(one))
-        == (other.kind, other.vendor, _generation(other))
+        if _generation(one) == _generation(other)
         and one.architecture is not None
         and _better(other, one)
     )
@@ -69,6 +68,18 @@ def _better(device: Device, than: Device) -> bool:
     if own.keys() ^ others.keys() == {_CLOCK}:
         own, others = ({**figures, _CLOCK: 0.0} for figures in (own, others))
     return own.keys() == others.keys() and own != others and all(own[f] >= others[f] for f in own)
+
+
+def _turned(
+    grid: Grid, field: str, before: str, *after: str
+) -> Iterator[tuple[Run, float, Run, float]]:
+    """Runs with a value in a field, each with those that have another one and differ in no more."""
+    return pairs_by(
+        milliseconds(grid),
+        lambda run: [
+            replace(run, **{field: own}) for own in after if getattr(run, field) == before
+        ],
+    )
 
 
 def _ratio(time: float, other: float, most: float) -> float:
@@ -144,24 +155,16 @@ def _maps(kind: str) -> OperatorGraph:
 @law
 def precisions_of_equal_arithmetic_agree(grid: Grid) -> Iterator[Compared]:
     """fp16 and bf16 take equally long on devices with equal peaks."""
-    equal = {d.name for d in gpus() if _peak(d, "fp16") == _peak(d, "bf16")}
-    halves = pairs_by(
-        milliseconds(grid),
-        lambda run: [replace(run, precision="bf16")] if run.precision == "fp16" else [],
-    )
-    for run, ms, _, other in halves:
-        if run.device in equal:
+    for run, ms, _, other in _turned(grid, "precision", "fp16", "bf16"):
+        peaks = CATALOG.get(run.device).peak_tflops
+        if peaks.get("fp16") == peaks.get("bf16"):
             yield f"{run} against bf16", _ratio(max(ms, other), min(ms, other), 1.0 + SAME)
-
-
-def _peak(device: Device, precision: Precision) -> float | None:
-    return device.peak_tflops.get(precision)
 
 
 @law
 def autocast_is_not_faster_than_half_precision(grid: Grid) -> Iterator[Compared]:
     """Amp adds casts to fp16, so it is not faster."""
-    for _, amp, half, ms in _autocast(grid):
+    for _, amp, half, ms in _turned(grid, "precision", "amp", "fp16"):
         yield f"{half} against amp", _ratio(ms, amp, 1.0 + SLOWER)
 
 
@@ -171,15 +174,8 @@ def autocast_costs_its_casts(grid: Grid) -> Iterator[Compared]:
 
     Dispatching a cast takes the host no longer than an average operator of the same fp16 run.
     """
-    for run, amp, half, ms in _autocast(grid):
+    for run, amp, half, ms in _turned(grid, "precision", "amp", "fp16"):
         yield f"{run} against fp16", _ratio(amp, ms + _casts_ms(run, half, ms), 1.0 + SLOWER)
-
-
-def _autocast(grid: Grid) -> Iterator[tuple[Run, float, Run, float]]:
-    return pairs_by(
-        milliseconds(grid),
-        lambda run: [replace(run, precision="fp16")] if run.precision == "amp" else [],
-    )
 
 
 def _casts_ms(run: Run, other: Run, other_ms: float) -> float:
@@ -199,15 +195,7 @@ def kernels_ms(run: Run) -> tuple[float, float]:
 @law
 def half_precision_is_not_slower(grid: Grid) -> Iterator[Compared]:
     """fp16, bf16 and amp are not slower than fp32, but for casts, where their peak is higher."""
-    full = pairs_by(
-        milliseconds(grid),
-        lambda run: (
-            [replace(run, precision=p) for p in ("fp16", "bf16", "amp")]
-            if run.precision == "fp32"
-            else []
-        ),
-    )
-    for run, ms, other, half in full:
+    for run, ms, other, half in _turned(grid, "precision", "fp32", "fp16", "bf16", "amp"):
         device = CATALOG.get(run.device)
         precision = COMPUTE_PRECISION[other.precision]
         if device.peak_tflops.get(precision, 0.0) < device.peak("fp32", matrix=True):
@@ -219,15 +207,9 @@ def half_precision_is_not_slower(grid: Grid) -> Iterator[Compared]:
 @law
 def half_precision_gains_what_its_peak_allows(grid: Grid) -> Iterator[Compared]:
     """At the largest batch, at most 1.5 times the ratio of peaks, or three times."""
-    full = pairs_by(
-        milliseconds(grid),
-        lambda run: (
-            [replace(run, precision="amp")]
-            if run.precision == "fp32" and run.batch == grid.batches[-1] and run.mode != "training"
-            else []
-        ),
-    )
-    for run, ms, other, half in full:
+    for run, ms, other, half in _turned(grid, "precision", "fp32", "amp"):
+        if run.batch < grid.batches[-1] or run.mode == "training":
+            continue
         matrix = [chip_of(CATALOG.get(run.device), p).matrix for p in ("amp", "fp32")]
         yield f"{other} against fp32", _ratio(ms, half, 1.5 * max(2.0, matrix[0] / matrix[1]))
 
@@ -235,22 +217,14 @@ def half_precision_gains_what_its_peak_allows(grid: Grid) -> Iterator[Compared]:
 @law
 def compiled_is_not_slower(grid: Grid) -> Iterator[Compared]:
     """A compiled run takes at most 3 % more than an eager one."""
-    eager = pairs_by(
-        milliseconds(grid),
-        lambda run: [replace(run, mode="compiled")] if run.mode == "eager" else [],
-    )
-    for run, ms, other, compiled in eager:
+    for run, ms, other, compiled in _turned(grid, "mode", "eager", "compiled"):
         yield f"{other} against {run.mode}", _ratio(compiled, ms, 1.0 + SLOWER)
 
 
 @law
 def recording_launches_does_not_cost(grid: Grid) -> Iterator[Compared]:
     """`reduce-overhead` is not slower than `compiled`, and faster at batch 1."""
-    compiled = pairs_by(
-        milliseconds(grid),
-        lambda run: [replace(run, mode="reduce-overhead")] if run.mode == "compiled" else [],
-    )
-    for _, ms, other, recorded in compiled:
+    for _, ms, other, recorded in _turned(grid, "mode", "compiled", "reduce-overhead"):
         yield f"{other} against compiled", _ratio(recorded, ms, 1.0 + 1e-9)
         if other.batch == 1:
             yield f"{other} against compiled", 0.0 if recorded < ms else 1.0
@@ -259,11 +233,7 @@ def recording_launches_does_not_cost(grid: Grid) -> Iterator[Compared]:
 @law
 def training_takes_longer_than_a_forward_pass(grid: Grid) -> Iterator[Compared]:
     """A training step takes 1.3 to 7 times a forward pass."""
-    forward = pairs_by(
-        milliseconds(grid),
-        lambda run: [replace(run, mode="training")] if run.mode == "eager" else [],
-    )
-    for _, ms, other, step in forward:
+    for _, ms, other, step in _turned(grid, "mode", "eager", "training"):
         yield str(other), max(_ratio(1.3 * ms, step, 1.0), _ratio(step, ms, 7.0))
 
 

@@ -188,6 +188,12 @@ def _at(base: Served, *loads: float) -> Iterator[Served]:
         yield replace(base, concurrency=load)
 
 
+def _loaded(bases: Iterable[Served]) -> Iterator[Served]:
+    """Each with few, some and many requests in flight."""
+    for base in bases:
+        yield from _at(base, FEW, SOME, MANY)
+
+
 def _lengths(base: Served) -> Iterator[Served]:
     for given, answer in LENGTHS:
         yield replace(base, input_tokens=given, output_tokens=answer)
@@ -307,9 +313,8 @@ def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
     Where requests wait for a place, fewer are decoded together on fewer devices.
     """
     ladders = (
-        [replace(base, concurrency=load, tensor=degree) for degree in (8, 4, 2, 1)]
-        for base in _with_runs(grid)
-        for load in (FEW, SOME, MANY)
+        [replace(base, tensor=degree) for degree in (8, 4, 2, 1)]
+        for base in _loaded(_with_runs(grid))
     )
     pairs = (pair for ladder in ladders for pair in pairwise(ladder))
     placed = [pair for pair in pairs if all(_all_placed(one) for one in pair)]
@@ -324,12 +329,11 @@ def better_siblings_serve_no_slower(grid: Grid) -> Iterator[Compared]:
     """
     large = {d.name for d in CATALOG if d.kind == "gpu" and (d.memory_gib or 0.0) > LEAST_GIB}
     ladders = (
-        [replace(base, concurrency=load, device=own) for own in (better, worse)]
+        [replace(base, device=own) for own in (better, worse)]
         for worse, better in siblings()
         if {worse, better} <= large
-        for base in _bases(grid)
+        for base in _loaded(_bases(grid))
         if base.device == SERVERS[0]
-        for load in (FEW, SOME, MANY)
     )
     placed = [pair for pair in ladders if all(_all_placed(one) for one in pair)]
     yield from _not_less(placed, (TTFT, TPOT), SLOWER)
@@ -339,9 +343,8 @@ def better_siblings_serve_no_slower(grid: Grid) -> Iterator[Compared]:
 def newer_releases_are_no_slower(grid: Grid) -> Iterator[Compared]:
     """A later release of an engine: neither time rises."""
     ladders = (
-        [replace(base, concurrency=load, version=own) for own in reversed(RELEASES[base.engine])]
-        for base in _bases(grid)
-        for load in (FEW, SOME, MANY)
+        [replace(base, version=own) for own in reversed(RELEASES[base.engine])]
+        for base in _loaded(_bases(grid))
     )
     yield from _not_less(ladders, (TTFT, TPOT))
 
@@ -350,9 +353,8 @@ def newer_releases_are_no_slower(grid: Grid) -> Iterator[Compared]:
 def cached_prompts_are_no_slower(grid: Grid) -> Iterator[Compared]:
     """More of a prompt in the prefix cache: neither time rises."""
     ladders = (
-        [replace(base, concurrency=load, cached=share) for share in (0.95, 0.8, 0.5, 0.2, 0.0)]
-        for base in _bases(grid)
-        for load in (FEW, SOME, MANY)
+        [replace(base, cached=share) for share in (0.95, 0.8, 0.5, 0.2, 0.0)]
+        for base in _loaded(_bases(grid))
     )
     yield from _not_less(ladders, (TTFT, TPOT))
 
@@ -388,9 +390,5 @@ def fewer_bytes_are_no_slower(grid: Grid) -> Iterator[Compared]:
 @law
 def fewer_bytes_need_no_more_memory(grid: Grid) -> Iterator[Compared]:
     """Weights of fewer bytes: no more memory, whatever the device multiplies."""
-    ladders = [
-        _in_formats(replace(base, concurrency=load))
-        for base in _bases(grid)
-        for load in (FEW, SOME, MANY)
-    ]
+    ladders = map(_in_formats, _loaded(_bases(grid)))
     yield from _not_less(ladders, ("peak_memory_mib",))

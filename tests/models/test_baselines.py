@@ -37,11 +37,8 @@ def queries(names=("v100-pcie-32gb", "a100-pcie-80gb", "t4")):
 
 
 class TestRoofline(PredictorContract):
-    def make(self):
-        return Roofline()
-
-    def queries(self):
-        return queries()
+    make = staticmethod(Roofline)
+    queries = staticmethod(queries)
 
 
 def test_the_bound_of_a_matrix_product_is_flops_over_peak():

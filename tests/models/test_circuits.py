@@ -15,6 +15,7 @@ from forerun.models.circuits.netlist_boost import NetlistBoost, fixed_kinds, fre
 from forerun.models.circuits.placed_boost import PlacedBoost
 from forerun.models.contract import PredictorContract
 from tests.contracts.tiny_circuits import CONGESTED_PS, SEEDS, tiny_tables
+from tests.models.judged import inside
 
 # Frequencies of placed circuits: the contract, delays learnt, and what the trees may not see.
 
@@ -50,8 +51,7 @@ class TestPlacedBoost(PredictorContract):
     def make(self):
         return PlacedBoost(trees=8, threads=1).fit(rows())
 
-    def training_rows(self):
-        return rows()
+    training_rows = staticmethod(rows)
 
     def queries(self):
         return rows().queries[::7]
@@ -102,10 +102,8 @@ def test_frequencies_of_placements_of_one_netlist_are_those_of_each_alone():
 
 def test_intervals_are_those_of_held_out_families():
     found = fitted().predict(rows().queries)
-    low, high = found.low["fmax_mhz"], found.high["fmax_mhz"]
-    assert (low < found.values["fmax_mhz"]).all()
-    inside = (low <= rows().column("fmax_mhz")) & (rows().column("fmax_mhz") <= high)
-    assert inside.mean() > 0.85
+    assert (found.low["fmax_mhz"] < found.values["fmax_mhz"]).all()
+    assert inside(found, rows(), "fmax_mhz").mean() > 0.85
     assert found.coverage == 0.9
 
 
@@ -127,8 +125,7 @@ class TestNetlistBoost(PredictorContract):
     def make(self):
         return fitted_to_netlists(trees=8)
 
-    def training_rows(self):
-        return rows()
+    training_rows = staticmethod(rows)
 
     def queries(self):
         return [unplaced(query) for query in rows().queries[::7]]
@@ -175,9 +172,7 @@ def test_connections_that_no_router_chooses_have_the_median_of_their_kind():
 
 def test_intervals_of_netlists_are_those_of_held_out_families():
     found = fitted_to_netlists().predict([unplaced(query) for query in rows().queries])
-    low, high = found.low["fmax_mhz"], found.high["fmax_mhz"]
-    inside = (low <= rows().column("fmax_mhz")) & (rows().column("fmax_mhz") <= high)
-    assert inside.mean() > 0.85
+    assert inside(found, rows(), "fmax_mhz").mean() > 0.85
 
 
 def test_more_cells_than_any_circuit_of_the_training_set_is_a_limit():

@@ -17,52 +17,9 @@ from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.torch_trace import trace_module
 from forerun.models.kernels.kernel_times import SHORTEST_S
+from tests.features.memory.test_training_step import modules
 
 torch = pytest.importorskip("torch")
-nn = torch.nn
-
-
-class Residual(nn.Module):
-    def __init__(self, channels: int, stride: int = 1) -> None:
-        super().__init__()
-        wide = channels * stride
-        self.one = nn.Conv2d(channels, wide, 3, stride, 1, bias=False)
-        self.norm = nn.BatchNorm2d(wide)
-        self.two = nn.Conv2d(wide, wide, 3, 1, 1)
-        self.short = nn.Conv2d(channels, wide, 1, stride) if stride > 1 else nn.Identity()
-
-    def forward(self, x: Any) -> Any:
-        inner = torch.relu(self.norm(self.one(x)))
-        return torch.relu(self.two(inner) + self.short(x))
-
-
-class Convolutional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 32, 7, 2, 3)
-        self.pool = nn.MaxPool2d(3, 2, 1)
-        self.body = nn.Sequential(Residual(32), Residual(32, 2), Residual(64, 2))
-        self.act, self.head = nn.SiLU(), nn.Linear(128, 10)
-
-    def forward(self, x: Any) -> Any:
-        return self.head(self.act(self.body(self.pool(self.stem(x)))).mean((2, 3)))
-
-
-class Encoder(nn.Module):
-    def __init__(self, width: int = 128, heads: int = 4) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Any) -> Any:
-        batch, length, width = x.shape
-        split = self.qkv(self.before(x)).reshape(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
-        x = x + self.out(mixed.reshape(batch, length, width))
-        return x + self.down(nn.functional.gelu(self.up(self.after(x))))
 
 
 def through_onnx(module: Any, example: Any, folder: Path, opset: int) -> OperatorGraph:
@@ -90,13 +47,10 @@ def milliseconds(graph: OperatorGraph, runtime: str, precision: str) -> float:
 
 
 @pytest.mark.parametrize("opset", [14, 17])
-@pytest.mark.parametrize(
-    ("make", "shape"), [(Convolutional, (1, 3, 96, 96)), (Encoder, (1, 196, 128))]
-)
-def test_onnx_and_torch_export_agree(
-    make: Any, shape: tuple[int, ...], opset: int, tmp_path: Path
-) -> None:
-    module, example = make().eval(), torch.zeros(shape)
+@pytest.mark.parametrize("name", ["stem", "residual", "excited", "softmax", "attention"])
+def test_onnx_and_torch_export_agree(name, opset, tmp_path):
+    module, shape = modules()[name]
+    module, example = module.eval(), torch.zeros(1, *shape)
     exported = through_onnx(module, example, tmp_path, opset)
     traced = trace_module(module, (example,))
     for runtime in ("eager", "compiled"):

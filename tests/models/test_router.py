@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -26,13 +25,13 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.latency import NetworkLatency
-from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING, Estimator
 from forerun.models.router import Router
 from tests.devices import CATALOG
 from tests.every import for_every
 from tests.golden.in_python import query_of
 from tests.golden.stored import kinds, questions_of
+from tests.models.power.test_limit_response import Hot
 
 # The composed predictor: first that answers wins, and energy follows from power and latency.
 
@@ -45,36 +44,13 @@ TOO_HOT = Limit("too hot", "latency_ms")
 
 
 @dataclass(frozen=True)
-class KernelsOnly:
-    """Answers kernels: 2 ms with an interval, 100 W, outside its range."""
+class KernelsOnly(Hot):
+    """Answers kernels: 2 ms and 100 W with intervals, outside its range."""
 
-    name: ClassVar[str] = "kernels_only"
-    metrics: ClassVar[tuple[str, ...]] = ("latency_ms", "power_w")
-
-    def answers(self, query):
-        return query.workload.kind == "kernel"
-
-    def fit(self, measurements):
-        return self
-
-    def adapt(self, measurements):
-        return self
+    power_w: float = 100.0
 
     def predict(self, queries):
-        n = len(queries)
-        values = {"latency_ms": np.full(n, 2.0), "power_w": np.full(n, 100.0)}
-        return Predictions(
-            values,
-            {k: v * 0.5 for k, v in values.items()},
-            {k: v * 2.0 for k, v in values.items()},
-            0.9,
-            [(TOO_HOT,)] * n,
-        )
-
-    def save(self, folder: Path):
-        raise AssertionError
-
-    load = None
+        return replace(super().predict(queries), limits=[(TOO_HOT,)] * len(queries))
 
 
 class TestChosenContract(PredictorContract):
@@ -95,7 +71,7 @@ def test_energy_follows_from_power_and_latency():
     assert "energy_j" in chosen.metrics
     answer = chosen.predict([KERNEL])[0]
     assert answer.estimates["energy_j"].value == pytest.approx(0.2)
-    assert answer.estimates["energy_j"].low == pytest.approx(0.05)
+    assert answer.estimates["energy_j"].low == pytest.approx(0.2 * 0.8**2)
 
 
 def test_a_metric_that_nobody_answers_is_absent_not_zero():

@@ -36,6 +36,7 @@ from tests.models.gaussian_process.reference_processes import (
     constant,
     reference,
 )
+from tests.models.judged import inside
 
 # Serving: the contract, energy consistent with power and rate, limits, few-shot adaptation.
 
@@ -132,10 +133,8 @@ def test_models_of_another_draw_mostly_lie_inside_their_intervals():
     other = training_rows(seed=7)
     said = fitted().predict(other.queries)
     for metric in ("power_w", "tokens_per_s", "latency_ms"):
-        truth = other.values[metric]
-        known = ~np.isnan(truth)
-        inside = (said.low[metric] <= truth) & (truth <= said.high[metric])
-        assert inside[known].mean() > 0.6
+        known = ~np.isnan(other.values[metric])
+        assert inside(said, other, metric)[known].mean() > 0.6
 
 
 def test_facts_of_a_configuration_are_optional_and_change_the_answer():

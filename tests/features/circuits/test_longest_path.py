@@ -119,20 +119,6 @@ def test_arrivals_and_periods_are_those_of_all_paths(circuit):
         assert paths_ps.max(initial=-np.inf) <= period[run]
 
 
-def test_a_path_of_two_registers_and_a_gate():
-    """540 after the edge, 700 and 450 of connections, 400 through the gate, 470 before the edge."""
-    arcs = [(0, "O", 1, "I0"), (1, "O", 2, "I0"), (3, "O", 1, "I1")]
-    paths = [(0, "CLK", "O", 540, False), (1, "I0", "O", 400, False), (1, "I1", "O", 300, False)]
-    paths += [(2, "I0", "CLK", 470, True), (2, "CLK", "O", 540, False)]
-    graph, delays = graph_of(arcs, paths), np.array([[700.0], [450.0], [9000.0]])
-    assert graph.period_ps(delays) == [2560.0]
-    assert fmax_mhz(graph.period_ps(delays)) == pytest.approx([390.625])
-    assert graph.critical_arcs(delays[:, 0]) == [0, 1]
-    before, after = graph.through_ps(delays[:, 0])
-    assert before.tolist() == [540.0, 1640.0, -np.inf]
-    assert after.tolist() == [1320.0, 470.0, 1220.0]
-
-
 def test_a_signal_that_depends_on_itself_is_refused():
     arcs = [(0, "O", 1, "I0"), (1, "O", 0, "I0")]
     paths = [(0, "I0", "O", 100, False), (1, "I0", "O", 100, False)]
@@ -144,5 +130,6 @@ def test_without_registers_no_frequency_is_known():
     graph = graph_of([(0, "O", 1, "I0")], [(1, "I0", "O", 100, False)])
     delays = np.array([[250.0]])
     assert graph.period_ps(delays) == [0.0]
-    assert np.isnan(fmax_mhz(graph.period_ps(delays)))
+    frequencies = fmax_mhz(np.array([*graph.period_ps(delays), 2560.0]))
+    np.testing.assert_array_equal(frequencies, [np.nan, 390.625])
     assert graph.critical_arcs(delays[:, 0]) == []

@@ -54,13 +54,6 @@ def test_pairs_are_counted_token_by_token(context, window):
     assert attended_pairs(one(6), one(context), one(window))[0] == by_token
 
 
-def test_a_prompt_in_two_chunks_attends_to_the_same_pairs():
-    whole = attended_pairs(one(1000), one(0), one(np.inf))
-    chunks = attended_pairs(one(400), one(0), one(np.inf))
-    chunks = chunks + attended_pairs(one(600), one(400), one(np.inf))
-    assert whole[0] == chunks[0]
-
-
 def test_long_prompts_are_bound_by_arithmetic_in_the_format_of_the_products():
     """8-bit products double the rate where the device has them, and not where it has none."""
     sizes = one(1), one(16384), one(0), heads()

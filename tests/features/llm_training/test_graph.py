@@ -1,10 +1,8 @@
 """Decoders as networks: the operators that Transformers is traced to run, from the layers alone."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
@@ -104,13 +102,6 @@ def test_queries_and_keys_are_normalised_where_their_family_does() -> None:
     means = [op for op in decoder_graph(own, 64).operators if op.name == "aten.mean"]
     assert len(means) == 4 * len(own.layers) + 1
     assert {op.attributes["width"] for op in means} == {4096, 128}
-
-
-def test_a_graph_is_plain_data() -> None:
-    """It survives JSON, and every operator reads earlier ones."""
-    graph = decoder_graph(LLAMA, 16)
-    assert OperatorGraph.from_json(json.loads(graph.to_text())) == graph
-    assert all(np.less(op.inputs, place).all() for place, op in enumerate(graph.operators))
 
 
 def test_sharded_frozen_weights_are_gathered_for_each_micro_batch() -> None:

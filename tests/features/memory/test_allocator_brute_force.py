@@ -1,6 +1,6 @@
 """The allocator against a plain reading of its source: blocks in lists, searched one by one."""
 
-from hypothesis import given
+from hypothesis import example, given
 
 from forerun.features.memory.allocator import Peaks, peaks
 from tests.features.memory.test_allocator import runs
@@ -80,6 +80,14 @@ def plain_peaks(events, sizes):
     return Peaks(live, device.reserved())
 
 
+def of_mib(events, *sizes):
+    return example((events, [size * MIB for size in sizes]))
+
+
 @given(runs())
+@of_mib([0, 1, 2, ~0, ~2, ~1, 3], 6, 6, 6, 18)  # free neighbours become one block
+@of_mib([0, 1, ~0, ~1, 2], 12, 12, 24)  # but not over segments
+@of_mib([0, 1, ~0, ~1, 2, 3], 40, 20, 16, 40)  # the smallest that fits is taken
+@of_mib([0, ~0, 1], 20, 19)  # and not split for a small rest
 def test_peaks_are_those_of_a_plain_reading_of_the_source(run):
     assert peaks(*run) == plain_peaks(*run)

@@ -31,76 +31,21 @@ def op(size, *inputs, batched=True, reads=0):
     return Operator("elementwise", "x", shapes, ((size,),), inputs=inputs, batched=batched)
 
 
-class Live:
-    """Elements of activations alive, from requests for one byte an element."""
-
-    def __init__(self, graph):
-        self._asked = inference_requests(graph, "int8")
-
-    def peak_elements(self, factor):
-        return float(self._asked.live(self._asked.sizes(factor)).max(initial=0.0))
-
-
-def live_set(graph):
-    return Live(replace(graph, parameter_elements=0))
-
-
-def by_hand(graph):
-    """Count, for every step, the inputs, tensors still to be read, and its own output."""
-    n, peak = len(graph), 0
-    fed = {s for one in graph.operators if not one.inputs for s in one.input_shapes}
-    for step in range(n):
-        alive = sum(s[0] for s in fed)
-        for place, one in enumerate(graph.operators[: step + 1]):
-            readers = [i for i, other in enumerate(graph.operators) if place in other.inputs]
-            last = max(readers) if readers else n - 1
-            if last >= step:
-                alive += one.output_shapes[0][0]
-        peak = max(peak, alive)
-    return peak
-
-
-@st.composite
-def graphs(draw):
-    n = draw(st.integers(1, 12))
-    ops = []
-    for place in range(n):
-        inputs = draw(st.lists(st.integers(0, place - 1), max_size=3, unique=True)) if place else []
-        reads = draw(st.integers(0, 50)) if not inputs else 0
-        ops.append(op(draw(st.integers(1, 100)), *inputs, reads=reads))
-    return OperatorGraph(tuple(ops))
-
-
-@given(graphs())
-def test_it_equals_counting_by_hand(graph):
-    assert live_set(graph).peak_elements(1.0) == by_hand(graph)
-
-
-@given(graphs(), st.integers(1, 8))
-def test_it_equals_the_graph_drawn_at_that_batch(graph, factor):
-    larger = OperatorGraph(
-        tuple(
-            replace(
-                one,
-                input_shapes=tuple((s[0] * factor,) for s in one.input_shapes),
-                output_shapes=((one.output_shapes[0][0] * factor,),),
-            )
-            for one in graph.operators
-        ),
-        batch_size=factor,
-    )
-    assert live_set(graph).peak_elements(factor) == live_set(larger).peak_elements(1.0)
+def peak_bytes(graph, precision="int8", factor=1.0):
+    """Most bytes alive in a forward pass; one for each element in `int8`."""
+    asked = inference_requests(graph, precision)
+    return float(asked.live(asked.sizes(factor)).max(initial=0.0))
 
 
 def test_an_input_that_two_operators_read_is_held_once():
     graph = OperatorGraph((op(10, reads=50), op(10, reads=50), op(10, 0, 1)))
-    assert live_set(graph).peak_elements(1.0) == 50 + 30
+    assert peak_bytes(graph) == 50 + 30
 
 
 def test_running_several_times_takes_no_more_memory():
     once = OperatorGraph((op(10, reads=5), op(20, 0)))
     often = OperatorGraph(tuple(replace(one, repeat=12) for one in once.operators))
-    assert live_set(once).peak_elements(1.0) == live_set(often).peak_elements(1.0)
+    assert peak_bytes(once) == peak_bytes(often)
 
 
 def held_by_torch(module, x):
@@ -120,21 +65,20 @@ def test_a_sequential_module_holds_what_torch_holds():
 
     torch.set_num_threads(1)
     widths = (64, 256, 16, 512, 8)
-    module = nn.Sequential(
-        *(nn.Linear(k, n, bias=False) for k, n in pairwise(widths)),
-    )
+    module = nn.Sequential(*(nn.Linear(k, n, bias=False) for k, n in pairwise(widths)))
     ops = tuple(
-        Operator("linear", "fc", ((32, k),), ((32, n),), k * n, inputs=(i - 1,) if i else ())
+        Operator("linear", "fc", ((32, k),), ((32, n),), 0, inputs=(i - 1,) if i else ())
         for i, (k, n) in enumerate(pairwise(widths))
     )
-    live = live_set(OperatorGraph(ops, batch_size=32))
-    assert 4 * live.peak_elements(1.0) == held_by_torch(module, torch.zeros(32, 64))
-    assert 4 * live.peak_elements(3.0) == held_by_torch(module, torch.zeros(96, 64))
+    graph = OperatorGraph(ops, batch_size=32)
+    for factor in (1, 3):
+        held = held_by_torch(module, torch.zeros(32 * factor, 64))
+        assert 4 * peak_bytes(graph, factor=factor) == held
 
 
 def test_what_the_batch_leaves_alone_is_not_scaled():
     graph = OperatorGraph((op(100, batched=False), op(10, 0)))
-    assert live_set(graph).peak_elements(8.0) == 100 + 80
+    assert peak_bytes(graph, factor=8.0) == 100 + 80
 
 
 # Bytes alive in a forward pass, counted tensor by tensor in each precision.
@@ -194,9 +138,20 @@ def counted(graph, precision):
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "amp"])
 @given(graph=small_graphs())
 def test_the_peak_is_that_of_counting_every_tensor(precision, graph):
-    asked = inference_requests(graph, precision)
-    found = float(asked.live(asked.sizes(1.0)).max(initial=0.0))
-    assert found == counted(graph, precision)
+    assert peak_bytes(graph, precision) == counted(graph, precision)
+
+
+@given(small_graphs(), st.integers(1, 8))
+def test_it_equals_the_graph_drawn_at_that_batch(graph, factor):
+    def grown(shapes):
+        return tuple((rows * factor, width) for rows, width in shapes)
+
+    ops = [
+        replace(o, input_shapes=grown(o.input_shapes), output_shapes=grown(o.output_shapes))
+        for o in graph.operators
+    ]
+    larger = OperatorGraph(tuple(ops), batch_size=factor)
+    assert peak_bytes(graph, factor=factor) == peak_bytes(larger)
 
 
 # What autograd saves of single operators, as PyTorch's derivatives say, counted by hand.

@@ -105,8 +105,13 @@ def modules():
         for a in activations
     }
     pooled = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.MaxPool2d(2), nn.AvgPool2d(2))
+    stem = nn.Sequential(
+        *(nn.Conv2d(3, 16, 7, 2, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1)),
+        nn.Conv2d(16, 32, 3, 2, 1),
+    )
     return {
         **plain,
+        "stem": (stem, (3, 32, 32)),
         "residual": (Residual(), (5, 32)),
         "excited": (Excited(), (3, 12, 12)),
         "pooled": (pooled, (3, 14, 14)),
@@ -117,7 +122,7 @@ def modules():
 
 NAMES = (
     *("ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Hardswish", "ReLU6", "ELU"),
-    *("residual", "excited", "pooled", "softmax", "attention"),
+    *("stem", "residual", "excited", "pooled", "softmax", "attention"),
 )
 
 

@@ -65,6 +65,11 @@ def test_a_step_holds_what_torch_holds(family, attention, precision, dtype, chec
     assert planned == pytest.approx(held_by_torch(model), rel=0.04)
 
 
+def trained(graph, batch, precision="bf16", **options):
+    """The plan of a step without an optimizer."""
+    return memory_plan(Network(graph, batch, precision, "training", replace(STEP, **options)))
+
+
 def kept_by_a_layer(setup, precision="fp16"):
     """Bytes of activations that one layer of BERT keeps for backward, one sample."""
 
@@ -134,34 +139,24 @@ def test_fused_attention_keeps_no_scores_and_dropout_its_masks():
 
 
 def test_adapters_free_what_frozen_layers_would_keep():
-    full = replace(STEP, dropout=0.0)
-    graph = traced("llama")
-    parts = {
-        targets: memory_plan(
-            Network(graph, 64, "bf16", "training", replace(full, lora_rank=4, lora_targets=targets))
-        ).parts["activations"]
-        for targets in ("all_linear", "attention", "query_value")
-    }
-    whole = memory_plan(Network(graph, 64, "bf16", "training", full)).parts["activations"]
-    assert parts["query_value"] < parts["attention"] < parts["all_linear"] <= 1.05 * whole
+    setups = [{"lora_rank": 4, "lora_targets": t} for t in ("query_value", "attention")]
+    setups += [{"lora_rank": 4, "lora_targets": "all_linear"}, {}]
+    plans = [trained(traced("llama"), 64, dropout=0.0, **setup) for setup in setups]
+    few, more, all_of_them, whole = (plan.parts["activations"] for plan in plans)
+    assert few < more < all_of_them <= 1.05 * whole
 
 
 def test_pieces_of_the_loss_take_fewer_logits():
-    graph = traced("gpt2")
-    one, eight = (
-        memory_plan(Network(graph, 512, "bf16", "training", replace(STEP, loss_chunks=n)))
-        for n in (1, 8)
-    )
+    one, eight = (trained(traced("gpt2"), 512, loss_chunks=n) for n in (1, 8))
     logits = 512 * TOKENS * VOCABULARY / 2**20
     # Logits and their gradient in 16 bits, logarithms and two gradients in 32.
     assert 0.5 * 14 * logits < one.live - eight.live <= (1 - 1 / 8) * 16 * logits
 
 
 def test_old_pytorch_keeps_gradients_and_the_input_of_softmax():
-    graph = traced("bert")
-    eager = replace(STEP, attention="eager", dropout=0.1)
+    eager = {"attention": "eager", "dropout": 0.1}
     new, old = (
-        memory_plan(Network(graph, 64, "fp32", "training", replace(eager, legacy_pytorch=legacy)))
+        trained(traced("bert"), 64, "fp32", legacy_pytorch=legacy, **eager)
         for legacy in (False, True)
     )
     scores = 3 * 64 * HEADS * TOKENS * TOKENS * 4 / 2**20
@@ -169,11 +164,10 @@ def test_old_pytorch_keeps_gradients_and_the_input_of_softmax():
 
 
 def test_old_bitsandbytes_keeps_the_inputs_of_quantised_layers_that_are_not_trained():
-    graph, lora = traced("llama"), replace(STEP, lora_rank=4, lora_targets="query_value")
+    graph = traced("llama")
 
     def live(**options):
-        setup = replace(lora, **options)
-        return memory_plan(Network(graph, 64, "bf16", "training", setup)).live
+        return trained(graph, 64, lora_rank=4, lora_targets="query_value", **options).live
 
     frozen = [op for op in graph.operators if op.kind == "linear"][:-1]
     widest = max(op.input_shapes[0][-1] for op in frozen)

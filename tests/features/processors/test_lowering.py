@@ -69,19 +69,15 @@ def test_every_kind_has_work_and_work_grows_with_the_batch():
     assert four[fixed] == pytest.approx(one[fixed])
 
 
-def test_blocks_of_channels_are_computed_whole():
-    def conv(channels):
-        shapes = ((1, 64, 8, 8),), ((1, channels, 8, 8),)
-        return Operator("conv", "Conv", *shapes, 64 * channels, {"kernel": (1, 1)})
-
-    assert node_of(conv(17), "conv_point").flops == node_of(conv(32), "conv_point").flops
-
-
-@pytest.mark.parametrize(("inputs", "computed"), [(3, 3), (15, 15), (16, 16), (17, 32), (40, 48)])
-def test_input_channels_fill_blocks_unless_they_are_fewer_than_one(inputs, computed):
-    shapes = ((1, inputs, 8, 8),), ((1, 16, 8, 8),)
-    conv = Operator("conv", "Conv", *shapes, 16 * inputs, {"kernel": (1, 1)})
-    assert node_of(conv, "conv_point").flops == 2 * 64 * 16 * computed
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "computed"),
+    [(3, 16, 48), (15, 16, 240), (16, 16, 256), (17, 16, 512), (40, 16, 768), (64, 17, 2048)],
+)
+def test_blocks_of_channels_are_computed_whole(inputs, outputs, computed):
+    """Of 16 channels, unless there are fewer inputs than one block."""
+    shapes = ((1, inputs, 8, 8),), ((1, outputs, 8, 8),)
+    conv = Operator("conv", "Conv", *shapes, outputs * inputs, {"kernel": (1, 1)})
+    assert node_of(conv, "conv_point").flops == 2 * 64 * computed
 
 
 @pytest.mark.parametrize("square", ["pow", "mul"])

@@ -36,8 +36,9 @@ def graded(
     adapted=None,
     query=None,
     by="network_latency",
+    record=RECORD,
 ):
-    evidence = Evidence(RECORD, {"latency_ms": by}, adapted or {})
+    evidence = Evidence(record, {"latency_ms": by}, adapted or {})
     asked = query or network(device)
     return trust_in("latency_ms", {"latency_ms": estimate}, asked, limits, evidence)
 
@@ -62,14 +63,9 @@ def test_counts_say_whether_networks_or_operators_were_measured_on_a_device():
     }
     keys = {"neusight": {"device": ["t4", "l4"], "op_shape": ["1x1"]}}
     record = TrainingRecord(keys=keys, counts={"neusight": counted})
-
-    def grade(query):
-        evidence = Evidence(record, {"latency_ms": "network_latency"})
-        return trust_in("latency_ms", {"latency_ms": CALIBRATED}, query, (), evidence)
-
-    assert "single operators" in grade(network("t4")).reason
-    assert grade(network("l4")).grade == "A"
-    assert grade(Query(Kernel(RELU), CATALOG.get("t4"))).grade == "A"
+    assert "single operators" in graded("t4", record=record).reason
+    assert graded("l4", record=record).grade == "A"
+    assert graded(query=Query(Kernel(RELU), CATALOG.get("t4")), record=record).grade == "A"
 
 
 def test_what_was_measured_but_not_scored_on_held_out_rows_is_graded_b():
@@ -78,9 +74,7 @@ def test_what_was_measured_but_not_scored_on_held_out_rows_is_graded_b():
     record = TrainingRecord(keys=keys, counts={"timm_bench": {setting: 100}})
 
     def trust(**judged):
-        known = replace(record, judged=judged)
-        evidence = Evidence(known, {"latency_ms": "network_latency"})
-        return trust_in("latency_ms", {"latency_ms": CALIBRATED}, network("l4"), (), evidence)
+        return graded("l4", record=replace(record, judged=judged))
 
     assert trust().grade == "A", "an older release did not record it"
     assert trust(timm_bench={}).grade == "B"
@@ -132,8 +126,7 @@ def counted(device, rows, runtime="eager"):
 def test_measured_means_in_that_precision_and_runtime(device, rows, runtime, grade, said):
     keys = {"timm_bench": {"device": ["rtx-4090", "rtx-3090"]}}
     record = replace(counted("rtx-4090", rows, runtime), keys=keys)
-    evidence = Evidence(record, {"latency_ms": "device_time"})
-    trust = trust_in("latency_ms", {"latency_ms": CALIBRATED}, network(device), [], evidence)
+    trust = graded(device, by="device_time", record=record)
     assert trust.grade == grade
     assert said in trust.reason
 

@@ -14,6 +14,7 @@ from forerun.data.workload import Architecture, Space
 from forerun.features.nas_cells import features_of, random_codes
 from forerun.models.architectures.latency import ArchitectureLatency, log_times, rounding_noise
 from forerun.models.contract import PredictorContract
+from tests.models.judged import errors, inside
 
 KNOWN_DEVICES = ("launchy", "mathy", "between")
 RATES = {"launchy": (0.3, 0.002), "mathy": (0.02, 0.05), "between": (0.1, 0.02)}
@@ -56,11 +57,8 @@ def stranger(count: int, seed: int = 5, space: Space = "nb201") -> Measurements:
 
 
 class TestContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return training_rows()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [*stranger(3).queries, *stranger(3, space="fbnet").queries]
@@ -80,8 +78,7 @@ class TestAdaptedContract(TestContract):
 
 
 def median_ape(predictor, rows):
-    found = predictor.predict(rows.queries).values["latency_ms"]
-    return float(np.median(np.abs(found / rows.values["latency_ms"] - 1.0)) * 100)
+    return 100 * np.median(errors(predictor, rows))
 
 
 @pytest.mark.slow
@@ -98,9 +95,7 @@ def test_intervals_of_an_adapted_device_hold_about_nine_in_ten():
     held_out, held = stranger(400, 9), []
     for seed in range(6):
         answer = fitted().adapt(stranger(20, 20 + seed)).predict(held_out.queries)
-        truth = held_out.values["latency_ms"]
-        low, high = answer.low["latency_ms"], answer.high["latency_ms"]
-        held.append(((truth >= low) & (truth <= high)).mean())
+        held.append(inside(answer, held_out).mean())
     assert 0.85 <= np.mean(held) <= 1.0
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from forerun.models.artifact.codec import FEW, array_from_json, array_to_json
+from tests.models.artifact.test_codec import same
 
 DTYPES = st.sampled_from(
     [*("float64", "float32", "float16", "int64", "int32", "int16", "uint8", "bool"), "<U3", ">f8"]
@@ -18,11 +19,6 @@ DTYPES = st.sampled_from(
 
 def again(array):
     return array_from_json(json.loads(json.dumps(array_to_json(array), allow_nan=False)))
-
-
-def same(one, other):
-    assert (one.dtype, one.shape) == (other.dtype, other.shape)
-    assert one.tobytes() == other.tobytes()
 
 
 @given(arrays.arrays(DTYPES, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0)))

@@ -58,11 +58,8 @@ def fitted() -> BenchmarkHistory:
 
 
 class TestBenchmarkHistoryContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return measured()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(measured)
 
     def queries(self):
         return [asked(), asked("a40", "rnnt", "SingleStream"), asked("t4", "gptj-99", count=16)]

@@ -11,6 +11,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
 from forerun.models.contract import PredictorContract
+from tests.models.judged import inside
 
 DEVICE = Device(name="board", vendor="amd", kind="fpga")
 
@@ -43,11 +44,8 @@ def fitted() -> BenchmarkBoost:
 
 
 class TestBenchmarkBoostContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return measured()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(measured)
 
     def queries(self):
         return [*measured().queries[:3], asked(512, 3), asked(40, 2, "resource")]
@@ -90,7 +88,6 @@ def test_intervals_hold_about_nine_of_ten_widths_that_were_held_out():
     rows = measured()
     held = np.isin(rows.groups[GROUP], ["48", "64"])
     answers = BenchmarkBoost(trees=60).fit(rows.take(~held)).predict(rows.take(held).queries)
-    truth = rows.take(held).values["lut"]
-    assert ((answers.low["lut"] <= truth) & (truth <= answers.high["lut"])).mean() >= 0.8
+    assert inside(answers, rows.take(held), "lut").mean() >= 0.8
     assert answers.coverage == 0.9
     assert answers.low["dsp"].min() == 0.0

@@ -28,11 +28,8 @@ def fitted():
 
 
 class TestNeighbourBoost(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return runs()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(runs)
 
     def queries(self):
         return runs().queries[:9]

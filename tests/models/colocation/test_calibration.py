@@ -6,19 +6,16 @@ import numpy as np
 
 from forerun.data.query import Query
 from forerun.models.colocation.host_forecast import put_together
-from forerun.models.colocation.slowed_class import (
-    FEWEST_OF_EACH,
-)
+from forerun.models.colocation.slowed_class import FEWEST_OF_EACH
 from tests.contracts.fitted_colocation import boost
 from tests.contracts.tiny_colocation import GUEST, colocations
+from tests.models.judged import inside
 
 
 def test_intervals_hold_nine_in_ten_of_fresh_runs():
     fresh = colocations(seed=5)
     answers = boost().predict(fresh.queries)
-    truths = fresh.values["p_cpu"]
-    inside = (answers.low["p_cpu"] <= truths) & (truths <= answers.high["p_cpu"])
-    assert inside.mean() > 0.88
+    assert inside(answers, fresh, "p_cpu").mean() > 0.88
 
 
 def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
@@ -30,10 +27,9 @@ def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
     neighbours, cpus = pairs.groups["neighbour"], np.full(len(pairs), np.inf)
     places, found = put_together(runs, neighbours, cpus, fitted.idle, fitted.mixing)
     assert len(places) == len(pairs)
-    measured, queries = pairs.values["p_cpu"], [Query(one, GUEST) for one in found]
+    queries = [Query(one, GUEST) for one in found]
     answers = fitted.predict(queries)
-    held = (answers.low["p_cpu"] <= measured) & (measured <= answers.high["p_cpu"])
-    assert held.mean() >= 0.7
+    assert inside(answers, pairs, "p_cpu").mean() >= 0.7
     unsure = replace(fitted, ahead={"p_cpu": (-20.0, 20.0)})
     wide, sure = unsure.predict(queries), unsure.predict(pairs.queries)
     assert (wide.low["p_cpu"] < answers.low["p_cpu"]).all()

@@ -29,21 +29,6 @@ def process():
     )
 
 
-@given(SEEDS)
-@settings(max_examples=20)
-def test_variances_are_positive_and_never_less_than_the_noise(seed):
-    fitted = process().fit(rows(seed), np.sin(rows(seed)[:, 0]))
-    answer = fitted.predict(rows(seed + 1, 50))
-    assert (answer.variance >= fitted.noise).all()
-    assert np.isfinite(answer.log_density(answer.mean)).all()
-
-
-def test_twenty_rows_of_a_line_foretell_the_line():
-    slope = np.array([0.5, -0.2, 0.0, 0.1])
-    fitted = process().fit(rows(0), rows(0) @ slope + 3.0)
-    np.testing.assert_allclose(fitted.predict(rows(1)).mean, rows(1) @ slope + 3.0, atol=0.05)
-
-
 def test_known_noise_of_a_row_makes_it_count_less():
     places, values = rows(0), rows(0)[:, 0].copy()
     values[0] += 5.0

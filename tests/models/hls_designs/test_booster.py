@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.bundle import Bundle
@@ -39,7 +39,6 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from forerun.models.hls_designs.known_designs import (
     COMBINATION,
     FURTHEST,
@@ -47,6 +46,7 @@ from forerun.models.hls_designs.known_designs import (
     KnownDesigns,
 )
 from forerun.models.hls_designs.limits import RESOURCES, DirectiveRange, chip_limits
+from tests.models.judged import inside
 from tests.programs import nested
 
 # `DesignBoost`: bounds, boosters, and few-shot adaptation by a Gaussian process.
@@ -98,11 +98,8 @@ NEW = [40, 80]
 
 @pytest.mark.slow
 class TestDesignBoostContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return training_rows()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [*measured([16, 32]).queries[:3], *measured(NEW).queries[:3]]
@@ -144,10 +141,7 @@ def test_a_few_designs_suffice_for_a_program_slower_than_all_others():
     held_out = rows.take(~support)
     before, after = errors(fitted(), held_out), errors(adapted, held_out)
     assert after["latency_cycles"] < 0.3 * before["latency_cycles"]
-    low, high = (getattr(adapted.predict(held_out.queries), end) for end in ("low", "high"))
-    truth = held_out.values["latency_cycles"]
-    inside = (low["latency_cycles"] <= truth) & (truth <= high["latency_cycles"])
-    assert inside.mean() > 0.75
+    assert inside(adapted.predict(held_out.queries), held_out, "latency_cycles").mean() > 0.75
     known = measured([32, 64]).queries
     assert (
         adapted.predict(known).values["latency_cycles"]
@@ -176,34 +170,6 @@ def test_another_version_of_the_tool_is_another_program():
     assert adapted.predict(moved).values["util_dsp"] == pytest.approx(
         fitted().predict(moved).values["util_dsp"]
     )
-
-
-def inputs(random, n):
-    feature_sets = tuple(random.normal(size=(n, 3)) for _ in range(3))
-    return DesignInputs(feature_sets, random.normal(size=n))
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(st.integers(0, 1000), st.floats(-50, 50), st.floats(0.1, 50))
-def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
-    random = np.random.default_rng(seed)
-    support, held_out, values = inputs(random, 12), inputs(random, 5), random.normal(size=12)
-    mean, spread = DesignGaussianProcess.of(support, values).predict(held_out)
-    moved, wider = DesignGaussianProcess.of(support, level + unit * values).predict(held_out)
-    assert moved == pytest.approx(level + unit * mean, abs=1e-6 * unit, rel=1e-6)
-    assert wider == pytest.approx(unit * spread, rel=1e-6)
-
-
-@pytest.mark.slow
-@settings(max_examples=25)
-@given(st.integers(0, 1000))
-def test_a_process_is_surer_at_its_support_set(seed):
-    random = np.random.default_rng(seed)
-    support = inputs(random, 15)
-    far = DesignInputs(tuple(features + 50.0 for features in support.feature_sets), support.answer)
-    process = DesignGaussianProcess.of(support, random.normal(size=15))
-    assert process.predict(support)[1].mean() < process.predict(far)[1].mean()
 
 
 @pytest.mark.reference

@@ -205,11 +205,8 @@ def test_members_are_averaged_as_logarithms_for_cycles_and_as_shares_otherwise()
 
 @pytest.mark.slow
 class TestStackedContract(PredictorContract):
-    def make(self):
-        return stacked()
-
-    def training_rows(self):
-        return training_rows()
+    make = staticmethod(stacked)
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [*measured([16, 32]).queries[:3], *measured([40, 80]).queries[:3]]

@@ -12,6 +12,7 @@ from forerun.features.llm_kernels.families import family_of
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.llm_kernels import OTHER_SOURCES, LlmKernels
 from tests.devices import H100, L40S
+from tests.models.judged import errors, inside
 from tests.models.kernel_experts.rows import CATALOG, GPUS, fitted, kernels, timed, training_rows
 
 
@@ -21,8 +22,7 @@ class TestLlmKernels(PredictorContract):
     def make(self):
         return LlmKernels(trees=8, calibrated=False).fit(training_rows())
 
-    def training_rows(self):
-        return training_rows()
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [query for name in GPUS for query in kernels(name, 6, seed=1)]
@@ -30,10 +30,7 @@ class TestLlmKernels(PredictorContract):
 
 def error(predictor: LlmKernels, queries: list[Query], factor: float = 1.0) -> float:
     """Median absolute percentage error."""
-    truth = timed(queries, factor, seed=9).values["latency_ms"]
-    return float(
-        100 * np.median(np.abs(predictor.predict(queries).values["latency_ms"] / truth - 1))
-    )
+    return 100 * np.median(errors(predictor, timed(queries, factor, seed=9)))
 
 
 def test_a_gpu_without_measurements_is_predicted_from_others() -> None:
@@ -65,10 +62,8 @@ def test_intervals_hold_most_values_on_known_and_other_gpus() -> None:
     for name in ("h100-sxm-80gb", "l40s"):
         queries = kernels(name, 200, seed=3)
         answers = of_one_source().predict(queries)
-        truth = timed(queries, seed=8).values["latency_ms"]
-        low, high = answers.low["latency_ms"], answers.high["latency_ms"]
-        assert ((low <= truth) & (truth <= high)).mean() >= 0.8
-        widths.append(np.median(high / low))
+        assert inside(answers, timed(queries, seed=8)).mean() >= 0.8
+        widths.append(np.median(answers.high["latency_ms"] / answers.low["latency_ms"]))
     assert widths[1] > widths[0]
     assert answers.coverage == 0.9
 

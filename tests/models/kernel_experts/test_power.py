@@ -10,6 +10,7 @@ from forerun.data.query import Query
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.llm_kernels import KernelPower
+from tests.models.judged import errors
 from tests.models.kernel_experts.rows import CATALOG, GPUS, kernels
 
 
@@ -41,17 +42,15 @@ class TestKernelPower(PredictorContract):
     def make(self):
         return KernelPower(trees=8).fit(training_rows())
 
-    def training_rows(self):
-        return training_rows()
+    training_rows = staticmethod(training_rows)
 
     def queries(self):
         return [query for name in GPUS for query in kernels(name, 6, seed=1)]
 
 
-def error(predictor: KernelPower, measured: Measurements) -> float:
+def error(predictor, measured):
     """Median absolute error as a share."""
-    predicted = predictor.predict(measured.queries).values["power_w"]
-    return float(np.median(np.abs(predicted / measured.values["power_w"] - 1.0)))
+    return np.median(errors(predictor, measured, "power_w"))
 
 
 def test_an_unseen_gpu_draws_its_share_of_its_own_design_power():

@@ -92,25 +92,6 @@ def bounds(compute_s: float, memory_s: float) -> KernelRows:
     return replace(one, compute_s=np.array([compute_s]), memory_s=np.array([memory_s]))
 
 
-@pytest.mark.parametrize(
-    ("compute_us", "memory_us", "factors", "expected_us"),
-    [
-        (0.0, 0.0, (1.0, 1.0, 1.0), 2.0),
-        (3.0, 4.0, (1.0, 1.0, 1.0), 7.0),
-        (3.0, 4.0, (2.0, 1.0, 1.0), 52**0.5 + 2.0),
-        (3.0, 4.0, (1.0, 2.0, 1.0), 73**0.5 + 2.0),
-        (3.0, 4.0, (1.0, 1.0, 2.0), 9.0),
-        (1e6, 0.0, (1.0, 3.0, 1.0), 1e6 + 2.0),
-    ],
-)
-def test_seconds_are_the_norm_of_both_bounds_and_a_shortest_time(
-    compute_us, memory_us, factors, expected_us
-) -> None:
-    rows = bounds(1e-6 * compute_us, 1e-6 * memory_us)
-    found = seconds_of(rows, np.log([factors]))
-    assert 1e6 * found[0] == pytest.approx(expected_us)
-
-
 def test_corrections_are_limited_either_way() -> None:
     rows = bounds(1e-3, 0.0)
     far = [

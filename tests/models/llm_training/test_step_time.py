@@ -91,8 +91,7 @@ class TestContract(PredictorContract):
     def queries(self) -> Sequence[Query]:
         return [query(LlmTraining(model, 2048, 128, 16)) for model in MODELS]
 
-    def training_rows(self) -> Measurements:
-        return made_up_rows()
+    training_rows = staticmethod(made_up_rows)
 
 
 def step_ms(predictor: LlmTrainingStep, run: LlmTraining, device: str = "h100-sxm-80gb") -> float:
@@ -341,15 +340,6 @@ def test_a_plan_ranks_by_the_figures_of_its_answers(known) -> None:
         assert own.fits
 
 
-def test_recomputation_takes_longer_and_less_memory(known) -> None:
-    """By kernels, too."""
-    none = answered(known, replace(LORA, layout=replace(LAYOUT, recompute="none")))
-    again = answered(known, LORA)
-    assert again.estimates["step_s"].value > none.estimates["step_s"].value
-    name = "peak_memory_mib"
-    assert again.estimates[name].value < none.estimates[name].value
-
-
 def test_what_cannot_fit_has_memory_and_a_reason_but_no_time(known) -> None:
     """As in other layouts."""
     run = replace(FULL, model=named_language_model("llama-3.1-8b"))
@@ -387,6 +377,17 @@ def measured(factor: float, context: float, frameworks=("torchtitan", "deepspeed
         RESERVED_MEMORY: np.where(of_device, np.nan, reserved),
     }
     return Measurements.of(queries, values, {"config": np.arange(len(queries)).astype(str)})
+
+
+class TestLlmTrainingMemory(PredictorContract):
+    def make(self):
+        return LlmTrainingMemory().fit(measured(1.08, 3000.0))
+
+    def training_rows(self):
+        return measured(1.08, 3000.0)
+
+    def queries(self):
+        return [memory_query(8), memory_query(16, batch=2), memory_query(32, "maxtext")]
 
 
 def test_constants_are_found_again() -> None:
@@ -427,12 +428,6 @@ def test_many_layouts_are_what_each_query_is_and_the_upper_end_is_above() -> Non
     assert upper[0] > best[0]
 
 
-def test_parts_add_up_to_what_the_device_shows() -> None:
-    found = LlmTrainingMemory().predict([memory_query(8)])
-    total = sum(found.breakdowns_mib[0].values())
-    assert total == pytest.approx(found.values[PEAK_MEMORY][0])
-
-
 def test_the_lower_end_holds_what_lasts_between_steps() -> None:
     asked = memory_query(32, "maxtext")
     found = LlmTrainingMemory(fragmentation=0.5, context_mib=1.0).predict([asked])
@@ -441,9 +436,3 @@ def test_the_lower_end_holds_what_lasts_between_steps() -> None:
     assert found.low[PEAK_MEMORY][0] == pytest.approx(held)
     assert held <= found.values[PEAK_MEMORY][0] <= found.high[PEAK_MEMORY][0]
     assert min(found.breakdowns_mib[0].values()) >= 0.0
-
-
-def test_it_is_stored_and_read_again(tmp_path) -> None:
-    fitted = LlmTrainingMemory().fit(measured(1.08, 3000.0))
-    fitted.save(tmp_path)
-    assert LlmTrainingMemory.load(tmp_path) == fitted

@@ -29,6 +29,7 @@ from forerun.models.memory.peak_memory import (
     Memory,
 )
 from tests.features.configurations import traced
+from tests.models.memory import test_peak_memory
 from tests.models.memory.test_peak_memory import (
     A100,
     CATALOG,
@@ -64,8 +65,8 @@ class TestCalibratedMemoryContract(PredictorContract):
 
 
 @pytest.fixture(scope="module")
-def base():
-    return Memory().fit(training_rows())
+def fitted():
+    return test_peak_memory.fitted()
 
 
 def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
@@ -81,12 +82,12 @@ def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
     assert answers.coverage_of(ALLOCATED) == 0.9
 
 
-def test_where_memory_was_calibrated_itself_nothing_changes(base):
+def test_where_memory_was_calibrated_itself_nothing_changes(fitted):
     """Golden: ranges, coverage and limits of `Memory`'s own domain are the very same."""
     queries = [train(4, 1024, 512), train(8, 512, 64), train(2, 2048, 8192)]
-    before = base.predict(queries)
-    after = CalibratedMemory(base).fit(published(0.9)).predict(queries)
-    for metric in base.metrics:
+    before = fitted.predict(queries)
+    after = CalibratedMemory(fitted).fit(published(0.9)).predict(queries)
+    for metric in fitted.metrics:
         np.testing.assert_array_equal(before.values[metric], after.values[metric])
         np.testing.assert_array_equal(before.low[metric], after.low[metric])
         np.testing.assert_array_equal(before.high[metric], after.high[metric])
@@ -224,11 +225,6 @@ def test_adapting_moves_the_estimate_and_keeps_what_was_published():
 
 
 # Coverage is nominal for networks in the measured domain, and for no others.
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    return Memory().fit(training_rows())
 
 
 def training(graph, batch=1, precision="fp32", setup=None):

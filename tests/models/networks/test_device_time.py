@@ -16,7 +16,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.kernels.rows import KernelRows
 from forerun.models.contract import PredictorContract
-from forerun.models.networks.device_time import BY_OPERATORS, DeviceTime, _Training
+from forerun.models.networks.device_time import BY_OPERATORS, DeviceTime
 
 
 def gpu(name: str, speed: float) -> Device:
@@ -140,11 +140,8 @@ def ms(predictor: DeviceTime, queries: Sequence[Query]) -> np.ndarray:
 
 
 class TestDeviceTime(PredictorContract):
-    def make(self) -> DeviceTime:
-        return once()
-
-    def training_rows(self) -> Measurements:
-        return training_measurements()
+    make = staticmethod(once)
+    training_rows = staticmethod(training_measurements)
 
     def queries(self) -> list[Query]:
         return [
@@ -207,12 +204,6 @@ def test_limits_name_what_left_the_training_range() -> None:
     graph = replace(network(64, 3), operators=(*network(64, 3).operators, mystery))
     odd = replace(inside, workload=Network(graph, 64, "amp"))
     assert "aten.mystery" in lines(odd)
-
-
-def test_the_breakdown_adds_up_to_the_answer() -> None:
-    answer = once().predict([ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])])[0]
-    assert sum(answer.breakdown_ms.values()) == pytest.approx(answer.estimates["latency_ms"].value)
-    assert max(answer.breakdown_ms, key=lambda name: answer.breakdown_ms[name]) == "conv"
 
 
 @pytest.mark.parametrize("phase", ["inference", "training"])
@@ -341,17 +332,6 @@ def test_the_correction_learns_what_whole_networks_take_beyond_their_kernels() -
 def test_operators_are_the_sums_of_their_kernels_without_a_correction() -> None:
     asked = [kernel(TRAINING_GPUS[0], 2048, 512), kernel(TRAINING_GPUS[1], 2048, 512, False)]
     np.testing.assert_allclose(ms(once(), asked), 1e3 * once().kernel_times.seconds(asked))
-
-
-def test_taking_rows_keeps_each_with_its_own_kernels() -> None:
-    training = _Training.of(training_measurements())
-    mask = np.arange(len(training.queries)) % 3 == 1
-    some = training.take(mask)
-    np.testing.assert_array_equal(
-        once().kernel_times.seconds(some.queries, some.kernels),
-        once().kernel_times.seconds(training.queries, training.kernels)[mask],
-    )
-    np.testing.assert_array_equal(some.log_measured, training.log_measured[mask])
 
 
 LSTM = Operator("recurrent", "aten.lstm", ((7, 2, 16),), ((7, 2, 32),), 4 * 32 * (16 + 32))

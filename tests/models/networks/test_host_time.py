@@ -1,13 +1,11 @@
 """The mixed model of host time recovers synthetic hosts; adaptation changes one host only."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
-from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -19,30 +17,19 @@ from forerun.models.networks.host_time import (
     TERMS,
     HostTime,
 )
+from tests.models.networks.test_device_time import gpu
 
 SHAPE = (1, 64, 28, 28)
-
-
-def gpu(name: str, speed: float) -> Device:
-    return Device(
-        name=name,
-        vendor="nobody",
-        kind="gpu",
-        memory_bandwidth_gbs=900.0 * speed,
-        peak_tflops={"fp32": 15.0 * speed, "fp16": 60.0 * speed},
-        compute_units=int(80 * speed),
-        tdp_w=300.0,
-    )
 
 
 DEVICES = tuple(gpu(f"gpu-{i}", 1.0 + 0.2 * i) for i in range(8))
 
 
 @cache
-def chain(length: int, first: str = "conv") -> OperatorGraph:
+def chain(length, first="conv"):
     """A chain of alternating convolutions, or linear layers, and ReLUs."""
     conv = {"kernel": (1, 1), "stride": (1, 1), "groups": 1}
-    ops: list[Operator] = []
+    ops = []
     for i in range(length):
         inputs = (i - 1,) if i else ()
         if i % 2:
@@ -54,7 +41,7 @@ def chain(length: int, first: str = "conv") -> OperatorGraph:
     return OperatorGraph(tuple(ops), source="torch_export")
 
 
-MODES: tuple[Mapping[str, str], ...] = (
+MODES = (
     {},
     {"precision": "amp"},
     {"runtime": "compiled"},
@@ -69,19 +56,19 @@ MODES: tuple[Mapping[str, str], ...] = (
 
 
 def ask(
-    device: Device,
-    length: int = 20,
-    precision: str = "fp32",
-    phase: str = "inference",
-    runtime: str = "eager",
-    version: str = "2.4.0",
-    batch: int = 1,
-    first: str = "conv",
-    optimizer: str = "adamw",
-) -> Query:
-    training = TrainingSetup(optimizer) if phase == "training" else None  # type: ignore[arg-type]
-    network = Network(chain(length, first), batch, precision, phase, training)  # type: ignore[arg-type]
-    software = Software(version=version, runtime=runtime)  # type: ignore[arg-type]
+    device,
+    length=20,
+    precision="fp32",
+    phase="inference",
+    runtime="eager",
+    version="2.4.0",
+    batch=1,
+    first="conv",
+    optimizer="adamw",
+):
+    training = TrainingSetup(optimizer) if phase == "training" else None
+    network = Network(chain(length, first), batch, precision, phase, training)
+    software = Software(version=version, runtime=runtime)
     return Query(network, device, software)
 
 
@@ -89,7 +76,7 @@ TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 3.0, 2.0, 0.6, 1.25])
 """Fixed effects of the synthetic model, in the order of `TERMS`."""
 
 
-def synthetic(effects: Sequence[float], seed: int = 0) -> tuple[list[Query], np.ndarray, list[str]]:
+def synthetic(effects, seed=0):
     """Runs of every mode and length on one host for each effect, with noise between networks."""
     truth = HostTime(mean=TRUTH)
     queries, hosts, level = [], [], []
@@ -108,23 +95,23 @@ EFFECTS = (-0.3, -0.2, -0.1, 0.0, 0.05, 0.15, 0.3, 0.1)
 
 
 @cache
-def fitted() -> HostTime:
+def fitted():
     return HostTime().fit(*synthetic(EFFECTS))
 
 
-def test_the_coefficients_of_a_synthetic_law_are_recovered() -> None:
+def test_the_coefficients_of_a_synthetic_law_are_recovered():
     # The mean of the random effects and the mean over modes are not identifiable separately.
     np.testing.assert_allclose(fitted().mean, TRUTH, atol=0.13)
     contrasts = fitted().mean[:2] - TRUTH[:2]
     assert contrasts[0] == pytest.approx(contrasts[1], abs=0.04)
 
 
-def test_the_machine_of_a_table_leaves_no_effect_on_its_gpu() -> None:
+def test_the_machine_of_a_table_leaves_no_effect_on_its_gpu():
     times = fitted().seconds([ask(device) for device in DEVICES])[0]
     np.testing.assert_array_equal(times, times[0])
 
 
-def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> None:
+def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch():
     one, ten, large = fitted().seconds(
         [ask(DEVICES[0], 10), ask(DEVICES[0], 100), ask(DEVICES[0], 10, batch=512)]
     )[0]
@@ -132,7 +119,7 @@ def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> 
     assert large == one
 
 
-def test_the_prior_orders_the_modes() -> None:
+def test_the_prior_orders_the_modes():
     """By the prior, engines and recorded launches take less host time than compiled networks."""
     for order in (["tensorrt", "reduce-overhead", "compiled"], ["torchscript", "eager"]):
         times = HostTime().seconds([ask(DEVICES[0], 60, runtime=r) for r in order])[0]
@@ -146,7 +133,7 @@ def test_the_prior_orders_the_modes() -> None:
     assert old / eager == pytest.approx(1.4)
 
 
-def test_products_cost_the_host_more_in_training_and_nothing_more_in_inference() -> None:
+def test_products_cost_the_host_more_in_training_and_nothing_more_in_inference():
     modes = [("training", "linear"), ("training", "conv"), ("inference", "linear")]
     queries = [ask(DEVICES[0], phase=phase, first=first) for phase, first in modes]
     linear, conv, inference = HostTime().seconds(queries)[0]
@@ -154,12 +141,12 @@ def test_products_cost_the_host_more_in_training_and_nothing_more_in_inference()
     assert conv / inference == pytest.approx(3.6)
 
 
-def test_what_runs_again_is_dispatched_again() -> None:
+def test_what_runs_again_is_dispatched_again():
     """Micro-batches repeat the step, recomputation the forward pass, and adapters add operators."""
     plain = ask(DEVICES[0], phase="training", first="linear")
 
-    def seconds(**setup: object) -> float:
-        network = replace(plain.network, training=TrainingSetup(**setup))  # type: ignore[arg-type]
+    def seconds(**setup):
+        network = replace(plain.network, training=TrainingSetup(**setup))
         return float(HostTime().seconds([replace(plain, workload=network)])[0][0])
 
     assert seconds(accumulation=4) == pytest.approx(4 * seconds())
@@ -168,7 +155,7 @@ def test_what_runs_again_is_dispatched_again() -> None:
     assert seconds(lora_rank=64) == seconds(lora_rank=4)
 
 
-def test_adapting_moves_that_host_alone() -> None:
+def test_adapting_moves_that_host_alone():
     queries = [ask(DEVICES[0], length) for length in (6, 20, 60, 150)]
     others = [ask(DEVICES[1]), ask(DEVICES[0], version="1.13.0"), ask(gpu("other", 5.0))]
     expected = fitted().seconds(queries)[0]
@@ -178,7 +165,7 @@ def test_adapting_moves_that_host_alone() -> None:
     np.testing.assert_array_equal(adapted.mean, fitted().mean)
 
 
-def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is() -> None:
+def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is():
     law = fitted()
     target = ask(DEVICES[0], 40)
     errors, deviations = [], []
@@ -195,7 +182,7 @@ def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is() ->
     assert errors[0] == pytest.approx((1 - share) * np.log(1.6))
 
 
-def test_boards_of_one_sheet_are_one_host_in_any_order() -> None:
+def test_boards_of_one_sheet_are_one_host_in_any_order():
     """Rows of two devices with one sheet are pooled, in any order."""
     twin = DEVICES[0].model_copy(update={"name": "twin"})
     queries = [ask(DEVICES[0], 10), ask(twin, 10), ask(twin, 20)]
@@ -207,7 +194,7 @@ def test_boards_of_one_sheet_are_one_host_in_any_order() -> None:
         np.testing.assert_allclose(found.seconds(queries), alike.seconds(queries))
 
 
-def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
+def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther():
     law = HostTime(mean=TRUTH, covariance=np.zeros((len(TERMS),) * 2))
     reach = FARTHEST * np.hypot(HOST_DEVIATION, NOISE_DEVIATION)
     factors = np.exp(np.array([0.0, 0.99, -0.99, 1.01, -1.01]) * reach)
@@ -218,7 +205,7 @@ def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
     assert not law.plausible(queries[:1], np.zeros(1)).any()
 
 
-def test_attention_in_steps_dispatches_its_products_apart() -> None:
+def test_attention_in_steps_dispatches_its_products_apart():
     """Networks of transformers have 5 to 7 more operators for each attention in steps."""
     operands = ((1, 4, 8, 16),) * 3
     operator = Operator("attention", "aten.scaled_dot_product_attention", operands, operands[:1])

@@ -57,11 +57,8 @@ def fitted() -> TableBoost:
 
 
 class TestNetworksContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return networks()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(networks)
 
     def queries(self):
         known = networks().queries

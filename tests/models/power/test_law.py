@@ -42,6 +42,7 @@ from forerun.models.power.operator_power import (
 )
 from forerun.training.protocols.power.torch_op_energy import power_graphs
 from tests.devices import CATALOG, H100, V100
+from tests.models.judged import errors, inside
 
 # The power law: monotonic in the load, saturating below the limit; energies add up.
 
@@ -255,10 +256,8 @@ def test_a_board_at_its_limit_draws_nearly_all_of_it():
 A30, TI = CATALOG.get("a30"), CATALOG.get("rtx-2080-ti")
 
 
-def kernel(size: int, product: bool) -> Operator:
-    if product:
-        return Operator("linear", "fc", ((size, 1024),), ((size, 1024),), 1024 * 1024)
-    return Operator("elementwise", "relu", ((size, 1024),), ((size, 1024),))
+def kernel(size, is_product):
+    return (product if is_product else pointwise)(size, 1024)
 
 
 def measured(seed=0, n=400) -> Measurements:
@@ -303,11 +302,8 @@ GRAPH = OperatorGraph((kernel(4096, True), kernel(4096, False)), batch_size=8)
 
 
 class TestOperatorPowerContract(PredictorContract):
-    def make(self):
-        return fitted()
-
-    def training_rows(self):
-        return measured()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(measured)
 
     def queries(self):
         return [
@@ -319,12 +315,8 @@ class TestOperatorPowerContract(PredictorContract):
 
 def test_the_fit_reproduces_its_training_rows():
     rows = measured(seed=1)
-    answers = fitted().predict(rows.queries)
-    errors = np.abs(answers.values["power_w"] / rows.values["power_w"] - 1)
-    assert np.mean(errors) < 0.1
-    truth = rows.values["power_w"]
-    low, high = answers.low["power_w"], answers.high["power_w"]
-    assert 0.8 < np.mean((low <= truth) & (truth <= high)) <= 1.0
+    assert errors(fitted(), rows, "power_w").mean() < 0.1
+    assert inside(fitted().predict(rows.queries), rows, "power_w").mean() > 0.8
 
 
 LONG = OperatorGraph((kernel(2**18, True), kernel(2**18, False)), batch_size=8)
@@ -389,10 +381,8 @@ def test_twenty_support_rows_adapt_it_to_a_new_device():
     support, asked = drawing(0.6, 20), drawing(0.6, 60)
     adapted = fitted().adapt(support)
     before, after = (p.predict(asked.queries) for p in (fitted(), adapted))
-    errors = [
-        np.mean(np.abs(a.values["power_w"] / asked.values["power_w"] - 1)) for a in (before, after)
-    ]
-    assert errors[1] < 0.3 * errors[0]
+    off = [errors(p, asked, "power_w").mean() for p in (fitted(), adapted)]
+    assert off[1] < 0.3 * off[0]
     assert (after.high["power_w"] < before.high["power_w"] + 1e-9).all()
     assert not any(after.limits)
     other = [Query(Kernel(kernel(512, True)), A30)]

@@ -46,6 +46,7 @@ from tests.devices import CATALOG, T4, V100
 
 
 A100 = CATALOG.get("a100-pcie-40gb")
+BARE = A100.model_copy(update={"tdp_w": None})
 RELU = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 LIMITS = st.lists(st.floats(20.0, 400.0), min_size=2, max_size=12).map(
     lambda x: np.array(sorted(x))
@@ -138,10 +139,27 @@ def test_an_interval_around_capped_power_ends_near_the_limit():
     assert answers.high[POWER][1] <= 1.05 * 150.0 * (1 + 1e-9)
 
 
-def test_a_cool_workload_does_not_feel_the_limit():
-    answer = Router((Hot(60.0),)).predict([asked(150.0)])[0]
-    assert answer.estimates[POWER].value == 60.0
-    assert answer.estimates[TIME].value == 2.0
+class TimeOnly(Hot):
+    metrics = (TIME,)
+
+    def predict(self, queries):
+        return Predictions({TIME: np.full(len(queries), 2.0)})
+
+
+@pytest.mark.parametrize(
+    ("part", "query", "estimates", "limits"),
+    [
+        (Hot(60.0), asked(150.0), {POWER: 60.0, TIME: 2.0}, ()),
+        (Hot(), asked(900.0), {POWER: 240.0, TIME: 2.0}, (above_design_power(900.0, 250.0),)),
+        (Hot(), asked(150.0, BARE), {POWER: 240.0, TIME: 2.0}, (NO_TDP,)),
+        (TimeOnly(), asked(150.0), {TIME: 2.0}, (NO_POWER,)),
+    ],
+    ids=["a cool workload", "above the design power", "no design power", "no predicted power"],
+)
+def test_a_limit_without_effect_leaves_the_prediction_and_says_why(part, query, estimates, limits):
+    answer = Router((part,)).predict([query])[0]
+    assert {name: answer.estimates[name].value for name in estimates} == estimates
+    assert answer.limits == limits
 
 
 def test_limits_far_below_the_measured_ones_have_no_prediction():
@@ -150,34 +168,9 @@ def test_limits_far_below_the_measured_ones_have_no_prediction():
     assert any("20% of the design power" in str(line) for line in answer.limits)
 
 
-def test_a_limit_above_the_design_power_has_no_effect_and_a_limit_line():
-    answer = Router((Hot(),)).predict([asked(900.0)])[0]
-    assert answer.estimates[POWER].value == 240.0
-    assert answer.limits == (above_design_power(900.0, 250.0),)
-
-
 def test_no_limit_makes_a_run_faster_than_it_could_be_without():
     answers = Router((Hot(),)).predict([asked(None), asked(235.0), asked(120.0)])
     assert (answers.low[TIME] >= answers.low[TIME][0]).all()
-
-
-def test_a_device_without_a_design_power_keeps_its_prediction_with_a_limit_line():
-    bare = A100.model_copy(update={"tdp_w": None})
-    answer = Router((Hot(),)).predict([asked(150.0, bare)])[0]
-    assert answer.estimates[TIME].value == 2.0
-    assert answer.limits == (NO_TDP,)
-
-
-def test_without_a_predicted_power_the_limit_is_ignored_with_a_limit_line():
-    class TimeOnly(Hot):
-        metrics = (TIME,)
-
-        def predict(self, queries):
-            return Predictions({TIME: np.full(len(queries), 2.0)})
-
-    answer = Router((TimeOnly(),)).predict([asked(150.0)])[0]
-    assert answer.estimates[TIME].value == 2.0
-    assert answer.limits == (NO_POWER,)
 
 
 def test_rows_measured_under_a_limit_do_not_adapt_predictions_without_one():

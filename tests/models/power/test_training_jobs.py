@@ -17,6 +17,7 @@ from forerun.models.power.limit_response import LimitResponse
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router
 from tests.contracts.power_runs import CATALOG, GPUS, JOBS, job, query, runs
+from tests.models.judged import errors
 
 V100, A40 = CATALOG.get(GPUS[0]), CATALOG.get(GPUS[2])
 WIDE = LogQuantiles({"all": (-0.2, 0.2), "unseen": (-0.7, 0.7), "adapted/3": (-0.1, 0.1)})
@@ -38,8 +39,7 @@ def adapted() -> PowerCap:
 
 @pytest.mark.slow
 class TestPowerCapContract(PredictorContract):
-    def make(self):
-        return fitted()
+    make = staticmethod(fitted)
 
     def queries(self):
         return [query(V100, 100.0), query(A40, 200.0, 1, 16.0), query(A40, None), query(V100, 90.0)]
@@ -69,18 +69,14 @@ def test_no_limit_and_one_above_the_design_power_are_the_design_power():
 
 def test_jobs_on_training_devices_are_predicted_within_a_few_percent():
     rows = runs(GPUS[:2])
-    answers = fitted().predict(rows.queries).values
     for metric in ("power_w", "latency_ms"):
-        assert np.abs(answers[metric] / rows.values[metric] - 1.0).mean() < 0.03
+        assert errors(fitted(), rows, metric).mean() < 0.03
 
 
 def test_a_few_rows_of_a_new_device_make_its_other_rows_several_times_better():
     rows = runs(GPUS[2:])
     for metric in ("power_w", "latency_ms"):
-        before, after = (
-            np.abs(p.predict(rows.queries).values[metric] / rows.values[metric] - 1.0).mean()
-            for p in (fitted(), adapted())
-        )
+        before, after = (errors(p, rows, metric).mean() for p in (fitted(), adapted()))
         assert after < 0.03
         assert after < 0.5 * before
 
@@ -135,8 +131,7 @@ def test_a_row_without_a_power_still_adapts_the_time():
     rows = runs(GPUS[2:])
     blind = {"power_w": np.full(len(rows), np.nan), "latency_ms": rows.values["latency_ms"]}
     adapted = fitted().adapt(replace(rows, values=blind))
-    answers = adapted.predict(rows.queries).values["latency_ms"]
-    assert np.abs(answers / rows.values["latency_ms"] - 1.0).mean() < 0.05
+    assert errors(adapted, rows).mean() < 0.05
 
 
 def test_the_fitted_response_to_limits_serves_other_workloads():

@@ -13,6 +13,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.processors.latency import CpuLatency
 from forerun.models.router import Router
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols, flops_line
+from tests.models.judged import errors, inside
 from tests.models.recorded_cpu import OWN, built_graph, recorded
 
 pytestmark = pytest.mark.slow
@@ -61,18 +62,16 @@ class TestCpuLatency(PredictorContract):
 
 def test_networks_that_were_not_measured_are_near_after_two_minutes(adapted, trained):
     held_out = recorded("held_out")
-    errors = np.abs(latency(adapted, held_out.queries) / held_out.values["latency_ms"] - 1)
-    assert np.median(errors) <= LARGEST_TYPICAL_ERROR
+    error = np.median(errors(adapted, held_out))
+    assert error <= LARGEST_TYPICAL_ERROR
     line = flops_line(recorded("quick"), held_out.queries)
-    assert np.median(errors) < 0.5 * np.median(np.abs(line / held_out.values["latency_ms"] - 1))
+    assert error < 0.5 * np.median(np.abs(line / held_out.values["latency_ms"] - 1))
 
 
 def test_intervals_hold_most_of_what_was_not_measured(adapted):
     held_out = recorded("held_out")
     answers = adapted.predict(held_out.queries)
-    truth = held_out.values["latency_ms"]
-    inside = (answers.low["latency_ms"] <= truth) & (truth <= answers.high["latency_ms"])
-    assert inside.mean() >= 0.75
+    assert inside(answers, held_out).mean() >= 0.75
     assert np.median(answers.high["latency_ms"] / answers.low["latency_ms"]) < 2.5
 
 
@@ -144,13 +143,9 @@ def test_coverage_after_adapting_is_measured_on_networks_held_out(trained, adapt
 
 def test_peak_memory_of_the_processor_is_answered(adapted):
     held_out = recorded("held_out")
+    assert np.median(errors(adapted, held_out, "peak_memory_mib")) < 0.25
     answers = adapted.predict(held_out.queries)
-    measured, predicted = held_out.values["peak_memory_mib"], answers.values["peak_memory_mib"]
-    assert np.median(np.abs(predicted / measured - 1)) < 0.25
-    inside = (answers.low["peak_memory_mib"] <= measured) & (
-        measured <= answers.high["peak_memory_mib"]
-    )
-    assert inside.mean() > 0.7
+    assert inside(answers, held_out, "peak_memory_mib").mean() > 0.7
 
 
 def test_it_answers_before_tables_of_other_runtimes(adapted):
