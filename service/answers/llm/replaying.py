@@ -72,6 +72,11 @@ def replayed(
     requests = replace(requests, arrival_s=requests.arrival_s / speed)
     question = question_of(_estimate_in(deployment, requests, name_of), device_named)
     query = question.query
+    pools = (query.deployment.pool, query.deployment.prefill)
+    ranks = [own.workers * own.parallelism.attention_data for own in pools if own is not None]
+    if dispatch == "least_loaded" and max(ranks) == 1:
+        with in_field("dispatch"):
+            raise BadRequest("There is one worker to send requests to: leave least_loaded out.")
     scales, limits = scales_of(query, requests, in_use)
     limits = [*_too_long(query, requests), *limits]
     found = served(query, requests, scales, dispatch)

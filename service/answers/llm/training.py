@@ -385,9 +385,16 @@ def _measure(searched: TrainingPlan, objective: Objective) -> str | None:
     if searched.close is None:
         return None
     first, other = searched.best[0], searched.best[searched.close]
+    named = f"layout {searched.close + 1} ({_words(other)})"
+    advice = ""
+    if other.wins > first.wins:
+        advice = (
+            f" The likely best is layout {searched.close + 1}, in {100 * other.wins:.0f} %; best "
+            "estimates decide the order, so take the first unless you measure."
+        )
     return (
-        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases. "
-        f"Time a few steps of it and of layout {searched.close + 1} ({_words(other)})."
+        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases."
+        f"{advice} Time a few steps of it and of {named}."
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from forerun.data.errors import in_field
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import FURTHER
 from forerun.service.cli.llm.options import RequestOptions, is_public_trace
@@ -87,6 +88,8 @@ def plan(
     from forerun.service.python.planning import ServingPlan
     from forerun.service.python.view import record_of
 
+    if written_as is not None:
+        o.refuse_with("--as", json=json, explain=explain)
     context.meta[FURTHER] = {"usd_per_device_hour": "--device NAME@USD", **LISTED}
     content = {**run, "model": described_model(model)}
     if written_as in ("vllm", "sglang"):
@@ -101,7 +104,8 @@ def plan(
         content |= _traced(trace)
     out = _planned(content, partial(_named, OF_PLAN.names(context)))
     if written_as is not None:
-        typer.echo(out.written_as(written_as).rstrip("\n"))
+        with in_field("written_as"):
+            typer.echo(out.written_as(written_as).rstrip("\n"))
     elif json:
         print_json(out)
     else:
@@ -174,7 +178,6 @@ def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
 
 def _traced(trace: str) -> dict[str, Any]:
     """The requests of a file, or the name of a public trace."""
-    from forerun.data.errors import in_field
     from forerun.data.language_models.traces import read_trace
 
     if is_public_trace(trace):

@@ -1,15 +1,17 @@
 """The query about a model file that options of the command line describe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from forerun.data.device import Device
+from forerun.data.errors import BadRequest
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, refuse_sizes
 from forerun.data.query import Query
 from forerun.features.readers import file_in, read_graph, unknown_name
 from forerun.features.readers.input_sizes import parse_shapes
+from forerun.service.cli.options import flag_of
 from forerun.service.cli.output import working
 from forerun.service.schemas.run_options import PlainRunIn
 from forerun.service.settings import Settings
@@ -32,6 +34,19 @@ def query_of(source: Path, run: PlainRunIn) -> Callable[[Device], Query]:
     graph = graph_of_file(source, run)
     set_ups = run.set_ups(graph.batch_size)
     return lambda device: run.query(graph, device, set_ups)
+
+
+def refuse_threads(run: PlainRunIn, devices: Iterable[Device]) -> None:
+    """Refuse options of processors where none is asked about.
+
+    Raises:
+        BadRequest: one is given.
+    """
+    if any(device.kind == "cpu" for device in devices):
+        return
+    for name in ("threads", "instances"):
+        if getattr(run, name) != PlainRunIn.model_fields[name].default:
+            raise BadRequest(f"{flag_of(name)} is of processors, and no device is one: omit it.")
 
 
 def run_title(source: Path, run: PlainRunIn) -> str:

@@ -71,3 +71,11 @@ def test_several_devices_and_unknown_traces_are_refused_with_what_there_is(run, 
         run(trace, "--device", "h100,a100")
     with pytest.raises(BadTrace, match=r"'splitwise_com'.*there are splitwise_code"):
         run("splitwise_com", *DEPLOYMENT)
+
+
+def test_one_worker_has_none_to_spread_requests_over(run, trace):
+    with pytest.raises(
+        BadRequest, match="one worker to send requests to: leave --least-loaded out"
+    ):
+        run(trace, *DEPLOYMENT, "--least-loaded")
+    assert run(trace, *DEPLOYMENT, "--workers", "2", "--least-loaded")

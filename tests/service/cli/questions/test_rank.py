@@ -30,6 +30,8 @@ def test_limits_and_prices_count(forerun, graph):
     words = ("--device", "l4,t4", "--objective", "cost", "--price", "l4=9,t4=0.1", "--json")
     found = json.loads(forerun("rank", graph, *words)[1])
     assert [row["device"]["name"] for row in found["ranked"]] == ["t4", "l4"]
+    for name, said in (("a2", "a2 is not among the devices"), ("a2x", "--price: No device named")):
+        assert said in forerun.refused("rank", graph, *words[:4], "--price", f"{name}=1")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,9 @@ def test_limits_and_prices_count(forerun, graph):
         ("rank", "--objective", "speed", "--objective 'speed' is none of latency_ms"),
         ("rank", "--risk", "none", "--risk 'none' is none of high, value"),
         ("rank", "--price", "l4", "write it as l4=0.71"),
-        ("rank", "--device", "rtx 4091", "Did you mean rtx-4090"),
+        ("rank", "--price", "l4=2", "--price: Prices are for the objective cost"),
+        ("rank", "--device", "rtx 4091", "--device: No device named 'rtx 4091'. Did you mean"),
+        ("sweep", "--threads", "4", "--threads is of processors, and no device is one"),
         ("sweep", "--device", "epyc-7742", "on epyc-7742 at 90 W. Power is answered on GPUs"),
         ("sweep", "--limits", "40;50", "write watts as 150,200,250"),
         ("sweep", "--limits", "-40", "positive number of watts"),

@@ -87,6 +87,10 @@ def test_a_network_by_name_takes_all_options(forerun):
         (("resnet18", "--device", "l4", "--sequence-length", "9"), "comes with forerun at one"),
         (("cheapest-device",), "`forerun rank` and `forerun sweep` ask it"),
         (("nb201-phone", "--batch-size", "8"), "--batch-size: such a question says"),
+        (("neighbours", "--batch-size", "8"), "--batch-size: such a question says"),
+        (("neighbours", "--device", "l4"), "--device: such a question is about one host"),
+        (("resnet18", "--device", "l4", "--instances", "2"), "--instances is of processors"),
+        (("resnet18", "--device", "l5"), "--device: No device named 'l5'"),
     ],
 )
 def test_what_names_cannot_do_is_said(forerun, words, said):
