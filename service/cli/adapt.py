@@ -1,5 +1,7 @@
 """`forerun adapt`, `observe` and `drift`: measurements to adapt to, or to compare answers with."""
 
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,16 +10,17 @@ import typer
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress, screen, show, table
+from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.requests.model_source import described_model
 from forerun.service.schemas.run_options import PlainRunIn
+from forerun.service.settings import Settings
+from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
 
 if TYPE_CHECKING:
     from forerun.data.query import Query
     from forerun.service.adaptation.held_out import HeldOut
     from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
     from forerun.service.schemas.measurements import DriftOut
-    from forerun.service.settings import Settings
-    from forerun.service.stores.measurement_sets import MeasurementSet
 
 
 def adapt(
@@ -54,8 +57,6 @@ def adapt(
         rollback: roll back the device's last set
         json: print one JSON object
     """
-    from forerun.service.settings import Settings
-
     settings, files = Settings.load(), sources or []
     if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
@@ -94,10 +95,8 @@ def _learn(
     json: bool,
     served: dict[str, Any],
 ) -> None:
-    from functools import partial
 
     from forerun.service.answers.adapting import adapt_to_file
-    from forerun.service.loading import adaptation_here
     from forerun.service.schemas.llm.answers import counted
 
     opens = partial(adaptation_here, settings)
@@ -130,8 +129,6 @@ def _facts(result: "AdaptationResult", left_out: int) -> dict[str, Any]:
 
 def error_facts(errors: "HeldOut") -> dict[str, Any]:
     """Errors before and after adaptation as JSON, and whether the rows suffice."""
-    from dataclasses import asdict
-
     return {
         "errors": {
             m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()
@@ -152,7 +149,6 @@ def show_errors(errors: "HeldOut") -> None:
 
 def _list(name: str | None, settings: "Settings", json: bool) -> None:
     from forerun.service.stores.devices import devices_of
-    from forerun.service.stores.measurement_sets import AdaptationStore
     from forerun.service.stores.places import place_of
 
     wanted = None if name is None else devices_of(settings).get(name).name
@@ -181,7 +177,6 @@ def _set(kept: "MeasurementSet") -> dict[str, Any]:
 
 
 def _rollback(settings: "Settings", name: str, json: bool) -> None:
-    from forerun.service.loading import adaptation_here
 
     adaptation, _ = adaptation_here(settings)
     undone = adaptation.undo(name)
@@ -213,14 +208,9 @@ def observe(
         engine: engine that served it
         json: print one JSON object
     """
-    from dataclasses import replace
-    from functools import partial
-
     from forerun.service.answers.adapting import observe_file
     from forerun.service.answers.observing import summary_of
-    from forerun.service.loading import adaptation_here
     from forerun.service.python.own_measurements.adapting import Observations
-    from forerun.service.settings import Settings
 
     opens = partial(adaptation_here, Settings.load())
     done = observe_file(opens, device, file, graphs, served(model, tensor, engine))
@@ -255,9 +245,7 @@ def drift(
         json: print one JSON object
     """
     from forerun.service.answers.drift import drift_here
-    from forerun.service.loading import versions_at_hand
     from forerun.service.python.own_measurements.adapting import Drift
-    from forerun.service.settings import Settings
 
     settings = Settings.load()
     report = drift_here(settings, device, version, versions_at_hand(settings))
@@ -306,7 +294,6 @@ def show_suggestions(
         UnanswerableQuery: no candidate is left to measure.
     """
     from forerun.service.adaptation.suggestion import candidates_of
-    from forerun.service.loading import adaptation_here
     from forerun.service.stores.graphs import graphs_of
 
     adaptation, devices = adaptation_here(settings)
