@@ -12,7 +12,7 @@ from forerun.service.cli import options as o
 from forerun.service.cli.commands import FURTHER
 from forerun.service.cli.llm.options import RequestOptions, is_public_trace
 from forerun.service.cli.options import takes
-from forerun.service.cli.output import print_json, show, working
+from forerun.service.cli.output import show_answer, working
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
@@ -86,7 +86,6 @@ def plan(
     Limits hold at the upper ends of intervals; with --risk value, at the best estimates.
     """
     from forerun.service.python.planning import ServingPlan
-    from forerun.service.python.view import record_of
 
     if written_as is not None:
         o.refuse_with("--as", json=json, explain=explain)
@@ -106,11 +105,8 @@ def plan(
     if written_as is not None:
         with in_field("written_as"):
             typer.echo(out.written_as(written_as).rstrip("\n"))
-    elif json:
-        print_json(out)
     else:
-        found = record_of(ServingPlan, out, title=title_of(model), content=out)
-        show(found.view(), out.limit_details if explain else (), context)
+        show_answer(ServingPlan, title_of(model), out, explain=explain, json=json, context=context)
 
 
 def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlanOut":

@@ -74,7 +74,7 @@ def _show(source: Path, run: RunIn, answer: "RankOut") -> None:
     from forerun.service.cli.questions.run_query import run_title
     from forerun.service.python.ranking import Ranking
 
-    show(Ranking.of(run_title(source, run), answer).view())
+    show(Ranking.of(answer, model=run_title(source, run)).view())
 
 
 def _limits(
@@ -187,7 +187,7 @@ def sweep(
         from forerun.service.cli.questions.run_query import run_title
         from forerun.service.python.ranking import Sweep
 
-        show(Sweep.of(run_title(source, run), answer).view(), answer.limit_details)
+        show(Sweep.of(answer, model=run_title(source, run)).view(), answer.limit_details)
 
 
 def _computed(
