@@ -53,18 +53,21 @@ def built_trials(
             continue
         graph = read_graph(definition.build())
         keep_graph(graph, name, table)
-        trials += [
-            Trial(
-                Source(name, "", graph.digest),
-                batch_size=size,
-                framework="onnxruntime",
-                runtime="onnxruntime",
-                group=f"network {name}" if size == 1 else f"batch {size}",
-                flops=flops_of(graph) / graph.batch_size,
-            )
-            for size in batch_sizes
-        ]
+        for size in batch_sizes:
+            group = f"network {name}" if size == 1 else f"batch {size}"
+            trials.append(_network_trial(Source(name, "", graph.digest), graph, size, group))
     return tuple(trials)
+
+
+def _network_trial(source: Source, graph: OperatorGraph, batch_size: int, group: str) -> Trial:
+    return Trial(
+        source,
+        batch_size=batch_size,
+        framework="onnxruntime",
+        runtime="onnxruntime",
+        group=group,
+        flops=flops_of(graph) / graph.batch_size,
+    )
 
 
 def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
@@ -77,17 +80,8 @@ def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
     for file in files:
         graph = read_graph(file)
         keep_graph(graph, file.stem, table)
-        each = flops_of(graph) / graph.batch_size
-        trials.append(
-            Trial(
-                Source(file.stem, str(file.resolve()), graph.digest),
-                batch_size=graph.batch_size,
-                framework="onnxruntime",
-                runtime="onnxruntime",
-                group=f"network {file.stem}",
-                flops=each,
-            )
-        )
+        source = Source(file.stem, str(file.resolve()), graph.digest)
+        trials.append(_network_trial(source, graph, graph.batch_size, f"network {file.stem}"))
     return tuple(trials)
 
 

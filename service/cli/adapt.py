@@ -100,10 +100,9 @@ def _learn(
     from forerun.service.schemas.llm.answers import counted
 
     opens = partial(adaptation_here, settings)
-    adapted = adapt_to_file(opens, name, file, graphs, progress, served)
-    result = adapted.result
+    result, left_out = adapt_to_file(opens, name, file, graphs, progress, served)
     if json:
-        print_json(_facts(result, adapted.left_out))
+        print_json(_facts(result, left_out))
         return
     show_errors(result.errors)
     kept = result.kept
@@ -213,16 +212,16 @@ def observe(
     from forerun.service.python.own_measurements.adapting import Observations
 
     opens = partial(adaptation_here, Settings.load())
-    done = observe_file(opens, device, file, graphs, served(model, tensor, engine))
-    observed = Observations.of(done)
+    own, left_out = observe_file(opens, device, file, graphs, served(model, tensor, engine))
+    observed = Observations.of(own, left_out)
     if json:
-        content = summary_of(done.observed.kept).model_dump()
-        print_json({**content, "left_out": done.left_out, "new": observed.is_new})
+        content = summary_of(own.kept).model_dump()
+        print_json({**content, "left_out": left_out, "new": observed.is_new})
         return
     kept = "kept" if observed.is_new else "kept before, as they are now:"
     said = (
         f"{kept} {observed.rows} observations of {observed.device} as set {observed.set_id}, "
-        f"{done.left_out} left out; {observed.judged} have an answer. All of them: "
+        f"{left_out} left out; {observed.judged} have an answer. All of them: "
         f"forerun drift --device {observed.device}"
     )
     show(replace(observed.view(), lines=(said,)))

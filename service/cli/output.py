@@ -119,16 +119,11 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
 
     Where standard error is not a terminal, only the last state is printed.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn())
+    on = Console(stderr=True)
+    with rich.Progress(*columns, rich.TimeRemainingColumn(), console=on) as bar:
         task = bar.add_task(title, total=total)
         yield lambda: bar.advance(task)
 

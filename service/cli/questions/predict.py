@@ -185,13 +185,11 @@ def _answers(
     from forerun.service.schemas.answers import PredictionOut
     from forerun.service.stores.model_file_cache import cached_answer
 
-    split = [name for listed in names for name in listed.split(",")]
-    asked = ["predict", explain, split, run.model_dump()]
     return cached_answer(
         tuple[str, list[PredictionOut]],
         source,
-        asked,
-        lambda: _computed(source, split, run, explain=explain),
+        ["predict", explain, names, run.model_dump()],
+        lambda: _computed(source, names, run, explain=explain),
     )
 
 

@@ -14,15 +14,10 @@ from pydantic import BaseModel
 from forerun.data.errors import InputError
 from forerun.data.lazy import pd
 from forerun.service.adaptation.held_out import MetricError, without_help
-from forerun.service.answers.adapting import (
-    Adapted,
-    ObservedFile,
-    adapt_to_file,
-    observe_file,
-    register_for,
-)
+from forerun.service.adaptation.predictor_in_use import AdaptationResult
+from forerun.service.answers.adapting import adapt_to_file, observe_file, register_for
 from forerun.service.answers.drift import drift_here
-from forerun.service.answers.observing import summary_of
+from forerun.service.answers.observing import Observed, summary_of
 from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
@@ -78,19 +73,12 @@ class Adaptation(Viewed):
     version: str
 
     @classmethod
-    def of(cls, adapted: Adapted) -> "Adaptation":
+    def of(cls, result: AdaptationResult, left_out: int) -> "Adaptation":
         """The result in this form."""
-        result, kept = adapted.result, adapted.result.kept
-        errors = result.errors
+        kept, errors = result.kept, result.errors
+        counts = (len(kept.rows), left_out, result.rows)
         return cls(
-            kept.device,
-            len(kept.rows),
-            adapted.left_out,
-            result.rows,
-            dict(errors.metrics),
-            errors.enough,
-            kept.id,
-            result.version,
+            kept.device, *counts, dict(errors.metrics), errors.enough, kept.id, result.version
         )
 
     def undo(self) -> None:
@@ -196,7 +184,7 @@ def adapt(
         file = file_of(measurements, Path(scratch))
         if sheet is not None:
             register_for(settings, device, str(sheet), file)
-        return Adaptation.of(adapt_to_file(opens, device, file, folder))
+        return Adaptation.of(*adapt_to_file(opens, device, file, folder))
 
 
 def collect(
@@ -308,11 +296,11 @@ class Observations(Viewed):
     is_new: bool
 
     @classmethod
-    def of(cls, done: ObservedFile) -> "Observations":
+    def of(cls, observed: Observed, left_out: int) -> "Observations":
         """The result in this form."""
-        out, is_new = summary_of(done.observed.kept), done.observed.is_new
-        counts = (out.rows, out.judged, done.left_out)
-        return cls(out.device, *counts, out.errors, out.set, is_new)
+        out = summary_of(observed.kept)
+        counts = (out.rows, out.judged, left_out)
+        return cls(out.device, *counts, out.errors, out.set, observed.is_new)
 
     def undo(self) -> None:
         """Take this set out of all reports; repeating it has no effect.
@@ -396,7 +384,7 @@ def observe(
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
         done = observe_file(opens, device, file_of(measurements, Path(scratch)), folder)
-    return Observations.of(done)
+    return Observations.of(*done)
 
 
 def drift(device: str | None = None, version: str | None = None) -> Drift:

@@ -194,12 +194,12 @@ class Measurement(Viewed):
     def ratio(self, metric: str = "latency_ms") -> float | None:
         """Measured over predicted value; None where one of them is not known."""
         compared = self._compared(metric)
-        return compared and compared.ratio
+        return None if compared is None else compared.ratio
 
     def inside(self, metric: str = "latency_ms") -> bool | None:
         """Whether the prediction interval holds the measured value; None without either."""
         compared = self._compared(metric)
-        return compared and compared.inside
+        return None if compared is None else compared.inside
 
     def adapt(self) -> Adaptation:
         """Adapt the predictor to this measurement, and register the device if it is new.
