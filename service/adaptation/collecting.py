@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.plans import plan_content
 from forerun.data.collectors.runner.collector import (
     Broken,
@@ -365,6 +366,28 @@ def collect_table(
         if len(frame):
             write_measurements(frame.drop(columns=KEY), output)
     return Collection(output, device.name, frame, outcome)
+
+
+def processor_collector(
+    device: str, output: Path, threads: int | None, plan: Path | None, *, quick: bool
+) -> tuple[CpuCollector, float]:
+    """The collector of this machine's processor with its trials, and its time budget in minutes.
+
+    Args:
+        device: name of this machine in the rows.
+        output: path of the table.
+        threads: computing threads; all that this process may use when None.
+        plan: as for `planned_trials`.
+        quick: whether a collection takes two minutes, without a plan.
+
+    Raises:
+        InputError: it cannot measure here, or the plan is not valid.
+    """
+    from forerun.data.collectors.system.host import usable_cpus
+
+    check_can(CpuCollector(device), output)
+    trials, minutes, window_s = quick_trials(output) if quick else planned_trials(plan, output)
+    return CpuCollector(device, trials, CpuRun(threads or usable_cpus(), window_s)), minutes
 
 
 def quick_trials(output: Path) -> tuple[tuple[Trial, ...], float, float]:

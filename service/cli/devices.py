@@ -119,17 +119,12 @@ def add(
     typer.echo(f"{added.name} is registered")
 
 
-def _sheet(sheet: dict[str, object]) -> None:
-    out = screen()
-    sources = sheet.pop("sources")
-    assert isinstance(sources, dict)
+def _sheet(sheet: dict[str, Any]) -> None:
+    out, sources = screen(), sheet.pop("sources")
     for field, value in sheet.items():
         if value in (None, [], (), {}):
             continue
-        if isinstance(value, dict):
-            for part, figure in value.items():
-                out.print(
-                    f"{field}.{part}: {figure}  [dim]{sources.get(f'{field}.{part}', '')}[/dim]"
-                )
-            continue
-        out.print(f"{field}: {value}  [dim]{sources.get(field, '')}[/dim]")
+        is_table = isinstance(value, dict)
+        figures = {f"{field}.{n}": own for n, own in value.items()} if is_table else {field: value}
+        for name, figure in figures.items():
+            out.print(f"{name}: {figure}  [dim]{sources.get(name, '')}[/dim]")

@@ -215,7 +215,11 @@ def collect(
     Raises:
         InputError: nothing can be measured here, or options contradict each other.
     """
-    from forerun.service.adaptation.collecting import collect_table, keep_graphs_of
+    from forerun.service.adaptation.collecting import (
+        collect_table,
+        keep_graphs_of,
+        processor_collector,
+    )
     from forerun.service.stores.device_sheets import nvidia_gpu, this_cpu
 
     table, report = Path(output), report or _silent
@@ -235,31 +239,14 @@ def collect(
             if table.is_file():
                 keep_graphs_of(table)
     else:
-        collector, minutes = _processor(table, device, quick, plan, threads)
+        chosen = None if plan is None else Path(plan)
+        name = device or "my-cpu"
+        collector, minutes = processor_collector(name, table, threads, chosen, quick=quick)
         found = collect_table(
             collector, table, budget_minutes or minutes, this_cpu, devices, report
         )
     facts = found.facts()
     return Collected(table, found.device, facts["rows"], facts["median_spread"], found.frame)
-
-
-def _processor(
-    table: Path,
-    device: str | None,
-    quick: bool,
-    plan: str | PathLike[str] | None,
-    threads: int | None,
-) -> tuple[Any, float]:
-    """The collector of a processor with its trials, and its time budget in minutes."""
-    from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
-    from forerun.data.collectors.system.host import usable_cpus
-    from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
-
-    name = device or "my-cpu"
-    check_can(CpuCollector(name), table)
-    chosen = None if plan is None else Path(plan)
-    trials, minutes, window_s = quick_trials(table) if quick else planned_trials(chosen, table)
-    return CpuCollector(name, trials, CpuRun(threads or usable_cpus(), window_s)), minutes
 
 
 def _silent(line: str) -> None:
