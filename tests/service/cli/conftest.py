@@ -34,8 +34,5 @@ class Command:
 
 
 @pytest.fixture
-def forerun(tmp_path, monkeypatch, capsys) -> Command:
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FORERUN_PREDICTOR_FOLDER", raising=False)
-    monkeypatch.delenv("FORERUN_REGISTRY_URI", raising=False)
+def forerun(home, monkeypatch, capsys) -> Command:
     return Command(monkeypatch, capsys)

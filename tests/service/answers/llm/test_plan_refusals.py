@@ -11,9 +11,8 @@ from forerun.service.answers.llm import planning
 from forerun.service.cli import app
 from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.serving_plan_answers import PlannedServingOut
-from tests.service.answers.llm.test_planning import FEW, TRACED, asked, home
+from tests.service.answers.llm.test_planning import FEW, TRACED, asked
 
-__all__ = ["home"]
 CATALOG = DeviceCatalog.load()
 TRAFFIC = ("--request-rate", "5", "--isl", "2000", "--osl", "300")
 PLAN = ("llm", "plan", FEW["model"])

@@ -30,13 +30,6 @@ CATALOG = DeviceCatalog.load()
 H100 = CATALOG.get("h100-sxm-80gb")
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
-        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
-
-
 @pytest.fixture(scope="module")
 def in_use_of_plans():
     return InUse(bundled(Scope(frozenset({"llm_deployment", "llm_serving"}))))

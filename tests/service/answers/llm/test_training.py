@@ -24,13 +24,6 @@ WORDS = (
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
-        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
-
-
-@pytest.fixture
 def command(home, capsys):
     def called(*words):
         app([*map(str, words)], standalone_mode=False)

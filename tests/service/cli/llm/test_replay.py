@@ -12,9 +12,7 @@ DEPLOYMENT = ("--device", "h100", "--tp", "1")
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-
+def run(home, capsys):
     def command(*words):
         app(["llm", "replay", "llama-3.1-8b", *map(str, words)], standalone_mode=False)
         return capsys.readouterr().out
