@@ -1,6 +1,8 @@
 """`forerun` as verbs are tested: in this process, in a home of its own."""
 
+import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,10 @@ class Command:
         code, out, err = self(*words)
         assert code == 0, err
         return out
+
+    def json(self, *words: object) -> Any:
+        """The JSON object that a command prints."""
+        return json.loads(self.ok(*words, "--json"))
 
     def refused(self, *words: object) -> str:
         """Standard error of a command whose input is wrong; it prints nothing else."""
