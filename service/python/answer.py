@@ -120,14 +120,8 @@ class Answer(Answered):
         """One row."""
         known = (name for name in MAIN if name in self.metrics)
         further = (name for name in self.metrics if name not in MAIN)
-        row: dict[str, Any] = {
-            "model": self.model,
-            "device": self.device,
-            "batch_size": self.batch_size,
-            "precision": self.precision,
-            "phase": self.phase,
-            "runtime": self.runtime,
-        }
+        asked = ("model", "device", "batch_size", "precision", "phase", "runtime")
+        row: dict[str, Any] = {name: getattr(self, name) for name in asked}
         for name in (*known, *further):
             row |= self.metrics[name].record(name)
         row |= {"roofline_ms": self.roofline_ms, "in_domain": self.in_domain}

@@ -137,18 +137,12 @@ def _out(
 ) -> ReplayOut:
     query = question.query
     device, count = query.device, query.operation.device_count
-    return ReplayOut(
+    return ReplayOut.filled(
+        found,
         requests=len(requests),
-        refused=found.refused,
         preempted=int((found.preemptions > 0).sum()),
-        span_s=found.span_s,
         **{name: _statistics(own) for name, own in found.times_ms().items()},
-        requests_per_s=found.requests_per_s,
-        tokens_per_s=found.tokens_per_s,
         tokens_per_s_per_device=found.tokens_per_s / count,
-        busy_share=found.busy_share,
-        mean_sequences=found.mean_sequences,
-        most_cache_share=found.most_cache_share,
         scales=ScalesOut.model_validate(scales),
         chosen=list(question.chosen),
         limits=limits,
