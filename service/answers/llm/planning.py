@@ -213,8 +213,11 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         asked = asked.model_copy(update={"objective": "vcpus"})
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
-    on_processor = any(one.device.kind == "cpu" for one in stocks)
-    if tails and (on_processor or asked.engine.name == "llama.cpp"):
+    kinds, is_llama_cpp = {one.device.kind for one in stocks}, asked.engine.name == "llama.cpp"
+    if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
+        with in_field("disaggregated"):
+            raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
+    if tails and (is_llama_cpp or "cpu" in kinds):
         with in_field(tail_of(next(iter(tails)))):
             raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
     limits = ServingLimits(

@@ -310,6 +310,15 @@ def test_where_nothing_fits_the_layout_nearest_to_it_is_shown(adapting, home):
     assert "memory" in more["failed"] and not any("memory" in m["over"] for m in more["misses"])
 
 
+@pytest.mark.parametrize(
+    "changes", [{"engine": {"name": "llama.cpp"}}, {"devices": ["epyc-9654"]}], ids=str
+)
+def test_workers_for_prompts_are_refused_where_there_are_none(client, changes):
+    fault = asked(client, {**FEW, **changes, "disaggregated": True}, 422)
+    assert "of GPUs alone, and not of llama.cpp" in fault["detail"]
+    assert pointers(fault) == ["#/disaggregated"]
+
+
 def test_a_percentile_of_times_that_no_answer_has_is_refused(adapting):
     fault = asked(adapting, {**FEW, "output_tokens": 1, "tpot_ms": None, "tpot_p99_ms": 50}, 422)
     assert "no time per further token" in fault["detail"]
