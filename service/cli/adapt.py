@@ -10,17 +10,16 @@ import typer
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress, screen, show, table
-from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.requests.model_source import described_model
 from forerun.service.schemas.run_options import PlainRunIn
 from forerun.service.settings import Settings
-from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
 
 if TYPE_CHECKING:
     from forerun.data.query import Query
     from forerun.service.adaptation.held_out import HeldOut
     from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
     from forerun.service.schemas.measurements import DriftOut
+    from forerun.service.stores.measurement_sets import MeasurementSet
 
 
 def adapt(
@@ -97,6 +96,7 @@ def _learn(
 ) -> None:
 
     from forerun.service.answers.adapting import adapt_to_file
+    from forerun.service.loading import adaptation_here
     from forerun.service.schemas.llm.answers import counted
 
     opens = partial(adaptation_here, settings)
@@ -148,6 +148,7 @@ def show_errors(errors: "HeldOut") -> None:
 
 def _list(name: str | None, settings: "Settings", json: bool) -> None:
     from forerun.service.stores.devices import devices_of
+    from forerun.service.stores.measurement_sets import AdaptationStore
     from forerun.service.stores.places import place_of
 
     wanted = None if name is None else devices_of(settings).get(name).name
@@ -176,6 +177,8 @@ def _set(kept: "MeasurementSet") -> dict[str, Any]:
 
 
 def _rollback(settings: "Settings", name: str, json: bool) -> None:
+
+    from forerun.service.loading import adaptation_here
 
     adaptation, _ = adaptation_here(settings)
     undone = adaptation.undo(name)
@@ -209,6 +212,7 @@ def observe(
     """
     from forerun.service.answers.adapting import observe_file
     from forerun.service.answers.observing import summary_of
+    from forerun.service.loading import adaptation_here
     from forerun.service.python.own_measurements.adapting import Observations
 
     opens = partial(adaptation_here, Settings.load())
@@ -244,6 +248,7 @@ def drift(
         json: print one JSON object
     """
     from forerun.service.answers.drift import drift_here
+    from forerun.service.loading import versions_at_hand
     from forerun.service.python.own_measurements.adapting import Drift
 
     settings = Settings.load()
@@ -293,6 +298,7 @@ def show_suggestions(
         UnanswerableQuery: no candidate is left to measure.
     """
     from forerun.service.adaptation.suggestion import candidates_of
+    from forerun.service.loading import adaptation_here
     from forerun.service.stores.graphs import graphs_of
 
     adaptation, devices = adaptation_here(settings)

@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forerun.data.bundle import Bundle, bundle_folder, find, home
-from forerun.data.datasets import dataset, known_datasets
-from forerun.data.datasets.networks.timm_bench import TimmBench
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, progress, progress_bar, screen, working
@@ -16,6 +13,7 @@ from forerun.service.cli.output import print_json, progress, progress_bar, scree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forerun.data.bundle import Bundle
 
 app = DescribedCommands(help="Datasets: list, pull, import, describe.", no_args_is_help=True)
 
@@ -29,6 +27,9 @@ def list_datasets(json: o.Json = False) -> None:
     Args:
         json: print one JSON object
     """
+    from forerun.data.bundle import bundle_folder
+    from forerun.data.datasets import known_datasets
+
     rows = [
         {
             "name": source.name,
@@ -57,6 +58,9 @@ def pull(name: str, workers: Annotated[int, typer.Option(min=1)] = 1) -> None:
         name: name of the dataset
         workers: processes that trace networks, for a dataset that needs it
     """
+    from forerun.data.datasets import dataset
+    from forerun.data.datasets.networks.timm_bench import TimmBench
+
     with working(f"pulling {name}"):
         bundle = dataset(name).pull()
     if name == TimmBench.name:
@@ -67,6 +71,8 @@ def pull(name: str, workers: Annotated[int, typer.Option(min=1)] = 1) -> None:
 
 def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     """Add the graphs of its networks to a bundle; without timm, print what is missing."""
+    from forerun.data.bundle import home
+    from forerun.data.datasets.networks.timm_bench import TimmBench
     from forerun.features.readers.model_zoo import (
         TraceJournal,
         is_installed,
@@ -166,6 +172,9 @@ def describe(name: str, data: Path | None = None, json: o.Json = False) -> None:
         data: folder of a bundle [the pulled one]
         json: print one JSON object
     """
+    from forerun.data.bundle import find
+    from forerun.data.datasets import dataset
+
     source = dataset(name)
     bundle = find(name, data)
     flags = source.flags(bundle)

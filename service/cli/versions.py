@@ -9,7 +9,6 @@ import typer
 from forerun.data.errors import InputError, PromotionRefused
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, screen, table, working
-from forerun.training.release import registry
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.retraining import Candidate
@@ -41,6 +40,8 @@ def promote(
         withdraw: end the trial of the candidate
         uri: MLflow tracking URI
     """
+    from forerun.training.release import registry
+
     if sum((version is not None, rollback, withdraw)) != 1:
         raise InputError("Give a version to promote, or --rollback, or --withdraw; one of them.")
     if candidate and (version is None or force):
@@ -61,6 +62,8 @@ def promote(
 
 def _change(version: int | None, uri: str | None, reason: str | None) -> None:
     """Make a version the champion, the one before where none is given, and say which it is."""
+    from forerun.training.release import registry
+
     if version is None:
         version = registry.rollback(uri)
     else:
