@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from forerun.data.collectors.runner.collector import Collector
     from forerun.data.collectors.runner.trial import Trial
     from forerun.data.device import Device
-    from forerun.service.adaptation.collecting import Collection
 
 
 def run_collector(
@@ -44,10 +43,7 @@ def run_collector(
     from forerun.service.stores.devices import devices_of
 
     devices = devices_of(Settings.load())
-    _report(collect_table(collector, output, minutes, sheet, devices, progress), json)
-
-
-def _report(collection: "Collection", json: bool) -> None:
+    collection = collect_table(collector, output, minutes, sheet, devices, progress)
     facts = collection.facts()
     if json:
         print_json(facts)
