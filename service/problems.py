@@ -199,8 +199,9 @@ def unfit(
     """
     # A default that depends on an invalid field is not an error by itself.
     own = [item for item in errors if item.get("type") != "default_factory_not_called"]
-    fields = [_field(item, body, (*at, *item["loc"]), name_of) for item in own[:MOST_FIELDS]]
-    details = [field.detail for field in fields[:MOST_LINES]]
+    several = [_fields(item, body, (*at, *item["loc"]), name_of) for item in own]
+    fields = [field for each in several for field in each][:MOST_FIELDS]
+    details = [each[0].detail for each in several[:MOST_LINES]]
     more = f"; and {len(own) - MOST_LINES} more" if len(own) > MOST_LINES else ""
     listed = None if body is None and name_of is None else fields
     return _plain(422, "; ".join(details) + more, where, errors=listed)
@@ -271,25 +272,30 @@ def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:
     )
 
 
-def _field(
+def _fields(
     item: Mapping[str, Any],
     body: Any,
     loc: Sequence[str | int],
     name_of: Callable[[str], str] | None = None,
-) -> FieldProblem:
-    """One error of pydantic, with the place of its field in the request."""
+) -> list[FieldProblem]:
+    """One error of pydantic, with the place of each field that it is about in the request."""
     if item["type"] == "json_invalid":
         where = f"it is not valid JSON{_line_and_column(body, loc[-1])}"
-        return FieldProblem(pointer="#", detail=f"body: {where}: {item['ctx']['error']}")
+        return [FieldProblem(pointer="#", detail=f"body: {where}: {item['ctx']['error']}")]
     if name_of is not None:
         paths = item["ctx"]["paths"] if item["type"] == ABOUT_FIELDS else [".".join(map(str, loc))]
-        return FieldProblem(parameter=paths[0], detail=_named_line(item, loc, name_of))
+        return [FieldProblem(parameter=paths[0], detail=_named_line(item, loc, name_of))]
     if body is None or loc[0] != "body":
         named = str(loc[1]) if body is not None and len(loc) > 1 else None
-        return FieldProblem(parameter=named, detail=_line(item, loc))
+        return [FieldProblem(parameter=named, detail=_line(item, loc))]
     place = place_of(loc[1:], item["type"], body)
     detail = _line(item, ("body", *place), _at(body, place))
-    return FieldProblem(pointer=pointer(place), detail=detail)
+    if item["type"] != ABOUT_FIELDS:
+        return [FieldProblem(pointer=pointer(place), detail=detail)]
+    paths = [path.split(".") for path in item["ctx"]["fields"]]
+    request = place[:-1] if place[-1:] == paths[0][:1] else place
+    places = [place_of((*request, *path), "missing", body) for path in paths]
+    return [FieldProblem(pointer=own, detail=detail) for own in dict.fromkeys(map(pointer, places))]
 
 
 def place_of(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | int]:

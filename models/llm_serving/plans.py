@@ -248,7 +248,8 @@ class ServingPlan:
         best: those that keep all limits, best first, and the rival; of one layout its best
             scheduler alone.
         misses: of those that miss a time, the price or the power, those nearest to the limits, each
-            of less cost than the one before it and than the best.
+            of less cost than the one before it and than the best; where nothing fits in memory, the
+            replica that is nearest to it.
         front: those that keep all limits and that no other beats in time, price and power.
         searched: number of options.
         fitting: how many keep all limits.
@@ -318,10 +319,13 @@ def plan(
         failed.update(next(iter(one.over)) for one in late)
         missing += late
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
+    misses = _nearest(missing, limits, objective, best, pricing)[:MISSES]
+    if not fitting and {name for name, count in failed.items() if count} == {MEMORY}:
+        misses = [_nearest_to_fitting(_units(models, load, engine, known, apart))]
     close = close_call([one.wins for one in best])
     return ServingPlan(
         best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
-        misses=tuple(_nearest(missing, limits, objective, best, pricing)[:MISSES]),
+        misses=tuple(misses),
         front=tuple(fitting[row] for row in front(_criteria(fitting))),
         searched=len(fitting) + len(wide) + failed.total(),
         fitting=len(fitting),
@@ -462,6 +466,22 @@ def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parall
                 yield Parallelism(tensor, 1, ranks, shared)
 
 
+def _units(
+    models: Sequence[LanguageModel],
+    load: RequestLoad,
+    engine: Engine,
+    stocks: Sequence[Stock],
+    apart: bool,
+) -> list[Unit]:
+    """Each layout of each model on each type of devices that the engine runs it on."""
+    return [
+        unit
+        for model, stock in product(models, stocks)
+        if not_run(engine.name, stock.device, model) is None
+        for unit in units_of(model, load, engine, stock, apart=apart)
+    ]
+
+
 def _bounded(
     models: Sequence[LanguageModel],
     load: RequestLoad,
@@ -472,12 +492,7 @@ def _bounded(
     failed: Counter[str],
 ) -> list[Unit]:
     """The replicas that may keep the limits by memory and sheets, with each scheduler."""
-    every = [
-        unit
-        for model, stock in product(models, stocks)
-        if not_run(engine.name, stock.device, model) is None
-        for unit in units_of(model, load, engine, stock, apart=apart)
-    ]
+    every = _units(models, load, engine, stocks, apart)
     fits = [_fits(unit.query) for unit in every]
     held = [unit for unit, own in zip(every, fits, strict=True) if own and unit.most > 0]
     some = [unit for unit in held if unit.query.device.kind != "cpu"]
@@ -526,6 +541,17 @@ def _fits(query: Query) -> bool:
     if query.device.memory_gib is None:
         return True
     return all(own.fits for own in serving_memory(query.deployment, query.device, 1.0).values())
+
+
+def _nearest_to_fitting(units: Iterable[Unit]) -> ServingOption:
+    """The replica, none of which fits, that needs least of what the engine may take of a device."""
+
+    def excess(unit: Unit) -> float:
+        memory = serving_memory(unit.query.deployment, unit.query.device, 1.0).values()
+        return max(own.needed / own.reserved for own in memory)
+
+    nearest = min((unit for unit in units if unit.most), key=excess)
+    return ServingOption(nearest, 1, {}, {MEMORY: excess(nearest)})
 
 
 def _schedulers(engine: Engine, device: Device) -> list[Engine]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.plans import plan_content
 from forerun.data.collectors.runner.collector import (
     Broken,
@@ -53,18 +54,21 @@ def built_trials(
             continue
         graph = read_graph(definition.build())
         keep_graph(graph, name, table)
-        trials += [
-            Trial(
-                Source(name, "", graph.digest),
-                batch_size=size,
-                framework="onnxruntime",
-                runtime="onnxruntime",
-                group=f"network {name}" if size == 1 else f"batch {size}",
-                flops=flops_of(graph) / graph.batch_size,
-            )
-            for size in batch_sizes
-        ]
+        for size in batch_sizes:
+            group = f"network {name}" if size == 1 else f"batch {size}"
+            trials.append(_network_trial(Source(name, "", graph.digest), graph, size, group))
     return tuple(trials)
+
+
+def _network_trial(source: Source, graph: OperatorGraph, batch_size: int, group: str) -> Trial:
+    return Trial(
+        source,
+        batch_size=batch_size,
+        framework="onnxruntime",
+        runtime="onnxruntime",
+        group=group,
+        flops=flops_of(graph) / graph.batch_size,
+    )
 
 
 def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
@@ -77,17 +81,8 @@ def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
     for file in files:
         graph = read_graph(file)
         keep_graph(graph, file.stem, table)
-        each = flops_of(graph) / graph.batch_size
-        trials.append(
-            Trial(
-                Source(file.stem, str(file.resolve()), graph.digest),
-                batch_size=graph.batch_size,
-                framework="onnxruntime",
-                runtime="onnxruntime",
-                group=f"network {file.stem}",
-                flops=each,
-            )
-        )
+        source = Source(file.stem, str(file.resolve()), graph.digest)
+        trials.append(_network_trial(source, graph, graph.batch_size, f"network {file.stem}"))
     return tuple(trials)
 
 
@@ -371,6 +366,28 @@ def collect_table(
         if len(frame):
             write_measurements(frame.drop(columns=KEY), output)
     return Collection(output, device.name, frame, outcome)
+
+
+def processor_collector(
+    device: str, output: Path, threads: int | None, plan: Path | None, *, quick: bool
+) -> tuple[CpuCollector, float]:
+    """The collector of this machine's processor with its trials, and its time budget in minutes.
+
+    Args:
+        device: name of this machine in the rows.
+        output: path of the table.
+        threads: computing threads; all that this process may use when None.
+        plan: as for `planned_trials`.
+        quick: whether a collection takes two minutes, without a plan.
+
+    Raises:
+        InputError: it cannot measure here, or the plan is not valid.
+    """
+    from forerun.data.collectors.system.host import usable_cpus
+
+    check_can(CpuCollector(device), output)
+    trials, minutes, window_s = quick_trials(output) if quick else planned_trials(plan, output)
+    return CpuCollector(device, trials, CpuRun(threads or usable_cpus(), window_s)), minutes
 
 
 def quick_trials(output: Path) -> tuple[tuple[Trial, ...], float, float]:

@@ -184,12 +184,8 @@ class _Columns:
         return cls(*({name: np.full(rows, np.nan) for name in NAMES} for _ in range(3)))
 
     def fill(self, indices: NDArray[np.intp], predictions: Predictions) -> None:
-        sides = (
-            (self.values, predictions.values),
-            (self.low, predictions.low),
-            (self.high, predictions.high),
-        )
-        for columns, predicted in sides:
+        for side in ("values", "low", "high"):
+            columns, predicted = getattr(self, side), getattr(predictions, side)
             for name in set(columns) & set(predicted):
                 columns[name][indices] = predicted[name]
 

@@ -143,10 +143,8 @@ def _answered(base: Predictor, rows: Measurements) -> NDArray[np.bool_]:
 
 
 def _adapted_to(base: Predictor, parts: Iterable[Measurements]) -> Predictor:
-    total: Measurements | None = None
-    for part in parts:
-        total = part if total is None else total + part
-    return base if total is None else base.adapt(total)
+    rows = joined(parts)
+    return base if rows is None else base.adapt(rows)
 
 
 def _learns(base: Predictor, device: Device, rows: Measurements) -> bool:
@@ -407,13 +405,12 @@ class Adaptation:
         )
 
     def _rows_of(self, device: Device, sets: Sequence[MeasurementSet]) -> Measurements | None:
-        total: Measurements | None = None
         for measurement_set in sets:
-            cached = self._measured.get(measurement_set.id)
-            if cached is None or cached[0] != device:
-                cached = device, self._read(measurement_set, device)
-                self._measured[measurement_set.id] = cached
-            total = cached[1] if total is None else total + cached[1]
+            known, _ = self._measured.get(measurement_set.id, (None, None))
+            if known != device:
+                read = self._read(measurement_set, device)
+                self._measured[measurement_set.id] = device, read
+        total = joined(self._measured[own.id][1] for own in sets)
         return distinct(total) if total is not None and len(total) else None
 
     def _read(self, measurement_set: MeasurementSet, device: Device) -> Measurements:
@@ -453,6 +450,12 @@ class Adaptation:
             with suppress(CannotStore):
                 self._graphs.put(graph)
             return graph
+
+
+def joined(parts: Iterable[Measurements]) -> Measurements | None:
+    """All rows together; None without any part."""
+    several = list(parts)
+    return sum(several[1:], several[0]) if several else None
 
 
 def distinct(rows: Measurements) -> Measurements:

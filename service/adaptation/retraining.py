@@ -27,7 +27,7 @@ from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import SUPPORT_FILE, check, seal
 from forerun.service.adaptation.held_out import Identity
-from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.adaptation.predictor_in_use import Adaptation, joined
 from forerun.service.adaptation.released_measurements import text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
@@ -188,10 +188,9 @@ def _held_out_rows(
         adaptation.measured([made.model_copy(update={"id": f"{made.id}-held-out"})])
         for made in sets
     ]
-    parts = [part.take(_able(part, champion, retrained)) for part in held if part is not None]
-    if not any(map(len, parts)):
+    rows = joined(part.take(_able(part, champion, retrained)) for part in held if part is not None)
+    if not rows:
         return []
-    rows = sum(parts[1:], parts[0])
     predicted = [one.loaded.predictor.predict(rows.queries).values for one in (champion, retrained)]
     return [
         HeldOutRow(

@@ -29,19 +29,6 @@ Opens = Callable[[Callable[[str], OperatorGraph]], tuple[Adaptation, DeviceStore
 """From a function that finds graphs by digest to the adaptation and the store of devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adapted:
-    """The result of adapting to a file.
-
-    Attributes:
-        result: the stored set, and the errors on held-out rows.
-        left_out: number of unusable rows of the file.
-    """
-
-    result: AdaptationResult
-    left_out: int
-
-
 def adapt_to_file(
     opens: Opens,
     name: str,
@@ -49,8 +36,11 @@ def adapt_to_file(
     graphs: Path | None = None,
     report: Callable[[str], None] | None = None,
     deployment: Mapping[str, Any] | None = None,
-) -> Adapted:
+) -> tuple[AdaptationResult, int]:
     """Store the measurements of a device in a file, and adapt the predictor to them.
+
+    Returns:
+        The stored set with the errors on held-out rows, and the number of unusable rows.
 
     Args:
         opens: opens the adaptation, with the graphs that the file comes with.
@@ -72,7 +62,7 @@ def adapt_to_file(
         report(f"{counted(len(rows.rows), 'measurement')}, {rows.left_out} left out; scoring them")
     with opened.graphs_named():
         result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
-    return Adapted(result, rows.left_out)
+    return result, rows.left_out
 
 
 def _deployments(rows: NamedRows) -> list[str]:
@@ -85,29 +75,19 @@ def _deployments(rows: NamedRows) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedFile:
-    """The result of storing the observations in a file.
-
-    Attributes:
-        observed: the set as it is stored.
-        left_out: number of unusable rows of the file.
-    """
-
-    observed: Observed
-    left_out: int
-
-
 def observe_file(
     opens: Opens,
     name: str,
     file: Path,
     graphs: Path | None = None,
     deployment: Mapping[str, Any] | None = None,
-) -> ObservedFile:
+) -> tuple[Observed, int]:
     """Store the measurements of a device in a file as observations; no answer changes.
 
     A file of the same measurements is stored once.
+
+    Returns:
+        The set as it is stored, and the number of unusable rows.
 
     Args:
         opens: opens the adaptation, with the graphs that the file comes with.
@@ -128,7 +108,7 @@ def observe_file(
         observed = observe(
             opened.adaptation, opened.devices, opened.device.name, rows.rows, rows.names, request
         )
-    return ObservedFile(observed, rows.left_out)
+    return observed, rows.left_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from forerun.models.answers.trust import trust_by
 from forerun.models.circuits.netlist_boost import NetlistBoost, TimedPaths
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
+from forerun.models.router import predictors_in
 from forerun.service.answers.answer import graded, predictor_out
 from forerun.service.schemas.answers import DeviceOut, LimitOut
 from forerun.service.schemas.circuits import CircuitOut, ClockOut, PathStepOut, ResourceOut
@@ -138,8 +138,7 @@ def _part_of(predictor: Predictor) -> NetlistBoost:
     Raises:
         UnanswerableQuery: no part was trained on circuits.
     """
-    parts: Sequence[object] = predictor.parts if isinstance(predictor, Router) else (predictor,)
-    for part in parts:
+    for part in predictors_in(predictor):
         if isinstance(part, NetlistBoost) and part.delays is not None:
             return part
     raise UnanswerableQuery(

@@ -30,7 +30,7 @@ from forerun.models.colocation.slowed_class import Slowed
 from forerun.models.colocation.slowing_resource import dominant, gains
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
+from forerun.models.router import predictors_in
 from forerun.service.schemas.answers import LimitOut
 from forerun.service.schemas.colocation import (
     ColocationIn,
@@ -217,8 +217,7 @@ def colocator_of(predictor: Predictor) -> ColocationBoost:
     Raises:
         UnanswerableQuery: no part was trained for co-location.
     """
-    parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
-    for part in parts:
+    for part in predictors_in(predictor):
         if isinstance(part, ColocationBoost) and part.levels:
             return part
     raise UnanswerableQuery(

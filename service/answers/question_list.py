@@ -11,9 +11,14 @@ from forerun.models.answers.served_models import InUse
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
-from forerun.service.problems import Problem, problem_of, unfit
+from forerun.service.problems import Problem, content, problem_of, unfit
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import PredictIn
+
+
+def written(answer: PredictionOut | Problem) -> bytes:
+    """An answer, or the problem in its place, as JSON."""
+    return content(answer) if isinstance(answer, Problem) else answer.model_dump_json().encode()
 
 
 def answers_in(
@@ -32,11 +37,11 @@ def answers_in(
     """
     found: dict[str, PredictionOut | Problem] = {}
     asked: dict[str, Question] = {}
-    for where, content in given.items():
+    for where, own in given.items():
         try:
-            if isinstance(content, InputError):
-                raise content
-            request = PredictIn.model_validate(content)
+            if isinstance(own, InputError):
+                raise own
+            request = PredictIn.model_validate(own)
             asked[where] = question_of(request, device_named, graph_named, in_use.loaded.predictor)
         except ValidationError as error:
             found[where] = unfit(error.errors(), where)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.errors import InputError, UnanswerableQuery, in_field
 from forerun.data.list_prices import list_price
 from forerun.data.metrics import metric
 from forerun.data.query import Query
@@ -198,15 +198,16 @@ def prices_by_device(
     Raises:
         InputError: a price is given for a device that is not ranked, or the objective is not cost.
     """
-    if given and objective != "cost":
-        raise InputError(f"Prices are for the objective cost; this one is {objective}.")
     by_name = {device.name: device for device in devices}
     prices = {}
-    for name, price in given.items():
-        device = by_name.get(name) or device_named(name)
-        if device not in by_name.values():
-            raise InputError(f"prices_per_hour: {name} is not among the devices.")
-        prices[device] = price + 0.0  # a zero without a sign
+    with in_field("prices_per_hour"):
+        if given and objective != "cost":
+            raise InputError(f"Prices are for the objective cost; this one is {objective}.")
+        for name, price in given.items():
+            device = by_name.get(name) or device_named(name)
+            if device not in by_name.values():
+                raise InputError(f"prices_per_hour: {name} is not among the devices.")
+            prices[device] = price + 0.0  # a zero without a sign
     return prices
 
 

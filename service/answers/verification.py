@@ -32,26 +32,6 @@ METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """One metric of one run, predicted and measured.
-
-    Attributes:
-        batch_size: samples in the run.
-        metric: name of the metric.
-        measured: measured value, in the metric's unit.
-        before: prediction without any measurement of this machine; None where it is not known.
-        after: prediction by a predictor that was adapted to all measurements of the device except
-            this run; None where there are no others, or where they do not suffice.
-    """
-
-    batch_size: int
-    metric: str
-    measured: float
-    before: Estimate | None
-    after: Estimate | None
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """One measured run.
 
@@ -139,8 +119,11 @@ def checked(
     device: Device,
     base: Predictor,
     earlier: Measurements | None = None,
-) -> list[Checked]:
-    """Every measured metric of some runs with its predictions.
+) -> list[tuple[int, str, float, Estimate | None, Estimate | None]]:
+    """Every measured metric of some runs: samples, name, value, prediction, and prediction by a
+    predictor that was adapted to all measurements of the device except this run.
+
+    A prediction is None where it is not known; the second where no others suffice, too.
 
     Args:
         rows: measured runs of networks, their graphs in place.
@@ -160,7 +143,7 @@ def checked(
         after = _adapted(base, total.take(kept), query) if kept.any() else {}
         size = query.network.batch_size
         for name, value in row.measured().items():
-            results.append(Checked(size, name, value, before.get(name), after.get(name)))
+            results.append((size, name, value, before.get(name), after.get(name)))
     return results
 
 

@@ -1,5 +1,7 @@
 """`forerun adapt`, `observe` and `drift`: measurements to adapt to, or to compare answers with."""
 
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +12,13 @@ from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress, screen, show, table
 from forerun.service.requests.model_source import described_model
 from forerun.service.schemas.run_options import PlainRunIn
+from forerun.service.settings import Settings
 
 if TYPE_CHECKING:
     from forerun.data.query import Query
     from forerun.service.adaptation.held_out import HeldOut
     from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
     from forerun.service.schemas.measurements import DriftOut
-    from forerun.service.settings import Settings
     from forerun.service.stores.measurement_sets import MeasurementSet
 
 
@@ -54,8 +56,6 @@ def adapt(
         rollback: roll back the device's last set
         json: print one JSON object
     """
-    from forerun.service.settings import Settings
-
     settings, files = Settings.load(), sources or []
     if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
@@ -94,17 +94,15 @@ def _learn(
     json: bool,
     served: dict[str, Any],
 ) -> None:
-    from functools import partial
 
     from forerun.service.answers.adapting import adapt_to_file
     from forerun.service.loading import adaptation_here
     from forerun.service.schemas.llm.answers import counted
 
     opens = partial(adaptation_here, settings)
-    adapted = adapt_to_file(opens, name, file, graphs, progress, served)
-    result = adapted.result
+    result, left_out = adapt_to_file(opens, name, file, graphs, progress, served)
     if json:
-        print_json(_facts(result, adapted.left_out))
+        print_json(_facts(result, left_out))
         return
     show_errors(result.errors)
     kept = result.kept
@@ -130,8 +128,6 @@ def _facts(result: "AdaptationResult", left_out: int) -> dict[str, Any]:
 
 def error_facts(errors: "HeldOut") -> dict[str, Any]:
     """Errors before and after adaptation as JSON, and whether the rows suffice."""
-    from dataclasses import asdict
-
     return {
         "errors": {
             m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()
@@ -181,6 +177,7 @@ def _set(kept: "MeasurementSet") -> dict[str, Any]:
 
 
 def _rollback(settings: "Settings", name: str, json: bool) -> None:
+
     from forerun.service.loading import adaptation_here
 
     adaptation, _ = adaptation_here(settings)
@@ -213,26 +210,22 @@ def observe(
         engine: engine that served it
         json: print one JSON object
     """
-    from dataclasses import replace
-    from functools import partial
-
     from forerun.service.answers.adapting import observe_file
     from forerun.service.answers.observing import summary_of
     from forerun.service.loading import adaptation_here
     from forerun.service.python.own_measurements.adapting import Observations
-    from forerun.service.settings import Settings
 
     opens = partial(adaptation_here, Settings.load())
-    done = observe_file(opens, device, file, graphs, served(model, tensor, engine))
-    observed = Observations.of(done)
+    own, left_out = observe_file(opens, device, file, graphs, served(model, tensor, engine))
+    observed = Observations.of(own, left_out)
     if json:
-        content = summary_of(done.observed.kept).model_dump()
-        print_json({**content, "left_out": done.left_out, "new": observed.is_new})
+        content = summary_of(own.kept).model_dump()
+        print_json({**content, "left_out": left_out, "new": observed.is_new})
         return
     kept = "kept" if observed.is_new else "kept before, as they are now:"
     said = (
         f"{kept} {observed.rows} observations of {observed.device} as set {observed.set_id}, "
-        f"{done.left_out} left out; {observed.judged} have an answer. All of them: "
+        f"{left_out} left out; {observed.judged} have an answer. All of them: "
         f"forerun drift --device {observed.device}"
     )
     show(replace(observed.view(), lines=(said,)))
@@ -257,7 +250,6 @@ def drift(
     from forerun.service.answers.drift import drift_here
     from forerun.service.loading import versions_at_hand
     from forerun.service.python.own_measurements.adapting import Drift
-    from forerun.service.settings import Settings
 
     settings = Settings.load()
     report = drift_here(settings, device, version, versions_at_hand(settings))

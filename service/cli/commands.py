@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.requests.field_names import renamed
 
 Verb = TypeVar("Verb", bound=Callable[..., None])
@@ -126,6 +126,8 @@ class NamingCommand(DescribedCommand):
             typed = any(word.partition("=")[0] in said.split() for word in ctx.meta[WORDS])
             if typed or "give --" in said:
                 error.args = (said,)
+            if isinstance(error, UnknownDevice) and not error.field and ctx.params.get("device"):
+                error.field = ("device",)
             names = [own for own in error.field if isinstance(own, str)]
             option = _options_of(ctx).get(".".join(names), "")
             if option not in str(error) and not str(error).startswith("--"):

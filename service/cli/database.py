@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from forerun.service.cli.commands import DescribedCommands
+from forerun.service.settings import Settings
 
 if TYPE_CHECKING:
     from forerun.service.stores.database.connections import Database
@@ -38,7 +39,6 @@ def import_files() -> None:
     What the database holds under the same name stays; files that hold no record are named.
     """
     database = _database()
-    from forerun.service.settings import Settings
     from forerun.service.stores.database.upgrading import imported
 
     copied, left_out = imported(Settings.load().home, database)
@@ -50,7 +50,6 @@ def import_files() -> None:
 
 def _database() -> "Database":
     from forerun.data.errors import InputError
-    from forerun.service.settings import Settings
     from forerun.service.stores.places import database_of
 
     database = database_of(Settings.load())

@@ -10,6 +10,8 @@ from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, screen, table
+from forerun.service.settings import Settings
+from forerun.service.stores.devices import devices_of
 
 
 class _ShowByDefault(TyperGroup):
@@ -43,8 +45,6 @@ def show(
     if name is None:
         list_devices(kind, json)
         return
-    from forerun.service.settings import Settings
-    from forerun.service.stores.devices import devices_of
 
     sheet = devices_of(Settings.load()).catalog.get(name).model_dump(mode="json")
     if json:
@@ -62,8 +62,6 @@ def list_devices(kind: str | None = None, json: o.Json = False) -> None:
         json: print one JSON object
     """
     from forerun.data.device import DeviceKind
-    from forerun.service.settings import Settings
-    from forerun.service.stores.devices import devices_of
 
     catalog = devices_of(Settings.load()).catalog
     if kind is not None and kind not in get_args(DeviceKind):
@@ -101,9 +99,7 @@ def add(
         black_box: register a name alone; predictions then come from measurements
         json: print one JSON object
     """
-    from forerun.service.settings import Settings
     from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet
-    from forerun.service.stores.devices import devices_of
 
     if sheet is not None and black_box:
         raise InputError("Give a sheet or --black-box, not both.")
@@ -123,17 +119,12 @@ def add(
     typer.echo(f"{added.name} is registered")
 
 
-def _sheet(sheet: dict[str, object]) -> None:
-    out = screen()
-    sources = sheet.pop("sources")
-    assert isinstance(sources, dict)
+def _sheet(sheet: dict[str, Any]) -> None:
+    out, sources = screen(), sheet.pop("sources")
     for field, value in sheet.items():
         if value in (None, [], (), {}):
             continue
-        if isinstance(value, dict):
-            for part, figure in value.items():
-                out.print(
-                    f"{field}.{part}: {figure}  [dim]{sources.get(f'{field}.{part}', '')}[/dim]"
-                )
-            continue
-        out.print(f"{field}: {value}  [dim]{sources.get(field, '')}[/dim]")
+        is_table = isinstance(value, dict)
+        figures = {f"{field}.{n}": own for n, own in value.items()} if is_table else {field: value}
+        for name, figure in figures.items():
+            out.print(f"{name}: {figure}  [dim]{sources.get(name, '')}[/dim]")

@@ -1,15 +1,14 @@
 """`forerun keys`: create, list and revoke the keys by which clients of the service identify."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, screen, table
-
-if TYPE_CHECKING:
-    from forerun.service.stores.keys import Key, KeyStore
+from forerun.service.settings import Settings
+from forerun.service.stores.keys import BadKeyName, Key, KeyStore
 
 app = DescribedCommands(
     no_args_is_help=True,
@@ -27,9 +26,6 @@ def create(name: str, scope: str = "read", tenant: str | None = None, json: o.Js
         tenant: tenant whose measurements, devices and graphs its holder uses
         json: print one JSON object
     """
-    from forerun.service.settings import Settings
-    from forerun.service.stores.keys import BadKeyName
-
     own = Settings.load().tenant
     if tenant is not None and own is not None:
         raise BadKeyName(
@@ -80,8 +76,6 @@ def revoke(identifier: str) -> None:
 
 
 def _store() -> "KeyStore":
-    from forerun.service.settings import Settings
-    from forerun.service.stores.keys import KeyStore
     from forerun.service.stores.places import place_of
 
     return KeyStore(place_of(Settings.load()) / "keys")

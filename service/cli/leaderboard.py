@@ -12,9 +12,16 @@ from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
 from forerun.service.cli.output import print_json, progress, screen, table
+from forerun.training.leaderboard.entries import (
+    Entry,
+    Leaderboard,
+    Ranked,
+    Section,
+    score_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
-    from forerun.training.leaderboard.entries import Entry, Leaderboard, Ranked, Section
     from forerun.training.leaderboard.entry_folder import VerifiedEntry
 
 
@@ -111,8 +118,6 @@ def add_entry(folder: Path, data: Path | None = None, json: o.Json = False) -> N
 
 def _entry(verified: "VerifiedEntry", done: str, json: bool) -> None:
     """Print the scores of an entry."""
-    from forerun.training.leaderboard.entries import value_text
-
     entries = [entry for _, of_run in verified.runs for entry in of_run]
     if json:
         print_json({"entries": [entry.to_json() for entry in entries]})
@@ -195,8 +200,6 @@ def _show(board: "Leaderboard") -> None:
 
 def _table(section: "Section") -> object:
     from rich.markup import escape
-
-    from forerun.training.leaderboard.entries import score_text, value_text
 
     index = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
     figures = (section.score, "shots", "seeds", "n", "median", "Spearman", "coverage 90")

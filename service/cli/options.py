@@ -128,6 +128,21 @@ def one_of(option: str, value: str, known: Sequence[str]) -> Any:
     return value
 
 
+def refuse_with(option: str, **others: bool) -> None:
+    """Refuse options that another one leaves without effect.
+
+    Args:
+        option: the other one.
+        others: name of an option -> whether it was given.
+
+    Raises:
+        InputError: one was.
+    """
+    for name, is_given in others.items():
+        if is_given:
+            raise InputError(f"--{name} has no effect with {option}: leave one of the two out.")
+
+
 def engine_of(name: EngineName) -> AbstractContextManager["Engine"]:
     """The engine that does fits, while the context lasts.
 

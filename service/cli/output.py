@@ -19,7 +19,7 @@ from forerun.service.cli.commands import in_options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from forerun.service.python.view import View, Viewed
+    from forerun.service.python.view import Answered, View
     from forerun.service.schemas.answers import LimitedAnswerOut, LimitOut
 
 PIPE_WIDTH = 10_000
@@ -89,13 +89,13 @@ def show(view: "View", limits: "Iterable[LimitOut]" = (), context: Any = None) -
 
 
 def show_answer(
-    kind: "type[Viewed]",
+    kind: "type[Answered]",
     title: str,
     out: "LimitedAnswerOut",
     *,
     explain: bool,
     json: bool,
-    context: Any = None,
+    context: Any,
 ) -> None:
     """Print an answer as a JSON object, or as Python shows it.
 
@@ -107,13 +107,10 @@ def show_answer(
         json: whether it is printed as a JSON object.
         context: as for `show`.
     """
-    from forerun.service.python.view import record_of
-
     if json:
         print_json(out)
     else:
-        shown = record_of(kind, out, title=title, content=out)
-        show(shown.view(), out.limit_details if explain else (), context)
+        show(kind.of(out, title=title).view(), out.limit_details if explain else (), context)
 
 
 @contextmanager
@@ -122,16 +119,11 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
 
     Where standard error is not a terminal, only the last state is printed.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn())
+    on = Console(stderr=True)
+    with rich.Progress(*columns, rich.TimeRemainingColumn(), console=on) as bar:
         task = bar.add_task(title, total=total)
         yield lambda: bar.advance(task)
 

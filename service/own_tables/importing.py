@@ -34,7 +34,7 @@ from forerun.models.catalog import catalog as predictors
 from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import devices_of
-from forerun.service.stores.graphs import graphs_of
+from forerun.service.stores.graphs import GraphStore, graphs_of
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 MOST_LISTED: Final = 5
@@ -186,7 +186,7 @@ def _with_graphs(
     runs: "pd.DataFrame", table: Path, settings: Settings
 ) -> tuple["pd.DataFrame", dict[str, OperatorGraph]]:
     """The rows with digests in place of paths, and the graphs by digest."""
-    find = _GraphFinder(table, settings)
+    folder, uploads = GraphFolder(graph_folder_of(table)), graphs_of(settings)
     named: dict[str, tuple[str, str, str]] = {}
     graphs: dict[str, OperatorGraph] = {}
     texts = runs["workload"].astype(str).str.strip()
@@ -196,7 +196,7 @@ def _with_graphs(
         if text.startswith("{"):
             named[text] = (text, "kernel", measured_operator(text).kind)
             continue
-        graph = find(text, row)
+        graph = _found(text, f"{table.name}, row {row + 1}", table.parent, folder, uploads)
         graphs[graph.digest] = graph
         named[text] = (graph.digest, "network", Path(text).stem)
     runs["workload"] = [named[text][0] for text in texts]
@@ -206,26 +206,19 @@ def _with_graphs(
     return runs, graphs
 
 
-class _GraphFinder:
-    """Graphs by path relative to the table, by name in `<table>-graphs`, or by digest."""
-
-    def __init__(self, table: Path, settings: Settings) -> None:
-        self._table = table
-        self._folder = GraphFolder(graph_folder_of(table))
-        self._uploads = graphs_of(settings)
-
-    def __call__(self, text: str, row: int) -> OperatorGraph:
-        file = self._table.parent / text
-        if file.is_file():
-            return read_graph(file)
-        for get in (self._folder.get, self._uploads.get):
-            with suppress(UnknownGraph):
-                return get(text)
-        raise BadTable(
-            f"{self._table.name}, row {row + 1}: no graph {text!r}. It is the path of a model file "
-            f"relative to the table, a file in {self._folder.folder.name}/, or the digest of an "
-            "uploaded graph."
-        )
+def _found(
+    text: str, called: str, place: Path, folder: GraphFolder, uploads: GraphStore
+) -> OperatorGraph:
+    """A graph by its path relative to the table, by its name in `<table>-graphs`, or by digest."""
+    if (place / text).is_file():
+        return read_graph(place / text)
+    for get in (folder.get, uploads.get):
+        with suppress(UnknownGraph):
+            return get(text)
+    raise BadTable(
+        f"{called}: no graph {text!r}. It is the path of a model file relative to the table, a "
+        f"file in {folder.folder.name}/, or the digest of an uploaded graph."
+    )
 
 
 def _text(meaning: Meaning) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -14,7 +14,7 @@ from forerun.service.python.view import (
     Predicted,
     View,
     Viewed,
-    record_of,
+    estimate_row,
     refusals,
     text_of,
 )
@@ -78,13 +78,12 @@ class Answer(Answered):
     content: PredictionOut = field(repr=False)
 
     @classmethod
-    def of(cls, model: str, query: Query, out: PredictionOut) -> "Answer":
-        """The answer to a query, as `answers_to` gives it."""
+    def of(cls, out: Any, **own: Any) -> Self:
+        """An answer in this form; its own fields are `model`, and `query` to which it is one."""
+        query: Query = own.pop("query")
         workload = query.workload
-        return record_of(
-            cls,
+        return super().of(
             out,
-            model=model,
             batch_size=workload.batch_size if isinstance(workload, Network) else None,
             precision=getattr(workload, "precision", None),
             phase=getattr(workload, "phase", None),
@@ -92,7 +91,7 @@ class Answer(Answered):
             roofline_ms=(out.roofline or {}).get("latency_ms"),
             energy_per_sample_j=_sample(out),
             version=out.predictor.version,
-            content=out,
+            **own,
         )
 
     latency_ms = Predicted("Wall time of one run, milliseconds")
@@ -121,14 +120,8 @@ class Answer(Answered):
         """One row."""
         known = (name for name in MAIN if name in self.metrics)
         further = (name for name in self.metrics if name not in MAIN)
-        row: dict[str, Any] = {
-            "model": self.model,
-            "device": self.device,
-            "batch_size": self.batch_size,
-            "precision": self.precision,
-            "phase": self.phase,
-            "runtime": self.runtime,
-        }
+        asked = ("model", "device", "batch_size", "precision", "phase", "runtime")
+        row: dict[str, Any] = {name: getattr(self, name) for name in asked}
         for name in (*known, *further):
             row |= self.metrics[name].record(name)
         row |= {"roofline_ms": self.roofline_ms, "in_domain": self.in_domain}
@@ -166,12 +159,10 @@ def metric_rows(out: PredictionOut, names: Iterable[str], *, bounds: bool) -> li
     rows = []
     for name in names:
         own, bound = out.metrics.get(name), out.roofline.get(name)
-        least = [] if not bounds else [""] if bound is None else [text_of(name, bound)]
-        if own is None:
-            rows.append([name, "not known", "", *least, "", out.missing.get(name, "")])
-        else:
-            trust = (own.grade, own.grade_reason)
-            rows.append([name, own.text(), own.interval_text(), *least, *trust])
+        known = None if own is None else Estimate.of(own)
+        rows.append(estimate_row(name, known, out.missing.get(name, "")))
+        if bounds:
+            rows[-1].insert(3, "" if bound is None else text_of(name, bound))
     return rows
 
 

@@ -73,7 +73,8 @@ def requested(
     )
     in_use = here.in_use
     question = question_of(asked, here.devices.get, here.graphs.get, in_use.loaded.predictor)
-    return Answer.of(str(workload["kind"]), question.query, answer_of(question, in_use))
+    out = answer_of(question, in_use)
+    return Answer.of(out, model=str(workload["kind"]), query=question.query)
 
 
 MOST_COMPARED = 10_000
@@ -252,7 +253,7 @@ def rank(
     queries = [asked.query(each) for each in devices]
     goal = Goal(objective, samples_of(queries[0]), prices)
     limits = Limits(kept, must_fit, in_domain_only, risk)
-    return Ranking.of(asked.name, ranked(queries, goal, limits, here.in_use))
+    return Ranking.of(ranked(queries, goal, limits, here.in_use), model=asked.name)
 
 
 def sweep(
@@ -281,7 +282,7 @@ def sweep(
     here = session()
     asked = asked_about(model, run, here)
     query = asked.query(here.device(device))
-    return Sweep.of(asked.name, swept(query, limits_w, slow_down, here.in_use))
+    return Sweep.of(swept(query, limits_w, slow_down, here.in_use), model=asked.name)
 
 
 def compare(
@@ -324,7 +325,7 @@ def compare(
         if isinstance(out, InputError):
             reasons.append((each.name, query.network.batch_size, asked.run.precision, str(out)))
         else:
-            answers.append(Answer.of(asked.name, query, out))
+            answers.append(Answer.of(out, model=asked.name, query=query))
     return Comparison(tuple(answers), tuple(reasons))
 
 
@@ -351,7 +352,7 @@ def _answer(
     if unknown:
         raise UnknownMetric(unknown[0], RUN_METRICS)
     question = question_about(query, wanted, explain=explain)
-    return Answer.of(asked.name, query, answer_of(question, here.in_use))
+    return Answer.of(answer_of(question, here.in_use), model=asked.name, query=query)
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

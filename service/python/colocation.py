@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from forerun.service.answers import colocation as answers
 from forerun.service.answers.colocation import read_profile
@@ -115,10 +115,10 @@ class ColocationAnswer(Answered):
     content: ColocationOut = field(repr=False)
 
     @classmethod
-    def of(cls, out: ColocationOut) -> "ColocationAnswer":
-        """The answer in this form."""
+    def of(cls, out: Any, **own: Any) -> Self:
+        """An answer in this form."""
         residents = tuple(map(ProgramSpeed.of, out.residents))
-        return cls(ProgramSpeed.of(out.candidate), residents, out.worst, tuple(out.assumed), out)
+        return super().of(out, candidate=ProgramSpeed.of(out.candidate), residents=residents, **own)
 
     @property
     def programs(self) -> tuple[ProgramSpeed, ...]:

@@ -9,6 +9,7 @@ from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
 
+FACTS = ("title", "vendor", "kind")
 COLUMNS = ("memory_gib", "memory_bandwidth_gbs", "fp32_tflops", "fp16_tflops", "tdp_w", "year")
 
 
@@ -55,19 +56,9 @@ class Devices(Viewed, Sequence[Device]):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per device."""
         for device in self.devices:
-            peaks = device.peak_tflops
-            yield {
-                "device": device.name,
-                "title": device.title,
-                "vendor": device.vendor,
-                "kind": device.kind,
-                "memory_gib": device.memory_gib,
-                "memory_bandwidth_gbs": device.memory_bandwidth_gbs,
-                "fp32_tflops": peaks.get("fp32"),
-                "fp16_tflops": peaks.get("fp16"),
-                "tdp_w": device.tdp_w,
-                "year": device.year,
-            }
+            peaks = {f"{form}_tflops": device.peak_tflops.get(form) for form in ("fp32", "fp16")}
+            own = {name: getattr(device, name, peaks.get(name)) for name in (*FACTS, *COLUMNS)}
+            yield {"device": device.name, **own}
 
     def view(self) -> View:
         """One row per device."""

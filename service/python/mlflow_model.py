@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.lazy import pd
-from forerun.service.answers.question_list import answers_in
+from forerun.service.answers.question_list import answers_in, written
 from forerun.service.loading import adaptation_here
-from forerun.service.problems import Problem, content
 from forerun.service.settings import Settings
 from forerun.service.stores.graphs import graphs_of
 
@@ -37,8 +36,7 @@ class RegisteredPredictors:
         given = {f"/rows/{number}": _request(row) for number, row in rows}
         in_use = self._adaptation.current()
         found = answers_in(given, in_use, self._devices.get, self._graphs.get)
-        texts = (content(x) if isinstance(x, Problem) else x.model_dump_json() for x in found)
-        return [json.loads(text) for text in texts]
+        return [json.loads(written(own)) for own in found]
 
 
 def _request(row: dict[Any, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from os import PathLike
 from typing import Any, Final
 
 from forerun.service.answers.llm import planning
-from forerun.service.python.question import first_fault
+from forerun.service.python.question import validated
 from forerun.service.python.session import session
 from forerun.service.python.training import described, metric_text
-from forerun.service.python.view import Answered, View, estimates_of, record_of
+from forerun.service.python.view import Answered, View, estimates_of
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn
 from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut, PlannedServingOut
 
@@ -106,10 +106,8 @@ def llm_plan(
     content = {**asked, "model": content}
     if devices is not None:
         content["devices"] = [devices] if isinstance(devices, str) else list(devices)
-    with first_fault():
-        request = LlmPlanIn.model_validate(content)
-    out = planning.llm_plan(request, here.device, here.in_use)
-    return record_of(ServingPlan, out, title=title, content=out)
+    out = planning.llm_plan(validated(LlmPlanIn, content), here.device, here.in_use)
+    return ServingPlan.of(out, title=title)
 
 
 def _each_replica(command: str) -> list[str]:

@@ -86,11 +86,16 @@ def intervals(
         starts = [row - 0.38 for row, _ in marked]
         ends = [row + 0.38 for row, _ in marked]
         axes.vlines([b for _, b in marked], starts, ends, color=ORANGE, lw=2.5, label="roofline")
-    axes.set_yticks(list(rows), list(known))
-    axes.invert_yaxis()
     axes.set_xlabel(axis_name(metric))
-    axes.set_title(title, loc="left")
     axes.legend(frameon=False)
+    return _of_rows(axes, list(known), title)
+
+
+def _of_rows(axes: "Axes", labels: Sequence[str], title: str) -> "Axes":
+    """Name the rows, the first on top, and the picture."""
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.invert_yaxis()
+    axes.set_title(title, loc="left")
     return axes
 
 
@@ -111,11 +116,8 @@ def parts(shares: Mapping[str, float], title: str, ax: "Axes | None" = None) -> 
     by_size = dict(sorted(shares.items(), key=lambda item: -item[1]))
     axes = axes_of(ax, height=1.2 + 0.35 * len(by_size))
     axes.barh(range(len(by_size)), list(by_size.values()), 0.65, color=BLUE)
-    axes.set_yticks(range(len(by_size)), list(by_size))
-    axes.invert_yaxis()
     axes.set_xlabel("time, ms")
-    axes.set_title(title, loc="left")
-    return axes
+    return _of_rows(axes, list(by_size), title)
 
 
 def attribution(own: "AttributionOut", title: str, ax: "Axes | None" = None) -> "Axes":
@@ -146,10 +148,7 @@ def attribution(own: "AttributionOut", title: str, ax: "Axes | None" = None) -> 
         axes.set_xscale("log")
         axes.axvline(1.0, color="black", lw=1.0)
         axes.set_xlabel(f"factor on {axis_name(own.metric)}, from {own.base:,.4g} without any")
-    axes.set_yticks(list(rows), labels, parse_math=False)
-    axes.invert_yaxis()
-    axes.set_title(title, loc="left")
-    return axes
+    return _of_rows(axes, labels, title)
 
 
 def front(

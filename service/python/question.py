@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -21,6 +21,8 @@ from forerun.service.requests.faults import message_of
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, WorkloadIn
 from forerun.service.schemas.run_options import RunIn
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
+
+Request = TypeVar("Request", bound=BaseModel)
 
 
 class UnknownOption(InputError):
@@ -44,9 +46,17 @@ def checked_run(given: Mapping[str, Any]) -> RunIn:
         if name not in known:
             raise UnknownOption(name, known)
     values = {name: value for name, value in given.items() if name not in READING}
+    return validated(RunIn, values)
+
+
+def validated(kind: type[Request], content: object) -> Request:
+    """The request of that content.
+
+    Raises:
+        InputError: a value is not valid; as `first_fault`.
+    """
     with first_fault():
-        run: RunIn = RunIn.model_validate(values)
-    return run
+        return kind.model_validate(content)
 
 
 @contextmanager

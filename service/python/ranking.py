@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from forerun.service.python.answer import MAIN
 from forerun.service.python.view import Answered, Estimate, Fit, View, record_of
@@ -65,12 +65,11 @@ class Ranking(Answered):
     content: RankOut = field(repr=False)
 
     @classmethod
-    def of(cls, model: str, out: RankOut) -> "Ranking":
-        """The ranking of an answer."""
+    def of(cls, out: Any, **own: Any) -> Self:
+        """An answer in this form; its own field is `model`."""
         excluded = {left.device.name: tuple(left.reasons) for left in out.excluded}
-        return cls(
-            model, out.objective, tuple(record_of(Ranked, own) for own in out.ranked), excluded, out
-        )
+        ranked = tuple(record_of(Ranked, each) for each in out.ranked)
+        return super().of(out, ranked=ranked, excluded=excluded, **own)
 
     @property
     def best(self) -> Ranked | None:
@@ -179,15 +178,9 @@ class Sweep(Answered):
     content: SweepOut = field(repr=False)
 
     @classmethod
-    def of(cls, model: str, out: SweepOut) -> "Sweep":
-        """The sweep of an answer."""
-        return record_of(
-            cls,
-            out,
-            model=model,
-            runs=tuple(record_of(Limited, own) for own in out.runs),
-            content=out,
-        )
+    def of(cls, out: Any, **own: Any) -> Self:
+        """An answer in this form; its own field is `model`."""
+        return super().of(out, runs=tuple(record_of(Limited, each) for each in out.runs), **own)
 
     def __iter__(self) -> Iterator[Limited]:
         return iter(self.runs)

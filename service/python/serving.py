@@ -3,24 +3,22 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from forerun.data.level import USUAL
 from forerun.data.query import Operation, Query
 from forerun.data.workload import WeightFormat
 from forerun.service.answers.answer import estimated
 from forerun.service.answers.llm.estimates import llm_estimate
-from forerun.service.python.question import first_fault
+from forerun.service.python.question import validated
 from forerun.service.python.run_options import LlmSizes
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.training import described
-from forerun.service.python.view import Answered, Estimate, Predicted, View, record_of, refusals
+from forerun.service.python.view import Answered, Estimate, Predicted, View, estimate_row, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 from forerun.service.schemas.serving import DiffusionEstimateIn, DiffusionIn, LlmEstimateIn, LlmIn
-
-Request = TypeVar("Request", LlmEstimateIn, DiffusionEstimateIn)
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,6 @@ class ServingAnswer(Answered):
     limits: tuple[str, ...]
     in_domain: bool
     content: ServingOut = field(repr=False)
-
-    @classmethod
-    def of(cls, title: str, out: ServingOut) -> "ServingAnswer":
-        """The answer in this form."""
-        return record_of(cls, out, title=title, content=out)
 
     power_w = Predicted("Average power of one device, W")
     tokens_per_s = Predicted("Tokens written per second by all devices")
@@ -87,22 +80,14 @@ class ServingAnswer(Answered):
 
     def view(self) -> View:
         """Every metric with its interval, then what is missing."""
-        rows = [
-            [name, e.text(), e.interval_text(), e.grade or "", e.grade_reason or ""]
-            for name, e in self.metrics.items()
-        ]
+        rows = [estimate_row(name, own) for name, own in self.metrics.items()]
         lines = refusals(self.content.limit_details)
         lines += [f"{name} is not known: {why}" for name, why in self.missing.items()]
         title = f"{self.title} on {self.device_count} x {self.device}"
         if self.deployment is not None:
             lines += self.deployment.facts()
-        return View(
-            title,
-            ("", "estimate", self.content.interval_heading, "trust", "why"),
-            rows,
-            lines,
-            self.limits,
-        )
+        headings = ("", "estimate", self.content.interval_heading, "trust", "why")
+        return View(title, headings, rows, lines, self.limits)
 
 
 def llm(
@@ -178,10 +163,10 @@ def llm(
     here = session()
     sheet = here.device(device)
     content = {**load, "model": {**described_model, **settings}, "device": sheet.name}
-    asked = _checked(LlmEstimateIn, content)
+    asked = validated(LlmEstimateIn, content)
     answer = llm_estimate(asked, lambda _: sheet, here.in_use)
     title = asked.model.name or title
-    return ServingAnswer.of(f"language model {title}, {_load_text(asked)}", answer)
+    return ServingAnswer.of(answer, title=f"language model {title}, {_load_text(asked)}")
 
 
 def _load_text(asked: LlmEstimateIn) -> str:
@@ -243,18 +228,7 @@ def diffusion(
     here = session()
     sheet = here.device(device)
     content = {"model": model, "device": sheet.name, "device_count": device_count, "level": level}
-    asked = _checked(DiffusionEstimateIn, content)
+    asked = validated(DiffusionEstimateIn, content)
     operation = Operation(device_count)
     query = Query(asked.model.workload(), sheet, operation=operation, level=asked.level)
-    return ServingAnswer.of(title, estimated(query, here.in_use))
-
-
-def _checked(kind: type[Request], content: Mapping[str, Any]) -> Request:
-    """The request of that content.
-
-    Raises:
-        InputError: a value is not valid.
-    """
-    with first_fault():
-        found = kind.model_validate(content)
-    return found
+    return ServingAnswer.of(estimated(query, here.in_use), title=title)

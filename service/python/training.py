@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, Unpack
 from forerun.data.errors import InputError
 from forerun.data.language_models.training import Objective
 from forerun.service.answers.llm import training
-from forerun.service.python.question import first_fault
+from forerun.service.python.question import validated
 from forerun.service.python.run_options import TrainingRun
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import (
@@ -16,8 +16,8 @@ from forerun.service.python.view import (
     Estimate,
     Predicted,
     View,
+    estimate_row,
     estimates_of,
-    record_of,
     refusals,
 )
 from forerun.service.requests.model_source import described_model, title_of
@@ -99,7 +99,10 @@ class TrainingAnswer(Answered):
     def view(self) -> View:
         """Every metric with its interval and grade, then where time and memory go."""
         out = self.content
-        rows = [_row(name, self.metrics.get(name), self.missing) for name in WORDS]
+        rows = [
+            estimate_row(words, self.metrics.get(name), self.missing.get(name, ""))
+            for name, words in WORDS.items()
+        ]
         lines = [f"layout: {out.words()}", f"fits: {out.fit()}", *_where(out)]
         lines += [f"to fit: {out.to_fit(out.layout)}"] if self.fits is False else []
         lines += refusals(out.limit_details)
@@ -204,7 +207,7 @@ def llm_training(
     """
     title, asked, here, sheet = _asked(TrainingEstimateIn, model, device, {**run, "layout": layout})
     out = training.training_estimate(asked, lambda _: sheet, here.in_use)
-    return record_of(TrainingAnswer, out, title=title, content=out)
+    return TrainingAnswer.of(out, title=title)
 
 
 def training_plan(
@@ -234,7 +237,7 @@ def training_plan(
     more = {"objective": objective, "max_usd": max_usd, "max_days": max_days, "kept": kept}
     title, asked, here, sheet = _asked(TrainingPlanIn, model, device, {**run, **more})
     out = training.training_plan(asked, lambda _: sheet, here.in_use)
-    return record_of(TrainingPlan, out, title=title, content=out)
+    return TrainingPlan.of(out, title=title)
 
 
 def arguments_of(out: TrainingPlanOut, framework: str) -> str:
@@ -261,8 +264,7 @@ def _asked(
     sheet = here.device(device)
     title, own_model = described(model)
     content = {name: own for name, own in given.items() if own is not None}
-    with first_fault():
-        asked = kind.model_validate({**content, "model": own_model, "device": sheet.name})
+    asked = validated(kind, {**content, "model": own_model, "device": sheet.name})
     return title, asked, here, sheet
 
 
@@ -272,12 +274,6 @@ def described(model: Any) -> tuple[str, Mapping[str, Any]]:
         title = str(model.get("name") or "a model by its configuration")
         return title, model if {"name", "config"} & model.keys() else {"config": dict(model)}
     return title_of(str(model)), described_model(str(model))
-
-
-def _row(name: str, own: Estimate | None, missing: Mapping[str, str]) -> list[str]:
-    if own is None:
-        return [WORDS[name], "not known", "", "", missing.get(name, "")]
-    return [WORDS[name], own.text(), own.interval_text(), own.grade or "", own.grade_reason or ""]
 
 
 def _where(out: TrainingOut) -> list[str]:

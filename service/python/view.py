@@ -129,6 +129,13 @@ def estimates_of(answered: Mapping[str, IntervalOut | None]) -> dict[str, Estima
     return {name: Estimate.of(given) for name, given in answered.items() if given is not None}
 
 
+def estimate_row(label: str, own: Estimate | None, why: str = "") -> list[str]:
+    """The cells of an estimate: label, value, interval, grade, reason; `why` where it is None."""
+    if own is None:
+        return [label, "not known", "", "", why]
+    return [label, own.text(), own.interval_text(), own.grade or "", own.grade_reason or ""]
+
+
 def text_of(name: str, value: float | None) -> str:
     """A value of a metric with its unit, `not known` when it is None."""
     return metric(name).text(value)
@@ -242,6 +249,16 @@ class Answered(Viewed):
 
     __slots__ = ()
     content: BaseModel
+
+    @classmethod
+    def of(cls, out: Any, **own: Any) -> Self:
+        """An answer in this form.
+
+        Args:
+            out: the answer as HTTP gives it.
+            own: fields that it does not have.
+        """
+        return record_of(cls, out, content=out, **own)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain dictionaries and lists, with the fields that it has over HTTP."""

@@ -24,7 +24,7 @@ def about_fields(text: str, *paths: str) -> PydanticCustomError:
         text: the message, with {} for each field.
         paths: paths of the fields from the request, such as `parallelism.tensor`.
     """
-    said = {"said": text.format(*paths), "text": text, "paths": paths}
+    said = {"said": text.format(*paths), "text": text, "paths": paths, "fields": paths}
     return PydanticCustomError(ABOUT_FIELDS, "{said}", said)
 
 
@@ -58,7 +58,9 @@ def _of_option(item: Mapping[str, Any], options: dict[str, str]) -> InitErrorDet
     said, context, loc = message_of(item), dict(item.get("ctx", {})), tuple(item["loc"])
     parts = {path.partition(".")[0]: name for path, name in reversed(options.items())}
     if item["type"] == ABOUT_FIELDS:
-        context["paths"] = [(parts | options).get(path, path) for path in context["paths"]]
+        named = parts | options
+        context["fields"] = ["command" if own in named else own for own in context["fields"]]
+        context["paths"] = [named.get(path, path) for path in context["paths"]]
     elif (option := options.get(".".join(map(str, loc)))) is not None:
         loc, said = ("command",), f"{option}: {said}"
     error = PydanticCustomError(item["type"], "{said}", {**context, "said": said})

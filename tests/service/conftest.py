@@ -51,6 +51,15 @@ def documents():
 
 
 @pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """A folder of its own for what this process stores, and the bundled predictors."""
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
+        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def settings(tmp_path) -> Settings:
     return Settings(home=tmp_path, max_upload_mib=2, max_request_mib=1, port=0)
 

@@ -201,8 +201,12 @@ NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
         ),
         ("/v1/llm/estimate", DEPLOYED | {"isl": -1}, "#/isl"),
         ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": -1}}, "#/engine/nextn"),
-        ("/v1/llm/estimate", DEPLOYED | {"engine": {"draft_acceptance": 0.5}}, "#/engine"),
-        ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": 4}}, "#/engine"),
+        (
+            "/v1/llm/estimate",
+            DEPLOYED | {"engine": {"draft_acceptance": 0.5}},
+            "#/engine/draft_acceptance",
+        ),
+        ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": 4}}, "#/engine/draft_acceptance"),
         (
             "/v1/devices/l4/measurements",
             {"measurements": [{"workload": EXAMPLE["workload"], "metrics": {"joy": 1}}]},

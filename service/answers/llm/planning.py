@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from math import ceil, inf, log2
+from math import ceil, fsum, inf, isclose, log2
 from typing import Any, Final
 
 from forerun.data.cloud_instances import virtual_processors
@@ -26,6 +26,7 @@ from forerun.models.limit import POWER
 from forerun.models.llm_serving.mixes import mix
 from forerun.models.llm_serving.plans import (
     LATENCY,
+    Risk,
     ServingLimits,
     ServingObjective,
     ServingOption,
@@ -40,7 +41,7 @@ from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands, not_written
-from forerun.service.schemas.llm.serving_plan import LlmPlanIn, StockIn
+from forerun.service.schemas.llm.serving_plan import LlmPlanIn, SizeIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     TIMES,
     FleetOut,
@@ -131,7 +132,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         front=front,
         mix=_mixed(own) if asked.mix else None,
         fleet=fleet,
-        measure=_measure(best[0], rival[0]) if rival else None,
+        measure=_measure(best[0], rival[0], asked.risk) if rival else None,
         commands=written,
         not_written=refused,
         grid=None if own.grid is None else GridOut.model_validate(own.grid),
@@ -212,8 +213,11 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         asked = asked.model_copy(update={"objective": "vcpus"})
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
-    on_processor = any(one.device.kind == "cpu" for one in stocks)
-    if tails and (on_processor or asked.engine.name == "llama.cpp"):
+    kinds, is_llama_cpp = {one.device.kind for one in stocks}, asked.engine.name == "llama.cpp"
+    if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
+        with in_field("disaggregated"):
+            raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
+    if tails and (is_llama_cpp or "cpu" in kinds):
         with in_field(tail_of(next(iter(tails)))):
             raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
     limits = ServingLimits(
@@ -374,15 +378,21 @@ def _about(whole: Deployed | None, own: _Question) -> dict[str, Any]:
     return {n: found[n] for n in ("limits", "limit_details", "level", "predictor")}
 
 
-def _measure(first: PlannedServingOut, rival: PlannedServingOut) -> str:
-    """What a measurement should compare."""
+def _measure(first: PlannedServingOut, rival: PlannedServingOut, risk: Risk) -> str:
+    """What a measurement should compare, and which to take without one."""
     wins = [100.0 * (one.wins or 0.0) for one in (first, rival)]
     one = f"{rival.devices // rival.replicas} {rival.device}"
+    ends = "upper ends of intervals" if risk == "upper" else "best estimates"
+    advice = ""
+    if wins[1] > wins[0]:
+        advice = (
+            f": that is the likely best, but {ends} decide the order, so take the first unless "
+            "you measure"
+        )
     return (
-        "not certain: the first, which upper ends of intervals choose, is best in "
-        f"{wins[0]:.0f} % of simulated cases, {rival.words()} in {wins[1]:.0f} %; benchmark one "
-        f"replica of each ({one} for the second) at rising request rates, and note the highest "
-        "that keeps the limits"
+        f"not certain: the first, which {ends} choose, is best in {wins[0]:.0f} % of simulated "
+        f"cases, {rival.words()} in {wins[1]:.0f} %{advice}; benchmark one replica of each ({one} "
+        "for the second) at rising request rates, and note the highest that keeps the limits"
     )
 
 
@@ -395,7 +405,7 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
         return own.asked.engine.max_request_tokens
     deployment = whole.query.deployment
     room = min((memory.cache_tokens for memory in whole.memory), default=inf)
-    if room >= (deployment.model.most_tokens or 0):
+    if room >= (deployment.model.most_tokens or 0) or room < 1:
         return None
     needed = ceil(deployment.load.input_tokens + deployment.load.output_tokens)
     return int(min(room, max(1 << int(log2(room)), needed)))
@@ -421,6 +431,14 @@ def _commands(
     return found, refused
 
 
+def _of_shares(sizes: Sequence[SizeIn]) -> list[str]:
+    """That shares were divided by their sum, where they were given and it is not 1."""
+    total = fsum(one.share for one in sizes)
+    if isclose(total, 1.0) or not any("share" in one.model_fields_set for one in sizes):
+        return []
+    return [f"shares of sizes are parts of their sum, {digits(total)}"]
+
+
 def _chosen(
     own: _Question, first: ServingOption | None, longest: int | None, fleet: FleetOut | None
 ) -> list[str]:
@@ -431,6 +449,7 @@ def _chosen(
     if own.asked.devices is None:
         names = ", ".join(own.given)
         lines.append(f"devices with a list price (Amazon EC2 on demand): {names}")
+    lines += _of_shares(own.asked.sizes or [])
     if not own.limits.times and not own.limits.tails:
         lines.append("no limit on latency: the plan keeps up with the rate alone")
     if fleet is not None:

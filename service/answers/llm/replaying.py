@@ -72,6 +72,11 @@ def replayed(
     requests = replace(requests, arrival_s=requests.arrival_s / speed)
     question = question_of(_estimate_in(deployment, requests, name_of), device_named)
     query = question.query
+    pools = (query.deployment.pool, query.deployment.prefill)
+    ranks = [own.workers * own.parallelism.attention_data for own in pools if own is not None]
+    if dispatch == "least_loaded" and max(ranks) == 1:
+        with in_field("dispatch"):
+            raise BadRequest("There is one worker to send requests to: leave least_loaded out.")
     scales, limits = scales_of(query, requests, in_use)
     limits = [*_too_long(query, requests), *limits]
     found = served(query, requests, scales, dispatch)
@@ -132,18 +137,12 @@ def _out(
 ) -> ReplayOut:
     query = question.query
     device, count = query.device, query.operation.device_count
-    return ReplayOut(
+    return ReplayOut.filled(
+        found,
         requests=len(requests),
-        refused=found.refused,
         preempted=int((found.preemptions > 0).sum()),
-        span_s=found.span_s,
         **{name: _statistics(own) for name, own in found.times_ms().items()},
-        requests_per_s=found.requests_per_s,
-        tokens_per_s=found.tokens_per_s,
         tokens_per_s_per_device=found.tokens_per_s / count,
-        busy_share=found.busy_share,
-        mean_sequences=found.mean_sequences,
-        most_cache_share=found.most_cache_share,
         scales=ScalesOut.model_validate(scales),
         chosen=list(question.chosen),
         limits=limits,

@@ -63,6 +63,10 @@ USUAL_BATCH_TOKENS: Final = 1 << 22
 """Default tokens of a pretraining step, about as many as in Llama 3's."""
 USUAL_ADAPTED: Final = 16
 """Default sequences of a step that trains adapters."""
+AS_ASKED: Final = (
+    *("devices", "precision", "optimizer", "attention", "lora_rank", "frozen_weights"),
+)
+"""Fields of a run that are those of the request."""
 PARTS: Final[Mapping[str, str]] = {
     "linear": "matrix products of dense layers",
     "experts": "matrix products of routed experts",
@@ -218,15 +222,10 @@ def _question(
         model=model,
         sequence_tokens=sequence,
         global_batch=batch,
-        devices=asked.devices,
         layout=layout or TrainingLayout(),
-        precision=asked.precision,
-        optimizer=asked.optimizer,
         framework=framework,
-        attention=asked.attention,
-        lora_rank=asked.lora_rank,
-        frozen_weights=asked.frozen_weights,
         cluster=Cluster(**asked.cluster.model_dump()),
+        **{name: getattr(asked, name) for name in AS_ASKED},
     )
     return _Question(run, device, _costs(asked, device), tuple(chosen))
 
@@ -385,9 +384,16 @@ def _measure(searched: TrainingPlan, objective: Objective) -> str | None:
     if searched.close is None:
         return None
     first, other = searched.best[0], searched.best[searched.close]
+    named = f"layout {searched.close + 1} ({_words(other)})"
+    advice = ""
+    if other.wins > first.wins:
+        advice = (
+            f" The likely best is layout {searched.close + 1}, in {100 * other.wins:.0f} %; best "
+            "estimates decide the order, so take the first unless you measure."
+        )
     return (
-        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases. "
-        f"Time a few steps of it and of layout {searched.close + 1} ({_words(other)})."
+        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases."
+        f"{advice} Time a few steps of it and of {named}."
     )
 
 

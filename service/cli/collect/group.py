@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from forerun.data.collectors.runner.collector import Collector
     from forerun.data.collectors.runner.trial import Trial
     from forerun.data.device import Device
-    from forerun.service.adaptation.collecting import Collection
 
 
 def run_collector(
@@ -44,10 +43,7 @@ def run_collector(
     from forerun.service.stores.devices import devices_of
 
     devices = devices_of(Settings.load())
-    _report(collect_table(collector, output, minutes, sheet, devices, progress), json)
-
-
-def _report(collection: "Collection", json: bool) -> None:
+    collection = collect_table(collector, output, minutes, sheet, devices, progress)
     facts = collection.facts()
     if json:
         print_json(facts)
@@ -145,22 +141,18 @@ def cpu(
         budget_minutes: time budget; no trial is started that would end later
         json: print one JSON object
     """
-    from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
     from forerun.data.collectors.system.host import library, load, usable_cpus
-    from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
+    from forerun.service.adaptation.collecting import processor_collector
     from forerun.service.stores.device_sheets import this_cpu
 
     if quick and plan is not None:
         raise InputError("Give --quick or --plan, not both.")
-    count = threads or usable_cpus()
-    check_can(CpuCollector(device), output)
-    trials, minutes, window_s = quick_trials(output) if quick else planned_trials(plan, output)
-    collector = CpuCollector(device, trials, CpuRun(count, window_s))
-    if library("torch") is None and len(collector.plan()) < len(trials):
+    collector, minutes = processor_collector(device, output, threads, plan, quick=quick)
+    if library("torch") is None and len(collector.plan()) < len(collector.trials):
         progress("torch is not installed: measuring through onnxruntime alone")
     if (load() or 0.0) > BUSY * usable_cpus():
         progress("this machine is busy: times are those of a busy machine, and unsteady")
-    progress(f"measuring {device} with {count} threads into {output}")
+    progress(f"measuring {device} with {threads or usable_cpus()} threads into {output}")
     run_collector(collector, output, budget_minutes or minutes, this_cpu, json)
 
 

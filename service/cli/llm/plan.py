@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from forerun.data.errors import in_field
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import FURTHER
 from forerun.service.cli.llm.options import RequestOptions, is_public_trace
 from forerun.service.cli.options import takes
-from forerun.service.cli.output import print_json, show, working
+from forerun.service.cli.output import show_answer, working
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
@@ -85,8 +86,9 @@ def plan(
     Limits hold at the upper ends of intervals; with --risk value, at the best estimates.
     """
     from forerun.service.python.planning import ServingPlan
-    from forerun.service.python.view import record_of
 
+    if written_as is not None:
+        o.refuse_with("--as", json=json, explain=explain)
     context.meta[FURTHER] = {"usd_per_device_hour": "--device NAME@USD", **LISTED}
     content = {**run, "model": described_model(model)}
     if written_as in ("vllm", "sglang"):
@@ -101,12 +103,10 @@ def plan(
         content |= _traced(trace)
     out = _planned(content, partial(_named, OF_PLAN.names(context)))
     if written_as is not None:
-        typer.echo(out.written_as(written_as).rstrip("\n"))
-    elif json:
-        print_json(out)
+        with in_field("written_as"):
+            typer.echo(out.written_as(written_as).rstrip("\n"))
     else:
-        found = record_of(ServingPlan, out, title=title_of(model), content=out)
-        show(found.view(), out.limit_details if explain else (), context)
+        show_answer(ServingPlan, title_of(model), out, explain=explain, json=json, context=context)
 
 
 def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlanOut":
@@ -174,7 +174,6 @@ def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
 
 def _traced(trace: str) -> dict[str, Any]:
     """The requests of a file, or the name of a public trace."""
-    from forerun.data.errors import in_field
     from forerun.data.language_models.traces import read_trace
 
     if is_public_trace(trace):

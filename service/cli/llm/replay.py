@@ -8,7 +8,7 @@ import typer
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.options import OF_LOAD, OF_SERVING, is_public_trace
 from forerun.service.cli.options import takes
-from forerun.service.cli.output import print_json, screen, working
+from forerun.service.cli.output import print_json, screen, table, working
 from forerun.service.requests.model_source import described_model, title_of
 
 if TYPE_CHECKING:
@@ -79,21 +79,18 @@ def _requests(trace: str, until_s: float | None) -> "Requests":
 
 def _show(source: str, answer: "ReplayOut") -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     out = screen()
     devices = f"{answer.device_count} {answer.device.name}"
     out.print(f"\n[bold]{escape(source)}[/bold] on {devices}: {answer.requests:,} requests")
-    table = Table(box=None, pad_edge=False, header_style="")
-    for heading in ("", "mean", "p50", "p90", "p99"):
-        table.add_column(heading, justify="left" if not heading else "right")
+    rows = table("", "mean", "p50", "p90", "p99", header_style="")
     for title, own in (
         ("time to first token", answer.ttft_ms),
         ("time per output token", answer.tpot_ms),
         ("request latency", answer.request_latency_ms),
     ):
-        table.add_row(title, *_cells(own))
-    out.print(table)
+        rows.add_row(title, *_cells(own))
+    out.print(rows)
     tokens = f"{answer.tokens_per_s:,.4g} output tokens/s"
     rates = f"{answer.requests_per_s:.4g} requests/s, {tokens}"
     if answer.device_count > 1:

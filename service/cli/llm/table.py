@@ -1,6 +1,6 @@
 """Print estimates of language models that serve: one in full, or several devices side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.markup import escape
@@ -10,6 +10,7 @@ from rich.table import Table
 from forerun.data.metrics import metric
 from forerun.models.answers.deployments.arrivals import EXTRAPOLATED, OTHER_CASE
 from forerun.service.cli.output import screen, table
+from forerun.service.python.answer import on_devices
 from forerun.service.schemas.answers import GRADES, NOT_CALIBRATED, GradedOut, ServingOut
 from forerun.service.schemas.llm.answers import DeploymentOut, counted
 
@@ -195,37 +196,38 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
         out.print(NOT_CALIBRATED)
     more = "" if explain else "; --explain shows " + (REASONS if len(answers) > 1 else PARTS)
     out.print(f"{GRADES}{more}", style="dim", markup=False)
-    held: dict[tuple[str, str], list[str]] = {}
-    for answer in answers:
-        for limit in answer.limit_details:
-            if explain or limit.severity == "refusal" or limit.message.endswith(BRIEF):
-                line = f"{limit.heading}: {limit.message}"
-                held.setdefault((limit.severity, line), []).append(answer.device.name)
+    said = [
+        (answer.device.name, f"{limit.heading}: {limit.message}")
+        for answer in answers
+        for limit in answer.limit_details
+        if explain or limit.severity == "refusal" or limit.message.endswith(BRIEF)
+    ]
     if len(answers) > 1 and not explain:
-        reasons = _reasons(answers)
-        held = reasons | _unsaid(held, reasons)
-    for (_, line), names in held.items():
-        out.print(line + ("" if len(names) == len(answers) else f" (on {', '.join(names)})"),
-                  markup=False)  # fmt: skip
+        reasons = [(answer.device.name, line) for answer in answers for line in _reasons(answer)]
+        said = [*reasons, *(own for own in said if not _is_among(own, reasons))]
+    for line in on_devices(said, len(answers)):
+        out.print(line, markup=False)
 
 
-def _reasons(answers: Sequence[ServingOut]) -> dict[tuple[str, str], list[str]]:
-    """Line about metrics without an estimate or an interval, for each reason -> devices."""
-    held: dict[tuple[str, str], list[str]] = {}
-    for answer in answers:
-        metrics: dict[tuple[str, str], list[str]] = {}
-        for name in _metrics([answer]):
-            estimate = answer.metrics.get(name)
-            if estimate is None:
-                key = ("not known", _in_full(answer.missing.get(name, ""), answer))
-                metrics.setdefault(key, []).append(WORDS[name].strip())
-            elif estimate.low is None:
-                key = ("without an interval", estimate.grade_reason)
-                metrics.setdefault(key, []).append(WORDS[name].strip())
-        for (what, reason), words in metrics.items():
-            line = f"{what}: {', '.join(words)}: {reason}"
-            held.setdefault((what, line), []).append(answer.device.name)
-    return held
+def _is_among(own: tuple[str, str], reasons: Sequence[tuple[str, str]]) -> bool:
+    """Whether a reason of a metric ends, on the same device, with the sentence of a limit."""
+    device, sentence = own[0], own[1].partition(": ")[2]
+    return any(name == device and reason.endswith(sentence) for name, reason in reasons)
+
+
+def _reasons(answer: ServingOut) -> Iterator[str]:
+    """Lines about metrics without an estimate or an interval, one for each reason."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for name in _metrics([answer]):
+        estimate = answer.metrics.get(name)
+        if estimate is None:
+            key = ("not known", _in_full(answer.missing.get(name, ""), answer))
+            metrics.setdefault(key, []).append(WORDS[name].strip())
+        elif estimate.low is None:
+            key = ("without an interval", estimate.grade_reason)
+            metrics.setdefault(key, []).append(WORDS[name].strip())
+    for (what, reason), words in metrics.items():
+        yield f"{what}: {', '.join(words)}: {reason}"
 
 
 def _in_full(reason: str, answer: ServingOut) -> str:
@@ -234,17 +236,3 @@ def _in_full(reason: str, answer: ServingOut) -> str:
         return reason
     messages = (limit.message for limit in answer.limit_details)
     return next((message for message in messages if message.startswith(reason)), reason)
-
-
-def _unsaid(
-    limits: Mapping[tuple[str, str], list[str]], reasons: Mapping[tuple[str, str], list[str]]
-) -> dict[tuple[str, str], list[str]]:
-    """Lines of limits -> the devices on which no reason of a metric ends with the same sentence."""
-    held = {}
-    for (severity, line), names in limits.items():
-        sentence = line.partition(": ")[2]
-        said = [own for (_, reason), own in reasons.items() if reason.endswith(sentence)]
-        left = [name for name in names if not any(name in own for own in said)]
-        if left:
-            held[severity, line] = left
-    return held

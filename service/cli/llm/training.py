@@ -111,6 +111,8 @@ def train_plan(
     from forerun.service.answers.llm.training import training_plan
     from forerun.service.python.training import TrainingPlan, arguments_of
 
+    if written_as is not None:
+        o.refuse_with("--as", json=json, explain=explain)
     if written_as in FRAMEWORK_OF and "framework" not in run:
         run = {**run, "framework": FRAMEWORK_OF[written_as]}
     out = _answered(TrainingPlanIn, model, device, run, OF_PLAN.names(context), training_plan)

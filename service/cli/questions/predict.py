@@ -165,7 +165,7 @@ def _other_answer(
 ) -> None:
     """Print the answer about programs on one host, or about a circuit."""
     if request.endpoint == COLOCATION:
-        answer = colocation(request)
+        answer = colocation(request, names, run)
         if json:
             print_json(answer)
         else:
@@ -185,13 +185,11 @@ def _answers(
     from forerun.service.schemas.answers import PredictionOut
     from forerun.service.stores.model_file_cache import cached_answer
 
-    split = [name for listed in names for name in listed.split(",")]
-    asked = ["predict", explain, split, run.model_dump()]
     return cached_answer(
         tuple[str, list[PredictionOut]],
         source,
-        asked,
-        lambda: _computed(source, split, run, explain=explain),
+        ["predict", explain, names, run.model_dump()],
+        lambda: _computed(source, names, run, explain=explain),
     )
 
 
@@ -200,13 +198,14 @@ def _computed(
 ) -> "tuple[str, list[PredictionOut]]":
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about
-    from forerun.service.cli.questions.run_query import query_of, run_title
+    from forerun.service.cli.questions.run_query import query_of, refuse_threads, run_title
 
     if not names:
         raise InputError("Name a device, such as --device l4; `forerun devices` lists all.")
     about = query_of(source, run)
     devices = o.devices_known()
     chosen = list(dict.fromkeys(map(devices.get, names)))
+    refuse_threads(run, chosen)
     in_use = o.in_use(devices, "network", chosen)
     with working(f"predicting {len(chosen)} devices"):
         questions = [question_about(about(each), explain=explain) for each in chosen]

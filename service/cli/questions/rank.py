@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.options import takes_run
@@ -17,7 +16,6 @@ from forerun.service.schemas.run_options import PlainRunIn, RunIn
 if TYPE_CHECKING:
     from forerun.service.answers.ranking import Limits
     from forerun.service.schemas.answers import RankOut, SweepOut
-    from forerun.service.stores.devices import DeviceStore
 
 
 @takes_run
@@ -31,7 +29,7 @@ def rank(
     fits: bool = True,
     in_domain_only: bool = False,
     risk: str = "high",
-    price: list[str] | None = None,
+    prices_per_hour: Annotated[list[str] | None, typer.Option("--price")] = None,
     *,
     run: RunIn,
     json: o.Json = False,
@@ -48,7 +46,8 @@ def rank(
         fits: only devices with sufficient memory
         in_domain_only: only devices whose predictions are in domain
         risk: what must meet the limits: high (of the interval) or value
-        price: price of an hour, such as l4=0.71; may be repeated [list prices, USD on demand]
+        prices_per_hour: price of an hour, such as l4=0.71; may be repeated [list prices, USD on
+            demand]
         run: how it is run
         json: print one JSON object
     """
@@ -60,8 +59,10 @@ def rank(
     answer = cached_answer(
         RankOut,
         source,
-        ["rank", device, objective, most, given, price, run.model_dump()],
-        lambda: _ranked(source, device or (), run, objective, price or (), _limits(most, *given)),
+        ["rank", device, objective, most, given, prices_per_hour, run.model_dump()],
+        lambda: _ranked(
+            source, device or (), run, objective, prices_per_hour or (), _limits(most, *given)
+        ),
     )
     if json:
         print_json(answer)
@@ -73,7 +74,7 @@ def _show(source: Path, run: RunIn, answer: "RankOut") -> None:
     from forerun.service.cli.questions.run_query import run_title
     from forerun.service.python.ranking import Ranking
 
-    show(Ranking.of(run_title(source, run), answer).view())
+    show(Ranking.of(answer, model=run_title(source, run)).view())
 
 
 def _limits(
@@ -108,23 +109,26 @@ def _ranked(
     prices: Sequence[str],
     limits: "Limits",
 ) -> "RankOut":
-    from forerun.service.answers.ranking import Goal, ranked
-    from forerun.service.cli.questions.run_query import query_of
+    from forerun.service.answers.ranking import Goal, prices_by_device, ranked
+    from forerun.service.cli.questions.run_query import query_of, refuse_threads
     from forerun.service.schemas.answers import Objective
 
     aim = o.one_of("objective", objective, get_args(Objective))
     devices = o.devices_known()
     split = dict.fromkeys(name for listed in names for name in listed.split(","))
     chosen = list(dict.fromkeys(map(devices.get, split))) or list(devices.catalog)
+    refuse_threads(run, chosen)
     about = query_of(source, run)
     queries = [about(each) for each in chosen]
-    goal = Goal(aim, queries[0].network.batch_size, _prices(prices, devices))
+    dollars = prices_by_device(_prices(prices), aim, chosen, devices.get)
+    goal = Goal(aim, queries[0].network.batch_size, dollars)
     in_use = o.in_use(devices, "network", chosen)
     with working(f"predicting {len(chosen)} devices"):
         return ranked(queries, goal, limits, in_use)
 
 
-def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]:
+def _prices(given: Sequence[str]) -> dict[str, float]:
+    """Name of a device -> price of an hour."""
     prices = {}
     for text in (part for listed in given for part in listed.split(",")):
         name, _, price = text.partition("=")
@@ -134,7 +138,7 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
             dollars = nan
         if not 0.0 < dollars < inf:
             raise InputError(f"--price {text!r}: write it as l4=0.71, above 0.")
-        prices[devices.get(name)] = dollars
+        prices[name] = dollars
     return prices
 
 
@@ -183,17 +187,18 @@ def sweep(
         from forerun.service.cli.questions.run_query import run_title
         from forerun.service.python.ranking import Sweep
 
-        show(Sweep.of(run_title(source, run), answer).view(), answer.limit_details)
+        show(Sweep.of(answer, model=run_title(source, run)).view(), answer.limit_details)
 
 
 def _computed(
     source: Path, name: str, run: PlainRunIn, watts: list[float] | None, most: float
 ) -> "SweepOut":
     from forerun.service.answers.ranking import swept
-    from forerun.service.cli.questions.run_query import query_of
+    from forerun.service.cli.questions.run_query import query_of, refuse_threads
 
     devices = o.devices_known()
     device = devices.get(name)
+    refuse_threads(run, [device])
     query = query_of(source, run)(device)
     in_use = o.in_use(devices, "network", [device])
     with working("predicting power limits"):

@@ -173,17 +173,25 @@ def circuit(request: Request, names: Sequence[str], run: RunIn) -> "CircuitOut":
     return timing_of(read_netlist(request.body), o.in_use(o.devices_known(), "circuit"))
 
 
-def colocation(request: Request) -> "ColocationOut":
+def colocation(request: Request, names: Sequence[str], run: RunIn) -> "ColocationOut":
     """The answer to a request about programs on one host.
 
+    Args:
+        request: the request.
+        names: names of devices, which such a request does not take.
+        run: options of the command, which it does not take either.
+
     Raises:
-        BadRequest: the request is not valid.
+        InputError: devices or options were given, or the request is not valid.
     """
     from forerun.service.answers.colocation import colocate
     from forerun.service.problems import valid
     from forerun.service.schemas.colocation import ColocationIn
 
     asked = valid(ColocationIn, request.body)
+    _refuse_options(run)
+    if names:
+        raise BadRequest("--device: such a question is about one host, not about devices: omit it.")
     return colocate(asked, o.in_use(o.devices_known(), "colocation").loaded)
 
 

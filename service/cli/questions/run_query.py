@@ -1,20 +1,26 @@
 """The query about a model file that options of the command line describe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from forerun.data.device import Device
+from forerun.data.errors import BadRequest
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, refuse_sizes
 from forerun.data.query import Query
+from forerun.features.graphs.pipeline import has_parts
 from forerun.features.readers import file_in, read_graph, unknown_name
 from forerun.features.readers.input_sizes import parse_shapes
+from forerun.service.cli.options import flag_of
 from forerun.service.cli.output import working
 from forerun.service.schemas.run_options import PlainRunIn
 from forerun.service.settings import Settings
 from forerun.service.stores.graphs import from_text
 from forerun.service.stores.model_file_cache import cached
+
+OF_PIPELINES: Final = ("steps", "guidance", "offload")
+"""Options of several networks that run one after the other."""
 
 
 def query_of(source: Path, run: PlainRunIn) -> Callable[[Device], Query]:
@@ -30,8 +36,26 @@ def query_of(source: Path, run: PlainRunIn) -> Callable[[Device], Query]:
         UnreadableModel: the file is not a readable model.
     """
     graph = graph_of_file(source, run)
+    given = [name for name in OF_PIPELINES if getattr(run, name, None) is not None]
+    if given and not has_parts(graph):
+        raise BadRequest(
+            f"{flag_of(given[0])} is of pipelines of diffusers, and {source.name} is none: omit it."
+        )
     set_ups = run.set_ups(graph.batch_size)
     return lambda device: run.query(graph, device, set_ups)
+
+
+def refuse_threads(run: PlainRunIn, devices: Iterable[Device]) -> None:
+    """Refuse options of processors where none is asked about.
+
+    Raises:
+        BadRequest: one is given.
+    """
+    if any(device.kind == "cpu" for device in devices):
+        return
+    for name in ("threads", "instances"):
+        if getattr(run, name) != PlainRunIn.model_fields[name].default:
+            raise BadRequest(f"{flag_of(name)} is of processors, and no device is one: omit it.")
 
 
 def run_title(source: Path, run: PlainRunIn) -> str:

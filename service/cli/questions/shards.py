@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from forerun.data.errors import InputError
-from forerun.service.answers.question_list import answers_in
+from forerun.service.answers.question_list import answers_in, written
 from forerun.service.loading import adaptation_here
-from forerun.service.problems import Problem, content
+from forerun.service.problems import Problem
 from forerun.service.settings import Settings
 from forerun.service.stores.graphs import GraphStore, graphs_of
 
@@ -68,11 +68,7 @@ def answered(lines: Sequence[tuple[int, str]], expected: str) -> tuple[list[byte
     graphs, devices, in_use = _here()
     given = {f"/lines/{number}": _parsed(line, number) for number, line in lines}
     found = answers_in(given, in_use, devices.get, graphs.get)
-    written = [
-        content(one) if isinstance(one, Problem) else one.model_dump_json().encode()
-        for one in found
-    ]
-    return written, sum(isinstance(one, Problem) for one in found)
+    return [*map(written, found)], sum(isinstance(one, Problem) for one in found)
 
 
 def _parsed(line: str, number: int) -> object:

@@ -14,15 +14,10 @@ from pydantic import BaseModel
 from forerun.data.errors import InputError
 from forerun.data.lazy import pd
 from forerun.service.adaptation.held_out import MetricError, without_help
-from forerun.service.answers.adapting import (
-    Adapted,
-    ObservedFile,
-    adapt_to_file,
-    observe_file,
-    register_for,
-)
+from forerun.service.adaptation.predictor_in_use import AdaptationResult
+from forerun.service.answers.adapting import adapt_to_file, observe_file, register_for
 from forerun.service.answers.drift import drift_here
-from forerun.service.answers.observing import summary_of
+from forerun.service.answers.observing import Observed, summary_of
 from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
@@ -78,19 +73,12 @@ class Adaptation(Viewed):
     version: str
 
     @classmethod
-    def of(cls, adapted: Adapted) -> "Adaptation":
+    def of(cls, result: AdaptationResult, left_out: int) -> "Adaptation":
         """The result in this form."""
-        result, kept = adapted.result, adapted.result.kept
-        errors = result.errors
+        kept, errors = result.kept, result.errors
+        counts = (len(kept.rows), left_out, result.rows)
         return cls(
-            kept.device,
-            len(kept.rows),
-            adapted.left_out,
-            result.rows,
-            dict(errors.metrics),
-            errors.enough,
-            kept.id,
-            result.version,
+            kept.device, *counts, dict(errors.metrics), errors.enough, kept.id, result.version
         )
 
     def undo(self) -> None:
@@ -196,7 +184,7 @@ def adapt(
         file = file_of(measurements, Path(scratch))
         if sheet is not None:
             register_for(settings, device, str(sheet), file)
-        return Adaptation.of(adapt_to_file(opens, device, file, folder))
+        return Adaptation.of(*adapt_to_file(opens, device, file, folder))
 
 
 def collect(
@@ -227,7 +215,11 @@ def collect(
     Raises:
         InputError: nothing can be measured here, or options contradict each other.
     """
-    from forerun.service.adaptation.collecting import collect_table, keep_graphs_of
+    from forerun.service.adaptation.collecting import (
+        collect_table,
+        keep_graphs_of,
+        processor_collector,
+    )
     from forerun.service.stores.device_sheets import nvidia_gpu, this_cpu
 
     table, report = Path(output), report or _silent
@@ -247,31 +239,14 @@ def collect(
             if table.is_file():
                 keep_graphs_of(table)
     else:
-        collector, minutes = _processor(table, device, quick, plan, threads)
+        chosen = None if plan is None else Path(plan)
+        name = device or "my-cpu"
+        collector, minutes = processor_collector(name, table, threads, chosen, quick=quick)
         found = collect_table(
             collector, table, budget_minutes or minutes, this_cpu, devices, report
         )
     facts = found.facts()
     return Collected(table, found.device, facts["rows"], facts["median_spread"], found.frame)
-
-
-def _processor(
-    table: Path,
-    device: str | None,
-    quick: bool,
-    plan: str | PathLike[str] | None,
-    threads: int | None,
-) -> tuple[Any, float]:
-    """The collector of a processor with its trials, and its time budget in minutes."""
-    from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
-    from forerun.data.collectors.system.host import usable_cpus
-    from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
-
-    name = device or "my-cpu"
-    check_can(CpuCollector(name), table)
-    chosen = None if plan is None else Path(plan)
-    trials, minutes, window_s = quick_trials(table) if quick else planned_trials(chosen, table)
-    return CpuCollector(name, trials, CpuRun(threads or usable_cpus(), window_s)), minutes
 
 
 def _silent(line: str) -> None:
@@ -308,11 +283,11 @@ class Observations(Viewed):
     is_new: bool
 
     @classmethod
-    def of(cls, done: ObservedFile) -> "Observations":
+    def of(cls, observed: Observed, left_out: int) -> "Observations":
         """The result in this form."""
-        out, is_new = summary_of(done.observed.kept), done.observed.is_new
-        counts = (out.rows, out.judged, done.left_out)
-        return cls(out.device, *counts, out.errors, out.set, is_new)
+        out = summary_of(observed.kept)
+        counts = (out.rows, out.judged, left_out)
+        return cls(out.device, *counts, out.errors, out.set, observed.is_new)
 
     def undo(self) -> None:
         """Take this set out of all reports; repeating it has no effect.
@@ -396,7 +371,7 @@ def observe(
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
         done = observe_file(opens, device, file_of(measurements, Path(scratch)), folder)
-    return Observations.of(done)
+    return Observations.of(*done)
 
 
 def drift(device: str | None = None, version: str | None = None) -> Drift:

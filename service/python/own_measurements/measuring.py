@@ -21,7 +21,10 @@ from forerun.service.python.answer import Answer
 from forerun.service.python.own_measurements.adapting import Adaptation, adapt
 from forerun.service.python.own_measurements.verifying import (
     MY_CPU,
+    Compared,
+    columns_of,
     register,
+    words_of,
 )
 from forerun.service.python.question import Asked, asked_about
 from forerun.service.python.run_options import RunOptions
@@ -190,17 +193,13 @@ class Measurement(Viewed):
 
     def ratio(self, metric: str = "latency_ms") -> float | None:
         """Measured over predicted value; None where one of them is not known."""
-        measured, predicted = self.metrics.get(metric), self._estimate(metric)
-        return measured / predicted.value if measured and predicted else None
+        compared = self._compared(metric)
+        return None if compared is None else compared.ratio
 
     def inside(self, metric: str = "latency_ms") -> bool | None:
         """Whether the prediction interval holds the measured value; None without either."""
-        measured, predicted = self.metrics.get(metric), self._estimate(metric)
-        if measured is None or predicted is None:
-            return None
-        if predicted.low is None or predicted.high is None:
-            return None
-        return predicted.low <= measured <= predicted.high
+        compared = self._compared(metric)
+        return None if compared is None else compared.inside
 
     def adapt(self) -> Adaptation:
         """Adapt the predictor to this measurement, and register the device if it is new.
@@ -215,33 +214,16 @@ class Measurement(Viewed):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per measured metric."""
         for name, value in self.metrics.items():
-            predicted = self._estimate(name)
-            yield {
-                "metric": name,
-                "measured": value,
-                "predicted": predicted and predicted.value,
-                "low": predicted and predicted.low,
-                "high": predicted and predicted.high,
-                "ratio": self.ratio(name),
-                "inside": self.inside(name),
-            }
+            yield {"metric": name, "measured": value, **columns_of(self._compared(name))}
 
     def view(self) -> View:
         """One row per measured metric, with its prediction."""
         rows = []
-        for record in self.records():
-            name, ratio, inside = (record[key] for key in ("metric", "ratio", "inside"))
+        for name, value in self.metrics.items():
             estimate = self._estimate(name)
-            rows.append(
-                [
-                    name,
-                    text_of(name, record["measured"]),
-                    estimate.text() if estimate else "not known",
-                    estimate.interval_text() if estimate else "",
-                    "" if ratio is None else f"x{ratio:.2f}",
-                    "" if inside is None else "yes" if inside else "no",
-                ]
-            )
+            predicted, *others = words_of(self._compared(name), name)
+            interval = estimate.interval_text() if estimate else ""
+            rows.append([name, text_of(name, value), predicted, interval, *others])
         runs = max(1, len(self.runs_s))
         lines = [f"{runs} runs, spread {100 * self.spread:.1f} %"]
         if self.peak_resident_mib is not None:
@@ -250,6 +232,10 @@ class Measurement(Viewed):
             lines.append(f"not predicted: {self.not_predicted}")
         headings = ("", "measured", "predicted", "90 % interval", "ratio", "inside")
         return View(f"{self.name} on {self.device.name}", headings, rows, lines)
+
+    def _compared(self, metric: str) -> Compared | None:
+        measured = self.metrics.get(metric)
+        return None if measured is None else Compared.of(self._estimate(metric), measured)
 
     def _estimate(self, metric: str) -> Estimate | None:
         return None if self.predicted is None else self.predicted.metrics.get(metric)
@@ -269,7 +255,7 @@ class Measurement(Viewed):
         except InputError as error:
             self.not_predicted = str(error)
             return
-        self.predicted = Answer.of(self._asked.name, query, out)
+        self.predicted = Answer.of(out, model=self._asked.name, query=query)
 
 
 def measure(

@@ -12,10 +12,11 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.measurements import Measurements
 from forerun.models.prediction import Estimate as Predicted
-from forerun.service.answers.verification import Checked, checked, local_cpu, measured_runs
+from forerun.service.answers.verification import checked, local_cpu, measured_runs
 from forerun.service.python.own_measurements.adapting import Adaptation, adapt
 from forerun.service.python.session import Session, session
 from forerun.service.python.view import View, Viewed, text_of
+from forerun.service.schemas.answers import IntervalOut
 from forerun.service.schemas.measured_rows import MeasuredRow
 
 MY_CPU = "my-cpu"
@@ -40,18 +41,13 @@ class Compared:
     inside: bool | None
 
     @classmethod
-    def of(cls, predicted: Predicted | None, measured: float) -> "Compared | None":
+    def of(cls, predicted: Predicted | IntervalOut | None, measured: float) -> "Compared | None":
         """The comparison; None where there is no prediction."""
         if predicted is None or not predicted.value > 0.0:
             return None
         low, high = predicted.low, predicted.high
         inside = None if low is None or high is None else low <= measured <= high
         return cls(predicted.value, low, high, measured / predicted.value, inside)
-
-    def words(self, metric: str) -> list[str]:
-        """Value, ratio, and whether it lies in the interval, as texts."""
-        held = "" if self.inside is None else "yes" if self.inside else "no"
-        return [text_of(metric, self.value), f"x{self.ratio:.2f}", held]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +68,6 @@ class Verified:
     measured: float
     before: Compared | None
     after: Compared | None
-
-    @classmethod
-    def of(cls, given: Checked) -> "Verified":
-        """The comparison in this form."""
-        before = Compared.of(given.before, given.measured)
-        after = Compared.of(given.after, given.measured)
-        return cls(given.batch_size, given.metric, given.measured, before, after)
 
 
 @dataclass(frozen=True)
@@ -134,9 +123,7 @@ class Verification(Viewed):
                 "measured": result.measured,
             }
             for label, compared in (("before", result.before), ("after", result.after)):
-                for name in ("value", "low", "high", "ratio", "inside"):
-                    key = f"predicted_{label}" if name == "value" else f"{name}_{label}"
-                    row[key] = None if compared is None else getattr(compared, name)
+                row |= {f"{name}_{label}": own for name, own in columns_of(compared).items()}
             yield row
 
     def view(self) -> View:
@@ -147,8 +134,8 @@ class Verification(Viewed):
                 str(result.batch_size),
                 result.metric,
                 text_of(result.metric, result.measured),
-                *(_words(result.before, result.metric)),
-                *(_words(result.after, result.metric)),
+                *words_of(result.before, result.metric),
+                *words_of(result.after, result.metric),
             ]
             for result in self.results
         ]
@@ -195,7 +182,10 @@ def verify(
     rows = tuple(run.row for run in runs)
     found = checked(rows, sheet, here.adaptation.base, earlier(sheet.name, here))
     notes = (DISTURBED,) if any(run.disturbed for run in runs) else ()
-    results = tuple(map(Verified.of, found))
+    results = tuple(
+        Verified(size, metric, value, Compared.of(before, value), Compared.of(after, value))
+        for size, metric, value, before, after in found
+    )
     return Verification(file.name, sheet.name, results, notes, rows, sheet)
 
 
@@ -215,5 +205,15 @@ def register(sheet: Device, here: Session) -> None:
         here.devices.register(sheet)
 
 
-def _words(compared: Compared | None, metric: str) -> list[str]:
-    return ["not known", "", ""] if compared is None else compared.words(metric)
+def words_of(compared: Compared | None, metric: str) -> list[str]:
+    """Predicted value, ratio, and whether the interval holds the measured value, as texts."""
+    if compared is None:
+        return ["not known", "", ""]
+    held = "" if compared.inside is None else "yes" if compared.inside else "no"
+    return [text_of(metric, compared.value), f"x{compared.ratio:.2f}", held]
+
+
+def columns_of(compared: Compared | None) -> dict[str, Any]:
+    """Columns of a data frame; all are None where there is no prediction."""
+    names = {"predicted": "value", **{name: name for name in ("low", "high", "ratio", "inside")}}
+    return {column: getattr(compared, name, None) for column, name in names.items()}

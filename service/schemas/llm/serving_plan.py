@@ -30,6 +30,18 @@ Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 LENGTHS = ("input_tokens", "output_tokens")
+VARIATIONS = ("input_variation", "output_variation")
+NEEDS: Final = {
+    **dict.fromkeys(("startup_s", "stabilization_s", "cap_kw"), ("a plan over time", "window_s")),
+    "cap_risk": ("a power cap", "cap_kw"),
+}
+"""Field -> what it is of, and the field without which it has no effect."""
+BOUNDS: Final = (
+    *((name, tail_of(name), "a 99th percentile is above the mean") for name in TIMES),
+    ("ttft_ms", "request_latency_ms", "a request takes longer than its first token"),
+    ("ttft_p99_ms", "request_latency_p99_ms", "a request takes longer than its first token"),
+)
+"""Limits of which the second is not below the first, and why."""
 
 
 class StockIn(Strict):
@@ -184,11 +196,12 @@ class LlmPlanIn(NamedPart):
         """Rate and lengths are given once."""
         traced = [n for n in ("requests", "trace") if getattr(self, n) is not None]
         means = [n for n in LENGTHS if getattr(self, n) is not None]
+        of_lengths = [*means, *(n for n in VARIATIONS if getattr(self, n))]
         sources = traced if self.sizes is None else [*traced, "sizes"]
         if len(sources) > 1:
             raise about_fields("give one of {} and {}", *sources[:2])
-        if sources and means:
-            raise about_fields("{} follows from {}: leave it out", means[0], *sources)
+        if sources and of_lengths:
+            raise about_fields("{} follows from {}: leave it out", of_lengths[0], *sources)
         if not sources and len(means) < 2:
             missing = next(n for n in LENGTHS if n not in means)
             raise about_fields("{} is missing", missing)
@@ -202,8 +215,22 @@ class LlmPlanIn(NamedPart):
             raise about_fields("{} is no limit of a mix: leave it out", unkept[0])
         if self.window_s is not None and not traced:
             raise about_fields("{} is of a trace: give {} too", "window_s", "trace")
-        if self.cap_kw is not None and self.window_s is None:
-            raise about_fields("{} is of a plan over time: give {} too", "cap_kw", "window_s")
+        return self
+
+    @model_validator(mode="after")
+    def _each_has_an_effect(self) -> "LlmPlanIn":
+        """No limit or setting is void by another field, or without it."""
+        for name, (what, needed) in NEEDS.items():
+            is_usual = getattr(self, name) == type(self).model_fields[name].default
+            if getattr(self, needed) is None and not is_usual:
+                raise about_fields(f"{{}} is of {what}: give {{}} too", name, needed)
+        if self.formats and self.model.quantization is not None:
+            raise about_fields("give one of {} and {}", "formats", "model.quantization")
+        for least, most, why in BOUNDS:
+            low, high = getattr(self, least), getattr(self, most)
+            if low is not None and high is not None and low > high:
+                fault = f"{{}} {high:g} is below {{}} {low:g}, but {why}"
+                raise about_fields(f"{fault}: raise it, or leave {{}} out", most, least, least)
         return self
 
     def tails(self) -> dict[str, float]:

@@ -131,7 +131,9 @@ class PlannedServingOut(ReplicasOut):
             limit = most.get(name, most.get(f"max_{name}"))
             own = self.metrics.get(name) if name in TIMES else None
             end = None if own is None else own.high if risk == "upper" else own.value
-            if limit is None or end is None:
+            if name == "memory":
+                lines.append(f"weights and one request take {by:.2f} times the memory for them")
+            elif limit is None or end is None:
                 upper = " at the upper end" * (name == "power_w" and risk == "upper")
                 lines.append(f"{NAMES.get(name, name)}{upper} {by:.2f} times the limit")
             else:
@@ -375,7 +377,7 @@ class LlmPlanOut(LimitedAnswerOut):
     """options that keep all limits, best first, and the one that `measure` names"""
     misses: list[PlannedServingOut]
     """options that miss the times, the price or the power by least, each of less cost than the one
-    before it, and than the best"""
+    before it, and than the best; where nothing fits in memory, the replica nearest to it"""
     front: list[PlannedServingOut]
     """options that keep all limits and that no other beats in the time of a request, in price and
     in power, fastest first"""
@@ -415,7 +417,7 @@ class LlmPlanOut(LimitedAnswerOut):
             "add devices": "devices" in self.failed,
             "add formats or devices with more memory": "memory" in self.failed,
             "take best estimates (risk value)": self.risk == "upper"
-            and (self.misses or "devices" in self.failed),
+            and ("devices" in self.failed or any("memory" not in one.over for one in self.misses)),
         }
         return f"nothing keeps all limits: {'; '.join(way for way, own in ways.items() if own)}"
 

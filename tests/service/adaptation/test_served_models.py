@@ -32,11 +32,19 @@ def row(concurrency: float, **metrics: float) -> MeasuredRow:
 
 
 @pytest.fixture
-def adaptation(tmp_path):
-    devices = DeviceStore(tmp_path / "devices")
-    return Adaptation(
-        BASE, tmp_path / "measurements", devices, GraphStore(tmp_path / "graphs", 10).get, 10
-    )
+def make(tmp_path):
+    """Adaptations over one folder, as several processes have them."""
+
+    def made(base=BASE):
+        devices, graphs = DeviceStore(tmp_path / "devices"), GraphStore(tmp_path / "graphs", 10)
+        return Adaptation(base, tmp_path / "measurements", devices, graphs.get, 10)
+
+    return made
+
+
+@pytest.fixture
+def adaptation(make):
+    return make()
 
 
 def tpot(adaptation: Adaptation, model: str = "llama-3.1-8b", device: str = "h100") -> float:
@@ -61,34 +69,21 @@ def test_runs_twice_as_slow_slow_the_answers_of_that_model_on_that_device(adapta
     assert error.mape_after < error.mape_before == pytest.approx(50, abs=0.1)
 
 
-def test_a_run_is_stored_and_read_again(adaptation, tmp_path):
+def test_a_run_is_stored_and_read_again(adaptation, make):
     adaptation.learn(H100.name, [row(8, tpot_ms=12.0, ttft_ms=40.0)])
-    again = Adaptation(
-        BASE,
-        tmp_path / "measurements",
-        DeviceStore(tmp_path / "devices"),
-        GraphStore(tmp_path / "graphs", 10).get,
-        10,
-    )
+    again = make()
     assert tpot(again) == tpot(adaptation)
     assert len(again.rows_of(H100.name) or []) == 1
 
 
-def test_stored_runs_keep_an_acceptance_that_was_never_given(adaptation, tmp_path):
+def test_stored_runs_keep_an_acceptance_that_was_never_given(adaptation, make, tmp_path):
     """Requests without one were stored with the default, 0, and are read as they stand."""
     drafting = {**SERVED, "concurrency": 8, "engine": {"draft_tokens": 4, "draft_acceptance": 0.0}}
     given = {"workload": drafting, "metrics": {"tpot_ms": 40.0}}
     adaptation.learn(H100.name, [MeasuredRow.model_validate(given)])
     [stored] = (tmp_path / "measurements").glob("*.json")
     assert '"draft_acceptance":0.0' in stored.read_text()
-    again = Adaptation(
-        BASE,
-        tmp_path / "measurements",
-        DeviceStore(tmp_path / "devices"),
-        GraphStore(tmp_path / "graphs", 10).get,
-        10,
-    )
-    assert len(again.rows_of(H100.name) or []) == 1
+    assert len(make().rows_of(H100.name) or []) == 1
 
 
 def test_a_deployment_has_no_latency_of_a_run_and_must_say_its_degrees(adaptation):
@@ -163,12 +158,9 @@ def test_degrees_that_no_engine_runs_are_refused(adaptation, tmp_path, changes, 
     assert refused.value.field == ("measurements", 0, "workload", *path)
 
 
-def test_an_adaptation_is_scored_by_the_answers_as_observations_are(tmp_path):
+def test_an_adaptation_is_scored_by_the_answers_as_observations_are(make, tmp_path):
     """Rates of two predictors make up an answer, which the predictor of times alone does not."""
-    loaded = bundled()
-    devices = DeviceStore(tmp_path / "devices")
-    graphs = GraphStore(tmp_path / "graphs", 10).get
-    adaptation = Adaptation(loaded, tmp_path / "measurements", devices, graphs, 10)
+    adaptation, devices = make(bundled()), DeviceStore(tmp_path / "devices")
     runs = [row(n, tpot_ms=1.3 * n**0.5, ttft_ms=30.0 * n**0.5) for n in (16, 32, 64, 128)]
     live = summary_of(observe(adaptation, devices, H100.name, runs).kept)
     learnt = adaptation.learn(H100.name, runs).errors.metrics

@@ -29,6 +29,19 @@ def service(settings):
         yield client
 
 
+@pytest.fixture
+def ask(service):
+    """Asks about a candidate on a host; the answer."""
+
+    def asked(candidate, path="", **content):
+        sent = {"program": candidate} if path == "/now" else {"candidate": candidate}
+        answer = service.post(f"/v1/colocation{path}", json=sent | content)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    return asked
+
+
 def program(name, **more):
     known = profile(name)
     alone = dict(zip(METRICS, known.alone.seconds[0], strict=True))
@@ -40,12 +53,8 @@ def window(cpu, cache, seconds=3):
     return {"metrics": list(METRICS), "seconds": [list(host(cpu, cache))] * seconds}
 
 
-def test_the_candidate_and_every_resident_are_answered_with_intervals(service):
-    residents = [program("chase"), program("spin")]
-    asked = {"candidate": program("table"), "host": {"residents": residents}}
-    answer = service.post("/v1/colocation", json=asked)
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+def test_the_candidate_and_every_resident_are_answered_with_intervals(ask):
+    body = ask(program("table"), host={"residents": [program("chase"), program("spin")]})
     assert [one["program"] for one in body["residents"]] == ["chase", "spin"]
     everyone = [body["candidate"], *body["residents"]]
     for one in everyone:
@@ -58,19 +67,16 @@ def test_the_candidate_and_every_resident_are_answered_with_intervals(service):
     assert any("idle host" in line for line in body["assumed"])
 
 
-def test_a_crowded_host_costs_more_than_an_empty_one(service):
-    empty, crowded = (
-        service.post("/v1/colocation", json={"candidate": program("chase"), "host": one}).json()
-        for one in ({}, {"residents": [program("table"), program("sweep")]})
-    )
+def test_a_crowded_host_costs_more_than_an_empty_one(ask):
+    neighbours = {"residents": [program("table"), program("sweep")]}
+    empty, crowded = (ask(program("chase"), host=one) for one in ({}, neighbours))
     assert crowded["candidate"]["p_cpu"]["value"] < empty["candidate"]["p_cpu"]["value"]
     assert crowded["candidate"]["dominant_resource"] == "cache"
 
 
-def test_more_programs_than_cpus_wait_for_their_share(service):
+def test_more_programs_than_cpus_wait_for_their_share(ask):
     def p_wall(**known):
-        asked = {"candidate": program("spin"), "host": known}
-        return service.post("/v1/colocation", json=asked).json()["candidate"]["p_wall"]["value"]
+        return ask(program("spin"), host=known)["candidate"]["p_wall"]["value"]
 
     crowd = [program("matrix", cpu_share=1.0) for _ in range(8)]
     alone, crowded = p_wall(cpus=2), p_wall(cpus=2, residents=crowd)
@@ -80,16 +86,13 @@ def test_more_programs_than_cpus_wait_for_their_share(service):
     assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
     metrics = busy | {"cpu.idle_share": 8.0}
     assert p_wall(metrics=metrics) == p_wall(metrics=metrics, cpus=16), "they add up to 16"
-    body = service.post(
-        "/v1/colocation", json={"candidate": program("spin"), "host": {"residents": crowd}}
-    ).json()
+    body = ask(program("spin"), host={"residents": crowd})
     assert body["candidate"]["dominant_resource"] == "cpu"
 
 
-def test_a_program_of_many_threads_counts_as_often(service):
+def test_a_program_of_many_threads_counts_as_often(ask):
     def candidate(residents, **host):
-        asked = {"candidate": program("spin"), "host": {"residents": residents, **host}}
-        return service.post("/v1/colocation", json=asked).json()["candidate"]
+        return ask(program("spin"), host={"residents": residents, **host})["candidate"]
 
     eight = program("matrix", cpu_share=1.0)
     same = candidate([eight | {"threads": 8}], cpus=4)
@@ -98,118 +101,98 @@ def test_a_program_of_many_threads_counts_as_often(service):
     own = program("spin", threads=8)
 
     def p_wall(residents, cpus):
-        asked = {"candidate": own, "host": {"residents": residents, "cpus": cpus}}
-        answer = service.post("/v1/colocation", json=asked)
-        return answer.json()["candidate"]["p_wall"]["value"]
+        body = ask(own, host={"residents": residents, "cpus": cpus})
+        return body["candidate"]["p_wall"]["value"]
 
     assert p_wall([], 2) == p_wall([], 16), "it has no neighbours"
     assert p_wall([eight | {"threads": 8}], 2) < 0.6 * p_wall([], 2)
     assert p_wall([eight | {"threads": 8}], 16) > 0.9 * p_wall([], 16)
 
 
-def test_what_a_host_is_said_to_show_may_be_anything(service):
+def test_what_a_host_is_said_to_show_may_be_anything(ask):
     for much in (1e3, 1e15):
-        host = {"metrics": {"cpu.user_share": much}}
-        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": host})
-        assert answer.status_code == 200
-        assert 0 < answer.json()["candidate"]["p_wall"]["value"] < 0.2
+        body = ask(program("spin"), host={"metrics": {"cpu.user_share": much}})
+        assert 0 < body["candidate"]["p_wall"]["value"] < 0.2
     many = program("chase", threads=1024)
-    crowd = {"candidate": program("table"), "host": {"residents": [many] * 64}}
-    body = service.post("/v1/colocation", json=crowd).json()["candidate"]
-    one = {"candidate": program("table"), "host": {"residents": [program("chase")]}}
-    with_one_neighbour = service.post("/v1/colocation", json=one).json()["candidate"]
+    body = ask(program("table"), host={"residents": [many] * 64})["candidate"]
+    one = {"residents": [program("chase")]}
+    with_one_neighbour = ask(program("table"), host=one)["candidate"]
     assert body["p_cpu"]["value"] <= with_one_neighbour["p_cpu"]["value"]
     assert not body["missing_metrics"]
 
 
-def test_a_program_that_was_measured_is_marked(service):
+def test_a_program_that_was_measured_is_marked(ask):
     new = program("spin") | {"name": "new"}
-    asked = {"candidate": program("spin"), "host": {"residents": [new]}}
-    body = service.post("/v1/colocation", json=asked).json()
+    body = ask(program("spin"), host={"residents": [new]})
     assert (body["candidate"]["measured"], body["residents"][0]["measured"]) == (True, False)
 
 
-def test_a_window_of_the_host_counts_its_residents_once(service):
+def test_a_window_of_the_host_counts_its_residents_once(ask):
     measured_host = {"residents": [program("chase")], "window": window(0.9, 0.3)}
-    answer = service.post(
-        "/v1/colocation", json={"candidate": program("table"), "host": measured_host}
-    )
-    assert any("shows now" in line for line in answer.json()["assumed"])
+    body = ask(program("table"), host=measured_host)
+    assert any("shows now" in line for line in body["assumed"])
     medians = dict(zip(METRICS, host(0.9, 0.3), strict=True))
     same = {"residents": [program("chase")], "metrics": medians}
-    again = service.post("/v1/colocation", json={"candidate": program("table"), "host": same})
-    assert again.json()["candidate"] == answer.json()["candidate"]
+    assert ask(program("table"), host=same)["candidate"] == body["candidate"]
 
 
-def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
+def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(ask):
     for seconds in (1, 4, 60):
-        asked = {"program": program("chase"), "window": window(0.9, 0.8, seconds)}
-        answer = service.post("/v1/colocation/now", json=asked)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["program"]["p_cpu"]["value"] < 0.8
+        body = ask(program("chase"), "/now", window=window(0.9, 0.8, seconds))
+        assert body["program"]["p_cpu"]["value"] < 0.8
     part = {"metrics": list(METRICS[:2]), "seconds": [[0.5, None]]}
-    answer = service.post("/v1/colocation/now", json={"program": program("spin"), "window": part})
-    assert set(answer.json()["program"]["missing_metrics"]) == set(METRICS[1:])
-    assert not answer.json()["program"]["in_domain"]
+    body = ask(program("spin"), "/now", window=part)["program"]
+    assert set(body["missing_metrics"]) == set(METRICS[1:])
+    assert not body["in_domain"]
 
 
-def test_p_is_1_without_neighbours_and_an_empty_host_is_first(service):
+def test_p_is_1_without_neighbours_and_an_empty_host_is_first(ask):
     for name in ("spin", "chase", "never-measured"):
-        candidate = program("chase") | {"name": name}
-        asked = {"candidate": candidate, "host": {"cpus": 4}}
-        body = service.post("/v1/colocation", json=asked).json()["candidate"]
+        body = ask(program("chase") | {"name": name}, host={"cpus": 4})["candidate"]
         for metric in ("p_cpu", "p_wall"):
             assert body[metric]["value"] == pytest.approx(1.0)
             assert body[metric]["low"] <= 1.0 <= body[metric]["high"]
     hosts = [{"residents": [program("table"), program("sweep")]}, {}]
-    body = service.post(
-        "/v1/colocation/rank", json={"candidate": program("chase"), "hosts": hosts}
-    ).json()["hosts"]
+    body = ask(program("chase"), "/rank", hosts=hosts)["hosts"]
     assert [one["index"] for one in body] == [1, 0], "unnamed hosts are identified by index"
     assert body[0]["score"] == pytest.approx(1.0)
     assert all(isinstance(one["in_domain"], bool) for one in body)
 
 
-def test_a_profile_under_a_measured_name_is_reported(service):
-    asked = {"candidate": program("chase"), "host": {}}
-    body = service.post("/v1/colocation", json=asked).json()
-    assert any("measured under that name" in line and "chase" in line for line in body["assumed"])
-    asked["candidate"]["name"] = "mine"
-    body = service.post("/v1/colocation", json=asked).json()
-    assert not any("measured under that name" in line for line in body["assumed"])
-    assert not any("adds nothing" in line for line in body["assumed"])
-    asked["candidate"] = {"name": "bare"}
-    body = service.post("/v1/colocation", json=asked).json()
-    assert any("adds nothing to the host: bare" in line for line in body["assumed"])
+def test_a_profile_under_a_measured_name_is_reported(ask):
+    said = ask(program("chase"), host={})["assumed"]
+    assert any("measured under that name" in line and "chase" in line for line in said)
+    said = ask(program("chase") | {"name": "mine"}, host={})["assumed"]
+    assert not any("measured under that name" in line for line in said)
+    assert not any("adds nothing" in line for line in said)
+    said = ask({"name": "bare"}, host={})["assumed"]
+    assert any("adds nothing to the host: bare" in line for line in said)
 
 
-def test_unread_metrics_are_reported(service):
+def test_unread_metrics_are_reported(ask):
     odd = {"metrics": [METRICS[0], "cpu.usre_share"], "seconds": [[0.5, 0.5]]}
     known, candidate = program("spin"), program("chase")
     candidate["alone"] = candidate["alone"] | {"cpu.typo": 1.0}
     for path, asked, unread in (
-        ("/now", {"program": known, "window": odd}, ["cpu.usre_share"]),
-        ("", {"candidate": candidate, "host": {"window": odd}}, ["cpu.typo", "cpu.usre_share"]),
-        ("/rank", {"candidate": candidate, "hosts": [{"metrics": {"x": 1.0}}]}, ["cpu.typo", "x"]),
-        ("", {"candidate": known, "host": {"residents": [known]}}, []),
+        ("/now", (known, {"window": odd}), ["cpu.usre_share"]),
+        ("", (candidate, {"host": {"window": odd}}), ["cpu.typo", "cpu.usre_share"]),
+        ("/rank", (candidate, {"hosts": [{"metrics": {"x": 1.0}}]}), ["cpu.typo", "x"]),
+        ("", (known, {"host": {"residents": [known]}}), []),
     ):
-        answer = service.post(f"/v1/colocation{path}", json=asked)
-        assert answer.json()["unread_metrics"] == unread
+        assert ask(asked[0], path, **asked[1])["unread_metrics"] == unread
 
 
-def test_hundreds_of_hosts_are_ranked(service):
+def test_hundreds_of_hosts_are_ranked(ask):
     names = list(PROGRAMS)
     hosts = [
         {"name": f"h{i}", "residents": [program(names[(i + j) % 5]) for j in range(i % 4)]}
         for i in range(300)
     ]
-    asked = {"candidate": program("table"), "hosts": hosts}
-    answer = service.post("/v1/colocation/rank", json=asked)
-    assert answer.status_code == 200, answer.text
-    scores = [one["score"] for one in answer.json()["hosts"]]
+    found = ask(program("table"), "/rank", hosts=hosts)["hosts"]
+    scores = [one["score"] for one in found]
     assert len(scores) == 300
     assert scores == sorted(scores, reverse=True)
-    for one in answer.json()["hosts"]:
+    for one in found:
         assert one["score"] == one["worst"]["value"] <= one["candidate"]["value"]
         assert one["worst"]["low"] <= one["worst"]["value"] <= one["worst"]["high"]
 
@@ -230,14 +213,12 @@ def varied_hosts():
 
 
 @pytest.mark.parametrize("metric", ["p_cpu", "p_wall"])
-def test_the_answer_for_a_host_does_not_depend_on_the_other_hosts(service, metric):
+def test_the_answer_for_a_host_does_not_depend_on_the_other_hosts(ask, metric):
     hosts = varied_hosts()
 
     def ranked(some):
-        asked = {"candidate": program("chase"), "hosts": some, "metric": metric}
-        answer = service.post("/v1/colocation/rank", json=asked)
-        assert answer.status_code == 200, answer.text
-        return {host.pop("name"): host | {"index": 0} for host in answer.json()["hosts"]}
+        found = ask(program("chase"), "/rank", hosts=some, metric=metric)["hosts"]
+        return {host.pop("name"): host | {"index": 0} for host in found}
 
     together = ranked(hosts * 3)
     assert together.keys() == {host["name"] for host in hosts}
@@ -247,14 +228,12 @@ def test_the_answer_for_a_host_does_not_depend_on_the_other_hosts(service, metri
         assert among_others["worst_program"] == alone["worst_program"]
 
 
-def test_a_rank_says_of_the_candidate_what_the_question_about_one_host_says(service):
+def test_a_rank_says_of_the_candidate_what_the_question_about_one_host_says(ask):
     hosts, candidate = varied_hosts(), program("chase")
-    asked = {"candidate": candidate, "hosts": hosts, "metric": "p_cpu"}
-    ranked = service.post("/v1/colocation/rank", json=asked).json()["hosts"]
+    ranked = ask(candidate, "/rank", hosts=hosts, metric="p_cpu")["hosts"]
     assert ranked == sorted(ranked, key=lambda host: -host["score"])
     for one in ranked:
-        asked = {"candidate": candidate, "host": hosts[one["index"]]}
-        body = service.post("/v1/colocation", json=asked).json()
+        body = ask(candidate, host=hosts[one["index"]])
         programs = [body["candidate"], *body["residents"]]
         worst = min(programs, key=lambda program: program["p_cpu"]["value"])
         assert numbers(one["candidate"]) == pytest.approx(numbers(body["candidate"]["p_cpu"]))
@@ -305,13 +284,12 @@ def test_too_many_programs_at_once_are_refused(service):
 
 
 @pytest.mark.parametrize("objective", ["worst", "candidate", "mean"])
-def test_the_objective_decides_the_order(service, objective):
+def test_the_objective_decides_the_order(ask, objective):
     hosts = [
         {"name": "cache", "residents": [program("chase"), program("sweep")]},
         {"name": "empty"},
     ]
-    asked = {"candidate": program("table"), "hosts": hosts, "objective": objective}
-    body = service.post("/v1/colocation/rank", json=asked).json()
+    body = ask(program("table"), "/rank", hosts=hosts, objective=objective)
     assert [one["name"] for one in body["hosts"]] == ["empty", "cache"]
 
 
@@ -361,9 +339,9 @@ def test_an_interval_that_decides_nothing_is_a_class_with_its_error_rates(settin
     assert body["residents"][0]["p_cpu"]["slowed"] is None
 
 
-def test_a_slower_reference_makes_p_as_much_higher(service):
+def test_a_slower_reference_makes_p_as_much_higher(ask):
     def value(**more):
-        live = {"program": program("chase", **more), "window": window(1.9, 0.8)}
-        return service.post("/v1/colocation/now", json=live).json()["program"]["p_cpu"]["value"]
+        body = ask(program("chase", **more), "/now", window=window(1.9, 0.8))
+        return body["program"]["p_cpu"]["value"]
 
     assert value(reference_ratio=1.25) == pytest.approx(1.25 * value())

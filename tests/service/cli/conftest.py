@@ -1,6 +1,8 @@
 """`forerun` as verbs are tested: in this process, in a home of its own."""
 
+import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,10 @@ class Command:
         assert code == 0, err
         return out
 
+    def json(self, *words: object) -> Any:
+        """The JSON object that a command prints."""
+        return json.loads(self.ok(*words, "--json"))
+
     def refused(self, *words: object) -> str:
         """Standard error of a command whose input is wrong; it prints nothing else."""
         code, out, err = self(*words)
@@ -34,8 +40,5 @@ class Command:
 
 
 @pytest.fixture
-def forerun(tmp_path, monkeypatch, capsys) -> Command:
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FORERUN_PREDICTOR_FOLDER", raising=False)
-    monkeypatch.delenv("FORERUN_REGISTRY_URI", raising=False)
+def forerun(home, monkeypatch, capsys) -> Command:
     return Command(monkeypatch, capsys)

@@ -27,7 +27,7 @@ def graph(tmp_path):
 
 
 def predicted(forerun, graph, device="l4"):
-    return json.loads(forerun.ok("predict", graph, "--device", device, "--json"))
+    return forerun.json("predict", graph, "--device", device)
 
 
 def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_path):
@@ -40,7 +40,7 @@ def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_
     ]
     rows.append({"workload": GRAPH.digest, "device": "l4", "status": "oom"})
     write_measurements(pd.DataFrame(rows), tmp_path / "m.csv")
-    learnt = json.loads(forerun.ok("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4", "--json"))
+    learnt = forerun.json("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4")
     assert (learnt["rows"], learnt["left_out"], learnt["rows_in_use"]) == (3, 1, 3)
     assert learnt["one_by_one"] is True
     assert (
@@ -53,13 +53,12 @@ def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_
     }
     assert after["metrics"]["latency_ms"]["value"] > 1.4 * says
     assert predicted(forerun, graph, "t4")["metrics"] == other["metrics"]
-    code, out, err = forerun("adapt", "--device", "l4", "--rollback")
-    assert (code, "3 rows" in out) == (0, True), err
+    assert "3 rows" in forerun.ok("adapt", "--device", "l4", "--rollback")
     assert predicted(forerun, graph) == before
 
 
 def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
-    todo = json.loads(forerun.ok("adapt", "--suggest", "4", "--device", "l4", "--json"))
+    todo = forerun.json("adapt", "--suggest", "4", "--device", "l4")
     assert len(todo["candidates"]) == len(todo["measurements"]) == 4
     for row in todo["measurements"][:3]:
         row["metrics"]["latency_ms"] = 0.5
@@ -68,9 +67,7 @@ def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
     out = forerun.ok("adapt", file, "--device", "l4")
     assert "latency_ms" in out
     assert "kept 3 measurements of l4" in out
-    code, out, _ = forerun("adapt", "--suggest", "30", "--device", "l4", "--json")
-    again = json.loads(out)["candidates"]
-    assert code == 0
+    again = forerun.json("adapt", "--suggest", "30", "--device", "l4")["candidates"]
     assert not set(todo["candidates"][:3]) & set(again)
     assert todo["candidates"][3] in again
 
@@ -84,7 +81,7 @@ def test_models_can_be_candidates_and_their_graphs_are_then_known(forerun, graph
     todo["measurements"][0]["metrics"]["latency_ms"] = 0.1
     file = tmp_path / "elsewhere.json"
     file.write_text(json.dumps(todo["measurements"]))
-    assert forerun("adapt", file, "--device", "l4")[0] == 0
+    forerun.ok("adapt", file, "--device", "l4")
 
 
 def test_it_says_when_it_is_enough(forerun, tmp_path, trained):
@@ -111,12 +108,10 @@ def test_how_a_served_run_was_deployed_is_said(forerun, tmp_path):
     assert code == 0, err
     assert "1 run of vllm, tensor parallel 1 (--engine, --tp)" in err
     assert "kept 1 measurement of h100-sxm-80gb" in out
-    code, _, err = forerun("adapt", file, "--device", "h100", "--tp", "3")
-    assert code != 0
+    err = forerun.refused("adapt", file, "--device", "h100", "--tp", "3")
     assert "Tensor parallel 3 does not divide the attention heads" in err
     file.write_text(json.dumps(run | lengths | times | {"model_id": "our-own-tune"}))
-    code, _, err = forerun("adapt", file, "--device", "h100")
-    assert code != 0
+    err = forerun.refused("adapt", file, "--device", "h100")
     assert "our-own-tune" in err
     assert "--model" in err
 
@@ -135,9 +130,9 @@ def test_sets_are_listed(forerun, tmp_path):
     file = tmp_path / "m.json"
     file.write_text(json.dumps([linear_row(64, 0.05)]))
     for name in ("l4", "t4"):
-        assert forerun("adapt", file, "--device", name)[0] == 0
+        forerun.ok("adapt", file, "--device", name)
     forerun("adapt", "--device", "t4", "--rollback")
-    listed = json.loads(forerun("adapt", "--list", "--json")[1])["sets"]
+    listed = forerun.json("adapt", "--list")["sets"]
     assert [(s["device"], s["rows"], s["undone"]) for s in listed] == [
         ("l4", 1, False),
         ("t4", 1, True),
@@ -195,13 +190,12 @@ def test_a_table_is_observed_with_its_graphs_and_stored_once(forerun, tmp_path):
     table = pd.DataFrame([row | {"status": "ok"}, row | {"status": "oom", "latency_ms": None}])
     write_measurements(table, tmp_path / "m.csv")
     words = ("observe", tmp_path / "m.csv", "--device", "NVIDIA L4")
-    first = json.loads(forerun.ok(*words, "--json"))
+    first = forerun.json(*words)
     assert (first["rows"], first["judged"], first["left_out"], first["new"]) == (1, 1, 1, True)
     assert first["errors"]["latency_ms"]["rows"] == 1
-    code, out, err = forerun(*words)
-    assert (code, "kept before" in out, first["set"] in out) == (0, True, True), err
-    code, out, err = forerun("adapt", "--list", "--json")
-    assert json.loads(out) == {"sets": []}
+    out = forerun.ok(*words)
+    assert "kept before" in out and first["set"] in out
+    assert forerun.json("adapt", "--list") == {"sets": []}
     (folder / "mine.json").unlink()
     faster = pd.DataFrame([row | {"status": "ok", "latency_ms": 0.4}])
     write_measurements(faster, tmp_path / "m.csv")
@@ -211,22 +205,21 @@ def test_a_table_is_observed_with_its_graphs_and_stored_once(forerun, tmp_path):
 def test_a_missing_graph_is_named_with_its_folder(forerun, tmp_path):
     row = {"workload": "0" * 32, "kind": "network", "device": "l4", "latency_ms": 0.5}
     write_measurements(pd.DataFrame([row | {"status": "ok"}]), tmp_path / "m.csv")
-    code, _, err = forerun("observe", tmp_path / "m.csv", "--device", "l4")
-    assert (code, "m-graphs" in err, "row 1" in err) == (2, True, True)
+    err = forerun.refused("observe", tmp_path / "m.csv", "--device", "l4")
+    assert "m-graphs" in err and "row 1" in err
 
 
 def test_drift_prints_slices_and_alarms(forerun, tmp_path):
     assert "no observations are kept of l4" in forerun("drift", "--device", "l4")[1]
     files = [rows_file(tmp_path, f"{n}.json", 1.0 if n < 3 else 1.2, seed=n) for n in range(4)]
     for file in files[:3]:
-        assert forerun("observe", file, "--device", "l4")[0] == 0
-    code, out, err = forerun("drift")
-    assert (code, "no lasting change of 5 % or more" in out) == (0, True), err
-    assert forerun("observe", files[3], "--device", "l4")[0] == 0
-    report = json.loads(forerun.ok("drift", "--device", "l4", "--json"))
+        forerun.ok("observe", file, "--device", "l4")
+    assert "no lasting change of 5 % or more" in forerun.ok("drift")
+    forerun.ok("observe", files[3], "--device", "l4")
+    report = forerun.json("drift", "--device", "l4")
     assert report["observations"] == {"l4": 240}
     (alarm,) = report["alarms"]
-    code, out, err = forerun("drift")
+    out = forerun.ok("drift")
     assert alarm["message"] in out
     assert "+20 %" in out or "+19 %" in out or "+21 %" in out
     assert forerun("drift", "--device", "l5")[0] == 2
@@ -238,7 +231,7 @@ def test_a_report_is_logged_as_a_run(forerun, tmp_path, request):
 
     prepared = request.getfixturevalue("prepared_database")
     uri = f"sqlite:///{shutil.copy(prepared, tmp_path / 'tracked.db')}"
-    assert forerun("observe", rows_file(tmp_path, "1.json"), "--device", "l4")[0] == 0
+    forerun.ok("observe", rows_file(tmp_path, "1.json"), "--device", "l4")
     forerun.ok("drift", "--track", "--uri", uri)
     client = connect(uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "forerun"]
@@ -252,7 +245,7 @@ def test_a_report_is_logged_as_a_run(forerun, tmp_path, request):
 
     of_candidate = rows_file(tmp_path, "2.json", seed=2)
     of_candidate.write_text(of_candidate.read_text().replace('"v1"', '"v2"'))
-    assert forerun("observe", of_candidate, "--device", "l4")[0] == 0
-    assert forerun("drift", "--track", "--uri", uri, "--version", "all")[0] == 0
+    forerun.ok("observe", of_candidate, "--device", "l4")
+    forerun.ok("drift", "--track", "--uri", uri, "--version", "all")
     latest = client.search_runs([experiment.experiment_id])[0].data.metrics
     assert {latest[f"{version}/l4/latency_ms/n"] for version in ("v1", "v2")} == {60}

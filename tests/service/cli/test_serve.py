@@ -164,11 +164,11 @@ def test_a_name_is_listed_as_it_was_given(forerun):
 
 
 def test_a_revoked_key_is_gone(forerun, tmp_path):
-    made = json.loads(forerun("keys", "create", "one", "--json")[1])
+    made = forerun.json("keys", "create", "one")
     code, text, _ = forerun("keys", "revoke", made["id"])
     assert (code, made["id"] in text) == (0, True)
     assert KeyStore(tmp_path / "home/keys").holder(made["key"]) is None
-    assert json.loads(forerun("keys", "list", "--json")[1]) == {"keys": []}
+    assert forerun.json("keys", "list") == {"keys": []}
 
 
 def test_what_is_wrong_is_one_line(forerun):
@@ -186,7 +186,7 @@ def test_a_public_address_without_keys_is_refused_before_anything_is_loaded(fore
 
 
 def test_a_key_may_be_of_a_tenant(forerun, tmp_path):
-    made = json.loads(forerun("keys", "create", "one", "--tenant", "vision", "--json")[1])
+    made = forerun.json("keys", "create", "one", "--tenant", "vision")
     assert made["tenant"] == "vision"
     key = KeyStore(tmp_path / "home/keys").holder(made["key"])
     assert key is not None and key.tenant == "vision"

@@ -9,11 +9,8 @@ from forerun.service.settings import Settings
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
-        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
-    return tmp_path / "home"
+def own_home(home):
+    """Each test has a home of its own."""
 
 
 @pytest.fixture

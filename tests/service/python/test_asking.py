@@ -330,14 +330,8 @@ def test_a_deployment_answers_as_over_http(client):
 def test_names_of_other_tools_are_taken_for_a_language_model_and_unknown_ones_refused():
     given = {"model": "llama-3.1-8b", "device": "h100", "isl": 1024, "osl": 256, "tp": 1}
     answer = forerun.llm(**given, request_rate=2.0)
-    same = forerun.llm(
-        "llama-3.1-8b",
-        device="h100",
-        input_tokens=1024,
-        output_tokens=256,
-        requests_per_s=2.0,
-        parallelism={"tensor": 1},
-    )
+    lengths = {"input_tokens": 1024, "output_tokens": 256, "parallelism": {"tensor": 1}}
+    same = forerun.llm("llama-3.1-8b", device="h100", requests_per_s=2.0, **lengths)
     assert answer.to_dict() == same.to_dict()
     assert answer.requests_per_s.value == 2.0
     assert answer.ttft_service_ms.value < answer.request_latency_ms.value

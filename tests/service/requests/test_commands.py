@@ -208,7 +208,11 @@ def test_a_command_over_http(client):
         ("vllm serve qwen3-8b -tp x && vllm bench serve", "#/command", "command: -tp: Input"),
         ("vllm serve qwen3-8b -tp 3 && vllm bench serve", "#/command", "Tensor parallel 3"),
         ("vllm serve qwen3-999b && vllm bench serve", "#/command", "No language model"),
-        ("vllm serve qwen3-8b", "#", "input_tokens is missing, which vllm serve needs"),
+        (
+            "vllm serve qwen3-8b",
+            "#/input_tokens",
+            "input_tokens is missing, which vllm serve needs",
+        ),
         ("llama-cli -m qwen3-8b -c 10 -n 20 -p 9", "#/command", "request of 29 tokens"),
     ],
 )

@@ -6,9 +6,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.models.artifact.sealed_folder import LoadedPredictor
+from forerun.models.answers.served_models import InUse
+from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
+from forerun.service.answers.llm.estimates import llm_estimate
+from forerun.service.schemas.answers import ServingOut
+from forerun.service.schemas.serving import LlmEstimateIn
+from tests.devices import CATALOG
 
 TTFT_MS, TPOT_MS = 100.0, 10.0
 LLAMA = {
@@ -24,6 +29,15 @@ LLAMA = {
 }
 """Sizes of Llama 3.1 8B."""
 LENGTHS = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 32}
+IN_USE = InUse(bundled())
+
+
+def estimated(**given) -> ServingOut:
+    """The answer of the released predictors to a request; what is None is left out of it."""
+    asked = {name: value for name, value in given.items() if value is not None}
+    return llm_estimate(LlmEstimateIn.model_validate(asked), CATALOG.get, IN_USE)
+
+
 ASKED = {"model": {"config": LLAMA}, "device": "h100-sxm-80gb", **LENGTHS, "tp": 1}
 
 

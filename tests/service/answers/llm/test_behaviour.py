@@ -7,17 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
-from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.deployment import EngineIn
-from forerun.service.schemas.serving import LlmEstimateIn
+from tests.service.answers.llm.predictors import estimated
 
-CATALOG = DeviceCatalog.load()
-IN_USE = InUse(bundled())
 ASKED = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1}
 LOAD = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 8}
 TIMES = ("ttft_ms", "tpot_ms", "request_latency_ms")
@@ -25,8 +19,7 @@ SPREAD = {"tensor": 4, "attention_data": 4, "expert": 16}
 
 
 def asked(**changes) -> ServingOut:
-    given = {name: value for name, value in (ASKED | LOAD | changes).items() if value is not None}
-    return llm_estimate(LlmEstimateIn.model_validate(given), CATALOG.get, IN_USE)
+    return estimated(**(ASKED | LOAD | changes))
 
 
 def value(answer: ServingOut, metric: str) -> float:

@@ -8,20 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.device import DeviceCatalog
 from forerun.features.llm_serving.least_times import least_times
-from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.llm.question import question_of
 from forerun.service.schemas.serving import LlmEstimateIn
+from tests.devices import CATALOG
+from tests.service.answers.llm.predictors import IN_USE, estimated
 
-CATALOG = DeviceCatalog.load()
 DEVICES = ("l40s", "l4", "rtx-4090", "a100-sxm-80gb", "a10g", "h100-sxm-80gb", "b200-sxm-180gb")
 MODELS = ("llama-3.1-8b", "meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-30B-A3B")
-
-
-IN_USE = InUse(bundled())
 
 
 @given(
@@ -61,10 +56,7 @@ def test_prompts_are_answered_no_faster_than_the_arithmetic_peak():
     """Two operations for each of 7.5e9 weights and 1,024 tokens are 15.4 TFLOP; a peak of 989."""
     given = {"device": "h100-sxm-80gb", "input_tokens": 1024, "output_tokens": 1}
     for concurrency in (32, 256):
-        asked = LlmEstimateIn.model_validate(
-            {"model": "llama-3.1-8b", **given, "concurrency": concurrency}
-        )
-        found = llm_estimate(asked, CATALOG.get, IN_USE).metrics
+        found = estimated(model="llama-3.1-8b", **given, concurrency=concurrency).metrics
         assert found["requests_per_s"].high < 989.0 / 14.0
         assert found["requests_per_s"].value < 0.75 * 989.0 / 14.0
         assert "tpot_ms" not in found
@@ -79,14 +71,8 @@ APART = {"workers": 4, "prefill": {"workers": 1, "parallelism": {"tensor": 1}}}
 def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
     """Prompts of one worker are answered no faster than it computes, however many wait."""
     given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "isl": 1024, "osl": 256, "tp": 1}
-    found = {
-        number: llm_estimate(
-            LlmEstimateIn.model_validate(given | APART | {"concurrency": number}),
-            CATALOG.get,
-            IN_USE,
-        )
-        for number in (128, 256, 1024, 1500)
-    }
+    numbers = (128, 256, 1024, 1500)
+    found = {number: estimated(**given, **APART, concurrency=number) for number in numbers}
     tpot = [found[number].metrics["tpot_ms"].value for number in (256, 1500)]
     assert tpot[0] == pytest.approx(tpot[1]), "the others wait for the worker with prompts"
     for answer in found.values():
@@ -100,8 +86,7 @@ def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
     free, *moved = (answer.metrics["requests_per_s"] for answer in found.values())
     for own in moved:
         assert own.low / own.value == pytest.approx(free.low / free.value, rel=0.45)
-    asked = LlmEstimateIn.model_validate(given | APART | {"requests_per_s": 1.0})
-    capacity = llm_estimate(asked, CATALOG.get, IN_USE).deployment.capacity
+    capacity = estimated(**given, **APART, requests_per_s=1.0).deployment.capacity
     assert capacity.low < 0.8 * capacity.requests_per_s
     assert 1.2 * capacity.requests_per_s < capacity.high
 
@@ -111,7 +96,7 @@ def test_one_request_in_flight_and_rare_arrivals_are_the_same(output_tokens, tok
     given = {"model": "llama-3.1-8b", "device": "a100-sxm-80gb", "input_tokens": tokens}
     given["output_tokens"] = output_tokens
     closed, rare = (
-        llm_estimate(LlmEstimateIn.model_validate(given | load), CATALOG.get, IN_USE).metrics
+        estimated(**given, **load).metrics
         for load in ({"concurrency": 1}, {"requests_per_s": 1e-4})
     )
     for name in ("ttft_ms", "ttft_service_ms"):
@@ -135,8 +120,7 @@ def test_intervals_of_the_first_token_hold_lone_prompts_of_splitwise():
         device = hardware.replace("-80gb", "-sxm-80gb")
         load = {"input_tokens": tokens, "output_tokens": 128, "concurrency": 1, "tp": tensor}
         engine = {"backend": "vllm", "engine": {"version": "0.2.2"}}
-        asked = LlmEstimateIn.model_validate({"model": name, "device": device, **load, **engine})
-        found = llm_estimate(asked, CATALOG.get, IN_USE).metrics["ttft_ms"]
+        found = estimated(model=name, device=device, **load, **engine).metrics["ttft_ms"]
         assert found.high / found.low < 4.5
         held += found.low <= ms <= found.high
     assert held >= 0.9 * len(measured)
@@ -145,8 +129,7 @@ def test_intervals_of_the_first_token_hold_lone_prompts_of_splitwise():
 def test_eight_billion_parameters_on_an_l40s_are_read_in_no_less_than_the_sheet_says():
     """15.0 GB of weights without the table of inputs at 864 GB/s, and the caches of 32 requests."""
     given = {"device": "l40s", "input_tokens": 1024, "output_tokens": 256, "concurrency": 32}
-    asked = LlmEstimateIn.model_validate({"model": "llama-3.1-8b", **given})
-    found = llm_estimate(asked, CATALOG.get, IN_USE).metrics["tpot_ms"]
+    found = estimated(model="llama-3.1-8b", **given).metrics["tpot_ms"]
     cache_gb = 30 * 32 * 2 * 8 * 128 * 2.0 * (1024 + 128) / 1e9
     assert (15.0 + cache_gb) / 0.864 < found.low < 0.8 * found.value
 
@@ -157,8 +140,7 @@ def test_prompts_and_answers_together_take_no_more_than_the_arithmetic_peak(mode
     """Two operations for each weight of the layers and each token, of prompts and of answers."""
     weights, tensor = {"llama-3.1-8b": (6.98e9, 1)}.get(model, (68.5e9, 4))
     given = {"device": "a100-sxm-80gb", "input_tokens": 128, "output_tokens": 128, "tp": tensor}
-    asked = LlmEstimateIn.model_validate({"model": model, **given, "concurrency": concurrency})
-    rate = llm_estimate(asked, CATALOG.get, IN_USE).metrics["requests_per_s"]
+    rate = estimated(model=model, **given, concurrency=concurrency).metrics["requests_per_s"]
     tflops = [2.0 * weights * 255 * each / tensor / 1e12 for each in (rate.value, rate.high)]
     assert tflops[0] < 0.78 * 312.0
     assert tflops[1] < 312.0

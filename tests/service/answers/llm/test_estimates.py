@@ -48,6 +48,7 @@ def test_energy_and_price_follow_from_power_rate_and_devices(ask):
     answer = ask(device_count=2, tp=2, usd_per_device_hour=3.0)
     own = values(answer)
     assert answer["device_count"] == 2
+    assert answer["model"]["total_parameters"] == pytest.approx(8.03e9, rel=0.01)
     assert own["tokens_per_s"] == pytest.approx(own["requests_per_s"] * 256)
     assert own["tokens_per_s_per_device"] == pytest.approx(own["tokens_per_s"] / 2)
     assert own["energy_per_token_j"] == pytest.approx(2 * own["power_w"] / own["tokens_per_s"])
@@ -136,23 +137,21 @@ def test_more_arrivals_than_can_be_answered_are_limited_by_the_deployment(settin
         assert any(limit["severity"] != "note" for limit in answer["limit_details"])
 
 
+SHEET = {
+    "name": "mine", "vendor": "me", "kind": "gpu", "memory_gib": 48, "compute_units": 142,
+    "memory_bandwidth_gbs": 864, "peak_tflops": {"fp32": 90, "fp16": 360}, "tdp_w": 350,
+}  # fmt: skip
+
+
 def test_a_sheet_by_value_is_answered(ask):
-    sheet = {
-        "name": "mine", "vendor": "me", "kind": "gpu", "memory_gib": 48, "compute_units": 142,
-        "memory_bandwidth_gbs": 864, "peak_tflops": {"fp32": 90, "fp16": 360}, "tdp_w": 350,
-    }  # fmt: skip
-    answer = ask(device=sheet)
+    answer = ask(device=SHEET)
     assert answer["device"]["name"] == "mine"
     assert answer["deployment"]["memory"][0]["usable_mib"] == 48 * 1024
     assert answer["deployment"]["price"] is None
 
 
 def test_degrees_are_checked_on_a_device_that_names_no_memory(ask):
-    sheet = {
-        "name": "mine", "vendor": "me", "kind": "gpu", "compute_units": 142,
-        "memory_bandwidth_gbs": 864, "peak_tflops": {"fp32": 90, "fp16": 360}, "tdp_w": 350,
-    }  # fmt: skip
-    problem = ask(422, device=sheet, tp=None, pp=100)
+    problem = ask(422, device=SHEET | {"memory_gib": None}, tp=None, pp=100)
     assert "more than the model has layers" in problem["detail"]
 
 
@@ -171,11 +170,6 @@ def test_support_says_where_each_metric_was_measured(service):
 def test_no_price_is_made_up(ask):
     missing = ask(device="gtx-1080-ti", tp=8)["missing"]
     assert "usd_per_device_hour" in missing["usd_per_million_tokens"]
-
-
-def test_the_model_that_was_read_is_said(ask):
-    model = ask()["model"]
-    assert model["total_parameters"] == pytest.approx(8.03e9, rel=0.01)
 
 
 def test_a_request_without_lengths_is_answered_as_before(service):

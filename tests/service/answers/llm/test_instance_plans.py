@@ -14,11 +14,7 @@ ASKED = {"requests_per_s": 3.0, "input_tokens": 256, "output_tokens": 128, "tpot
 PRICES = {"aws/m7i.2xlarge": 0.4, "aws/m7i.4xlarge": 0.8, "aws/m8g.4xlarge": 0.7}
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
-        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def planned(prices=PRICES, model="qwen2.5-0.5b", **changes):

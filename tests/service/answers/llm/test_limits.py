@@ -2,19 +2,13 @@
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
-from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.answers.llm.estimates import llm_estimate
-from forerun.service.schemas.serving import LlmEstimateIn
+from tests.service.answers.llm.predictors import estimated
 
 ASKED = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1, "isl": 1024, "osl": 256}
-IN_USE = InUse(bundled())
 
 
 def power(**load):
-    asked = LlmEstimateIn.model_validate(ASKED | load)
-    return llm_estimate(asked, DeviceCatalog.load().get, IN_USE).metrics["power_w"]
+    return estimated(**(ASKED | load)).metrics["power_w"]
 
 
 def test_power_of_requests_always_in_flight_counts_as_measured():

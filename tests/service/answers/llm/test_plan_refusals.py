@@ -6,10 +6,13 @@ import pytest
 
 import forerun
 from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import Parallelism
+from forerun.service.answers.llm import planning
 from forerun.service.cli import app
-from tests.service.answers.llm.test_planning import FEW, TRACED, asked, home
+from forerun.service.schemas.llm.answers import EngineOut, PoolOut
+from forerun.service.schemas.llm.serving_plan_answers import PlannedServingOut
+from tests.service.answers.llm.test_planning import FEW, TRACED, asked
 
-__all__ = ["home"]
 CATALOG = DeviceCatalog.load()
 TRAFFIC = ("--request-rate", "5", "--isl", "2000", "--osl", "300")
 PLAN = ("llm", "plan", FEW["model"])
@@ -198,6 +201,124 @@ def test_messages_about_traces_name_the_field_and_the_option(adapting, home, tmp
     assert refused(words).startswith("--window-s is of a trace: give --trace too")
 
 
+@pytest.mark.parametrize(
+    ("changes", "words", "said", "fields"),
+    [
+        (
+            {"startup_s": 30},
+            ("--startup-s", "30"),
+            "{} is of a plan over time: give {} too",
+            ("startup_s", "window_s"),
+        ),
+        (
+            {"stabilization_s": 30},
+            ("--stabilization-s", "30"),
+            "{} is of a plan over time: give {} too",
+            ("stabilization_s", "window_s"),
+        ),
+        (
+            {"cap_risk": 0.1},
+            ("--cap-risk", "0.1"),
+            "{} is of a power cap: give {} too",
+            ("cap_risk", "cap_kw"),
+        ),
+        (
+            {"ttft_ms": 1000, "ttft_p99_ms": 900},
+            ("--ttft-ms", "1000", "--ttft-p99-ms", "900"),
+            "{} 900 is below {} 1000, but a 99th percentile is above the mean",
+            ("ttft_p99_ms", "ttft_ms"),
+        ),
+        (
+            {"ttft_ms": 1000, "request_latency_ms": 900},
+            ("--ttft-ms", "1000", "--request-latency-ms", "900"),
+            "{} 900 is below {} 1000, but a request takes longer than its first token",
+            ("request_latency_ms", "ttft_ms"),
+        ),
+    ],
+    ids=lambda own: next(iter(own)) if isinstance(own, dict) else "",
+)
+def test_what_another_field_leaves_without_effect_is_refused(
+    client, home, changes, words, said, fields
+):
+    """The message names the options, and over HTTP the problem points at the fields."""
+    fault = asked(client, {**FEW, **changes}, 422)
+    assert said.format(*fields) in fault["detail"] and "\n" not in fault["detail"]
+    assert pointers(fault) == [f"#/{name}" for name in fields]
+    flags = [f"--{name.replace('_', '-')}" for name in fields]
+    assert said.format(*flags) in refused((*PLAN, *TRAFFIC, *words))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"output_variation": 1}, ["output_variation", "trace"]),
+        ({"isl": 100}, ["isl", "trace"]),
+        ({"sizes": [{"input_tokens": 9, "output_tokens": 9}]}, ["trace", "sizes"]),
+        (
+            {"formats": ["fp8"], "model": {"name": "llama-3.1-8b", "quantization": "fp8"}},
+            ["formats", "model/quantization"],
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_given_twice_is_refused_at_each_place(client, changes, fields):
+    content = {"model": FEW["model"], "devices": ["h100"], "trace": "splitwise_conv", **changes}
+    assert pointers(asked(client, content, 422)) == [f"#/{name}" for name in fields]
+
+
+@pytest.mark.parametrize("form", ["vllm", "megatron"])
+@pytest.mark.parametrize("option", ["--json", "--explain"])
+def test_options_that_one_form_alone_leaves_without_effect_are_refused(home, form, option):
+    words = (*PLAN, *TRAFFIC) if form == "vllm" else ("train-plan", "llama-3.1-8b")
+    line = refused((*words, "--device", "h100", "--as", form, option))
+    assert line == f"{option} has no effect with --as: leave one of the two out."
+
+
+@pytest.mark.parametrize(
+    "words", [(*PLAN, *TRAFFIC), ("train-plan", "llama-3.1-8b"), ("train-step", "llama-3.1-8b")]
+)
+def test_an_unknown_device_or_form_is_named_with_its_option(home, words):
+    line = refused((*words, "--device", "l5"))
+    assert line.startswith("--device: No device named 'l5'. Did you mean l4?")
+    if words[0] == "llm":
+        line = refused((*words, "--device", "h100", "--as", "slurm"))
+        assert line.startswith("--as: The plan cannot be written for slurm: there is no such form")
+
+
+def test_shares_that_do_not_sum_to_one_are_said(adapting):
+    sizes = [{"input_tokens": 100, "output_tokens": 100, "share": own} for own in (0.3, 0.5)]
+    content = {"model": FEW["model"], "devices": ["h100"], "requests_per_s": 1}
+    said = "shares of sizes are parts of their sum, 0.8"
+    assert said in asked(adapting, {**content, "sizes": sizes})["chosen"]
+    sizes[1]["share"] = 0.7
+    whole = asked(adapting, {**content, "sizes": sizes})["chosen"]
+    assert not any("shares" in line for line in whole)
+
+
+def test_where_nothing_fits_the_layout_nearest_to_it_is_shown(adapting, home):
+    content = {"model": "llama-3.1-70b", "devices": [{"device": "l4", "count": 4}], **SHORT}
+    plan = asked(adapting, content)
+    assert plan["failed"].keys() == {"memory"} and plan["best"] == []
+    (miss,) = plan["misses"]
+    assert miss["devices"] == 4 and miss["over"]["memory"] > 1
+    text = str(forerun.llm_plan("llama-3.1-70b", devices=content["devices"], **SHORT))
+    assert f"weights and one request take {miss['over']['memory']:.2f} times the memory" in text
+    assert "take best estimates" not in text
+    estimate = adapting.post("/v1/llm/estimate", json=miss["request"]).json()
+    assert any("does not fit" in line for line in estimate["limits"])
+    more = asked(adapting, {**content, "devices": [{"device": "l4", "count": 16}]})
+    assert "memory" in more["failed"] and not any("memory" in m["over"] for m in more["misses"])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"engine": {"name": "llama.cpp"}}, {"devices": ["epyc-9654"]}], ids=str
+)
+def test_workers_for_prompts_are_refused_where_there_are_none(client, changes):
+    fault = asked(client, {**FEW, **changes, "disaggregated": True}, 422)
+    assert "of GPUs alone, and not of llama.cpp" in fault["detail"]
+    assert pointers(fault) == ["#/disaggregated"]
+
+
 def test_a_percentile_of_times_that_no_answer_has_is_refused(adapting):
     fault = asked(adapting, {**FEW, "output_tokens": 1, "tpot_ms": None, "tpot_p99_ms": 50}, 422)
     assert "no time per further token" in fault["detail"]
@@ -221,3 +342,20 @@ def test_devices_that_no_link_joins_are_replicas_by_themselves(adapting, device)
     content |= {"model": FEW["model"], "parallelism": {"tensor": 2}}
     said = adapting.post("/v1/llm/estimate", json=content).json()["limits"]
     assert any("goes beyond the 1 that links join" in line for line in said)
+
+
+def option(replicas, wins):
+    """An option of a plan whose wins are drawn."""
+    pool = PoolOut.model_construct(parallelism=Parallelism())
+    own = {"device": "l4", "devices": replicas, "replicas": replicas, "wins": wins, "pool": pool}
+    engine = EngineOut.model_construct(max_sequences=None, max_batched_tokens=None)
+    return PlannedServingOut.model_construct(**own, engine=engine, prefill=None, format="")
+
+
+@pytest.mark.parametrize(("risk", "ends"), [("upper", "upper ends"), ("value", "best estimates")])
+def test_a_first_option_that_is_not_the_likely_best_says_which_to_take(risk, ends):
+    line = planning._measure(option(2, 0.3), option(3, 0.6), risk)
+    assert "\n" not in line
+    assert "3 x 1 l4 in 60 %: that is the likely best, but " in line
+    assert ends in line and "take the first unless you measure" in line
+    assert "likely best" not in planning._measure(option(2, 0.6), option(3, 0.3), risk)

@@ -1,12 +1,16 @@
 """Training of language models: one question through every door, what is chosen, and faults."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import forerun
+from forerun.data.language_models.training import LlmTraining
 from forerun.features.llm_training.graph import decoder_graph
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.reader import named_language_model, read_language_model
+from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan
+from forerun.service.answers.llm import training
 from forerun.service.cli import app
 from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
@@ -17,13 +21,6 @@ WORDS = (
     *("llama-3.1-70b", "--device", "h100-sxm-80gb", "--devices", "64", "--tokens", "1e12"),
     *("--region", "france", "--json"),
 )
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
-        monkeypatch.delenv(f"FORERUN_{name}", raising=False)
 
 
 @pytest.fixture
@@ -250,6 +247,16 @@ def test_a_plan_within_a_budget_names_the_measurement_that_would_settle_it(adapt
     plan = asked(adapting, "plan", content)
     assert plan["best"][0]["wins"] < 0.9
     assert plan["measure"].startswith("Close: the first is fastest in ")
+
+
+def test_a_first_layout_that_is_not_the_likely_best_says_which_to_take():
+    run = LlmTraining(named_language_model("llama-3.1-8b"), 4096, 8)
+    found = [PlannedLayout(run, 1.0, 0.9, 1.1, 1.0, 1.0, wins=own) for own in (0.3, 0.6)]
+    own = TrainingPlan(tuple(found), (), (), 2, 2, 0, close=1)
+    line = training._measure(own, "time")
+    assert "The likely best is layout 2, in 60 %; best estimates decide the order" in line
+    even = replace(own, best=(found[1], found[0]))
+    assert "likely best" not in training._measure(even, "time")
 
 
 def test_a_printed_plan_has_its_carbon_and_what_the_script_sets(home):

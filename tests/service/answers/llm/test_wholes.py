@@ -4,14 +4,13 @@ from itertools import product
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
 from forerun.models.answers.deployments.bounds import parts_within_wholes
-from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.prediction import Estimate, Prediction
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.serving import LlmEstimateIn
+from tests.devices import CATALOG
+from tests.service.answers.llm.predictors import IN_USE, estimated
 
 APART = {"workers": 2, "prefill": {"workers": 2, "parallelism": {"tensor": 1}}}
 LOADS = (
@@ -37,7 +36,7 @@ def test_no_part_of_a_time_is_longer_than_the_whole_at_any_load(device, workers)
         )
         for (given, written), load in product(LENGTHS, LOADS)
     ]
-    answers = llm_estimates(asked, DeviceCatalog.load().get, InUse(bundled()))
+    answers = llm_estimates(asked, CATALOG.get, IN_USE)
     compared = 0
     for one, answer in zip(asked, answers, strict=True):
         assert isinstance(answer, ServingOut)
@@ -84,8 +83,7 @@ def test_the_only_token_and_the_request_are_one_time_with_the_tighter_ends_of_bo
 @pytest.mark.parametrize("load", [{"concurrency": 16}, {"requests_per_s": 5}])
 def test_requests_with_one_token_have_one_interval(load):
     given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1, "isl": 1024, "osl": 1}
-    asked = [LlmEstimateIn.model_validate(given | load)]
-    (answer,) = llm_estimates(asked, DeviceCatalog.load().get, InUse(bundled()))
+    answer = estimated(**given, **load)
     first, whole = (answer.metrics[name] for name in ("ttft_ms", "request_latency_ms"))
     ends = [(own.value, own.low, own.high) for own in (first, whole)]
     assert ends[0] == pytest.approx(ends[1])

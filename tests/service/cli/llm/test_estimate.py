@@ -22,9 +22,7 @@ LENGTHS = ("--isl", "1024", "--osl", "256", "--concurrency", "32")
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-
+def run(home, capsys):
     def command(*words):
         app(["llm", *map(str, words)], standalone_mode=False)
         return capsys.readouterr().out
@@ -158,14 +156,8 @@ def test_what_is_wrong_is_one_line(run, words, error, said):
 
 
 def test_support_lists_models_and_what_was_measured(run):
-    answer = json.loads(run("support", "--json"))
-    assert any("Llama-3.1-8B" in name for name in answer["models"])
-    measured = {one["metric"]: one["devices"] for one in answer["measured"]}
-    assert "h100-sxm-80gb" in measured["power_w"]
-    assert measured["usd_per_million_tokens"] == []
-    assert "tp" in answer["also"]["parallelism.tensor"]
-    printed = run("support")
-    assert "power_w measured on b200-sxm-180gb, h100-sxm-80gb" in printed
+    assert "meta-llama/Meta-Llama-3.1-8B" in json.loads(run("support", "--json"))["models"]
+    assert "power_w measured on b200-sxm-180gb, h100-sxm-80gb" in run("support")
 
 
 def test_parameters_are_counted_and_tokens_of_answers_are_what_is_priced(run):

@@ -12,9 +12,7 @@ DEPLOYMENT = ("--device", "h100", "--tp", "1")
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-
+def run(home, capsys):
     def command(*words):
         app(["llm", "replay", "llama-3.1-8b", *map(str, words)], standalone_mode=False)
         return capsys.readouterr().out
@@ -71,3 +69,11 @@ def test_several_devices_and_unknown_traces_are_refused_with_what_there_is(run, 
         run(trace, "--device", "h100,a100")
     with pytest.raises(BadTrace, match=r"'splitwise_com'.*there are splitwise_code"):
         run("splitwise_com", *DEPLOYMENT)
+
+
+def test_one_worker_has_none_to_spread_requests_over(run, trace):
+    with pytest.raises(
+        BadRequest, match="one worker to send requests to: leave --least-loaded out"
+    ):
+        run(trace, *DEPLOYMENT, "--least-loaded")
+    assert run(trace, *DEPLOYMENT, "--workers", "2", "--least-loaded")

@@ -76,8 +76,7 @@ def test_a_file_without_questions_is_one_line(forerun, tmp_path, content):
 
 def test_a_place_that_cannot_be_written_is_one_line(forerun, tmp_path):
     file = written(tmp_path / "q.jsonl", [EXAMPLE])
-    code, _, err = forerun("batch", file, "-o", tmp_path / "missing/answers.jsonl")
-    assert code == 2
+    err = forerun.refused("batch", file, "-o", tmp_path / "missing/answers.jsonl")
     assert "cannot be written" in err
     assert "Traceback" not in err
 
@@ -87,16 +86,14 @@ def test_answers_go_into_a_pipe_and_leave_it_one(forerun, tmp_path):
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(pipe.read_text)
-        assert forerun("batch", file, "-o", pipe)[0] == 0
+        forerun.ok("batch", file, "-o", pipe)
         assert "latency_ms" in json.loads(read.result())["metrics"]
     assert pipe.is_fifo()
 
 
 def test_the_answers_do_not_replace_the_questions(forerun, tmp_path):
     file = written(tmp_path / "q.jsonl", [EXAMPLE])
-    code, _, err = forerun("batch", file, "-o", file)
-    assert code == 2
-    assert "would replace the questions" in err
+    assert "would replace the questions" in forerun.refused("batch", file, "-o", file)
     assert json.loads(file.read_text()) == EXAMPLE
 
 

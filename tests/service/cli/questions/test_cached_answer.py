@@ -125,8 +125,7 @@ def test_a_file_that_cannot_be_read_is_refused_every_time(forerun, tmp_path):
     path.write_text("no model")
     aged(path)
     for _ in range(2):
-        code, _, err = forerun("predict", path, "--device", "l4")
-        assert (code, "model.onnx" in err) == (2, True)
+        assert "model.onnx" in forerun.refused("predict", path, "--device", "l4")
 
 
 def test_a_predictor_folder_is_asked_every_time(ask, monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ def test_training_memory_is_printed_with_its_parts_and_whether_it_fits(forerun, 
 
 def test_every_metric_has_a_grade_and_a_reason_and_explain_adds_the_rest(forerun, graph):
     brief = forerun.ok("predict", graph, "--device", "l4")
-    answer = json.loads(forerun("predict", graph, "--device", "l4", "--json")[1])
+    answer = forerun.json("predict", graph, "--device", "l4")
     for name in ("latency_ms", "power_w", "peak_memory_mib"):
         estimate = answer["metrics"][name]
         (line,) = (line for line in brief.splitlines() if line.startswith(name))
@@ -35,9 +35,8 @@ def test_every_metric_has_a_grade_and_a_reason_and_explain_adds_the_rest(forerun
 
 def test_options_of_training_change_the_json_answer(forerun, graph):
     def peak(*words):
-        return json.loads(
-            forerun.ok("predict", graph, "--device", "l4", "--phase", "training", *words, "--json")
-        )["metrics"]["allocated_memory_mib"]["value"]
+        run = ("--device", "l4", "--phase", "training", *words)
+        return forerun.json("predict", graph, *run)["metrics"]["allocated_memory_mib"]["value"]
 
     whole = peak("--optimizer", "adamw")
     assert peak("--optimizer", "sgd") < whole
@@ -79,7 +78,7 @@ def test_a_shape_that_does_not_fit_is_one_line(forerun, free):
 def test_a_tree_ensemble_gets_no_time(forerun, tmp_path):
     path = tmp_path / "trees.onnx"
     path.write_bytes(trees_onnx())
-    answer = json.loads(forerun.ok("predict", path, "--device", "rtx-4090", "--json"))
+    answer = forerun.json("predict", path, "--device", "rtx-4090")
     assert answer["metrics"]["latency_ms"] is answer["metrics"]["energy_j"] is None
     assert "TreeEnsembleRegressor" in answer["missing"]["power_w"]
     assert answer["metrics"]["peak_memory_mib"]["value"] > 0
@@ -132,7 +131,7 @@ def test_limits_of_parts_that_wait_in_the_hosts_memory_are_printed_in_brief(fore
 
 def test_explain_prints_the_sum_of_every_class_of_operators(forerun, graph):
     lines = forerun("predict", graph, "--device", "l4", "--explain")[1].splitlines()
-    answer = json.loads(forerun("predict", graph, "--device", "l4", "--explain", "--json")[1])
+    answer = forerun.json("predict", graph, "--device", "l4", "--explain")
     sums = answer["attribution"]["by_class"]
     assert {each["group"]: each["value"] for each in sums} == pytest.approx(answer["breakdown_ms"])
     _, shares = shares_of(lines)
@@ -143,7 +142,7 @@ def test_explain_prints_the_sum_of_every_class_of_operators(forerun, graph):
 def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):
     words = ("predict", graph, "--device", "l4", "--device", "t4")
     out = forerun.ok(*words, "--explain")
-    answers = json.loads(forerun(*words, "--explain", "--json")[1])["answers"]
+    answers = forerun.json(*words, "--explain")["answers"]
     for device, answer in zip(("l4", "t4"), answers, strict=True):
         own = out.partition(f"\non {device}\n")[2].partition("\non ")[0]
         assert answer["metrics"]["latency_ms"]["grade_reason"] in own
@@ -161,19 +160,19 @@ def test_the_parts_that_explain_prints_add_up_to_the_latency(forerun, graph):
     assert len(shares) == 3
     assert sum(shares) == pytest.approx(100.0, abs=0.2)
     assert "fc 1x1024 -> 1x4096 (linear)" in out
-    answer = json.loads(forerun("predict", graph, "--device", "l4", "--explain", "--json")[1])
+    answer = forerun.json("predict", graph, "--device", "l4", "--explain")
     own = answer["attribution"]
     assert sum(part["value"] for part in own["parts"]) == pytest.approx(
         answer["metrics"]["latency_ms"]["value"], rel=1e-9
     )
-    brief = json.loads(forerun("predict", graph, "--device", "l4", "--json")[1])
+    brief = forerun.json("predict", graph, "--device", "l4")
     assert brief["attribution"] is None
 
 
 def test_factors_of_loops_are_printed_and_multiply_to_the_cycles(forerun):
     preset = "hls-two-matrix-products"
     out = forerun.ok("predict", preset, "--explain")
-    own = json.loads(forerun("predict", preset, "--explain", "--json")[1])["attribution"]
+    own = forerun.json("predict", preset, "--explain")["attribution"]
     assert f"{own['base']:,.0f} cycles without directives" in out
     assert "loop L2: pipeline flatten" in out
     factors = re.findall(r" x ([\d.]+) ", out)
@@ -200,8 +199,7 @@ def test_a_picture_of_two_answers_of_another_format_or_without_a_folder_is_refus
     forerun, graph, tmp_path, devices, name, words
 ):
     file = tmp_path / name
-    code, _, err = forerun("predict", graph, "--device", devices, "--picture", file)
-    assert code != 0
+    err = forerun.refused("predict", graph, "--device", devices, "--picture", file)
     assert words in " ".join(err.split())
     assert not file.exists()
 
@@ -209,14 +207,14 @@ def test_a_picture_of_two_answers_of_another_format_or_without_a_folder_is_refus
 @pytest.mark.parametrize("names", [["l4,l4"], ["l4", "L4,nvidia l4"]])
 def test_a_device_that_is_named_twice_is_answered_once(forerun, graph, names):
     words = [word for name in names for word in ("--device", name)]
-    assert json.loads(forerun.ok("predict", graph, *words, "--json"))["device"]["name"] == "l4"
+    assert forerun.json("predict", graph, *words)["device"]["name"] == "l4"
     out = forerun("predict", graph, "--device", "t4", *words, "--device", "t4", "--json")[1]
     assert [each["device"]["name"] for each in json.loads(out)["answers"]] == ["t4", "l4"]
 
 
 def test_a_question_of_a_file_is_answered_once_on_a_device(forerun):
     words = ("predict", "hls-two-matrix-products", "--device", "xilinx-vcu1525,xilinx-vcu1525")
-    assert json.loads(forerun.ok(*words, "--json"))["device"]["name"] == "xilinx-vcu1525"
+    assert forerun.json(*words)["device"]["name"] == "xilinx-vcu1525"
 
 
 def test_explain_says_of_which_batch_size_the_shapes_are(forerun, graph):
@@ -226,7 +224,7 @@ def test_explain_says_of_which_batch_size_the_shapes_are(forerun, graph):
     lines = forerun(*words, 32)[1].splitlines()
     assert f"{said} (shapes at batch size 1, times at 32)" in lines
     assert any("fc 1x1024 -> 1x4096" in line for line in lines)
-    own = json.loads(forerun(*words, 32, "--json")[1])["attribution"]
+    own = forerun.json(*words, 32)["attribution"]
     assert (own["graph_batch_size"], own["batch_size"]) == (1, 32)
 
 
@@ -234,6 +232,4 @@ def test_explain_says_of_which_batch_size_the_shapes_are(forerun, graph):
 def test_a_question_is_refused_where_a_model_is_taken(forerun, command, tmp_path):
     file = tmp_path / "q.json"
     file.write_text('{"device": "l4", "workload": {"kind": "benchmark"}}')
-    code, _, err = forerun(command, file, "--device", "l4")
-    assert code == 2
-    assert "`forerun predict FILE` answers it" in err
+    assert "`forerun predict FILE` answers it" in forerun.refused(command, file, "--device", "l4")

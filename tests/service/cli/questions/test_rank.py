@@ -19,9 +19,7 @@ def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):
 
 
 def test_limits_and_prices_count(forerun, graph):
-    code, out, err = forerun("rank", graph, "--max-power-w", 75, "--batch-size", 64, "--json")
-    found = json.loads(out)
-    assert code == 0, err
+    found = forerun.json("rank", graph, "--max-power-w", 75, "--batch-size", 64)
     catalog = DeviceCatalog.load()
     for row in found["ranked"]:
         enforced = catalog.get(row["device"]["name"]).tdp_w
@@ -30,6 +28,8 @@ def test_limits_and_prices_count(forerun, graph):
     words = ("--device", "l4,t4", "--objective", "cost", "--price", "l4=9,t4=0.1", "--json")
     found = json.loads(forerun("rank", graph, *words)[1])
     assert [row["device"]["name"] for row in found["ranked"]] == ["t4", "l4"]
+    for name, said in (("a2", "a2 is not among the devices"), ("a2x", "--price: No device named")):
+        assert said in forerun.refused("rank", graph, *words[:4], "--price", f"{name}=1")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,9 @@ def test_limits_and_prices_count(forerun, graph):
         ("rank", "--objective", "speed", "--objective 'speed' is none of latency_ms"),
         ("rank", "--risk", "none", "--risk 'none' is none of high, value"),
         ("rank", "--price", "l4", "write it as l4=0.71"),
-        ("rank", "--device", "rtx 4091", "Did you mean rtx-4090"),
+        ("rank", "--price", "l4=2", "--price: Prices are for the objective cost"),
+        ("rank", "--device", "rtx 4091", "--device: No device named 'rtx 4091'. Did you mean"),
+        ("sweep", "--threads", "4", "--threads is of processors, and no device is one"),
         ("sweep", "--device", "epyc-7742", "on epyc-7742 at 90 W. Power is answered on GPUs"),
         ("sweep", "--limits", "40;50", "write watts as 150,200,250"),
         ("sweep", "--limits", "-40", "positive number of watts"),
@@ -47,8 +49,7 @@ def test_limits_and_prices_count(forerun, graph):
 )
 def test_wrong_words_are_one_line(forerun, graph, verb, option, word, said):
     device = () if verb == "rank" or option == "--device" else ("--device", "l4")
-    err = forerun.refused(verb, graph, *device, option, word)
-    assert said in err
+    assert said in forerun.refused(verb, graph, *device, option, word)
 
 
 def test_options_of_memory_reach_the_ranking(forerun, graph):
@@ -61,11 +62,10 @@ def test_options_of_memory_reach_the_ranking(forerun, graph):
             ]
         )
     assert peaks[0] >= peaks[1] > peaks[2]
-    code, _, err = forerun(*words, "--checkpoint-blocks", "--checkpoint-segments", 2)
-    assert code == 2
-    assert "give one" in err
-    code, _, err = forerun(*words[:6], "--cache-tokens", 64, "--dropout", 0.1)
-    assert (code, "dropout: options of training" in err) == (2, True)
+    assert "give one" in forerun.refused(*words, "--checkpoint-blocks", "--checkpoint-segments", 2)
+    assert "dropout: options of training" in forerun.refused(
+        *words[:6], "--cache-tokens", 64, "--dropout", 0.1
+    )
 
 
 def test_the_objective_has_one_column_with_its_grade(forerun, graph):
@@ -87,9 +87,7 @@ def test_limits_are_printed_with_advice_and_drawn(forerun, graph, tmp_path):
 
 def test_limits_and_slow_down_can_be_given(forerun, graph):
     words = ("--device", "l4", "--limits", "40,50,72", "--slow-down", "0.2", "--json")
-    code, out, err = forerun("sweep", graph, *words)
-    found = json.loads(out)
-    assert code == 0, err
+    found = json.loads(forerun.ok("sweep", graph, *words))
     assert [run["limit_w"] for run in found["runs"]] == [40, 50, 72]
     assert found["slow_down"] == 0.2
 
@@ -112,7 +110,7 @@ def test_every_program_on_the_host_is_answered(forerun, profiles):
     out = forerun.ok("colocate", mine, "--resident", other, "--cpus", 1)
     assert "mine" in out
     assert "other" in out
-    found = json.loads(forerun.ok("colocate", mine, "--resident", other, "--cpus", 1, "--json"))
+    found = forerun.json("colocate", mine, "--resident", other, "--cpus", 1)
     assert found["candidate"]["p_wall"]["value"] < 0.7, "two programs share one CPU"
     assert [one["program"] for one in found["residents"]] == ["other"]
 
@@ -137,5 +135,4 @@ def test_a_file_that_is_no_profile_is_one_line(forerun, tmp_path, content, said)
     path = tmp_path / "wrong.json"
     if content is not None:
         path.write_text(content)
-    err = forerun.refused("colocate", path)
-    assert said in err
+    assert said in forerun.refused("colocate", path)

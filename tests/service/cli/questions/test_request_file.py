@@ -33,16 +33,15 @@ def test_a_workload_in_a_file_is_answered_on_the_named_devices(forerun, written)
 
 def test_a_field_given_twice_with_different_values_is_refused(forerun, written):
     content = json.dumps({"workload": NB201, "device": "pixel3"})
-    code, _, err = forerun("predict", written(content[:-1] + ', "device": "raspi4"}'))
-    assert code == 2
+    err = forerun.refused("predict", written(content[:-1] + ', "device": "raspi4"}'))
     assert "'device' is given several times, as 'pixel3' and 'raspi4'" in " ".join(err.split())
     again = written(content[:-1] + ', "device": "pixel3"}')
-    assert forerun("predict", again)[0] == 0
+    forerun.ok("predict", again)
 
 
 def test_a_whole_request_names_its_own_device(forerun, written):
     job = preset_named("training-job-150w").request
-    answer = json.loads(forerun.ok("predict", written(job), "--json"))
+    answer = forerun.json("predict", written(job))
     assert answer["device"]["name"] == "v100-pcie-32gb"
     assert answer["power"]["power_limit_w"] == 150
 
@@ -56,7 +55,7 @@ def test_a_preset_is_asked_by_its_name(forerun):
 def test_a_deployment_is_answered_by_its_name_as_by_llm_estimate(forerun):
     workload = preset_named("deploy-8b").request["workload"]
     assert workload["kind"] == "llm_deployment"
-    by_name = json.loads(forerun.ok("predict", "deploy-8b", "--json"))["metrics"]
+    by_name = forerun.json("predict", "deploy-8b")["metrics"]
     load = {n.replace("_", "-"): v for n, v in workload.items() if n not in ("kind", "model")}
     options = [text for name, value in load.items() for text in (f"--{name}", str(value))]
     device = preset_named("deploy-8b").request["device"]
@@ -87,6 +86,11 @@ def test_a_network_by_name_takes_all_options(forerun):
         (("resnet18", "--device", "l4", "--sequence-length", "9"), "comes with forerun at one"),
         (("cheapest-device",), "`forerun rank` and `forerun sweep` ask it"),
         (("nb201-phone", "--batch-size", "8"), "--batch-size: such a question says"),
+        (("neighbours", "--batch-size", "8"), "--batch-size: such a question says"),
+        (("neighbours", "--device", "l4"), "--device: such a question is about one host"),
+        (("resnet18", "--device", "l4", "--instances", "2"), "--instances is of processors"),
+        (("resnet18", "--device", "l5"), "--device: No device named 'l5'"),
+        (("resnet18", "--device", "l4", "--steps", "9"), "--steps is of pipelines of diffusers"),
     ],
 )
 def test_what_names_cannot_do_is_said(forerun, words, said):
@@ -108,22 +112,18 @@ def test_what_names_cannot_do_is_said(forerun, words, said):
 )
 def test_a_file_that_is_no_valid_question_names_the_field(forerun, written, content, said):
     device = () if content is NB201 else ("--device", "l4")
-    code, _, err = forerun("predict", written(content), *device)
-    assert code == 2
-    assert said in err
+    assert said in forerun.refused("predict", written(content), *device)
 
 
 def test_presets_are_listed_and_printed(forerun):
     out = forerun.ok("presets")
     assert "nb201-phone" in out
     assert "networks by name: alexnet, " in out
-    listed = json.loads(forerun("presets", "--json")[1])["presets"]
+    listed = forerun.json("presets")["presets"]
     assert {"name", "title", "kind", "endpoint", "request", "note"} == set(listed[0])
     printed = json.loads(forerun("presets", "nb201-phone")[1])
     assert printed == preset_named("nb201-phone").request
-    code, _, err = forerun("presets", "nb201-fone")
-    assert code == 2
-    assert "Did you mean nb201-phone" in err
+    assert "Did you mean nb201-phone" in forerun.refused("presets", "nb201-fone")
 
 
 @pytest.fixture
@@ -147,23 +147,19 @@ def test_the_frequency_and_the_critical_path_are_printed(forerun, netlist):
 
 
 def test_json_is_the_answer_of_the_service(forerun, netlist):
-    found = json.loads(forerun.ok("predict", netlist, "--json"))
+    found = forerun.json("predict", netlist)
     assert found["clocks"][0]["fmax_mhz"]["unit"] == "MHz"
     assert found["device"]["name"] == "lattice-ice40-hx8k"
 
 
 def test_another_device_or_an_option_of_networks_is_refused(forerun, netlist):
-    code, _, err = forerun("predict", netlist, "--device", "l4")
-    assert code != 0
+    err = forerun.refused("predict", netlist, "--device", "l4")
     assert "lattice-ice40-hx8k" in err
-    code, _, err = forerun("predict", netlist, "--batch-size", 8)
-    assert code != 0
-    assert "--batch-size" in err
+    assert "--batch-size" in forerun.refused("predict", netlist, "--batch-size", 8)
 
 
 def test_a_picture_of_a_circuit_is_refused(forerun, netlist, tmp_path):
-    code, _, err = forerun("predict", netlist, "--picture", tmp_path / "x.svg")
-    assert code != 0
+    err = forerun.refused("predict", netlist, "--picture", tmp_path / "x.svg")
     assert "networks and hardware designs" in " ".join(err.split())
 
 
@@ -171,18 +167,13 @@ def test_a_picture_of_a_circuit_is_refused(forerun, netlist, tmp_path):
 def test_verilog_is_mapped_by_yosys(forerun, tmp_path):
     path = tmp_path / "comparisons.v"
     path.write_text(COMPARISONS)
-    out = forerun.ok("predict", path)
-    assert "comparisons.v on lattice-ice40-hx8k" in out
+    assert "comparisons.v on lattice-ice40-hx8k" in forerun.ok("predict", path)
     path.write_text("module comparisons(")
-    code, _, err = forerun("predict", path)
-    assert code != 0
-    assert "syntax error" in err
+    assert "syntax error" in forerun.refused("predict", path)
 
 
 def test_verilog_without_yosys_says_what_to_install(forerun, tmp_path, monkeypatch):
     path = tmp_path / "comparisons.v"
     path.write_text(COMPARISONS)
     monkeypatch.setattr("forerun.data.collectors.circuits.tools.shutil.which", lambda _: None)
-    code, _, err = forerun("predict", path)
-    assert code != 0
-    assert "apt-get install yosys" in err
+    assert "apt-get install yosys" in forerun.refused("predict", path)
