@@ -11,8 +11,8 @@ from fnmatch import translate
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
-from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.facts import facts_of
+from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.weights import BYTES, LayerFormats, WeightFormats
 from forerun.data.number_formats import GGUF
