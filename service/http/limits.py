@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
-from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from forerun.data.shapes import Int
 from forerun.service.http.access import ALWAYS_ANSWERED
 from forerun.service.http.lanes import Busy, Departure
-from forerun.service.http.state import State, state_of
+from forerun.service.http.state import State, ThreadRoute, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.problems import (
     WrongField,
@@ -423,7 +422,7 @@ ON_THE_LOOP_BYTES = 64 * 2**10
 """Bodies up to this size take less than a few milliseconds, and are parsed on the event loop."""
 
 
-class JsonRoute(APIRoute):
+class JsonRoute(ThreadRoute):
     """A route whose large bodies stall no other request.
 
     The whole handler of such a request runs in an event loop of its own on a thread for uploads:

@@ -1,12 +1,14 @@
 """State that the request handlers share, as FastAPI dependencies."""
 
 from asyncio import Event
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial, wraps
+from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 
 from forerun.data.errors import InputError
 from forerun.models.artifact.sealed_folder import LoadedPredictor
@@ -177,5 +179,52 @@ async def answers_of(request: Request) -> Answers:
     return answers
 
 
+def json_response(content: bytes | str) -> Response:
+    """An answer that is JSON already."""
+    return Response(content, media_type="application/json")
+
+
+async def body_of(request: Request) -> bytes:
+    """The body of a request as it was sent."""
+    return await request.body()
+
+
 TheState = Annotated[State, Depends(state_of)]
 TheAnswers = Annotated[Answers, Depends(answers_of)]
+TheBody = Annotated[bytes, Depends(body_of)]
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+class ThreadRoute(APIRoute):
+    """A route whose plain functions run on a thread of the service, as `State.run`.
+
+    Those of another lane say so by `on_lane`. Coroutines run on the event loop.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        own = endpoint if iscoroutinefunction(endpoint) else _on_a_thread(endpoint)
+        super().__init__(path, own, **more)
+
+
+def on_lane(run: Callable[[State, Callable[[], Any]], Awaitable[Any]]) -> Callable[[Work], Work]:
+    """Let a function of a `ThreadRoute` run as another method of `State`."""
+
+    def marked(work: Work) -> Work:
+        setattr(work, "run", run)  # noqa: B010
+        return work
+
+    return marked
+
+
+def _on_a_thread(work: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
+    run, own = getattr(work, "run", State.run), signature(work)
+
+    @wraps(work)
+    async def endpoint(*, of_lanes: State, **given: Any) -> T:
+        done: T = await run(of_lanes, partial(work, **given))
+        return done
+
+    lanes = Parameter("of_lanes", Parameter.KEYWORD_ONLY, annotation=TheState)
+    given = own.replace(parameters=[*own.parameters.values(), lanes])
+    setattr(endpoint, "__signature__", given)  # noqa: B010
+    return endpoint
