@@ -274,14 +274,14 @@ LABEL_PX: Final = 300
 """Width of a label above its bar, which fits the narrowest window."""
 
 
-def attribution_chart(own: AttributionOut, title: str) -> Chart | None:
+def attribution_chart(own: AttributionOut | None, title: str) -> Chart | None:
     """The largest parts of an estimate as bars, with their labels above; None without parts.
 
     Args:
-        own: the estimate divided into parts.
+        own: the estimate divided into parts; None where it is not.
         title: heading.
     """
-    if not own.parts:
+    if own is None or not own.parts:
         return None
     return _sum(own, title) if own.form == "sum" else _product(own, title)
 

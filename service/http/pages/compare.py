@@ -242,9 +242,7 @@ def _unsure(reason: str) -> bool:
 
 def of_a_million(cost: IntervalOut) -> IntervalOut:
     """The price of a million runs, since one costs next to nothing."""
-    ends = {name: getattr(cost, name) for name in ("value", "low", "high")}
-    scaled = {name: None if end is None else 1e6 * end for name, end in ends.items()}
-    return cost.model_copy(update={**scaled, "unit": "USD"})
+    return cost.times(1e6, "USD")
 
 
 def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None) -> Chart | None:

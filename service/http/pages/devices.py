@@ -13,7 +13,7 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.service.http.pages.chart import Cell, Chart, category, layer, logarithmic, shown
 from forerun.service.http.pages.rendering import page_router, rendered
 from forerun.service.http.routes.devices import DeviceName
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,24 +271,20 @@ async def devices_page(answers: TheAnswers) -> HTMLResponse:
 
 
 @router.get(f"{PATH}/{{name}}")
-async def device_page(name: DeviceName, answers: TheAnswers, state: TheState) -> HTMLResponse:
+def device_page(name: DeviceName, answers: TheAnswers) -> HTMLResponse:
     """One spec sheet with sources, its roofline, and what was measured on the device."""
-
-    def render() -> HTMLResponse:
-        device = answers.devices.get(name)
-        rows = measured(answers.adaptation.current().loaded.record)
-        return rendered(
-            "devices/device.html",
-            PATH,
-            device=device,
-            figures=figures(device),
-            unknown=unknown(device),
-            rows=[row for row in rows if row.device == device.name],
-            similar=similar(device, answers.devices.catalog),
-            chart=roofline(device),
-        )
-
-    return await state.run(render)
+    device = answers.devices.get(name)
+    rows = measured(answers.adaptation.current().loaded.record)
+    return rendered(
+        "devices/device.html",
+        PATH,
+        device=device,
+        figures=figures(device),
+        unknown=unknown(device),
+        rows=[row for row in rows if row.device == device.name],
+        similar=similar(device, answers.devices.catalog),
+        chart=roofline(device),
+    )
 
 
 def half_rate(device: Device) -> float | None:

@@ -30,7 +30,7 @@ from forerun.service.http.pages.run_form import (
     refused_runs,
 )
 from forerun.service.http.routes.graphs import described
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers
 
 CURVES = "/curves"
 
@@ -38,32 +38,23 @@ router = page_router()
 
 
 @router.get("/")
-async def predict_page(
-    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
+def predict_page(
+    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers
 ) -> HTMLResponse:
     """The start page: a form, and the answer to what the address asks."""
-    origin = str(request.base_url).rstrip("/")
-
-    def page() -> HTMLResponse:
-        context = _answer(form, answers, origin)
-        return page_or_part(request, "predict", "/", context, lambda: form_context(form, answers))
-
-    return await state.run(page)
+    context = _answer(form, answers, str(request.base_url).rstrip("/"))
+    return page_or_part(request, "predict", "/", context, lambda: form_context(form, answers))
 
 
 @router.get(CURVES)
-async def curves_page(
-    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
+def curves_page(
+    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers
 ) -> HTMLResponse:
     """The curves over batch sizes, which the start page asks for after its answer."""
-
-    def page() -> HTMLResponse:
-        points = batch_points(form, answers, batch_sizes(form.batch_size))
-        charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
-        template = "curves.html" if asks_for_part(request) else "curves_page.html"
-        return rendered(template, CURVES, form=form, curves=[c for c in charts if c])
-
-    return await state.run(page)
+    points = batch_points(form, answers, batch_sizes(form.batch_size))
+    charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
+    template = "curves.html" if asks_for_part(request) else "curves_page.html"
+    return rendered(template, CURVES, form=form, curves=[c for c in charts if c])
 
 
 def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
@@ -113,9 +104,8 @@ def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
 
 def _operators(each: DeviceAnswer) -> Chart | None:
     """The operators that take most of the time on a device."""
-    own = each.answer.attribution if each.answer else None
     title = f"Which operators take the time on {label(each.device)}"
-    return None if own is None else attribution_chart(own, title)
+    return attribution_chart(each.answer.attribution if each.answer else None, title)
 
 
 def as_curl(form: RunForm, origin: str) -> str:

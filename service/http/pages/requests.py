@@ -10,11 +10,10 @@ from starlette.responses import HTMLResponse
 from forerun.data.errors import InputError
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.charts import attribution_chart
 from forerun.service.http.pages.rendering import page_or_part, page_router
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers
 from forerun.service.presets import Preset, as_prediction, preset_named, presets
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import PredictIn
@@ -89,33 +88,22 @@ class RequestForm(EmptyIsAbsent):
 
 
 @router.get(REQUESTS)
-async def requests_page(
-    request: Request, form: Annotated[RequestForm, Query()], answers: TheAnswers, state: TheState
+def requests_page(
+    request: Request, form: Annotated[RequestForm, Query()], answers: TheAnswers
 ) -> HTMLResponse:
     """The answer to a preset, whose request can be edited."""
-    origin = str(request.base_url).rstrip("/")
-
-    def page() -> HTMLResponse:
-        preset = preset_named(form.preset)
-        asked = form.content(preset)
-        answer = _answer(preset, asked, answers)
-        context: dict[str, Any] = {
-            "subject": preset.title if asked == preset.request else "Your request",
-            "preset": preset,
-            "answer": answer,
-            "divided": _divided(answer),
-            "as_curl": curl(f"{origin}{preset.endpoint}", asked),
-        }
-        more: dict[str, Any] = {"offered": further_presets(), "text": json.dumps(asked, indent=2)}
-        return page_or_part(request, "requests", REQUESTS, context, lambda: more)
-
-    return await state.run(page)
-
-
-def _divided(answer: PredictionOut) -> Chart | None:
-    """The parts of the answer, where it has any."""
-    own = answer.attribution
-    return None if own is None else attribution_chart(own, "What the answer is made of")
+    origin, preset = str(request.base_url).rstrip("/"), preset_named(form.preset)
+    asked = form.content(preset)
+    answer = _answer(preset, asked, answers)
+    context: dict[str, Any] = {
+        "subject": preset.title if asked == preset.request else "Your request",
+        "preset": preset,
+        "answer": answer,
+        "divided": attribution_chart(answer.attribution, "What the answer is made of"),
+        "as_curl": curl(f"{origin}{preset.endpoint}", asked),
+    }
+    more: dict[str, Any] = {"offered": further_presets(), "text": json.dumps(asked, indent=2)}
+    return page_or_part(request, "requests", REQUESTS, context, lambda: more)
 
 
 def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut:

@@ -12,8 +12,8 @@ from forerun.service.answers.llm import estimates, planning
 from forerun.service.answers.llm.replaying import replay_of
 from forerun.service.answers.llm.support import support
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.state import TheAnswers
 from forerun.service.http.routes.predict import answered_each, batch_of
+from forerun.service.http.state import TheAnswers
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.answers import SupportOut
 from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut
