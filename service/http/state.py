@@ -84,21 +84,16 @@ class State:
             "max_operators": settings.max_operators,
             "telemetry": self.telemetry,
         }
-        self._questions = Lane(
-            "questions", QUESTION_THREADS, settings.questions_waiting, "FORERUN_QUESTIONS_WAITING",
-            **limits,
-        )  # fmt: skip
-        self._uploads = Lane(
-            "uploads", UPLOAD_THREADS, settings.uploads_waiting, "FORERUN_UPLOADS_WAITING", **limits
-        )
-        self._adaptations = Lane(
-            "adaptations", 1, ADAPTATIONS_WAITING, "FORERUN_ANSWER_SECONDS",
-            ends_early=False, **limits,
-        )  # fmt: skip
-
-        self._reports = Lane(
-            "reports", 1, REPORTS_WAITING, "FORERUN_ANSWER_SECONDS", ends_early=False, **limits
-        )
+        questions, uploads = settings.questions_waiting, settings.uploads_waiting
+        self._lanes = {
+            name: Lane(name, threads, waiting, f"FORERUN_{limit}", ends_early=ends_early, **limits)
+            for name, threads, waiting, limit, ends_early in (
+                ("questions", QUESTION_THREADS, questions, "QUESTIONS_WAITING", True),
+                ("uploads", UPLOAD_THREADS, uploads, "UPLOADS_WAITING", True),
+                ("adaptations", 1, ADAPTATIONS_WAITING, "ANSWER_SECONDS", False),
+                ("reports", 1, REPORTS_WAITING, "ANSWER_SECONDS", False),
+            )
+        }
 
     @cached_property
     def routing(self) -> Routing:
@@ -111,19 +106,19 @@ class State:
         Raises:
             Busy, DeadlineExceeded, ClientDisconnect: as `Lane.run`; `upload` and `adapt` too.
         """
-        return await self._questions.run(work)
+        return await self._lanes["questions"].run(work)
 
     async def upload(self, work: Callable[[], T]) -> T:
         """Run work on an upload or another large body, which no ordinary question waits for."""
-        return await self._uploads.run(work)
+        return await self._lanes["uploads"].run(work)
 
     async def adapt(self, work: Callable[[], T]) -> T:
         """Run an adaptation, which takes seconds; one runs at a time, and to its end."""
-        return await self._adaptations.run(work)
+        return await self._lanes["adaptations"].run(work)
 
     async def report(self, work: Callable[[], T]) -> T:
         """Run a report on stored observations; the first of many takes seconds."""
-        return await self._reports.run(work)
+        return await self._lanes["reports"].run(work)
 
     def all_answers(self) -> Iterator[Answers]:
         """The answers of this state, and those of all tenants that are held."""
@@ -145,7 +140,7 @@ class State:
             self.answers.trial.close()
         if self.tenants is not None:
             self.tenants.close()
-        for lane in (self._questions, self._uploads, self._adaptations, self._reports):
+        for lane in self._lanes.values():
             lane.close()
 
 

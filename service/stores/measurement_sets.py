@@ -336,7 +336,7 @@ class AdaptationStore:
                 self._observed.delete(name)
                 self._observed.delete(f"{name.removesuffix(SUFFIX)}{UNDONE}")
 
-    def _of(self, source: Source) -> "Records[MeasurementSet]":
+    def _of(self, source: Source) -> Records[MeasurementSet]:
         return self._files if source == "adapt" else self._observed
 
     def undo(self, undone: MeasurementSet) -> None:

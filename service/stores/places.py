@@ -36,7 +36,7 @@ def log_damage(path: Path, why: Exception) -> None:
 Value = TypeVar("Value")
 
 
-Records: TypeAlias = "FileStore[Value] | DatabaseStore[Value]"
+Records: TypeAlias = FileStore[Value] | "DatabaseStore[Value]"
 """Values by name, shared by any number of threads and processes.
 
 After `put` returned, or the outermost `writing` that it stands in ended, a value survives a kill of
@@ -114,7 +114,7 @@ def records_in(
     report: Callable[[Path, Exception], None] = lambda path, why: None,
     weigh: Callable[[Value], int] = lambda value: 0,
     room: int = 0,
-) -> "Records[Value]":
+) -> Records[Value]:
     """The records of a store; arguments as those of `FileStore`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from starlette.responses import HTMLResponse
@@ -52,16 +52,7 @@ def measured(record: TrainingRecord) -> tuple[Measured, ...]:
     a number; one without devices has none.
     """
     found = [
-        Measured(
-            setting.device,
-            dataset,
-            setting.kind,
-            setting.metric,
-            setting.phase,
-            setting.precision,
-            setting.runtime,
-            values,
-        )
+        Measured(dataset=dataset, values=values, **asdict(setting))
         for dataset, counted in record.counts.items()
         for setting, values in counted.items()
     ]

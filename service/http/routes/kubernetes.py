@@ -91,7 +91,9 @@ async def table(
     """
     watched = state.table
     if watched is None:
-        raise NoTable
+        raise NoTable(
+            "The operator sets FORERUN_WORKLOAD_CLASSES to a file with classes and devices."
+        )
     tag = await watched.new_tag(if_none_match, wait_s, answers, state.run)
     if is_known(tag, if_none_match):
         return Response(status_code=304, headers=_validated(tag))
