@@ -1,11 +1,11 @@
 """State that the request handlers share, as FastAPI dependencies."""
 
 from asyncio import Event
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from inspect import Parameter, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -201,8 +201,8 @@ class ThreadRoute(APIRoute):
         super().__init__(path, own, **more)
 
 
-def on_lane(run: Callable[[State, Callable[[], Any]], Awaitable[Any]]) -> Callable[[Work], Work]:
-    """Let a function of a `ThreadRoute` run as another method of `State`."""
+def on_lane(run: Literal["upload", "adapt", "report"]) -> Callable[[Work], Work]:
+    """Let a function of a `ThreadRoute` run as this method of `State`."""
 
     def marked(work: Work) -> Work:
         setattr(work, "run", run)  # noqa: B010
@@ -212,11 +212,11 @@ def on_lane(run: Callable[[State, Callable[[], Any]], Awaitable[Any]]) -> Callab
 
 
 def _on_a_thread(work: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
-    run, own = getattr(work, "run", State.run), signature(work)
+    run, own = getattr(work, "run", "run"), signature(work)
 
     @wraps(work)
     async def endpoint(*, of_lanes: State, **given: Any) -> T:
-        done: T = await run(of_lanes, partial(work, **given))
+        done: T = await getattr(of_lanes, run)(partial(work, **given))
         return done
 
     lanes = Parameter("of_lanes", Parameter.KEYWORD_ONLY, annotation=TheState)

@@ -24,6 +24,7 @@ from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.service.answered import problem_of
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.free_models import free_onnx
 
@@ -99,9 +100,7 @@ def test_a_registered_device_is_deleted_for_good(client, settings, loaded):
 
 @pytest.mark.parametrize("name", ["l4", "geforce-gtx-1660-ti"])
 def test_devices_that_came_with_the_package_are_not_deleted(client, name):
-    answer = client.delete(f"/v1/devices/{name}")
-    assert answer.status_code == 409
-    assert answer.json()["type"] == "/problems/taken-name"
+    problem_of(client.delete(f"/v1/devices/{name}"), 409, slug="taken-name")
     assert client.get(f"/v1/devices/{name}").status_code == 200
 
 
@@ -109,11 +108,9 @@ def test_a_device_with_measurements_in_use_is_deleted_only_after_they_are_rolled
     adapting.put("/v1/devices/my-card", json=SHEET)
     rows = {"measurements": [linear_row(64, 0.05)]}
     made = adapting.post("/v1/devices/my-card/measurements", json=rows).json()["set"]
-    refused = adapting.delete("/v1/devices/my-card")
-    assert refused.status_code == 409
-    assert refused.json()["type"] == "/problems/still-in-use"
+    refused = problem_of(adapting.delete("/v1/devices/my-card"), 409, slug="still-in-use")
     remedy = f"/v1/devices/my-card/measurements/{made}"
-    assert remedy in refused.json()["detail"]
+    assert remedy in refused["detail"]
     assert adapting.delete(remedy).status_code == 200
     assert adapting.delete("/v1/devices/my-card").status_code == 204
 
@@ -132,8 +129,7 @@ def test_text_that_cannot_be_stored_is_refused(client, changes):
     """Half of a surrogate pair is no Unicode; JSON may hold it all the same."""
     content = json.dumps(SHEET | changes)
     answer = client.put("/v1/devices/my-card", content=content, headers=JSON)
-    assert answer.status_code == 422
-    assert next(iter(changes)) in answer.json()["detail"]
+    problem_of(answer, 422, next(iter(changes)))
 
 
 # Uploads: kept through a restart, refused with a clear line when they are no model.
@@ -209,9 +205,7 @@ def test_a_full_store_refuses_and_keeps_what_it_has(settings, loaded):
     tight = settings.model_copy(update={"graphs_kept": 1})
     with TestClient(create_app(tight, loaded)) as client:
         first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
-        second = client.post("/v1/graphs", content=small_onnx())
-        assert second.status_code == 507
-        assert "FORERUN_GRAPHS_KEPT" in second.json()["detail"]
+        problem_of(client.post("/v1/graphs", content=small_onnx()), 507, "FORERUN_GRAPHS_KEPT")
         assert client.get(f"/v1/graphs/{first}").status_code == 200
 
 
@@ -245,9 +239,7 @@ def test_a_graph_that_measurements_name_is_deleted_only_after_they_are_rolled_ba
     rows = [{"workload": workload, "metrics": {"latency_ms": expected * 1.1}}]
     path = "/v1/devices/l4/measurements"
     made = adapting.post(path, json={"measurements": rows}).json()["set"]
-    refused = adapting.delete(f"/v1/graphs/{digest}")
-    assert refused.status_code == 409
-    assert f"{path}/{made}" in refused.json()["detail"]
+    problem_of(adapting.delete(f"/v1/graphs/{digest}"), 409, f"{path}/{made}")
     assert adapting.delete(f"{path}/{made}").status_code == 200
     assert adapting.delete(f"/v1/graphs/{digest}").status_code == 204
 
@@ -260,9 +252,7 @@ def test_a_disk_that_refuses_keeps_no_question_from_being_answered(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(file_store.os, "fsync", refusing)
-    upload = client.post("/v1/graphs", json=GRAPH.to_json())
-    assert upload.status_code == status
-    assert "FORERUN_HOME" in upload.json()["detail"]
+    problem_of(client.post("/v1/graphs", json=GRAPH.to_json()), status, "FORERUN_HOME")
     assert client.post("/v1/predict/model?device=l4", json=GRAPH.to_json()).status_code == 200
 
 
@@ -302,15 +292,11 @@ def test_what_is_no_model_gets_a_clear_4xx(client, content):
 
 def test_an_upload_over_the_limit_is_refused(client):
     for path, limit in (("/v1/graphs", 2), ("/v1/predict/model?device=l4", 2)):
-        answer = client.post(path, content=b"\x08" * (limit * 2**20 + 1))
-        assert answer.status_code == 413
-        assert f"{limit} MiB" in answer.json()["detail"]
+        problem_of(client.post(path, content=b"\x08" * (limit * 2**20 + 1)), 413, f"{limit} MiB")
 
 
 def test_json_is_held_to_its_own_smaller_limit(client):
-    answer = client.post("/v1/graphs", content=b"{" + b" " * 2**20)
-    assert answer.status_code == 413
-    assert "1 MiB" in answer.json()["detail"]
+    problem_of(client.post("/v1/graphs", content=b"{" + b" " * 2**20), 413, "1 MiB")
 
 
 def test_an_upload_without_end_is_cut_off(client):
@@ -342,18 +328,14 @@ def test_a_temporary_folder_that_is_full_is_a_problem_of_its_own(client, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
-    answer = client.post("/v1/predict/model?device=l4", content=small_onnx())
-    assert answer.status_code == 507
-    assert "TMPDIR" in answer.json()["detail"]
+    problem_of(client.post("/v1/predict/model?device=l4", content=small_onnx()), 507, "TMPDIR")
 
 
 def test_formats_that_need_more_than_reading_stay_outside(client):
     """Configurations are built and traced by large libraries: on the command line, not here."""
     archive = b"PK\x03\x04" + bytes(100)
     for content in (b'{"model_type": "bert"}', archive):
-        answer = client.post("/v1/graphs", content=content)
-        assert answer.status_code == 422
-        assert "forerun trace" in answer.json()["detail"]
+        problem_of(client.post("/v1/graphs", content=content), 422, "forerun trace")
 
 
 def test_a_name_that_is_no_sound_unicode_is_answered(client):

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from forerun.service.http.app import create_app
 from forerun.service.http.lanes import Busy
+from tests.service.answered import content_of, problem_of
 from tests.service.conftest import GRAPH, linear_row
 
 PATH = "/v1/devices/l4/measurements"
@@ -20,9 +21,8 @@ def asked(rows=777, device="l4"):
 
 
 def value(client, **about):
-    answer = client.post("/v1/predict", json=asked(**about))
-    assert answer.status_code == 200, answer.text
-    return answer.json()["metrics"]["latency_ms"]["value"]
+    answer = content_of(client.post("/v1/predict", json=asked(**about)))
+    return answer["metrics"]["latency_ms"]["value"]
 
 
 def twice(client, sizes=range(64, 1344, 64), factor=2.0):
@@ -33,9 +33,7 @@ def test_a_device_is_adapted_from_then_on_and_others_are_not(adapting):
     before, other = value(adapting), value(adapting, device="t4")
     first = adapting.post("/v1/predict", json=asked()).json()["predictor"]
     assert first["adapted_rows"] == 0
-    answer = adapting.post(PATH, json=twice(adapting))
-    assert answer.status_code == 201, answer.text
-    learnt = answer.json()
+    learnt = content_of(adapting.post(PATH, json=twice(adapting)), 201)
     assert (learnt["rows"], learnt["rows_in_use"], learnt["device"]) == (20, 20, "l4")
     error = learnt["errors"]["latency_ms"]
     assert error["mape_before"] == pytest.approx(50, abs=0.1)
@@ -52,9 +50,8 @@ def test_a_rollback_gives_the_very_answer_back(adapting):
     before = adapting.post("/v1/predict", json=asked()).content
     made = adapting.post(PATH, json=twice(adapting)).json()
     assert adapting.post("/v1/predict", json=asked()).content != before
-    undone = adapting.delete(f"{PATH}/{made['set']}")
-    assert undone.status_code == 200
-    assert undone.json()["undone"] is True
+    undone = content_of(adapting.delete(f"{PATH}/{made['set']}"))
+    assert undone["undone"] is True
     assert adapting.post("/v1/predict", json=asked()).content == before
     assert adapting.delete(f"{PATH}/{made['set']}").status_code == 200, "twice is once"
     listed = adapting.get(PATH).json()
@@ -82,9 +79,8 @@ def test_twenty_networks_at_once_are_scored_in_both_metrics(adapting, light):
         }
         for n in range(20)
     ]
-    answer = adapting.post(PATH, json={"measurements": rows})
-    assert answer.status_code == 201, answer.text
-    assert set(answer.json()["errors"]) == {"latency_ms", "power_w"}
+    answer = content_of(adapting.post(PATH, json={"measurements": rows}), 201)
+    assert set(answer["errors"]) == {"latency_ms", "power_w"}
 
 
 def test_posts_at_once_keep_all_rows_and_answers_go_on(adapting):
@@ -105,14 +101,12 @@ def test_a_registered_device_is_adapted_and_an_unknown_one_is_not(adapting):
     sheet = {"name": "my-card", "vendor": "me", "kind": "gpu"}
     sheet |= {"memory_bandwidth_gbs": 900, "peak_tflops": {"fp32": 40}}
     body = {"measurements": [linear_row(64, 0.05)]}
-    missing = adapting.post("/v1/devices/my-card/measurements", json=body)
-    assert missing.status_code == 404
+    problem_of(adapting.post("/v1/devices/my-card/measurements", json=body), 404)
     near = adapting.post("/v1/devices/rtx-4091/measurements", json=body).json()
     assert "rtx-4090" in near["did_you_mean"]
     adapting.put("/v1/devices/my-card", json=sheet)
-    made = adapting.post("/v1/devices/my-card/measurements", json=body)
-    assert made.status_code == 201
-    assert made.json()["errors"]["latency_ms"]["mape_after"] is None
+    made = content_of(adapting.post("/v1/devices/my-card/measurements", json=body), 201)
+    assert made["errors"]["latency_ms"]["mape_after"] is None
 
 
 def test_a_black_box_says_what_it_lacks(adapting):
@@ -121,8 +115,7 @@ def test_a_black_box_says_what_it_lacks(adapting):
     network = {"kind": "network", "graph": GRAPH.to_json()}
     body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
     refused = adapting.post("/v1/devices/black-box/measurements", json=body)
-    assert refused.status_code == 422
-    assert "memory_bandwidth_gbs" in refused.json()["detail"]
+    problem_of(refused, 422, "memory_bandwidth_gbs")
     assert adapting.get("/v1/devices/black-box/measurements").json()["sets"] == []
 
 
@@ -163,8 +156,7 @@ def test_not_a_number_is_refused(adapting):
     body = '{"measurements": [{"workload": %s, "metrics": {"latency_ms": NaN}}]}'
     text = body % json.dumps(linear_row(64, None)["workload"])
     refused = adapting.post(PATH, content=text, headers={"Content-Type": "application/json"})
-    assert refused.status_code == 422
-    assert "latency_ms is nan" in refused.json()["detail"]
+    problem_of(refused, 422, "latency_ms is nan")
 
 
 def test_there_is_a_most_and_a_least(adapting):
@@ -174,9 +166,7 @@ def test_there_is_a_most_and_a_least(adapting):
 
 
 def test_an_unknown_set_is_not_rolled_back(adapting):
-    refused = adapting.delete(f"{PATH}/nothing")
-    assert refused.status_code == 404
-    assert refused.json()["type"] == "/problems/unknown-set"
+    problem_of(adapting.delete(f"{PATH}/nothing"), 404, slug="unknown-set")
 
 
 NOTHING = {"observations": {}, "versions": {}, "alarms": [], "slices": []}
@@ -195,9 +185,7 @@ def body(*rows, source="observe"):
 
 
 def observed(client, *rows, path=PATH, **headers):
-    answer = client.post(path, json=body(*rows), headers=headers)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+    return content_of(client.post(path, json=body(*rows), headers=headers), 201)
 
 
 def test_answers_are_compared_with_observations_and_none_changes(client):
@@ -273,8 +261,7 @@ def test_networks_are_observed_with_their_graph(client):
 )
 def test_a_wrong_row_is_refused_by_name_and_nothing_is_stored(client, change, said):
     answer = client.post(PATH, json=body(linear_row(64, 0.05), linear_row(64, 0.05) | change))
-    assert answer.status_code == 422
-    assert said in answer.json()["detail"]
+    problem_of(answer, 422, said)
     assert client.get(PATH, params={"source": "observe"}).json()["sets"] == []
 
 
@@ -284,9 +271,7 @@ def test_a_request_is_repeated_with_its_key_and_stored_once(client, settings, lo
     again = client.post(PATH, json=body(*rows), headers=KEY)
     assert first.status_code == again.status_code == 201
     assert first.content == again.content
-    other = client.post(PATH, json=body(*rows[:1]), headers=KEY)
-    assert other.status_code == 422
-    assert other.json()["type"] == "/problems/reused-key"
+    problem_of(client.post(PATH, json=body(*rows[:1]), headers=KEY), 422, slug="reused-key")
     with TestClient(create_app(settings, loaded)) as restarted:
         assert restarted.post(PATH, json=body(*rows), headers=KEY).content == first.content
         sets = restarted.get(PATH, params={"source": "observe"}).json()["sets"]

@@ -16,13 +16,12 @@ from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from forerun.service.presets import LLM, PREDICT, as_prediction, preset_named, presets
 from tests.every import for_every
+from tests.service.answered import content_of
 
 
 @for_every("preset", presets())
 def test_every_preset_is_answered(adapting, preset):
-    answer = adapting.post(preset.endpoint, json=preset.request)
-    assert answer.status_code == 200, answer.text
-    content = answer.json()
+    content = content_of(adapting.post(preset.endpoint, json=preset.request))
     if "metrics" in content:
         assert set(content["metrics"]) | set(content["missing"])
         unknown = {name for name, estimate in content["metrics"].items() if estimate is None}
@@ -78,8 +77,7 @@ def test_every_kind_of_workload_has_fields_metrics_and_an_answered_example(adapt
     for workload in content["workloads"]:
         assert all(field["description"] for field in workload["fields"])
         assert bool(workload["metrics"]) == (workload["kind"] != "benchmark")
-        answer = adapting.post(workload["endpoint"], json=workload["example"])
-        assert answer.status_code == 200, answer.text
+        content_of(adapting.post(workload["endpoint"], json=workload["example"]))
     forms = {workload["form"]: workload for workload in content["workloads"]}
     (blocks,) = (field for field in forms["fbnet"]["fields"] if field["name"] == "blocks")
     assert blocks["required"]

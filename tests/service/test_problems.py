@@ -12,6 +12,7 @@ from forerun.service.http.app import create_app
 from forerun.service.problems import LONGEST_DETAIL, kinds
 from forerun.service.schemas.prediction import EXAMPLE
 from tests.every import for_every
+from tests.service.answered import problem_of
 
 
 def test_every_type_has_a_page_that_explains_it(client):
@@ -85,16 +86,13 @@ def test_a_body_that_does_not_say_it_is_json_gets_the_header_it_needs(client):
     """What curl --data sends without a header."""
     form = {"content-type": "application/x-www-form-urlencoded"}
     answer = client.post("/v1/predict", content=json.dumps(EXAMPLE), headers=form)
-    assert answer.status_code == 422
-    assert "Content-Type: application/json" in answer.json()["detail"]
+    problem_of(answer, 422, "Content-Type: application/json")
 
 
 @pytest.mark.parametrize("text", ["{", '{"workload": }', "[1,", '"', "nul"])
 def test_json_that_ends_too_soon_says_so(client, text):
     kind = {"content-type": "application/json"}
-    answer = client.post("/v1/predict", content=text, headers=kind)
-    assert answer.status_code == 422
-    assert "not valid JSON" in answer.json()["detail"]
+    problem_of(client.post("/v1/predict", content=text, headers=kind), 422, "not valid JSON")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "1" * 5000 + "}", '{"a": "\\ud800"}'])
@@ -369,8 +367,7 @@ def test_a_syntax_error_says_in_which_line_it_is(client, text, said):
 def test_an_object_is_described_by_whole_names(client):
     names = {f"a_rather_long_name_{number}": number for number in range(20)}
     found = client.post("/v1/llm/estimate", json=DEPLOYED | {"concurrency": names})
-    assert found.status_code == 422
-    assert "'a_rather_long_name_2' and 17 more)" in found.json()["detail"]
+    problem_of(found, 422, "'a_rather_long_name_2' and 17 more)")
 
 
 @pytest.mark.parametrize(
@@ -413,9 +410,7 @@ def test_not_ready_until_the_predictors_are_loaded(settings, loaded):
     app = create_app(settings, loaded)
     before = TestClient(app)
     assert before.get("/healthz").status_code == 200
-    answer = before.get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json()["type"] == "/problems/not-ready"
+    problem_of(before.get("/readyz"), 503, slug="not-ready")
     with TestClient(app) as after:
         assert after.get("/readyz").status_code == 200
 

@@ -15,7 +15,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.limits import parsed
 from forerun.service.http.pages.chart import Cell, Chart, coloured, number, short, shown
 from forerun.service.http.pages.rendering import page_router, rendered
-from forerun.service.http.state import State, TheAnswers, TheBody, on_lane
+from forerun.service.http.state import TheAnswers, TheBody, on_lane
 from forerun.service.schemas.circuits import ClockOut
 
 PS_PER_NS: Final = 1e3
@@ -87,7 +87,7 @@ def circuits_page(answers: TheAnswers) -> HTMLResponse:
 
 
 @router.post(PATH)
-@on_lane(State.upload)
+@on_lane("upload")
 def circuits_answer(body: TheBody, answers: TheAnswers) -> HTMLResponse:
     """The answer to a netlist, which is the body of the request, as a part of the page.
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Header, Path, Query
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.state import State, TheAnswers, TheState, on_lane
+from forerun.service.http.state import TheAnswers, TheState, on_lane
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measured_rows import MeasurementsIn, Source
 from forerun.service.schemas.measurements import (
@@ -65,7 +65,7 @@ def put_device(
 
 
 @router.delete("/devices/{name}", tags=["devices"], status_code=204)
-@on_lane(State.adapt)
+@on_lane("adapt")
 def delete_device(name: DeviceName, answers: TheAnswers) -> None:
     """Delete a registered spec sheet; 409 while measurements of the device are in use."""
     answers.delete_device(name)
@@ -148,7 +148,7 @@ async def measurements(
 
 
 @router.delete("/devices/{name}/measurements/{set}", tags=["measurements"])
-@on_lane(State.adapt)
+@on_lane("adapt")
 def undo_measurements(name: DeviceName, wanted: SetId, answers: TheAnswers) -> SetOut:
     """Roll back a set of measurements, which undoes its effect; repeating it changes nothing."""
     return described(answers.adaptation.undo(name, wanted))
@@ -160,7 +160,7 @@ def described(kept: MeasurementSet) -> SetOut:
 
 
 @router.get("/drift", tags=["measurements"])
-@on_lane(State.report)
+@on_lane("report")
 def drift(
     answers: TheAnswers,
     device: Annotated[

@@ -18,7 +18,7 @@ from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.operator_json import OperatorJsonReader
 from forerun.models.answers.answer import unknown_operators
 from forerun.models.answers.wording import readable
-from forerun.service.http.state import State, TheAnswers, TheState, ThreadRoute, on_lane
+from forerun.service.http.state import TheAnswers, TheState, ThreadRoute, on_lane
 from forerun.service.schemas.answers import bound_dimensions
 from forerun.service.schemas.fields import LARGEST_BATCH, LONGEST_NAME
 from forerun.service.schemas.prediction import GraphOut
@@ -129,7 +129,7 @@ async def upload(
 
 
 @router.delete("/{digest}", status_code=204)
-@on_lane(State.adapt)
+@on_lane("adapt")
 def delete_graph(digest: Digest, answers: TheAnswers) -> None:
     """Delete an uploaded graph; 409 while measurements that are in use name it."""
     answers.delete_graph(digest)

@@ -53,7 +53,7 @@ def delete_routed(name: Routed, answers: TheAnswers, state: TheState) -> None:
 
 
 @router.post("/add_training_data_bulk", status_code=202)
-@on_lane(State.upload)
+@on_lane("upload")
 def add_entries(
     name: Routed, given: RouterEntriesIn, answers: TheAnswers, state: TheState
 ) -> AcceptedOut:

@@ -10,6 +10,7 @@ from forerun.service.answers.llm.routing import FOLDER
 from forerun.service.http.access import needed_scope
 from forerun.service.http.app import create_app
 from forerun.service.schemas.llm.routing import EXAMPLE_ENTRY, EXAMPLE_ROUTED, EXAMPLE_STATE
+from tests.service.answered import content_of, problem_of
 
 QWEN = "/v1/llm-d/qwen3"
 
@@ -32,8 +33,7 @@ def measured(factor, count=60, tpot=True):
 
 def test_the_shapes_are_those_of_llm_d(routed):
     bulk = routed.post(f"{QWEN}/predict/bulk/strict", json={"requests": [EXAMPLE_STATE] * 3})
-    assert bulk.status_code == 200
-    content = bulk.json()
+    content = content_of(bulk)
     assert (content["total_requests"], content["failed_predictions"]) == (3, 0)
     for one in (*content["predictions"], routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()):
         assert one["quantile"] == 0.9
@@ -51,9 +51,8 @@ def test_the_shapes_are_those_of_llm_d(routed):
 
 def test_it_learns_and_keeps_what_it_acknowledged(routed, settings, loaded):
     before = routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
-    answer = routed.post(f"{QWEN}/add_training_data_bulk", json=measured(3.0))
-    assert answer.status_code == 202
-    assert answer.json()["message"] == "Accepted 60 training samples."
+    answer = content_of(routed.post(f"{QWEN}/add_training_data_bulk", json=measured(3.0)), 202)
+    assert answer["message"] == "Accepted 60 training samples."
     after = routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
     assert after["tpot_ms"] > 1.2 * before["tpot_ms"]
     with TestClient(create_app(settings, loaded)) as restarted:
@@ -92,8 +91,7 @@ def test_what_cannot_be_is_refused(routed):
     assert routed.put(QWEN, json=EXAMPLE_ROUTED | {"device": "epyc-9654"}).status_code == 422
     for load in ("concurrency", "max_concurrency", "request_rate", "num_prompts"):
         loaded = routed.put(QWEN, json=EXAMPLE_ROUTED | {load: 8})
-        assert loaded.status_code == 422
-        assert f"{load}: the state of a server tells its load" in loaded.json()["detail"]
+        problem_of(loaded, 422, f"{load}: the state of a server tells its load")
     apart = EXAMPLE_ROUTED | {"prefill": {"parallelism": {"tensor": 1}}}
     assert routed.put(QWEN, json=apart).status_code == 422
     assert routed.put("/v1/llm-d/a..b", json=EXAMPLE_ROUTED).status_code == 422

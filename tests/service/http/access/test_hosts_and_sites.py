@@ -6,6 +6,7 @@ from fastapi.testclient import TestClient
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
+from tests.service.answered import content_of, problem_of
 
 
 @pytest.fixture
@@ -37,9 +38,7 @@ def test_another_name_is_refused_where_the_service_is_for_this_machine_alone(ask
 
 def test_several_hosts_are_refused(client):
     headers = [("host", "localhost"), ("host", "rebound.example")]
-    answer = client.get("/healthz", headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["type"] == "/problems/several-hosts"
+    problem_of(client.get("/healthz", headers=headers), 400, slug="several-hosts")
 
 
 def test_a_request_without_a_host_is_answered_since_no_browser_sends_one(asked):
@@ -49,11 +48,8 @@ def test_a_request_without_a_host_is_answered_since_no_browser_sends_one(asked):
 def test_an_encoded_body_is_refused_with_the_reason(client):
     for encoding in ("gzip", "br"):
         headers = {"content-encoding": encoding}
-        answer = client.post("/v1/predict", content=b"1f8b", headers=headers)
-        assert answer.status_code == 415
-        assert encoding in answer.json()["detail"]
-    same = client.post("/v1/predict", json=EXAMPLE, headers={"content-encoding": "identity"})
-    assert same.status_code == 200
+        problem_of(client.post("/v1/predict", content=b"1f8b", headers=headers), 415, encoding)
+    content_of(client.post("/v1/predict", json=EXAMPLE, headers={"content-encoding": "identity"}))
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -106,9 +102,7 @@ def test_the_refusal_says_how_to_allow_the_name(client):
 )
 def test_a_page_of_another_site_cannot_write(client, digest, headers):
     for send in (client.post, client.put, client.delete):
-        answer = send("/v1/predict", headers=headers)
-        assert answer.status_code == 403
-        assert answer.json()["type"] == "/problems/cross-site"
+        problem_of(send("/v1/predict", headers=headers), 403, slug="cross-site")
     assert client.get("/v1/devices", headers=headers).status_code == 200
 
 

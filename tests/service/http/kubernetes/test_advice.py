@@ -15,6 +15,7 @@ from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.pods import Neighbours
 from forerun.service.schemas.colocation import MOST_HOSTS, HostIn, HostsIn, ProgramIn
+from tests.service.answered import content_of, problem_of
 from tests.service.http.kubernetes.fake_api import FakeApi, fake_api
 from tests.service.http.kubernetes.requests import args, names, node, pod
 from tests.waiting import eventually
@@ -31,9 +32,7 @@ NODES = [
 
 
 def asked(client, verb: str, request: dict):
-    answer = client.post(f"/v1/kubernetes/{verb}", json=request)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return content_of(client.post(f"/v1/kubernetes/{verb}", json=request))
 
 
 def passing(result: dict) -> list[str]:
@@ -127,9 +126,7 @@ def test_device_and_neighbours_both_count(adapting):
 
 
 def test_a_body_that_is_no_request_is_a_problem(adapting):
-    answer = adapting.post("/v1/kubernetes/filter", content=b'{"Pod": {}}')
-    assert answer.status_code == 422
-    assert "metadata" in answer.json()["detail"]
+    problem_of(adapting.post("/v1/kubernetes/filter", content=b'{"Pod": {}}'), 422, "metadata")
 
 
 def test_requests_are_counted_by_the_routes_that_alerts_name(adapting):

@@ -14,6 +14,7 @@ from forerun.service.http.app import create_app
 from forerun.service.http.kubernetes.table import BadWorkloadClasses, Table, WatchedTable, is_known
 from forerun.service.http.lanes import Departure
 from tests.coroutines import run
+from tests.service.answered import content_of, problem_of
 from tests.service.real_server import real_server
 
 RESNET = {"forerun.dev/graph": "resnet50", "forerun.dev/batch-size": "64", "team/other": "x"}
@@ -81,9 +82,7 @@ def test_what_is_not_known_is_null_with_a_reason(settings, loaded, file):
             assert cell["peak_memory_mib"] is cell["fits"] is None
         wrong = {"devices": ["epyc-7763"], "classes": GIVEN["classes"][1:]}
         file.write_text(yaml.safe_dump(wrong))
-        answer = client.get(PATH)
-        assert answer.status_code == 200, answer.text
-        (cell,) = answer.json()["classes"][0]["cells"]
+        (cell,) = content_of(client.get(PATH))["classes"][0]["cells"]
         assert cell["latency_ms"] is cell["throughput_per_s"] is cell["grade"] is None
         assert cell["problem"]
 
@@ -117,9 +116,7 @@ def test_two_processes_give_equal_tables_equal_tags(settings, loaded, file):
 
 
 def test_without_a_file_there_is_no_table(client):
-    answer = client.get(PATH)
-    assert answer.status_code == 404
-    assert "FORERUN_WORKLOAD_CLASSES" in answer.json()["detail"]
+    problem_of(client.get(PATH), 404, "FORERUN_WORKLOAD_CLASSES")
 
 
 @pytest.mark.parametrize(
