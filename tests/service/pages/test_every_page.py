@@ -9,8 +9,10 @@ import pytest
 from tests.service.pages.harness import (
     HEIGHT,
     WIDTHS,
+    asking,
     check_everywhere,
     check_width,
+    enter,
     sync_api,
     wait_for_charts,
 )
@@ -166,10 +168,8 @@ CHANGES = {
 def ask(page, field, value):
     """Change a field, and wait for the answer to it."""
     name = field.removeprefix("#")
-    with page.expect_response(lambda answer: f"{name}={value}" in answer.url):
-        page.fill(field, value)
-        page.press(field, "Tab")
-    wait_for_charts(page)
+    with asking(page, f"{name}={value}"):
+        enter(page, field, value)
     page.wait_for_url(f"**{name}={value}*")
 
 
@@ -193,8 +193,7 @@ def test_the_back_button_shows_the_question_before_with_its_form(page_at, addres
 def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_at):
     page = page_at("/llm?max_sequences=8")
     before = page.locator("#answer h2").first.inner_text()
-    page.fill("#name", "llama-3.1-9b")
-    page.press("#name", "Tab")
+    enter(page, "#name", "llama-3.1-9b")
     line = page.locator("#answer > .unanswered")
     line.wait_for()
     assert "llama-3.1-9b" in line.inner_text()
@@ -202,8 +201,7 @@ def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_
     assert page.locator("#answer h2").first.inner_text() == before
     assert page.locator("#answer.stale").count() == 1
     assert "9b" not in page.url
-    page.fill("#name", "llama-3.2-1b")
-    page.press("#name", "Tab")
+    enter(page, "#name", "llama-3.2-1b")
     page.wait_for_url("**llama-3.2-1b*")
     wait_for_charts(page)
     assert page.locator(".unanswered, .stale").count() == 0
@@ -216,9 +214,8 @@ def test_an_address_has_no_empty_field_and_the_title_says_what_is_answered(page_
     assert "Time of one run" in described
     ask(page, "#batch_size", "8")
     assert "=&" not in page.url and not page.url.endswith("=")
-    with page.expect_response(lambda answer: "devices=t4" in answer.url):
+    with asking(page, "devices=t4"):
         page.check("[name=devices][value=t4]")
-    wait_for_charts(page)
     assert page.title().startswith("ResNet-50 on L4, T4 · ")
     with page.expect_response(lambda answer: "devices=&" in answer.url):
         page.uncheck("[name=devices][value=t4]")
@@ -229,8 +226,7 @@ def test_an_address_has_no_empty_field_and_the_title_says_what_is_answered(page_
 def test_a_failure_of_the_service_is_said_with_a_button(page_at):
     page = page_at("/llm")
     page.route("**/llm?*", lambda route: route.fulfill(status=500, body="{}"))
-    page.fill("#input_tokens", "512")
-    page.press("#input_tokens", "Tab")
+    enter(page, "#input_tokens", "512")
     line = page.locator("#answer > .unanswered")
     line.wait_for()
     assert "status 500" in line.inner_text()
@@ -250,8 +246,7 @@ def test_a_server_that_is_gone_is_said_with_a_button_that_asks_again(browser, tm
         wait_for_charts(page)
         before = page.locator("#answer h2").first.inner_text()
         server.stop()
-        page.fill("#batch_size", "8")
-        page.press("#batch_size", "Tab")
+        enter(page, "#batch_size", "8")
         line = page.locator("#answer > .unanswered")
         line.wait_for()
         assert "cannot be reached" in line.inner_text()

@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -21,6 +19,7 @@ from forerun.service.requests.record import RequestRecord, continued, current, s
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.service.answered import content_of
+from tests.service.http.served import Handler, served
 from tests.service.real_server import real_server
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace.export", reason="needs the telemetry extra")
@@ -96,23 +95,13 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
     """Address of a collector, and the bodies that it has received."""
     bodies: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Collector(Handler):
         def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            bodies.append(self.body())
+            self.answer(b"")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", bodies
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(Collector) as url:
+        yield url, bodies
 
 
 def named_in(bodies: list[bytes]) -> list[str]:
