@@ -8,7 +8,6 @@ import tempfile
 import numpy as np
 import onnx
 import pytest
-from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
@@ -20,12 +19,11 @@ from forerun.data.errors import MissingData, UnreadableModel
 from forerun.features.readers import model_zoo
 from forerun.features.readers.model_zoo import EagerCall
 from forerun.service.cli import app
-from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
 from tests.service.answered import problem_of
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.conftest import GRAPH, client_of, linear_row
 from tests.service.free_models import free_onnx
 
 # Spec sheets over HTTP: listed, registered for good, the catalogue's own protected.
@@ -56,7 +54,7 @@ def test_a_registered_device_answers_and_survives_a_restart(client, settings, lo
     assert client.put("/v1/devices/my-card", json=SHEET).status_code == 200
     asked = EXAMPLE | {"device": "my-card"}
     assert client.post("/v1/predict", json=asked).json()["device"]["origin"] == "registered"
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         assert restarted.post("/v1/predict", json=asked).status_code == 200
 
 
@@ -80,7 +78,7 @@ def test_a_registered_device_is_deleted_for_good(client, settings, loaded):
     client.put("/v1/devices/my-card", json=SHEET)
     answer = client.delete("/v1/devices/my-card")
     assert (answer.status_code, answer.content) == (204, b"")
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         for each in (client, restarted):
             assert each.get("/v1/devices/my-card").status_code == 404
             assert each.post("/v1/predict", json=EXAMPLE | {"device": "my-card"}).status_code == 404
@@ -137,7 +135,7 @@ def small_onnx(*, cyclic=False, dimension=4) -> bytes:
 
 
 def test_what_was_acknowledged_survives_a_restart(client, digest, settings, loaded):
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         body = restarted.get(f"/v1/graphs/{digest}").json()
     assert body["operators"] == len(GRAPH)
     assert body["parameters"] == 4096 * 1024
@@ -192,16 +190,14 @@ def test_shapes_that_do_not_fit_are_a_problem(client, path, asked, said):
 
 
 def test_a_full_store_refuses_and_keeps_what_it_has(settings, loaded):
-    tight = settings.model_copy(update={"graphs_kept": 1})
-    with TestClient(create_app(tight, loaded)) as client:
+    with client_of(settings, loaded, graphs_kept=1) as client:
         first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
         problem_of(client.post("/v1/graphs", content=small_onnx()), 507, "FORERUN_GRAPHS_KEPT")
         assert client.get(f"/v1/graphs/{first}").status_code == 200
 
 
 def test_a_graph_is_deleted_for_good_and_makes_room(settings, loaded):
-    tight = settings.model_copy(update={"graphs_kept": 1})
-    with TestClient(create_app(tight, loaded)) as client:
+    with client_of(settings, loaded, graphs_kept=1) as client:
         first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
         assert client.post("/v1/graphs", content=small_onnx()).status_code == 507
         asked = {"workload": {"kind": "network", "graph": first}, "device": "l4"}
@@ -306,8 +302,7 @@ def test_a_large_upload_goes_through_a_file_and_reads_the_same(settings, loaded)
     target = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3072])
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     model = helper.make_model(helper.make_graph([node], "g", [source], [target], [weights]))
-    roomy = settings.model_copy(update={"max_upload_mib": 16})
-    with TestClient(create_app(roomy, loaded)) as client:
+    with client_of(settings, loaded, max_upload_mib=16) as client:
         body = client.post("/v1/graphs", content=model.SerializeToString()).json()
     assert body["parameters"] == 1024 * 3072
     assert body["flops"] == pytest.approx(2 * 4 * 1024 * 3072)

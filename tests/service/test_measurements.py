@@ -6,23 +6,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from forerun.service.http.app import create_app
 from forerun.service.http.lanes import Busy
 from tests.service.answered import content_of, problem_of
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.conftest import GRAPH, client_of, linear_row
 
 PATH = "/v1/devices/l4/measurements"
+NETWORK = {"kind": "network", "graph": GRAPH.to_json()}
+BOX = {"name": "black-box", "vendor": "me", "kind": "gpu"}
+OF_MEMORY = {"measurements": [{"workload": NETWORK, "metrics": {"peak_memory_mib": 900.0}}]}
 
 
 def asked(rows=777, device="l4"):
     return {"workload": linear_row(rows, None)["workload"], "device": device}
 
 
-def value(client, **about):
-    answer = content_of(client.post("/v1/predict", json=asked(**about)))
-    return answer["metrics"]["latency_ms"]["value"]
+def estimate(client, rows=64, device="l4"):
+    answer = content_of(client.post("/v1/predict", json=asked(rows, device)))
+    return answer["metrics"]["latency_ms"]
+
+
+def value(client, rows=777, device="l4"):
+    return estimate(client, rows, device)["value"]
 
 
 def twice(client, sizes=range(64, 1344, 64), factor=2.0):
@@ -61,7 +66,7 @@ def test_a_rollback_gives_the_very_answer_back(adapting):
 def test_a_restart_loses_nothing(adapting, settings, trained):
     adapting.post(PATH, json=twice(adapting))
     answer = adapting.post("/v1/predict", json=asked()).content
-    with TestClient(create_app(settings, trained)) as restarted:
+    with client_of(settings, trained) as restarted:
         assert restarted.post("/v1/predict", json=asked()).content == answer
 
 
@@ -110,21 +115,15 @@ def test_a_registered_device_is_adapted_and_an_unknown_one_is_not(adapting):
 
 
 def test_a_black_box_says_what_it_lacks(adapting):
-    box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
-    assert adapting.put("/v1/devices/black-box", json=box).status_code == 200
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
-    refused = adapting.post("/v1/devices/black-box/measurements", json=body)
+    assert adapting.put("/v1/devices/black-box", json=BOX).status_code == 200
+    refused = adapting.post("/v1/devices/black-box/measurements", json=OF_MEMORY)
     problem_of(refused, 422, "memory_bandwidth_gbs")
     assert adapting.get("/v1/devices/black-box/measurements").json()["sets"] == []
 
 
 def test_a_black_box_is_no_fault_once_the_memory_of_another_device_is_known(adapting):
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
-    assert adapting.post(PATH, json=body).status_code == 201
-    box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
-    body = adapting.post("/v1/predict", json={"workload": network, "device": box}).json()
+    assert adapting.post(PATH, json=OF_MEMORY).status_code == 201
+    body = adapting.post("/v1/predict", json={"workload": NETWORK, "device": BOX}).json()
     assert body["metrics"]["latency_ms"] is None
     assert "no spec sheet" in body["missing"]["latency_ms"]
     assert body["metrics"]["peak_memory_mib"]["value"] > 0
@@ -175,11 +174,6 @@ SIZES = (64, 200, 700, 1500, 5000)
 KEY = {"Idempotency-Key": "one"}
 
 
-def estimate(client, rows=64, device="l4"):
-    asked = {"workload": linear_row(rows, None)["workload"], "device": device}
-    return client.post("/v1/predict", json=asked).json()["metrics"]["latency_ms"]
-
-
 def body(*rows, source="observe"):
     return {"measurements": list(rows), "source": source}
 
@@ -223,22 +217,20 @@ def test_the_answer_of_now_is_kept_with_a_row_that_brings_none(client, settings)
 
 
 def test_coverage_is_that_of_calibrated_intervals(adapting):
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    question = {"workload": network, "device": "l4"}
+    question = {"workload": NETWORK, "device": "l4"}
     answers = adapting.post("/v1/predict", json=question).json()["metrics"]
     given = {name: answers[name] for name in ("latency_ms", "peak_memory_mib")}
     assert given["latency_ms"]["coverage"] is not None
     assert given["peak_memory_mib"]["coverage"] is None
     measured = {name: answer["value"] for name, answer in given.items()}
-    errors = observed(adapting, {"workload": network, "metrics": measured})["errors"]
+    errors = observed(adapting, {"workload": NETWORK, "metrics": measured})["errors"]
     assert errors["latency_ms"]["coverage_90"] == 100.0
     assert errors["peak_memory_mib"]["coverage_90"] is None
     assert errors["peak_memory_mib"]["mape"] == pytest.approx(0)
 
 
 def test_networks_are_observed_with_their_graph(client):
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    row = {"workload": network, "metrics": {"latency_ms": 0.5, "peak_memory_mib": 900.0}}
+    row = {"workload": NETWORK, "metrics": {"latency_ms": 0.5, "peak_memory_mib": 900.0}}
     made = observed(client, row)
     assert set(made["errors"]) == {"latency_ms"}, "nothing answers memory here"
     store = client.app.state.forerun.answers.adaptation.store
@@ -272,7 +264,7 @@ def test_a_request_is_repeated_with_its_key_and_stored_once(client, settings, lo
     assert first.status_code == again.status_code == 201
     assert first.content == again.content
     problem_of(client.post(PATH, json=body(*rows[:1]), headers=KEY), 422, slug="reused-key")
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         assert restarted.post(PATH, json=body(*rows), headers=KEY).content == first.content
         sets = restarted.get(PATH, params={"source": "observe"}).json()["sets"]
         assert len(sets) == 1
@@ -315,12 +307,7 @@ def steady_then_slow(client, steady, slow, factor=1.15):
 
 
 def test_a_slowdown_is_reported_by_slice_and_in_words(client):
-    assert client.get("/v1/drift").json() == {
-        "observations": {},
-        "alarms": [],
-        "slices": [],
-        "versions": {},
-    }
+    assert client.get("/v1/drift").json() == NOTHING
     steady_then_slow(client, 200, 0)
     assert client.get("/v1/drift").json()["alarms"] == []
     steady_then_slow(client, 0, 100)
@@ -333,12 +320,7 @@ def test_a_slowdown_is_reported_by_slice_and_in_words(client):
     assert change["after"] <= 100
     assert change["low_percent"] < 15 < change["high_percent"] + 1
     (one,) = report["slices"]
-    assert (one["metric"], one["device"], one["rows"], one["alarm"]) == (
-        "latency_ms",
-        "l4",
-        300,
-        True,
-    )
+    assert one | {"metric": "latency_ms", "device": "l4", "rows": 300, "alarm": True} == one
     assert client.get("/v1/drift", params={"device": "t4"}).json()["slices"] == []
     assert client.get("/v1/drift", params={"device": "nothing"}).status_code == 404
 
@@ -375,9 +357,4 @@ def test_observations_that_are_rolled_back_count_no_more(client):
     assert len(client.get("/v1/drift").json()["slices"]) == 1
     undone = client.delete(f"{PATH}/{made['set']}")
     assert (undone.status_code, undone.json()["undone"]) == (200, True)
-    assert client.get("/v1/drift").json() == {
-        "observations": {},
-        "alarms": [],
-        "slices": [],
-        "versions": {},
-    }
+    assert client.get("/v1/drift").json() == NOTHING

@@ -3,17 +3,15 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import forerun
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.cli import app
-from forerun.service.http.app import create_app
 from forerun.service.schemas.fields import example
 from forerun.service.settings import Settings
 from tests.service.answered import problem_of
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.conftest import GRAPH, client_of, linear_row
 
 NETWORK = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64, "precision": "fp32"}
 THREE = ["l4", "a100-pcie-80gb", "t4"]
@@ -105,7 +103,7 @@ QUESTIONS["training"] = ("/v1/predict", example("network") | {"workload": TRAINI
 @pytest.fixture(scope="module")
 def bundled_client(tmp_path_factory):
     settings = Settings(home=tmp_path_factory.mktemp("home"))
-    with TestClient(create_app(settings, bundled()), raise_server_exceptions=False) as made:
+    with client_of(settings, bundled()) as made:
         yield made
 
 

@@ -2,26 +2,21 @@
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.conformal import LogQuantiles
 from forerun.models.memory.calibrated import CalibratedMemory, PublishedRanges, SeenKind
 from forerun.models.memory.fitted_peaks import MemoryDomain
 from forerun.models.memory.peak_memory import Memory
-from forerun.models.router import Router
-from forerun.service.http.app import create_app
 from tests.service.answered import content_of, problem_of
-from tests.service.conftest import GRAPH
+from tests.service.conftest import GRAPH, client_of, loaded_of
 
 PEAK = "peak_memory_mib"
 
 
 @pytest.fixture
 def client(settings):
-    loaded = LoadedPredictor(Router((Roofline(), Memory())), "test", "2026-01-01", "")
-    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+    with client_of(settings, loaded_of(Roofline(), Memory())) as client:
         yield client
 
 
@@ -135,8 +130,7 @@ def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
     """Of training alone: no predictor was calibrated on the memory of inference."""
     everything = MemoryDomain(dict.fromkeys(("dense", "mixed", "text"), 1e6), {}, ("fp32",))
     calibrated = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}), domain=everything)
-    loaded = LoadedPredictor(Router((Roofline(), calibrated)), "test", "2026-01-01", "")
-    with TestClient(create_app(settings, loaded)) as client:
+    with client_of(settings, loaded_of(Roofline(), calibrated)) as client:
         trained, answered = ask(client), ask(client, phase="inference")
     peak = trained["metrics"][PEAK]
     assert peak["p95"] == peak["high"] == pytest.approx(peak["value"] * np.exp(0.2))
@@ -215,9 +209,7 @@ def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
         {"inference": ("allocated_memory_mib",)},
         {"inference/dense": SeenKind(2, 1e6, frozenset({"fp32", "runtime eager"}))},
     )
-    chosen = Router((Roofline(), CalibratedMemory(Memory(), ranges)))
-    loaded = LoadedPredictor(chosen, "test", "2026-01-01", "")
-    with TestClient(create_app(settings, loaded)) as client:
+    with client_of(settings, loaded_of(Roofline(), CalibratedMemory(Memory(), ranges))) as client:
         body = ask(client, phase="inference", batch_size=8)
     allocated, peak = body["metrics"]["allocated_memory_mib"], body["metrics"][PEAK]
     assert allocated["p95"] == allocated["high"]

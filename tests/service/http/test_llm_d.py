@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forerun.models.llm_serving.single_requests import WINDOW
 from forerun.service.answers.llm.routing import FOLDER
 from forerun.service.http.access import needed_scope
-from forerun.service.http.app import create_app
 from forerun.service.schemas.llm.routing import EXAMPLE_ENTRY, EXAMPLE_ROUTED, EXAMPLE_STATE
 from tests.service.answered import content_of, problem_of
+from tests.service.conftest import client_of
 
 QWEN = "/v1/llm-d/qwen3"
 
@@ -55,7 +54,7 @@ def test_it_learns_and_keeps_what_it_acknowledged(routed, settings, loaded):
     assert answer["message"] == "Accepted 60 training samples."
     after = routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
     assert after["tpot_ms"] > 1.2 * before["tpot_ms"]
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         again = restarted.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
         assert again["tpot_ms"] == after["tpot_ms"]
         assert restarted.get(QWEN).json()["ttft_rows"] == 30
@@ -67,7 +66,7 @@ def test_it_learns_and_keeps_what_it_acknowledged(routed, settings, loaded):
 def test_a_command_starts_the_deployment_and_its_benchmark_does_not_count(client, settings, loaded):
     command = "vllm serve qwen3-8b && vllm bench serve --request-rate 3"
     assert client.put(QWEN, json={"device": "h200", "command": command}).status_code == 200
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         assert restarted.post(f"{QWEN}/predict", json=EXAMPLE_STATE).status_code == 200
 
 

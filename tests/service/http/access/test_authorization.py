@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -23,12 +24,11 @@ from forerun.service.http.access import (
     needed_scope,
     presented_key,
 )
-from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.coroutines import run
 from tests.service.answered import problem_of
-from tests.service.conftest import GRAPH
+from tests.service.conftest import GRAPH, client_of
 
 LEARNING = "/v1/llm-d/{name}/add_training_data_bulk"
 STORING_POSTS = {"/v1/graphs", "/v1/devices/{name}/measurements", LEARNING}
@@ -45,16 +45,10 @@ def asked(settings, loaded):
     """Makes a client of an application with further settings."""
 
     def make(**given) -> TestClient:
-        app = create_app(settings.model_copy(update=given), loaded)
-        client = TestClient(app, raise_server_exceptions=False, base_url="http://127.0.0.1")
-        client.__enter__()
-        clients.append(client)
-        return client
+        return stack.enter_context(client_of(settings, loaded, "http://127.0.0.1", **given))
 
-    clients: list[TestClient] = []
-    yield make
-    for client in clients:
-        client.__exit__(None, None, None)
+    with ExitStack() as stack:
+        yield make
 
 
 def bearer(text: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from forerun.service.requests.record import RequestRecord, continued, current, s
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.service.answered import content_of
+from tests.service.conftest import client_of
 from tests.service.http.served import Handler, served
 from tests.service.real_server import real_server
 
@@ -290,7 +291,7 @@ def test_a_log_that_cannot_be_written_stops_no_answer(settings, loaded, monkeypa
         def write(self, text):
             raise BrokenPipeError
 
-    with TestClient(create_app(settings, loaded)) as client:
+    with client_of(settings, loaded) as client:
         monkeypatch.setattr("sys.stderr", Broken())
         assert client.get("/healthz").status_code == 200
 
