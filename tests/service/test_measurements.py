@@ -141,14 +141,19 @@ def test_a_black_box_is_no_fault_once_the_memory_of_another_device_is_known(adap
         ({"metrics": {"latency_ms": 1e30}}, "check the unit"),
         ({"workload": {"kind": "network", "graph": "0" * 32}}, "measurements.1: No graph"),
         ({"workload": {"kind": "poem"}}, "measurements.1.workload"),
+        ({"answer": {"speed": {"value": 1}}}, "measurements.1.answer: No metric 'speed'"),
+        ({"answer": {"latency_ms": {"value": 0}}}, "measurements.1.answer.latency_ms.value"),
+        ({"answer": {"latency_ms": {"value": 1, "low": 1}}}, "an interval has both ends"),
+        ({"answer": {"latency_ms": {"value": 1, "low": 3, "high": 2}}}, "low is 3, above high, 2"),
     ],
 )
 def test_a_wrong_row_is_named_and_nothing_is_kept(adapting, change, said):
-    body = {"measurements": [linear_row(64, 0.05), linear_row(65, 0.05) | change]}
-    refused = adapting.post(PATH, json=body)
-    assert refused.status_code in (404, 422)
-    assert said in refused.json()["detail"]
-    assert adapting.get(PATH).json()["sets"] == []
+    for source in ("observe",) if "answer" in change else ("adapt", "observe"):
+        wrong = body(linear_row(64, 0.05), linear_row(65, 0.05) | change, source=source)
+        refused = adapting.post(PATH, json=wrong)
+        assert refused.status_code in (404, 422)
+        assert said in refused.json()["detail"]
+        assert adapting.get(PATH, params={"source": source}).json()["sets"] == []
 
 
 def test_not_a_number_is_refused(adapting):
@@ -237,24 +242,6 @@ def test_networks_are_observed_with_their_graph(client):
     (kept,) = store.sets("l4", "observe")
     assert kept.rows[0].workload.graph == GRAPH.digest
     assert kept.families == ("other",)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"metrics": {"latency_ms": 0}}, "measurements.1.metrics.latency_ms is 0 ms"),
-        ({"metrics": {"latency_ms": 1e9}}, "check the unit and the workload"),
-        ({"metrics": {}}, "measurements.1: nothing was measured"),
-        ({"answer": {"speed": {"value": 1}}}, "measurements.1.answer: No metric 'speed'"),
-        ({"answer": {"latency_ms": {"value": 0}}}, "measurements.1.answer.latency_ms.value"),
-        ({"answer": {"latency_ms": {"value": 1, "low": 1}}}, "an interval has both ends"),
-        ({"answer": {"latency_ms": {"value": 1, "low": 3, "high": 2}}}, "low is 3, above high, 2"),
-    ],
-)
-def test_a_wrong_row_is_refused_by_name_and_nothing_is_stored(client, change, said):
-    answer = client.post(PATH, json=body(linear_row(64, 0.05), linear_row(64, 0.05) | change))
-    problem_of(answer, 422, said)
-    assert client.get(PATH, params={"source": "observe"}).json()["sets"] == []
 
 
 def test_a_request_is_repeated_with_its_key_and_stored_once(client, settings, loaded):
