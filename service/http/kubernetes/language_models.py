@@ -196,7 +196,7 @@ def _short_of_memory(answer: ServingOut, in_flight: float | None) -> str:
 def _beyond(wanted: ServedIn, answer: ServingOut) -> list[str]:
     """The limits that are known to be broken, in words."""
     broken = []
-    for name, bound in {**wanted.most, **wanted.least}.items():
+    for name, bound in (*wanted.most.items(), *wanted.least.items()):
         is_least, own = name in RATES, answer.metrics.get(name)
         if own is None:
             continue
