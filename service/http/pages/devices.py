@@ -98,23 +98,17 @@ def pivot(rows: Sequence[Measured], by: str) -> Pivot:
         by: name of the field.
     """
     cells: dict[tuple[str, str], int | None] = {}
-    by_column: Counter[str] = Counter()
-    by_device: Counter[str] = Counter()
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for row in rows:
-        column = getattr(row, by)
-        if not column:
+        place = row.device, getattr(row, by)
+        if not place[1]:
             continue
-        before = cells.get((row.device, column))
-        known = [number for number in (before, row.values) if number is not None]
-        cells[row.device, column] = sum(known) if known else None
-        by_column[column] += row.values or 0
-        by_device[row.device] += row.values or 0
-    return Pivot(
-        by,
-        [name for name, _ in by_column.most_common()],
-        [name for name, _ in by_device.most_common()],
-        cells,
-    )
+        known = [number for number in (cells.get(place), row.values) if number is not None]
+        cells[place] = sum(known) if known else None
+        for count, name in zip(counts, place, strict=True):
+            count[name] += row.values or 0
+    devices, columns = ([name for name, _ in count.most_common()] for count in counts)
+    return Pivot(by, columns, devices, cells)
 
 
 UNITS: Mapping[str, tuple[str, str]] = {

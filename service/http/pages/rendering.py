@@ -101,12 +101,13 @@ def page_or_part(
         request: the request.
         name: what the names of both templates, `NAME.html` and `NAME_answer.html`, begin with.
         path: path of the page in the navigation.
-        answer: variables of the answer.
+        answer: variables of the answer; `origin` is added, the address of the service.
         form: gives the variables of the form, which a part does not need.
     """
+    own = {**answer, "origin": str(request.base_url).rstrip("/")}
     if asks_for_part(request):
-        return rendered(f"{name}_answer.html", path, **answer)
-    return rendered(f"{name}.html", path, **answer, **form())
+        return rendered(f"{name}_answer.html", path, **own)
+    return rendered(f"{name}.html", path, **own, **form())
 
 
 def form_page(

@@ -240,9 +240,10 @@ def in_words(metrics: Mapping[str, IntervalOut | None]) -> str:
     return ", ".join(f"{TITLES[n]} {quantity(e.value, e.unit)}" for n, e in known.items())
 
 
-def curl(url: str, content: Mapping[str, Any]) -> str:
-    """A line of a shell that posts JSON."""
-    return f"curl -H 'Content-Type: application/json' {url} -d {quote(json.dumps(content))}"
+def curl(path: str, content: Mapping[str, Any], origin: str) -> str:
+    """A line of a shell that posts JSON to a path of a service."""
+    data = quote(json.dumps(content))
+    return f"curl -H 'Content-Type: application/json' {origin}{path} -d {data}"
 
 
 def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]:
