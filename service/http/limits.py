@@ -181,6 +181,13 @@ def _state_of(config: Config) -> State:
     return state
 
 
+BUSY = {
+    "requests": ("Too many requests are being answered", "FORERUN_REQUESTS_IN_FLIGHT"),
+    "bytes": ("The bodies of all requests are too large together", "FORERUN_MIB_IN_FLIGHT"),
+}
+"""What there is too much of -> why a request is refused, and the setting that limits it."""
+
+
 class Admission:
     """ASGI middleware that refuses requests over the limits, before their bodies are read.
 
@@ -195,7 +202,7 @@ class Admission:
         self, app: ASGIApp, settings: Settings, telemetry: Telemetry, uploads: Collection[str]
     ) -> None:
         self._app = app
-        self._refused = {what: telemetry.refused.labels(what) for what in ("requests", "bytes")}
+        self._refused = {what: telemetry.refused.labels(what) for what in BUSY}
         self._uploads = frozenset(uploads)
         self._most_mib = settings.max_request_mib
         self._most_upload_bytes = settings.max_upload_mib * 2**20
@@ -276,11 +283,7 @@ class Admission:
 
     def _busy(self, what: str) -> Busy:
         self._refused[what].inc()
-        if what == "bytes":
-            return Busy(
-                "The bodies of all requests are too large together", "FORERUN_MIB_IN_FLIGHT"
-            )
-        return Busy("Too many requests are being answered", "FORERUN_REQUESTS_IN_FLIGHT")
+        return Busy(*BUSY[what])
 
 
 def _declared_bytes(scope: Scope) -> int | None:
