@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import asynccontextmanager
 from threading import Event
 
 import httpx
@@ -152,6 +153,17 @@ def padded(content: dict) -> bytes:
     return json.dumps(content).encode() + b" " * ON_THE_LOOP_BYTES
 
 
+@asynccontextmanager
+async def asynchronous(app):
+    """A client in the event loop of an application."""
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
+    ):
+        yield client
+
+
 def test_a_large_body_gets_the_answer_and_the_problems_of_a_small_one(client):
     wrong = EXAMPLE | {"device": "no such device"}
     for content in (EXAMPLE, wrong, {}, EXAMPLE | {"workload": 3}):
@@ -176,11 +188,7 @@ def test_a_large_body_is_answered_while_another_is_held(tmp_path, loaded):
         return release.wait(60)
 
     async def main():
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
-        ):
+        async with asynchronous(app) as client:
             first = asyncio.ensure_future(app.state.forerun.upload(held))
             await asyncio.to_thread(begun.wait, 60)
             second = client.post("/v1/predict", content=padded(EXAMPLE), headers=JSON)
@@ -225,11 +233,7 @@ async def _times(app, content):
             await asyncio.sleep(0.001)
             longest_s = max(longest_s, time.process_time() - start)
 
-    transport = httpx.ASGITransport(app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
-    ):
+    async with asynchronous(app) as client:
         ticking = asyncio.ensure_future(tick())
         start = time.process_time()
         answer = await client.post("/v1/colocation", content=content, headers=JSON)

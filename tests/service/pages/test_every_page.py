@@ -104,10 +104,16 @@ def saved(page, figure, kind):
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
 
-def test_a_point_has_a_tooltip_and_lines_through_it(page_at):
+def curve(page_at):
+    """A page with two devices, and its chart over the batch size."""
     page = page_at(TWO)
     figure = page.locator("#time-of-one-run-over-batch-size")
     figure.scroll_into_view_if_needed()
+    return page, figure
+
+
+def test_a_point_has_a_tooltip_and_lines_through_it(page_at):
+    page, figure = curve(page_at)
     figure.locator(".mark-symbol path").nth(3).hover()
     page.locator(".tip").wait_for()
     assert "batch size: " in page.locator(".tip").inner_text()
@@ -117,9 +123,7 @@ def test_a_point_has_a_tooltip_and_lines_through_it(page_at):
 
 
 def test_a_name_of_a_legend_fades_the_other_marks(page_at):
-    page = page_at(TWO)
-    figure = page.locator("#time-of-one-run-over-batch-size")
-    figure.scroll_into_view_if_needed()
+    page, figure = curve(page_at)
     opacities = """(figure) => [...figure.querySelectorAll('.mark-line path')]
       .map((each) => +(each.getAttribute('opacity') ?? 1))"""
     assert figure.evaluate(opacities) == [1, 1]
@@ -165,6 +169,13 @@ CHANGES = {
 """Address of a form -> one of its fields, and two values of it."""
 
 
+def unanswered(page):
+    """The line that stands before the answer."""
+    line = page.locator("#answer > .unanswered")
+    line.wait_for()
+    return line
+
+
 def ask(page, field, value):
     """Change a field, and wait for the answer to it."""
     name = field.removeprefix("#")
@@ -194,8 +205,7 @@ def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_
     page = page_at("/llm?max_sequences=8")
     before = page.locator("#answer h2").first.inner_text()
     enter(page, "#name", "llama-3.1-9b")
-    line = page.locator("#answer > .unanswered")
-    line.wait_for()
+    line = unanswered(page)
     assert "llama-3.1-9b" in line.inner_text()
     assert "max_sequences=8" in line.get_by_role("link", name="llama-3.1-8b").get_attribute("href")
     assert page.locator("#answer h2").first.inner_text() == before
@@ -227,8 +237,7 @@ def test_a_failure_of_the_service_is_said_with_a_button(page_at):
     page = page_at("/llm")
     page.route("**/llm?*", lambda route: route.fulfill(status=500, body="{}"))
     enter(page, "#input_tokens", "512")
-    line = page.locator("#answer > .unanswered")
-    line.wait_for()
+    line = unanswered(page)
     assert "status 500" in line.inner_text()
     page.unroute("**/llm?*")
     line.get_by_role("button").click()
@@ -247,8 +256,7 @@ def test_a_server_that_is_gone_is_said_with_a_button_that_asks_again(browser, tm
         before = page.locator("#answer h2").first.inner_text()
         server.stop()
         enter(page, "#batch_size", "8")
-        line = page.locator("#answer > .unanswered")
-        line.wait_for()
+        line = unanswered(page)
         assert "cannot be reached" in line.inner_text()
         dimmed = page.locator("#answer.stale > .card").first
         assert float(dimmed.evaluate("(each) => getComputedStyle(each).opacity")) < 1.0
