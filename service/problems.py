@@ -9,19 +9,15 @@ from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from forerun.data.described import Described
 from forerun.data.errors import BadRequest, InputError
 from forerun.service.log import log
-from forerun.service.requests.faults import (
-    ABOUT_FIELDS,
-    LONGEST_VALUE,
-    excerpt,
-    message_of,
-)
+from forerun.service.requests.faults import ABOUT_FIELDS, LONGEST_VALUE, excerpt, message_of
 from forerun.service.requests.field_names import name_in, written_as
 from forerun.service.requests.record import current
 
@@ -83,39 +79,39 @@ def one_line(text: str) -> str:
 Line = Annotated[str, AfterValidator(one_line)]
 
 
-class FieldProblem(BaseModel):
+class FieldProblem(Described):
     """What is wrong with one field of the body, or with one parameter."""
 
-    pointer: str | None = Field(
-        default=None,
-        description="the field of the body, as a JSON pointer after #, such as #/workload/graph; # "
-        "for the whole body",
-    )
-    parameter: str | None = Field(
-        default=None, description="name of the parameter of the path or of the query"
-    )
-    detail: Line = Field(description="what is wrong with it")
+    pointer: str | None = None
+    """the field of the body, as a JSON pointer after #, such as #/workload/graph; # for the whole
+    body"""
+    parameter: str | None = None
+    """name of the parameter of the path or of the query"""
+    detail: Line
+    """what is wrong with it"""
 
 
-class Problem(BaseModel):
+class Problem(Described):
     """What went wrong, where, and how to correct it."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(
-        description="stable identifier of the kind of problem; its page explains the kind"
-    )
-    title: str = Field(description="the kind of problem, in words")
-    status: int = Field(description="HTTP status")
-    detail: Line = Field(description="what went wrong, where, and how to correct it")
-    instance: str | None = Field(
-        default=None, description="path of the request; in a batch, the item as /items/0"
-    )
-    errors: list[FieldProblem] | None = Field(
-        default=None, description=f"the wrong fields, the first {MOST_FIELDS} of them"
-    )
-    did_you_mean: list[str] | None = Field(default=None, description="similar names")
-    request_id: str | None = Field(default=None, description="identifier of the request in the log")
+    type: str
+    """stable identifier of the kind of problem; its page explains the kind"""
+    title: str
+    """the kind of problem, in words"""
+    status: int
+    """HTTP status"""
+    detail: Line
+    """what went wrong, where, and how to correct it"""
+    instance: str | None = None
+    """path of the request; in a batch, the item as /items/0"""
+    errors: list[FieldProblem] | None = None
+    """the wrong fields, the first 100 of them"""
+    did_you_mean: list[str] | None = None
+    """similar names"""
+    request_id: str | None = None
+    """identifier of the request in the log"""
 
 
 def _schema() -> dict[str, Any]:

@@ -55,20 +55,11 @@ class UnknownHost(InputError):
 
     status = 421
 
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"This service does not answer for the host {host!r:.80}. Use its address, or start it "
-            "with FORERUN_ALLOWED_HOSTS set to the names that it is reached by."
-        )
-
 
 class SeveralHosts(InputError):
     """The request names several hosts."""
 
     status = 400
-
-    def __init__(self) -> None:
-        super().__init__("The request has several headers Host; send one.")
 
 
 class CrossSite(InputError):
@@ -76,20 +67,11 @@ class CrossSite(InputError):
 
     status = 403
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(
-            f"A page of another site ({origin:.80}) may not send this request. Send it from a page "
-            "of this service, or without a browser."
-        )
-
 
 class Encoded(InputError):
     """The body is compressed, or encoded in another way."""
 
     slug, status = "encoded-body", 415
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__(f"The body has the content encoding {encoding!r:.80}; send it without.")
 
 
 class Guarded:
@@ -136,7 +118,7 @@ class Guarded:
         host = origin = site = ""
         hosts = {value for name, value in scope["headers"] if name == b"host"}
         if len(hosts) > 1:
-            raise SeveralHosts
+            raise SeveralHosts("The request has several headers Host; send one.")
         for name, value in scope["headers"]:
             if name == b"host":
                 host = value.decode("latin-1").lower()
@@ -145,16 +127,23 @@ class Guarded:
             elif name == b"sec-fetch-site":
                 site = value.decode("latin-1")
             elif name == b"content-encoding" and value.lower() != b"identity":
-                raise Encoded(value.decode("latin-1"))
+                given = value.decode("latin-1")
+                raise Encoded(f"The body has the content encoding {given!r:.80}; send it without.")
         name = _name(host)
         # No browser leaves the header out; programs that speak HTTP/1.0 do.
         known = not host or name in self._allowed or name == _reached(scope)
         if ANY not in self._allowed and not known:
-            raise UnknownHost(host)
+            raise UnknownHost(
+                f"This service does not answer for the host {host!r:.80}. Use its address, or "
+                "start it with FORERUN_ALLOWED_HOSTS set to the names that it is reached by."
+            )
         if scope["method"] not in READING and (
             site == "cross-site" or (origin and _network_location(origin) != host)
         ):
-            raise CrossSite(origin or "its name is unknown")
+            raise CrossSite(
+                f"A page of another site ({origin or 'its name is unknown':.80}) may not send this "
+                "request. Send it from a page of this service, or without a browser."
+            )
 
 
 def allowed_hosts(settings: Settings) -> frozenset[str]:
@@ -202,13 +191,6 @@ def _network_location(origin: str) -> str:
 class NoKeys(InputError):
     """The service would answer anybody on a public address."""
 
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"{host} is not a loopback address, and there are no keys: create one with `forerun "
-            "keys create NAME --scope read`, set FORERUN_AUTH=required to create it later, or set "
-            "FORERUN_AUTH=off where something else keeps others away."
-        )
-
 
 def key_store(settings: Settings) -> KeyStore:
     """The keys of a service."""
@@ -230,7 +212,11 @@ def check_address(settings: Settings) -> None:
     """
     public = not is_loopback(settings.host)
     if public and settings.auth == "auto" and not key_store(settings).is_used():
-        raise NoKeys(settings.host)
+        raise NoKeys(
+            f"{settings.host} is not a loopback address, and there are no keys: create one with "
+            "`forerun keys create NAME --scope read`, set FORERUN_AUTH=required to create it "
+            "later, or set FORERUN_AUTH=off where something else keeps others away."
+        )
 
 
 LONGEST_PATH = 200
@@ -366,35 +352,11 @@ class Unauthenticated(InputError):
 
     status = 401
 
-    def __init__(self) -> None:
-        super().__init__(
-            "This service needs a key: send the header `Authorization: Bearer KEY`, or the key as "
-            "the password in a browser. Its operator makes one with `forerun keys create NAME`."
-        )
-
 
 class Forbidden(InputError):
     """The scope of the key does not include what the request does, or its tenant may not."""
 
     status = 403
-
-    def __init__(self, key: Key, needed: KeyScope | None) -> None:
-        """A refusal.
-
-        Args:
-            key: the key.
-            needed: the scope that it lacks; None where the path tells of all tenants.
-        """
-        if needed is None:
-            super().__init__(
-                f"The key {key.id} is of the tenant {key.tenant}, and this path tells of all "
-                "tenants. Use a key that was made without `--tenant`."
-            )
-            return
-        super().__init__(
-            f"The key {key.id} may {key.scope}, and this request needs the scope {needed}. Use "
-            f"another key; the operator makes one with `forerun keys create NAME --scope {needed}`."
-        )
 
 
 class Authorized:
@@ -437,14 +399,26 @@ class Authorized:
     def _refusal(self, key: Key | None, needed: KeyScope, path: str) -> InputError | None:
         """Why the request is refused; None where it is let in."""
         if key is None:
-            return Unauthenticated()
+            return Unauthenticated(
+                "This service needs a key: send the header `Authorization: Bearer KEY`, or the key "
+                "as the password in a browser. Its operator makes one with `forerun keys create "
+                "NAME`."
+            )
         busy = None if path in ALWAYS_ANSWERED else self._quotas.take(key.id)
         if busy is not None:
             self._refused.inc()
             return busy
         if key.tenant is not None and path in OF_ALL_TENANTS:
-            return Forbidden(key, None)
-        return None if key.may(needed) else Forbidden(key, needed)
+            return Forbidden(
+                f"The key {key.id} is of the tenant {key.tenant}, and this path tells of all "
+                "tenants. Use a key that was made without `--tenant`."
+            )
+        if key.may(needed):
+            return None
+        return Forbidden(
+            f"The key {key.id} may {key.scope}, and this request needs the scope {needed}. Use "
+            f"another key; the operator makes one with `forerun keys create NAME --scope {needed}`."
+        )
 
 
 def needed_scope(scope: Scope) -> KeyScope:

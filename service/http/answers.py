@@ -183,7 +183,7 @@ class Answers:
         if candidate is not None or self.trial.version is not None:
             self.trial.change(self.adaptation, candidate)
             self.bodies = self._no_bodies()  # others are the candidate's now
-        if self._is_other(loaded):
+        if loaded is not self.adaptation.loaded:
             self.adaptation.swap(loaded)
 
     def in_use(self, question: Question, champion: InUse | None = None) -> InUse:
@@ -202,9 +202,6 @@ class Answers:
         """As `in_use`; None where a candidate has to be adapted first."""
         candidate = self.trial.chosen(question)
         return champion if candidate is None else candidate.held()
-
-    def _is_other(self, loaded: LoadedPredictor) -> bool:
-        return loaded is not self.adaptation.loaded
 
     def _no_bodies(self) -> KnownBodies:
         return KnownBodies(self._is_held, self.devices, self.graphs, self._kept)

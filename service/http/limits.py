@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
-from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from forerun.data.shapes import Int
 from forerun.service.http.access import ALWAYS_ANSWERED
 from forerun.service.http.lanes import Busy, Departure
-from forerun.service.http.state import State, state_of
+from forerun.service.http.state import State, ThreadRoute, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.problems import (
     WrongField,
@@ -182,6 +181,13 @@ def _state_of(config: Config) -> State:
     return state
 
 
+BUSY = {
+    "requests": ("Too many requests are being answered", "FORERUN_REQUESTS_IN_FLIGHT"),
+    "bytes": ("The bodies of all requests are too large together", "FORERUN_MIB_IN_FLIGHT"),
+}
+"""What there is too much of -> why a request is refused, and the setting that limits it."""
+
+
 class Admission:
     """ASGI middleware that refuses requests over the limits, before their bodies are read.
 
@@ -196,7 +202,7 @@ class Admission:
         self, app: ASGIApp, settings: Settings, telemetry: Telemetry, uploads: Collection[str]
     ) -> None:
         self._app = app
-        self._refused = {what: telemetry.refused.labels(what) for what in ("requests", "bytes")}
+        self._refused = {what: telemetry.refused.labels(what) for what in BUSY}
         self._uploads = frozenset(uploads)
         self._most_mib = settings.max_request_mib
         self._most_upload_bytes = settings.max_upload_mib * 2**20
@@ -277,11 +283,7 @@ class Admission:
 
     def _busy(self, what: str) -> Busy:
         self._refused[what].inc()
-        if what == "bytes":
-            return Busy(
-                "The bodies of all requests are too large together", "FORERUN_MIB_IN_FLIGHT"
-            )
-        return Busy("Too many requests are being answered", "FORERUN_REQUESTS_IN_FLIGHT")
+        return Busy(*BUSY[what])
 
 
 def _declared_bytes(scope: Scope) -> int | None:
@@ -423,7 +425,7 @@ ON_THE_LOOP_BYTES = 64 * 2**10
 """Bodies up to this size take less than a few milliseconds, and are parsed on the event loop."""
 
 
-class JsonRoute(APIRoute):
+class JsonRoute(ThreadRoute):
     """A route whose large bodies stall no other request.
 
     The whole handler of such a request runs in an event loop of its own on a thread for uploads:

@@ -21,10 +21,8 @@ Most = Annotated[float, Field(ge=1e-9, le=1e15)]
 Price = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class LimitsIn(Described):
+class LimitsIn(Strict):
     """The constraints on a device."""
-
-    model_config = ConfigDict(extra="forbid")
 
     latency_ms: Most | None = None
     """largest latency, milliseconds"""
@@ -102,14 +100,8 @@ EXAMPLE_INFERENCE: dict[str, Any] = {
 Size = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class _Open(Described):
-    """The protocol lets clients and servers add parameters of their own."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class TensorIn(_Open):
-    """A tensor of a request."""
+class TensorIn(Described):
+    """A tensor of a request; as all of the protocol, it may have parameters of its own."""
 
     name: str
     """name of the input"""
@@ -121,17 +113,17 @@ class TensorIn(_Open):
     """the elements, which may be nested as the shape is"""
 
 
-class WantedIn(_Open):
+class WantedIn(Described):
     """An output that a request asks for."""
 
     name: str
     """name of the output"""
 
 
-class InferIn(_Open):
+class InferIn(Described):
     """A request for an inference."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [EXAMPLE_INFERENCE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_INFERENCE]})
 
     id: str | None = None
     """identifier, which is returned"""

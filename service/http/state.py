@@ -1,12 +1,14 @@
 """State that the request handlers share, as FastAPI dependencies."""
 
 from asyncio import Event
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from functools import cached_property, partial, wraps
+from inspect import Parameter, iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 
 from forerun.data.errors import InputError
 from forerun.models.artifact.sealed_folder import LoadedPredictor
@@ -82,21 +84,16 @@ class State:
             "max_operators": settings.max_operators,
             "telemetry": self.telemetry,
         }
-        self._questions = Lane(
-            "questions", QUESTION_THREADS, settings.questions_waiting, "FORERUN_QUESTIONS_WAITING",
-            **limits,
-        )  # fmt: skip
-        self._uploads = Lane(
-            "uploads", UPLOAD_THREADS, settings.uploads_waiting, "FORERUN_UPLOADS_WAITING", **limits
-        )
-        self._adaptations = Lane(
-            "adaptations", 1, ADAPTATIONS_WAITING, "FORERUN_ANSWER_SECONDS",
-            ends_early=False, **limits,
-        )  # fmt: skip
-
-        self._reports = Lane(
-            "reports", 1, REPORTS_WAITING, "FORERUN_ANSWER_SECONDS", ends_early=False, **limits
-        )
+        questions, uploads = settings.questions_waiting, settings.uploads_waiting
+        self._lanes = {
+            name: Lane(name, threads, waiting, f"FORERUN_{limit}", ends_early=ends_early, **limits)
+            for name, threads, waiting, limit, ends_early in (
+                ("questions", QUESTION_THREADS, questions, "QUESTIONS_WAITING", True),
+                ("uploads", UPLOAD_THREADS, uploads, "UPLOADS_WAITING", True),
+                ("adaptations", 1, ADAPTATIONS_WAITING, "ANSWER_SECONDS", False),
+                ("reports", 1, REPORTS_WAITING, "ANSWER_SECONDS", False),
+            )
+        }
 
     @cached_property
     def routing(self) -> Routing:
@@ -109,19 +106,19 @@ class State:
         Raises:
             Busy, DeadlineExceeded, ClientDisconnect: as `Lane.run`; `upload` and `adapt` too.
         """
-        return await self._questions.run(work)
+        return await self._lanes["questions"].run(work)
 
     async def upload(self, work: Callable[[], T]) -> T:
         """Run work on an upload or another large body, which no ordinary question waits for."""
-        return await self._uploads.run(work)
+        return await self._lanes["uploads"].run(work)
 
     async def adapt(self, work: Callable[[], T]) -> T:
         """Run an adaptation, which takes seconds; one runs at a time, and to its end."""
-        return await self._adaptations.run(work)
+        return await self._lanes["adaptations"].run(work)
 
     async def report(self, work: Callable[[], T]) -> T:
         """Run a report on stored observations; the first of many takes seconds."""
-        return await self._reports.run(work)
+        return await self._lanes["reports"].run(work)
 
     def all_answers(self) -> Iterator[Answers]:
         """The answers of this state, and those of all tenants that are held."""
@@ -143,7 +140,7 @@ class State:
             self.answers.trial.close()
         if self.tenants is not None:
             self.tenants.close()
-        for lane in (self._questions, self._uploads, self._adaptations, self._reports):
+        for lane in self._lanes.values():
             lane.close()
 
 
@@ -177,5 +174,52 @@ async def answers_of(request: Request) -> Answers:
     return answers
 
 
+def json_response(content: bytes | str) -> Response:
+    """An answer that is JSON already."""
+    return Response(content, media_type="application/json")
+
+
+async def body_of(request: Request) -> bytes:
+    """The body of a request as it was sent."""
+    return await request.body()
+
+
 TheState = Annotated[State, Depends(state_of)]
 TheAnswers = Annotated[Answers, Depends(answers_of)]
+TheBody = Annotated[bytes, Depends(body_of)]
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+class ThreadRoute(APIRoute):
+    """A route whose plain functions run on a thread of the service, as `State.run`.
+
+    Those of another lane say so by `on_lane`. Coroutines run on the event loop.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        own = endpoint if iscoroutinefunction(endpoint) else _on_a_thread(endpoint)
+        super().__init__(path, own, **more)
+
+
+def on_lane(run: Literal["upload", "adapt", "report"]) -> Callable[[Work], Work]:
+    """Let a function of a `ThreadRoute` run as this method of `State`."""
+
+    def marked(work: Work) -> Work:
+        setattr(work, "run", run)  # noqa: B010
+        return work
+
+    return marked
+
+
+def _on_a_thread(work: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
+    run, own = getattr(work, "run", "run"), signature(work)
+
+    @wraps(work)
+    async def endpoint(*, of_lanes: State, **given: Any) -> T:
+        done: T = await getattr(of_lanes, run)(partial(work, **given))
+        return done
+
+    lanes = Parameter("of_lanes", Parameter.KEYWORD_ONLY, annotation=TheState)
+    given = own.replace(parameters=[*own.parameters.values(), lanes])
+    setattr(endpoint, "__signature__", given)  # noqa: B010
+    return endpoint

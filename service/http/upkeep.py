@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import os
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
@@ -13,6 +12,7 @@ from time import monotonic
 from typing import IO, Final
 
 from forerun.data.errors import BadArtifact
+from forerun.features.caches import Recent
 from forerun.models.artifact.examples import check_examples
 from forerun.models.artifact.sealed_folder import LoadedPredictor, bundled
 from forerun.service.champion import Champion, ask, fetched, keep, kept
@@ -43,7 +43,7 @@ class Versions:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._lock = settings, Lock()
-        self._loaded: OrderedDict[str, LoadedPredictor] = OrderedDict()
+        self._loaded: Recent[str, LoadedPredictor] = Recent(KEPT)
         self._damaged: set[str] = set()
 
     def offered(self, champion: Champion) -> tuple[str, str | None]:
@@ -83,10 +83,7 @@ class Versions:
                 found = load_version(version, self._settings)
                 if version is not None:
                     check_examples(fetched(version, self._settings), found.predictor)
-            self._loaded[name] = found
-            self._loaded.move_to_end(name)
-            while len(self._loaded) > KEPT:
-                self._loaded.popitem(last=False)
+            self._loaded.put(name, found)
             return found
 
 

@@ -19,6 +19,7 @@ from forerun.features.readers.language_model.quantization import WEIGHTS
 from forerun.features.readers.language_model.reader import named_language_model, named_model
 from forerun.service.requests.faults import fault_in
 from forerun.service.requests.field_names import NEGATED, PATHS
+from forerun.service.requests.flat_fields import nested
 
 SEPARATORS: Final = frozenset({"&&", "||", ";", "|", "&", ";;"})
 PROGRAMS: Final[Sequence[tuple[str, str, str]]] = (
@@ -173,14 +174,7 @@ def fields_of(command: str) -> tuple[dict[str, Any], list[str], dict[str, str]]:
         cached = read.fields.pop("cached_share", 0.0)
         why = "the prefix that prompts share is computed each time"
         read.notes.append(f"{read.uncached}: {why}" if cached else f"{IGNORED}{read.uncached}")
-    content: dict[str, Any] = {}
-    for path, value in read.fields.items():
-        *outer, last = path.split(".")
-        holder = content
-        for part in outer:
-            holder = holder.setdefault(part, {})
-        holder[last] = value
-    return content, read.notes, read.options
+    return nested(read.fields), read.notes, read.options
 
 
 def _commands(read: _Read) -> Iterator[list[str]]:
@@ -364,10 +358,7 @@ def _divide(read: _Read, given: dict[str, Any], ranks: str) -> None:
     """Data-parallel attention of SGLang: its ranks share the devices of tensor parallelism."""
     for name in ("tp", "tp_size", "tensor_parallel_size"):
         if name in given:
-            devices, number = (
-                int(read.number(name, given[name])),
-                int(read.number(ranks, given[ranks])),
-            )
+            devices, number = (int(read.number(n, given[n])) for n in (name, ranks))
             if number == 0 or devices % number:
                 raise read.refuse(
                     f"{read.option(name)} {devices} is not divided by {read.option(ranks)} {number}"

@@ -72,7 +72,8 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
 def also(path: str) -> str:
     """The further names of a field, for its description; empty where there are none."""
-    names = (*ALSO.get(path, ()), *(f"not {name}" for name, of in NEGATED.items() if of == path))
+    own = (name for name in ALSO.get(path, ()) if name != path.rpartition(".")[2])
+    names = (*own, *(f"not {name}" for name, of in NEGATED.items() if of == path))
     return f"{WRITTEN}{', '.join(names)}" if names else ""
 
 

@@ -54,12 +54,17 @@ class FlatFields:
 
         A name that is no field's stays as it is, for the schema to refuse.
         """
-        content: dict[str, Any] = {}
-        for name, value in given.items():
-            if value is not None:
-                *outer, last = self.paths.get(name, name).split(".")
-                holder = content
-                for part in outer:
-                    holder = holder.setdefault(part, {})
-                holder[last] = value
-        return content
+        known = {name: value for name, value in given.items() if value is not None}
+        return nested({self.paths.get(name, name): value for name, value in known.items()})
+
+
+def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with these values by paths, such as `engine.name`."""
+    content: dict[str, Any] = {}
+    for path, value in fields.items():
+        *outer, last = path.split(".")
+        holder = content
+        for part in outer:
+            holder = holder.setdefault(part, {})
+        holder[last] = value
+    return content

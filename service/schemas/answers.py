@@ -41,6 +41,12 @@ class IntervalOut(Described):
         interval = self.interval_text()
         return f"{self.text()} ({interval})" if interval else self.text()
 
+    def times(self, factor: float, unit: str) -> Self:
+        """The value and both ends, each multiplied, in another unit."""
+        ends = {"value": self.value, "low": self.low, "high": self.high}
+        own = {name: None if end is None else end * factor for name, end in ends.items()}
+        return self.model_copy(update={**own, "unit": unit})
+
     def text(self) -> str:
         """The value with its unit."""
         return with_unit(self.value, self.unit)

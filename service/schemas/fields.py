@@ -21,7 +21,6 @@ from pydantic import (
 from forerun.data.described import Described
 from forerun.data.device import Device
 from forerun.data.spec_sheet import Watts as Watts
-from forerun.service.requests.field_names import also
 
 LONGEST_NAME = 200
 LARGEST_BATCH = 65_536
@@ -67,15 +66,12 @@ class Strict(Described):
     model_config = ConfigDict(extra="forbid")
 
 
-def options_of(
-    described: type, base: type[BaseModel], part: str = "", without: Collection[str] = ("kind",)
-) -> Any:
+def options_of(described: type, base: type[BaseModel], without: Collection[str] = ("kind",)) -> Any:
     """A schema with the fields of a class of `data`, whose types have bounds and help, and a base.
 
     Args:
         described: a dataclass.
         base: schema to add to.
-        part: name of the part of a request whose fields have further names.
         without: fields that are no options, or that the schema describes itself.
     """
     hints = get_type_hints(described, include_extras=True)
@@ -84,6 +80,5 @@ def options_of(
         if own.name not in without:
             hint, default = hints[own.name], ... if own.default is MISSING else own.default
             (text,) = [m.description for m in hint.__metadata__ if getattr(m, "description", None)]
-            names = also(f"{part}.{own.name}") if part else ""
-            found[own.name] = hint, Field(default, description=f"{text}{names}")
+            found[own.name] = hint, Field(default, description=text)
     return create_model(described.__name__, __base__=base, **found)

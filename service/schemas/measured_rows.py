@@ -190,11 +190,10 @@ def _check_names(given: Iterable[str], row: MeasuredRow, where: str) -> tuple[st
 
 
 def _check_value(where: str, name: str, value: float) -> None:
-    if name == "utilisation" and 0 <= value <= 1:
-        return
     if name == "utilisation":
-        raise BadMeasurement(f"{where} is {value:g}; it must be from 0 to 1.")
-    if not SMALLEST <= value <= LARGEST:
+        if not 0 <= value <= 1:
+            raise BadMeasurement(f"{where} is {value:g}; it must be from 0 to 1.")
+    elif not SMALLEST <= value <= LARGEST:
         unit = metric(name).unit
         raise BadMeasurement(
             f"{where} is {value:g} {unit}; it must be above 0, from {SMALLEST:g} to {LARGEST:g}; "

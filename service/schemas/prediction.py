@@ -26,10 +26,6 @@ from forerun.service.schemas.listings import TrialOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
 from forerun.service.schemas.run_options import InferenceIn, TrainingIn
 from forerun.service.schemas.workload_kinds import (
-    EXAMPLE_ARCHITECTURE,
-    EXAMPLE_BENCHMARK,
-    EXAMPLE_DEPLOYED,
-    EXAMPLE_DESIGN,
     BenchmarkIn,
     DesignIn,
     DiffusionWorkloadIn,
@@ -56,10 +52,15 @@ EXAMPLES: "dict[str, Example]" = {
         "summary": "a device by its spec sheet",
         "value": {"workload": EXAMPLE_KERNEL, "device": EXAMPLE_SHEET},
     },
-    "architecture": {"summary": "an architecture of a search space", "value": EXAMPLE_ARCHITECTURE},
-    "design": {"summary": "a hardware design by high-level synthesis", "value": EXAMPLE_DESIGN},
-    "deployment": {"summary": "a language model on an engine", "value": EXAMPLE_DEPLOYED},
-    "benchmark": {"summary": "a test of a benchmark suite", "value": EXAMPLE_BENCHMARK},
+    **{
+        name: {"summary": summary, "value": example(name)}
+        for name, summary in {
+            "architecture": "an architecture of a search space",
+            "design": "a hardware design by high-level synthesis",
+            "deployment": "a language model on an engine",
+            "benchmark": "a test of a benchmark suite",
+        }.items()
+    },
 }
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
 Shape = Annotated[list[Dimension], Field(max_length=MAX_RANK)]

@@ -4,7 +4,6 @@ The options of HTTP, of the command line and of Python are made from it.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -151,16 +150,6 @@ def given_in(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
         where = ".".join(map(str, first["loc"]))
         raise BadTrainingSetup(f"{where} {first['input']!r}: {first['msg']}.") from None
     return checked
-
-
-def training_out(network: Network) -> TrainingIn | None:
-    """The training set-up of a network as a schema, the inverse of `training_of`."""
-    return None if network.training is None else TrainingIn(**asdict(network.training))
-
-
-def inference_out(network: Network) -> InferenceIn | None:
-    """The inference set-up of a network as a schema, the inverse of `inference_of`."""
-    return None if network.inference is None else InferenceIn(**asdict(network.inference))
 
 
 IMAGE_SIZE = "size of free heights and widths, pixels; 224 when absent"

@@ -11,7 +11,7 @@ from forerun.data.level import USUAL, Level
 from forerun.data.workload import Diffusion, LlmServing, Parameters
 from forerun.service.requests.commands import fields_of
 from forerun.service.requests.faults import about_fields, within_command
-from forerun.service.requests.field_names import also, in_own_names, merged, names_written
+from forerun.service.requests.field_names import in_own_names, merged, names_written
 from forerun.service.schemas.fields import OneDevice, Strict, example, options_of
 from forerun.service.schemas.llm.deployment import (
     MOST_DEVICES,
@@ -111,9 +111,8 @@ class DiffusionIn(options_of(Diffusion, Strict)):  # type: ignore[misc]
 class _ServedOn(Strict):
     device: OneDevice
     """name of a device, or a spec sheet"""
-    device_count: int = Field(
-        default=1, ge=1, le=MOST_DEVICES, description="number of devices" + also("device_count")
-    )
+    device_count: int = Field(default=1, ge=1, le=MOST_DEVICES)
+    """number of devices"""
     level: Level = USUAL
 
 

@@ -15,7 +15,7 @@ from forerun.data.named.search_spaces import (
     FbnetBlock,
     Nb201Operation,
 )
-from forerun.service.schemas.fields import Name, Number, Strict, by_form, example
+from forerun.service.schemas.fields import Name, Number, Strict, by_form
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.serving import DiffusionIn, LlmIn
@@ -237,9 +237,3 @@ def form_of(given: Any) -> str | None:
 
     form = named("space") if named("kind") == "architecture" else named("kind")
     return form if isinstance(form, str) else None
-
-
-EXAMPLE_DEPLOYED: dict[str, Any] = example("deployment")
-EXAMPLE_ARCHITECTURE: dict[str, Any] = example("architecture")
-EXAMPLE_DESIGN: dict[str, Any] = example("design")
-EXAMPLE_BENCHMARK: dict[str, Any] = example("benchmark")

@@ -1,6 +1,7 @@
 """Convert between workloads of requests and workloads of queries."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import assert_never
 
 from forerun.data.device import Device
@@ -26,13 +27,7 @@ from forerun.features.hls.directives import check_directives
 from forerun.features.readers.operator_json import graph_of
 from forerun.service.schemas.degrees import check_training_degrees
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn, WorkloadIn
-from forerun.service.schemas.run_options import (
-    BadTrainingSetup,
-    inference_of,
-    inference_out,
-    training_of,
-    training_out,
-)
+from forerun.service.schemas.run_options import BadTrainingSetup, inference_of, training_of
 from forerun.service.schemas.workload_kinds import (
     BenchmarkIn,
     DesignIn,
@@ -145,7 +140,8 @@ def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
     """The workload as a schema, the inverse of `workload_of`; a graph is given by its digest."""
     match workload:
         case Network():
-            options = {"training": training_out(workload), "inference": inference_out(workload)}
+            own = {name: getattr(workload, name) for name in ("training", "inference")}
+            options = {name: None if how is None else asdict(how) for name, how in own.items()}
             return NetworkIn.filled(workload, graph=workload.graph.digest, **options)
         case Kernel():
             (row,) = operator_graph(workload).to_json()["operators"]

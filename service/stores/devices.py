@@ -1,12 +1,12 @@
 """The catalogue together with spec sheets that users registered, one JSON file per device."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX
+from forerun.features.caches import Recent
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores.places import (
@@ -66,7 +66,6 @@ class DeviceStore:
             report=log_damage,
         )
         self._lock = Lock()
-        self._held: OrderedDict[str, Device] = OrderedDict()
         self._catalog, self._seen = DeviceCatalog(()), -1
         self._refresh()
 
@@ -92,9 +91,7 @@ class DeviceStore:
         device = catalog.get(name)
         with self._lock:
             if catalog is self._catalog:
-                self._held[name] = device
-                if len(self._held) > NAMES_HELD:
-                    self._held.popitem(last=False)
+                self._held.put(name, device)
         return device
 
     def held(self, name: str) -> Device | None:
@@ -146,4 +143,4 @@ class DeviceStore:
             return
         stamp = self._files.stamp()
         self._catalog, self._seen = _catalog_with(self._files.values().values()), stamp
-        self._held.clear()
+        self._held: Recent[str, Device] = Recent(NAMES_HELD)

@@ -1,6 +1,7 @@
 """Uploaded graphs: written to disk before they are acknowledged, with a cache in memory."""
 
 import json
+from contextlib import suppress
 
 from forerun.data.errors import UnknownGraph
 from forerun.data.file_store import SUFFIX, DamagedFile
@@ -76,21 +77,13 @@ class GraphStore:
         Raises:
             UnknownGraph: no such graph was uploaded, or its file is damaged.
         """
-        graph = self.held(digest)
-        if graph is not None:
-            return graph
-        if not _is_digest(digest):
-            graph = network_named(digest)
-            if graph is None:
-                raise UnknownGraph(digest[:64], network_names())
-            return graph
-        try:
-            return self._files.get(f"{digest}{SUFFIX}")
-        except (FileNotFoundError, DamagedFile):
-            graph = network_with_digest(digest)
-            if graph is None:
-                raise UnknownGraph(digest) from None
-            return graph
+        if _is_digest(digest):
+            with suppress(FileNotFoundError, DamagedFile):
+                return self.held(digest) or self._files.get(f"{digest}{SUFFIX}")
+        graph = network_with_digest(digest) if _is_digest(digest) else network_named(digest)
+        if graph is None:
+            raise UnknownGraph(digest[:64], () if _is_digest(digest) else network_names())
+        return graph
 
     def held(self, digest: str) -> OperatorGraph | None:
         """The graph if it is in memory and was not deleted, else None."""

@@ -31,9 +31,6 @@ class UnknownKey(InputError):
 
     status = 404
 
-    def __init__(self, identifier: str) -> None:
-        super().__init__(f"No key {identifier!r:.80}; `forerun keys list` shows all.")
-
 
 class BadKeyName(InputError):
     """The name of a key is empty, too long or not printable, or its scope does not exist."""
@@ -141,7 +138,7 @@ class KeyStore:
         """
         name = f"{identifier}{SUFFIX}"
         if name not in self._files.names():
-            raise UnknownKey(identifier)
+            raise UnknownKey(f"No key {identifier!r:.80}; `forerun keys list` shows all.")
         with self._files.writing():
             self._files.delete(name)
 

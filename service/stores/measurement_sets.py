@@ -239,11 +239,7 @@ class AdaptationStore:
             rows: the measurements.
             request: the request, where it may be repeated.
         """
-        now = max([datetime.now(UTC), *(s.time + MOMENT for s in self.sets())])
-        # Two processes may create a set at the same moment.
-        token = secrets.token_hex(3) if request is None else request.token
-        made = f"{now:{CLOCK}}-{token}"
-        return MeasurementSet(id=made, device=device, time=now, rows=tuple(rows), request=request)
+        return _after([s.time for s in self.sets()], device, rows, request)
 
     def new_observations(
         self,
@@ -260,20 +256,9 @@ class AdaptationStore:
             families: the family of each workload.
             request: the request, where it may be repeated.
         """
-        before = self.observed().get(device, [])
-        newest = [_time_of(name) for name in before[-1:]]
-        now = max([datetime.now(UTC), *(time + MOMENT for time in newest)])
-        token = secrets.token_hex(3) if request is None else request.token
-        made = f"{now:{CLOCK}}-{token}-{len(rows)}"
-        return MeasurementSet(
-            id=made,
-            device=device,
-            time=now,
-            rows=tuple(rows),
-            source="observe",
-            families=tuple(families),
-            request=request,
-        )
+        newest = [_time_of(name) for name in self.observed().get(device, [])[-1:]]
+        made = _after(newest, device, rows, request, f"-{len(rows)}")
+        return made.model_copy(update={"source": "observe", "families": tuple(families)})
 
     def before(self, device: str, request: RepeatableRequest | None) -> MeasurementSet | None:
         """The set that the same request stored before; None where none did, or without a request.
@@ -395,6 +380,21 @@ class AdaptationStore:
 
 def _file(stored: MeasurementSet, suffix: str = SUFFIX) -> str:
     return f"{stored.device}.{stored.id}{suffix}"
+
+
+def _after(
+    times: Sequence[datetime],
+    device: str,
+    rows: Sequence[MeasuredRow],
+    request: RepeatableRequest | None,
+    ending: str = "",
+) -> MeasurementSet:
+    """A set to adapt to that sorts after those of other times, with an ending of its identifier."""
+    now = max([datetime.now(UTC), *(time + MOMENT for time in times)])
+    # Two processes may create a set at the same moment.
+    token = secrets.token_hex(3) if request is None else request.token
+    made = f"{now:{CLOCK}}-{token}{ending}"
+    return MeasurementSet(id=made, device=device, time=now, rows=tuple(rows), request=request)
 
 
 def _time_of(name: str) -> datetime:

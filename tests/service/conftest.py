@@ -64,14 +64,25 @@ def settings(tmp_path) -> Settings:
     return Settings(home=tmp_path, max_upload_mib=2, max_request_mib=1, port=0)
 
 
+def loaded_of(*models) -> LoadedPredictor:
+    """A version `test` that answers by these models."""
+    return LoadedPredictor(Router(models), "test", "2026-01-01", "# card")
+
+
+def client_of(settings, loaded, url="http://testserver", /, **changes) -> TestClient:
+    """A client of an application with further settings, which answers its faults."""
+    app = create_app(settings.model_copy(update=changes), loaded)
+    return TestClient(app, base_url=url, raise_server_exceptions=False)
+
+
 @pytest.fixture
 def loaded() -> LoadedPredictor:
-    return LoadedPredictor(Router((Roofline(),)), "test", "2026-01-01", "# card")
+    return loaded_of(Roofline())
 
 
 @pytest.fixture
 def client(settings, loaded):
-    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+    with client_of(settings, loaded) as client:
         yield client
 
 
@@ -106,7 +117,7 @@ def trained() -> LoadedPredictor:
 @pytest.fixture
 def adapting(settings, trained):
     """A client of a service that adapts."""
-    with TestClient(create_app(settings, trained), raise_server_exceptions=False) as client:
+    with client_of(settings, trained) as client:
         yield client
 
 

@@ -8,7 +8,6 @@ import tempfile
 import numpy as np
 import onnx
 import pytest
-from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
@@ -20,11 +19,11 @@ from forerun.data.errors import MissingData, UnreadableModel
 from forerun.features.readers import model_zoo
 from forerun.features.readers.model_zoo import EagerCall
 from forerun.service.cli import app
-from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.answered import problem_of
+from tests.service.conftest import GRAPH, client_of, linear_row
 from tests.service.free_models import free_onnx
 
 # Spec sheets over HTTP: listed, registered for good, the catalogue's own protected.
@@ -55,18 +54,8 @@ def test_a_registered_device_answers_and_survives_a_restart(client, settings, lo
     assert client.put("/v1/devices/my-card", json=SHEET).status_code == 200
     asked = EXAMPLE | {"device": "my-card"}
     assert client.post("/v1/predict", json=asked).json()["device"]["origin"] == "registered"
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         assert restarted.post("/v1/predict", json=asked).status_code == 200
-
-
-def test_a_new_sheet_changes_the_answer_at_once(client):
-    client.put("/v1/devices/my-card", json=SHEET)
-    asked = EXAMPLE | {"device": "my-card"}
-    before = client.post("/v1/predict", json=asked).json()["metrics"]["latency_ms"]["value"]
-    faster = SHEET | {"peak_tflops": {"fp32": 80}, "memory_bandwidth_gbs": 1800}
-    client.put("/v1/devices/my-card", json=faster)
-    after = client.post("/v1/predict", json=asked).json()["metrics"]["latency_ms"]["value"]
-    assert after == pytest.approx(before / 2)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +78,7 @@ def test_a_registered_device_is_deleted_for_good(client, settings, loaded):
     client.put("/v1/devices/my-card", json=SHEET)
     answer = client.delete("/v1/devices/my-card")
     assert (answer.status_code, answer.content) == (204, b"")
-    with TestClient(create_app(settings, loaded)) as restarted:
+    with client_of(settings, loaded) as restarted:
         for each in (client, restarted):
             assert each.get("/v1/devices/my-card").status_code == 404
             assert each.post("/v1/predict", json=EXAMPLE | {"device": "my-card"}).status_code == 404
@@ -99,9 +88,7 @@ def test_a_registered_device_is_deleted_for_good(client, settings, loaded):
 
 @pytest.mark.parametrize("name", ["l4", "geforce-gtx-1660-ti"])
 def test_devices_that_came_with_the_package_are_not_deleted(client, name):
-    answer = client.delete(f"/v1/devices/{name}")
-    assert answer.status_code == 409
-    assert answer.json()["type"] == "/problems/taken-name"
+    problem_of(client.delete(f"/v1/devices/{name}"), 409, slug="taken-name")
     assert client.get(f"/v1/devices/{name}").status_code == 200
 
 
@@ -109,11 +96,9 @@ def test_a_device_with_measurements_in_use_is_deleted_only_after_they_are_rolled
     adapting.put("/v1/devices/my-card", json=SHEET)
     rows = {"measurements": [linear_row(64, 0.05)]}
     made = adapting.post("/v1/devices/my-card/measurements", json=rows).json()["set"]
-    refused = adapting.delete("/v1/devices/my-card")
-    assert refused.status_code == 409
-    assert refused.json()["type"] == "/problems/still-in-use"
+    refused = problem_of(adapting.delete("/v1/devices/my-card"), 409, slug="still-in-use")
     remedy = f"/v1/devices/my-card/measurements/{made}"
-    assert remedy in refused.json()["detail"]
+    assert remedy in refused["detail"]
     assert adapting.delete(remedy).status_code == 200
     assert adapting.delete("/v1/devices/my-card").status_code == 204
 
@@ -132,8 +117,7 @@ def test_text_that_cannot_be_stored_is_refused(client, changes):
     """Half of a surrogate pair is no Unicode; JSON may hold it all the same."""
     content = json.dumps(SHEET | changes)
     answer = client.put("/v1/devices/my-card", content=content, headers=JSON)
-    assert answer.status_code == 422
-    assert next(iter(changes)) in answer.json()["detail"]
+    problem_of(answer, 422, next(iter(changes)))
 
 
 # Uploads: kept through a restart, refused with a clear line when they are no model.
@@ -150,17 +134,14 @@ def small_onnx(*, cyclic=False, dimension=4) -> bytes:
     return helper.make_model(helper.make_graph(nodes, "g", [source], [target])).SerializeToString()
 
 
-def test_what_was_acknowledged_survives_a_restart(client, digest, settings, loaded):
-    with TestClient(create_app(settings, loaded)) as restarted:
+def test_a_graph_is_stored_once_and_survives_a_restart(client, digest, settings, loaded):
+    assert client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"] == digest
+    assert len(list((settings.home / "graphs").iterdir())) == 1
+    with client_of(settings, loaded) as restarted:
         body = restarted.get(f"/v1/graphs/{digest}").json()
     assert body["operators"] == len(GRAPH)
     assert body["parameters"] == 4096 * 1024
     assert body["flops"] == pytest.approx(2 * 1024 * 4096 + 4096)
-
-
-def test_the_same_graph_twice_is_one_graph(client, digest, settings):
-    assert client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"] == digest
-    assert len(list((settings.home / "graphs").iterdir())) == 1
 
 
 def test_free_dimensions_are_given_and_kept_with_the_graph(client):
@@ -205,21 +186,10 @@ def test_shapes_that_do_not_fit_are_a_problem(client, path, asked, said):
     assert said in answer.json()["detail"]
 
 
-def test_a_full_store_refuses_and_keeps_what_it_has(settings, loaded):
-    tight = settings.model_copy(update={"graphs_kept": 1})
-    with TestClient(create_app(tight, loaded)) as client:
+def test_a_full_store_keeps_what_it_has_until_a_graph_is_deleted_for_good(settings, loaded):
+    with client_of(settings, loaded, graphs_kept=1) as client:
         first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
-        second = client.post("/v1/graphs", content=small_onnx())
-        assert second.status_code == 507
-        assert "FORERUN_GRAPHS_KEPT" in second.json()["detail"]
-        assert client.get(f"/v1/graphs/{first}").status_code == 200
-
-
-def test_a_graph_is_deleted_for_good_and_makes_room(settings, loaded):
-    tight = settings.model_copy(update={"graphs_kept": 1})
-    with TestClient(create_app(tight, loaded)) as client:
-        first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
-        assert client.post("/v1/graphs", content=small_onnx()).status_code == 507
+        problem_of(client.post("/v1/graphs", content=small_onnx()), 507, "FORERUN_GRAPHS_KEPT")
         asked = {"workload": {"kind": "network", "graph": first}, "device": "l4"}
         assert client.post("/v1/predict", json=asked).status_code == 200
         assert client.delete(f"/v1/graphs/{first}").status_code == 204
@@ -245,9 +215,7 @@ def test_a_graph_that_measurements_name_is_deleted_only_after_they_are_rolled_ba
     rows = [{"workload": workload, "metrics": {"latency_ms": expected * 1.1}}]
     path = "/v1/devices/l4/measurements"
     made = adapting.post(path, json={"measurements": rows}).json()["set"]
-    refused = adapting.delete(f"/v1/graphs/{digest}")
-    assert refused.status_code == 409
-    assert f"{path}/{made}" in refused.json()["detail"]
+    problem_of(adapting.delete(f"/v1/graphs/{digest}"), 409, f"{path}/{made}")
     assert adapting.delete(f"{path}/{made}").status_code == 200
     assert adapting.delete(f"/v1/graphs/{digest}").status_code == 204
 
@@ -260,9 +228,7 @@ def test_a_disk_that_refuses_keeps_no_question_from_being_answered(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(file_store.os, "fsync", refusing)
-    upload = client.post("/v1/graphs", json=GRAPH.to_json())
-    assert upload.status_code == status
-    assert "FORERUN_HOME" in upload.json()["detail"]
+    problem_of(client.post("/v1/graphs", json=GRAPH.to_json()), status, "FORERUN_HOME")
     assert client.post("/v1/predict/model?device=l4", json=GRAPH.to_json()).status_code == 200
 
 
@@ -300,17 +266,10 @@ def test_what_is_no_model_gets_a_clear_4xx(client, content):
     assert answer.json()["detail"].startswith("Cannot read")
 
 
-def test_an_upload_over_the_limit_is_refused(client):
-    for path, limit in (("/v1/graphs", 2), ("/v1/predict/model?device=l4", 2)):
-        answer = client.post(path, content=b"\x08" * (limit * 2**20 + 1))
-        assert answer.status_code == 413
-        assert f"{limit} MiB" in answer.json()["detail"]
-
-
-def test_json_is_held_to_its_own_smaller_limit(client):
-    answer = client.post("/v1/graphs", content=b"{" + b" " * 2**20)
-    assert answer.status_code == 413
-    assert "1 MiB" in answer.json()["detail"]
+def test_an_upload_over_the_limit_is_refused_and_json_has_a_smaller_one(client):
+    for path in ("/v1/graphs", "/v1/predict/model?device=l4"):
+        problem_of(client.post(path, content=b"\x08" * (2 * 2**20 + 1)), 413, "2 MiB")
+    problem_of(client.post("/v1/graphs", content=b"{" + b" " * 2**20), 413, "1 MiB")
 
 
 def test_an_upload_without_end_is_cut_off(client):
@@ -330,8 +289,7 @@ def test_a_large_upload_goes_through_a_file_and_reads_the_same(settings, loaded)
     target = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3072])
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     model = helper.make_model(helper.make_graph([node], "g", [source], [target], [weights]))
-    roomy = settings.model_copy(update={"max_upload_mib": 16})
-    with TestClient(create_app(roomy, loaded)) as client:
+    with client_of(settings, loaded, max_upload_mib=16) as client:
         body = client.post("/v1/graphs", content=model.SerializeToString()).json()
     assert body["parameters"] == 1024 * 3072
     assert body["flops"] == pytest.approx(2 * 4 * 1024 * 3072)
@@ -342,18 +300,14 @@ def test_a_temporary_folder_that_is_full_is_a_problem_of_its_own(client, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
-    answer = client.post("/v1/predict/model?device=l4", content=small_onnx())
-    assert answer.status_code == 507
-    assert "TMPDIR" in answer.json()["detail"]
+    problem_of(client.post("/v1/predict/model?device=l4", content=small_onnx()), 507, "TMPDIR")
 
 
 def test_formats_that_need_more_than_reading_stay_outside(client):
     """Configurations are built and traced by large libraries: on the command line, not here."""
     archive = b"PK\x03\x04" + bytes(100)
     for content in (b'{"model_type": "bert"}', archive):
-        answer = client.post("/v1/graphs", content=content)
-        assert answer.status_code == 422
-        assert "forerun trace" in answer.json()["detail"]
+        problem_of(client.post("/v1/graphs", content=content), 422, "forerun trace")
 
 
 def test_a_name_that_is_no_sound_unicode_is_answered(client):

@@ -6,14 +6,12 @@ import random
 from math import isfinite
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forerun.data.device import Device
-from forerun.service.http.app import create_app
 from forerun.service.http.schemas import EXAMPLE_SWEEP
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, EXAMPLE_SHEET
 from forerun.service.settings import Settings
-from tests.service.conftest import linear_row
+from tests.service.conftest import client_of, linear_row
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +50,7 @@ REQUESTS = {
 def ask(trained, tmp_path_factory):
     """Send a request, and check that its answer is no fault and holds no infinite number."""
     settings = Settings(home=tmp_path_factory.mktemp("home"))
-    with TestClient(create_app(settings, trained), raise_server_exceptions=False) as client:
+    with client_of(settings, trained) as client:
 
         def send(path, body):
             kind = {"content-type": "application/json"}

@@ -6,6 +6,7 @@ import pytest
 
 from forerun import __version__
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK
+from tests.service.answered import problem_of
 from tests.service.conftest import linear_row
 
 INFER = "/v2/models/forerun/infer"
@@ -109,9 +110,8 @@ def test_what_is_wrong_is_one_sentence_in_the_form_of_the_protocol(client, body,
     ["/v2/models/other", "/v2/models/other/ready", "/v2/models/forerun/versions/0/ready"],
 )
 def test_another_model_or_version_is_not_found(client, path):
-    answer = client.get(path)
-    assert answer.status_code == 404
-    assert "there is no" in answer.json()["error"].lower()
+    answer = problem_of(client.get(path), 404)
+    assert "there is no" in answer["error"].lower()
 
 
 def test_a_key_that_may_read_may_ask(client):
@@ -127,8 +127,6 @@ def test_a_client_of_triton_names_no_type_and_is_told_of_binary_tensors(client):
     answer = client.post(INFER, content=content)
     assert outputs(answer) == outputs(client.post(INFER, json=tensor(EXAMPLE)))
     header = {"inference-header-content-length": str(len(content))}
-    refused = client.post(INFER, content=content + "x", headers=header)
-    assert refused.status_code == 422
-    assert "binary_data=False" in refused.json()["error"]
-    typed = client.post(INFER, content=content, headers={"content-type": "text/plain"})
-    assert typed.status_code == 422
+    refused = problem_of(client.post(INFER, content=content + "x", headers=header), 422)
+    assert "binary_data=False" in refused["error"]
+    problem_of(client.post(INFER, content=content, headers={"content-type": "text/plain"}), 422)

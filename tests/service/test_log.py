@@ -24,6 +24,13 @@ class Pipe:
                 content += got
         return content.decode().splitlines()
 
+    def read_all(self, lines: Lines) -> list[str]:
+        """Read until none waits."""
+        found = []
+        while not lines.drain():
+            found += self.read()
+        return found + self.read()
+
 
 @pytest.fixture
 def pipe(monkeypatch):
@@ -47,22 +54,18 @@ def test_lines_wait_while_nobody_reads_and_keep_their_order(pipe):
         found = pipe.read()
         assert found == texts[: len(found)]
         assert 0 < len(found) < len(texts)
-        while not lines.drain():
-            found += pipe.read()
-        found += pipe.read()
+        found += pipe.read_all(lines)
     assert found == texts
 
 
 def test_a_line_longer_than_a_pipe_waits_as_well_and_stays_whole(pipe, monkeypatch):
     monkeypatch.setattr(log, "MOST_WAITING", 1)
-    lines, found = Lines(), b""
+    lines = Lines()
     with lines.of_service():
         for letter in "XYQ":
             lines.write(letter * 1_000_000)
-        while not lines.drain():
-            found += "\n".join(pipe.read()).encode()
-        found += "\n".join(pipe.read()).encode()
-    assert [found.count(letter) for letter in (b"X", b"Y", b"Q")] == [1_000_000, 0, 1_000_000]
+        found = "".join(pipe.read_all(lines))
+    assert [found.count(letter) for letter in "XYQ"] == [1_000_000, 0, 1_000_000]
 
 
 def test_the_oldest_lines_leave_and_are_counted(pipe, monkeypatch):
@@ -71,10 +74,7 @@ def test_the_oldest_lines_leave_and_are_counted(pipe, monkeypatch):
     with lines.of_service():
         for number in range(1_000):
             lines.write(f"{number} " + "x" * 1_000)
-        before = pipe.read()
-        while not lines.drain():
-            before += pipe.read()
-        before += pipe.read()
+        before = pipe.read() + pipe.read_all(lines)
     (loss,) = [index for index, line in enumerate(before) if line.startswith("{")]
     numbers = [int(line.split()[0]) for line in before if not line.startswith("{")]
     assert numbers[:loss] == list(range(loss))

@@ -6,23 +6,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from forerun.service.http.app import create_app
 from forerun.service.http.lanes import Busy
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.answered import content_of, problem_of
+from tests.service.conftest import GRAPH, client_of, linear_row
 
 PATH = "/v1/devices/l4/measurements"
+NETWORK = {"kind": "network", "graph": GRAPH.to_json()}
+BOX = {"name": "black-box", "vendor": "me", "kind": "gpu"}
+OF_MEMORY = {"measurements": [{"workload": NETWORK, "metrics": {"peak_memory_mib": 900.0}}]}
 
 
 def asked(rows=777, device="l4"):
     return {"workload": linear_row(rows, None)["workload"], "device": device}
 
 
-def value(client, **about):
-    answer = client.post("/v1/predict", json=asked(**about))
-    assert answer.status_code == 200, answer.text
-    return answer.json()["metrics"]["latency_ms"]["value"]
+def estimate(client, rows=64, device="l4"):
+    answer = content_of(client.post("/v1/predict", json=asked(rows, device)))
+    return answer["metrics"]["latency_ms"]
+
+
+def value(client, rows=777, device="l4"):
+    return estimate(client, rows, device)["value"]
 
 
 def twice(client, sizes=range(64, 1344, 64), factor=2.0):
@@ -33,9 +38,7 @@ def test_a_device_is_adapted_from_then_on_and_others_are_not(adapting):
     before, other = value(adapting), value(adapting, device="t4")
     first = adapting.post("/v1/predict", json=asked()).json()["predictor"]
     assert first["adapted_rows"] == 0
-    answer = adapting.post(PATH, json=twice(adapting))
-    assert answer.status_code == 201, answer.text
-    learnt = answer.json()
+    learnt = content_of(adapting.post(PATH, json=twice(adapting)), 201)
     assert (learnt["rows"], learnt["rows_in_use"], learnt["device"]) == (20, 20, "l4")
     error = learnt["errors"]["latency_ms"]
     assert error["mape_before"] == pytest.approx(50, abs=0.1)
@@ -52,9 +55,8 @@ def test_a_rollback_gives_the_very_answer_back(adapting):
     before = adapting.post("/v1/predict", json=asked()).content
     made = adapting.post(PATH, json=twice(adapting)).json()
     assert adapting.post("/v1/predict", json=asked()).content != before
-    undone = adapting.delete(f"{PATH}/{made['set']}")
-    assert undone.status_code == 200
-    assert undone.json()["undone"] is True
+    undone = content_of(adapting.delete(f"{PATH}/{made['set']}"))
+    assert undone["undone"] is True
     assert adapting.post("/v1/predict", json=asked()).content == before
     assert adapting.delete(f"{PATH}/{made['set']}").status_code == 200, "twice is once"
     listed = adapting.get(PATH).json()
@@ -64,7 +66,7 @@ def test_a_rollback_gives_the_very_answer_back(adapting):
 def test_a_restart_loses_nothing(adapting, settings, trained):
     adapting.post(PATH, json=twice(adapting))
     answer = adapting.post("/v1/predict", json=asked()).content
-    with TestClient(create_app(settings, trained)) as restarted:
+    with client_of(settings, trained) as restarted:
         assert restarted.post("/v1/predict", json=asked()).content == answer
 
 
@@ -82,9 +84,8 @@ def test_twenty_networks_at_once_are_scored_in_both_metrics(adapting, light):
         }
         for n in range(20)
     ]
-    answer = adapting.post(PATH, json={"measurements": rows})
-    assert answer.status_code == 201, answer.text
-    assert set(answer.json()["errors"]) == {"latency_ms", "power_w"}
+    answer = content_of(adapting.post(PATH, json={"measurements": rows}), 201)
+    assert set(answer["errors"]) == {"latency_ms", "power_w"}
 
 
 def test_posts_at_once_keep_all_rows_and_answers_go_on(adapting):
@@ -105,33 +106,24 @@ def test_a_registered_device_is_adapted_and_an_unknown_one_is_not(adapting):
     sheet = {"name": "my-card", "vendor": "me", "kind": "gpu"}
     sheet |= {"memory_bandwidth_gbs": 900, "peak_tflops": {"fp32": 40}}
     body = {"measurements": [linear_row(64, 0.05)]}
-    missing = adapting.post("/v1/devices/my-card/measurements", json=body)
-    assert missing.status_code == 404
+    problem_of(adapting.post("/v1/devices/my-card/measurements", json=body), 404)
     near = adapting.post("/v1/devices/rtx-4091/measurements", json=body).json()
     assert "rtx-4090" in near["did_you_mean"]
     adapting.put("/v1/devices/my-card", json=sheet)
-    made = adapting.post("/v1/devices/my-card/measurements", json=body)
-    assert made.status_code == 201
-    assert made.json()["errors"]["latency_ms"]["mape_after"] is None
+    made = content_of(adapting.post("/v1/devices/my-card/measurements", json=body), 201)
+    assert made["errors"]["latency_ms"]["mape_after"] is None
 
 
 def test_a_black_box_says_what_it_lacks(adapting):
-    box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
-    assert adapting.put("/v1/devices/black-box", json=box).status_code == 200
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
-    refused = adapting.post("/v1/devices/black-box/measurements", json=body)
-    assert refused.status_code == 422
-    assert "memory_bandwidth_gbs" in refused.json()["detail"]
+    assert adapting.put("/v1/devices/black-box", json=BOX).status_code == 200
+    refused = adapting.post("/v1/devices/black-box/measurements", json=OF_MEMORY)
+    problem_of(refused, 422, "memory_bandwidth_gbs")
     assert adapting.get("/v1/devices/black-box/measurements").json()["sets"] == []
 
 
 def test_a_black_box_is_no_fault_once_the_memory_of_another_device_is_known(adapting):
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
-    assert adapting.post(PATH, json=body).status_code == 201
-    box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
-    body = adapting.post("/v1/predict", json={"workload": network, "device": box}).json()
+    assert adapting.post(PATH, json=OF_MEMORY).status_code == 201
+    body = adapting.post("/v1/predict", json={"workload": NETWORK, "device": BOX}).json()
     assert body["metrics"]["latency_ms"] is None
     assert "no spec sheet" in body["missing"]["latency_ms"]
     assert body["metrics"]["peak_memory_mib"]["value"] > 0
@@ -149,22 +141,26 @@ def test_a_black_box_is_no_fault_once_the_memory_of_another_device_is_known(adap
         ({"metrics": {"latency_ms": 1e30}}, "check the unit"),
         ({"workload": {"kind": "network", "graph": "0" * 32}}, "measurements.1: No graph"),
         ({"workload": {"kind": "poem"}}, "measurements.1.workload"),
+        ({"answer": {"speed": {"value": 1}}}, "measurements.1.answer: No metric 'speed'"),
+        ({"answer": {"latency_ms": {"value": 0}}}, "measurements.1.answer.latency_ms.value"),
+        ({"answer": {"latency_ms": {"value": 1, "low": 1}}}, "an interval has both ends"),
+        ({"answer": {"latency_ms": {"value": 1, "low": 3, "high": 2}}}, "low is 3, above high, 2"),
     ],
 )
 def test_a_wrong_row_is_named_and_nothing_is_kept(adapting, change, said):
-    body = {"measurements": [linear_row(64, 0.05), linear_row(65, 0.05) | change]}
-    refused = adapting.post(PATH, json=body)
-    assert refused.status_code in (404, 422)
-    assert said in refused.json()["detail"]
-    assert adapting.get(PATH).json()["sets"] == []
+    for source in ("observe",) if "answer" in change else ("adapt", "observe"):
+        wrong = body(linear_row(64, 0.05), linear_row(65, 0.05) | change, source=source)
+        refused = adapting.post(PATH, json=wrong)
+        assert refused.status_code in (404, 422)
+        assert said in refused.json()["detail"]
+        assert adapting.get(PATH, params={"source": source}).json()["sets"] == []
 
 
 def test_not_a_number_is_refused(adapting):
     body = '{"measurements": [{"workload": %s, "metrics": {"latency_ms": NaN}}]}'
     text = body % json.dumps(linear_row(64, None)["workload"])
     refused = adapting.post(PATH, content=text, headers={"Content-Type": "application/json"})
-    assert refused.status_code == 422
-    assert "latency_ms is nan" in refused.json()["detail"]
+    problem_of(refused, 422, "latency_ms is nan")
 
 
 def test_there_is_a_most_and_a_least(adapting):
@@ -174,9 +170,7 @@ def test_there_is_a_most_and_a_least(adapting):
 
 
 def test_an_unknown_set_is_not_rolled_back(adapting):
-    refused = adapting.delete(f"{PATH}/nothing")
-    assert refused.status_code == 404
-    assert refused.json()["type"] == "/problems/unknown-set"
+    problem_of(adapting.delete(f"{PATH}/nothing"), 404, slug="unknown-set")
 
 
 NOTHING = {"observations": {}, "versions": {}, "alarms": [], "slices": []}
@@ -185,19 +179,12 @@ SIZES = (64, 200, 700, 1500, 5000)
 KEY = {"Idempotency-Key": "one"}
 
 
-def estimate(client, rows=64, device="l4"):
-    asked = {"workload": linear_row(rows, None)["workload"], "device": device}
-    return client.post("/v1/predict", json=asked).json()["metrics"]["latency_ms"]
-
-
 def body(*rows, source="observe"):
     return {"measurements": list(rows), "source": source}
 
 
 def observed(client, *rows, path=PATH, **headers):
-    answer = client.post(path, json=body(*rows), headers=headers)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+    return content_of(client.post(path, json=body(*rows), headers=headers), 201)
 
 
 def test_answers_are_compared_with_observations_and_none_changes(client):
@@ -235,22 +222,20 @@ def test_the_answer_of_now_is_kept_with_a_row_that_brings_none(client, settings)
 
 
 def test_coverage_is_that_of_calibrated_intervals(adapting):
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    question = {"workload": network, "device": "l4"}
+    question = {"workload": NETWORK, "device": "l4"}
     answers = adapting.post("/v1/predict", json=question).json()["metrics"]
     given = {name: answers[name] for name in ("latency_ms", "peak_memory_mib")}
     assert given["latency_ms"]["coverage"] is not None
     assert given["peak_memory_mib"]["coverage"] is None
     measured = {name: answer["value"] for name, answer in given.items()}
-    errors = observed(adapting, {"workload": network, "metrics": measured})["errors"]
+    errors = observed(adapting, {"workload": NETWORK, "metrics": measured})["errors"]
     assert errors["latency_ms"]["coverage_90"] == 100.0
     assert errors["peak_memory_mib"]["coverage_90"] is None
     assert errors["peak_memory_mib"]["mape"] == pytest.approx(0)
 
 
 def test_networks_are_observed_with_their_graph(client):
-    network = {"kind": "network", "graph": GRAPH.to_json()}
-    row = {"workload": network, "metrics": {"latency_ms": 0.5, "peak_memory_mib": 900.0}}
+    row = {"workload": NETWORK, "metrics": {"latency_ms": 0.5, "peak_memory_mib": 900.0}}
     made = observed(client, row)
     assert set(made["errors"]) == {"latency_ms"}, "nothing answers memory here"
     store = client.app.state.forerun.answers.adaptation.store
@@ -259,35 +244,14 @@ def test_networks_are_observed_with_their_graph(client):
     assert kept.families == ("other",)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"metrics": {"latency_ms": 0}}, "measurements.1.metrics.latency_ms is 0 ms"),
-        ({"metrics": {"latency_ms": 1e9}}, "check the unit and the workload"),
-        ({"metrics": {}}, "measurements.1: nothing was measured"),
-        ({"answer": {"speed": {"value": 1}}}, "measurements.1.answer: No metric 'speed'"),
-        ({"answer": {"latency_ms": {"value": 0}}}, "measurements.1.answer.latency_ms.value"),
-        ({"answer": {"latency_ms": {"value": 1, "low": 1}}}, "an interval has both ends"),
-        ({"answer": {"latency_ms": {"value": 1, "low": 3, "high": 2}}}, "low is 3, above high, 2"),
-    ],
-)
-def test_a_wrong_row_is_refused_by_name_and_nothing_is_stored(client, change, said):
-    answer = client.post(PATH, json=body(linear_row(64, 0.05), linear_row(64, 0.05) | change))
-    assert answer.status_code == 422
-    assert said in answer.json()["detail"]
-    assert client.get(PATH, params={"source": "observe"}).json()["sets"] == []
-
-
 def test_a_request_is_repeated_with_its_key_and_stored_once(client, settings, loaded):
     rows = [linear_row(size, 0.05) for size in SIZES]
     first = client.post(PATH, json=body(*rows), headers=KEY)
     again = client.post(PATH, json=body(*rows), headers=KEY)
     assert first.status_code == again.status_code == 201
     assert first.content == again.content
-    other = client.post(PATH, json=body(*rows[:1]), headers=KEY)
-    assert other.status_code == 422
-    assert other.json()["type"] == "/problems/reused-key"
-    with TestClient(create_app(settings, loaded)) as restarted:
+    problem_of(client.post(PATH, json=body(*rows[:1]), headers=KEY), 422, slug="reused-key")
+    with client_of(settings, loaded) as restarted:
         assert restarted.post(PATH, json=body(*rows), headers=KEY).content == first.content
         sets = restarted.get(PATH, params={"source": "observe"}).json()["sets"]
         assert len(sets) == 1
@@ -330,12 +294,7 @@ def steady_then_slow(client, steady, slow, factor=1.15):
 
 
 def test_a_slowdown_is_reported_by_slice_and_in_words(client):
-    assert client.get("/v1/drift").json() == {
-        "observations": {},
-        "alarms": [],
-        "slices": [],
-        "versions": {},
-    }
+    assert client.get("/v1/drift").json() == NOTHING
     steady_then_slow(client, 200, 0)
     assert client.get("/v1/drift").json()["alarms"] == []
     steady_then_slow(client, 0, 100)
@@ -348,12 +307,7 @@ def test_a_slowdown_is_reported_by_slice_and_in_words(client):
     assert change["after"] <= 100
     assert change["low_percent"] < 15 < change["high_percent"] + 1
     (one,) = report["slices"]
-    assert (one["metric"], one["device"], one["rows"], one["alarm"]) == (
-        "latency_ms",
-        "l4",
-        300,
-        True,
-    )
+    assert one | {"metric": "latency_ms", "device": "l4", "rows": 300, "alarm": True} == one
     assert client.get("/v1/drift", params={"device": "t4"}).json()["slices"] == []
     assert client.get("/v1/drift", params={"device": "nothing"}).status_code == 404
 
@@ -390,9 +344,4 @@ def test_observations_that_are_rolled_back_count_no_more(client):
     assert len(client.get("/v1/drift").json()["slices"]) == 1
     undone = client.delete(f"{PATH}/{made['set']}")
     assert (undone.status_code, undone.json()["undone"]) == (200, True)
-    assert client.get("/v1/drift").json() == {
-        "observations": {},
-        "alarms": [],
-        "slices": [],
-        "versions": {},
-    }
+    assert client.get("/v1/drift").json() == NOTHING

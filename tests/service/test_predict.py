@@ -12,6 +12,7 @@ from forerun.service.cli import app
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
+from tests.service.answered import content_of, problem_of
 from tests.service.conftest import GRAPH
 
 
@@ -21,9 +22,7 @@ def ask(digest, **changes):
 
 
 def test_the_example_in_the_documentation_works(client):
-    answer = client.post("/v1/predict", json=EXAMPLE)
-    assert answer.status_code == 200
-    body = answer.json()
+    body = content_of(client.post("/v1/predict", json=EXAMPLE))
     assert body["metrics"]["latency_ms"]["unit"] == "ms"
     assert body["metrics"]["latency_ms"]["value"] >= body["roofline"]["latency_ms"]
     assert body["predictor"] == {"name": "chosen", "version": "test", "adapted_rows": 0}
@@ -93,9 +92,8 @@ def test_a_wrong_question_says_what_where_and_how_to_mend_it(
 
 def test_a_batch_answers_in_order_with_a_problem_for_each_wrong_item(client, digest):
     items = [ask(digest), ask(digest, device="abacus"), {"device": "l4"}, ask(digest, device="t4")]
-    answer = client.post("/v1/predict:batch", json={"items": items})
-    assert answer.status_code == 200
-    first, second, third, fourth = answer.json()["items"]
+    answer = content_of(client.post("/v1/predict:batch", json={"items": items}))
+    first, second, third, fourth = answer["items"]
     assert first["device"]["name"] == "l4"
     assert second["status"] == 404
     assert "workload" in third["detail"]
@@ -103,8 +101,7 @@ def test_a_batch_answers_in_order_with_a_problem_for_each_wrong_item(client, dig
 
 
 def test_a_batch_has_a_limit(client, digest):
-    answer = client.post("/v1/predict:batch", json={"items": [ask(digest)] * 1001})
-    assert answer.status_code == 422
+    problem_of(client.post("/v1/predict:batch", json={"items": [ask(digest)] * 1001}), 422)
 
 
 def test_one_call_reads_a_real_network_and_answers(client, light):
@@ -112,8 +109,7 @@ def test_one_call_reads_a_real_network_and_answers(client, light):
     answer = client.post(
         "/v1/predict/model", params={"device": "l4", "batch_size": 8}, content=content
     )
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    body = content_of(answer)
     # SqueezeNet 1.1 (Iandola et al. 2016) does about 0.35 GMAC an image at 224 x 224.
     assert body["metrics"]["latency_ms"]["value"] > 8 * 2 * 0.3e9 / 30.3e12 * 1e3
     assert body["unknown_operators"] == {}

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnknownPreset
@@ -10,19 +9,16 @@ from forerun.data.measurements import Measurements
 from forerun.data.named.networks import network_names
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.own_tables import TableBoost
-from forerun.models.router import Router
-from forerun.service.http.app import create_app
 from forerun.service.presets import LLM, PREDICT, as_prediction, preset_named, presets
 from tests.every import for_every
+from tests.service.answered import content_of
+from tests.service.conftest import client_of, loaded_of
 
 
 @for_every("preset", presets())
 def test_every_preset_is_answered(adapting, preset):
-    answer = adapting.post(preset.endpoint, json=preset.request)
-    assert answer.status_code == 200, answer.text
-    content = answer.json()
+    content = content_of(adapting.post(preset.endpoint, json=preset.request))
     if "metrics" in content:
         assert set(content["metrics"]) | set(content["missing"])
         unknown = {name for name, estimate in content["metrics"].items() if estimate is None}
@@ -78,8 +74,7 @@ def test_every_kind_of_workload_has_fields_metrics_and_an_answered_example(adapt
     for workload in content["workloads"]:
         assert all(field["description"] for field in workload["fields"])
         assert bool(workload["metrics"]) == (workload["kind"] != "benchmark")
-        answer = adapting.post(workload["endpoint"], json=workload["example"])
-        assert answer.status_code == 200, answer.text
+        content_of(adapting.post(workload["endpoint"], json=workload["example"]))
     forms = {workload["form"]: workload for workload in content["workloads"]}
     (blocks,) = (field for field in forms["fbnet"]["fields"] if field["name"] == "blocks")
     assert blocks["required"]
@@ -112,9 +107,7 @@ def test_a_table_of_a_user_is_listed_and_asked_like_any_suite(settings):
     device = DeviceCatalog.load().get("l4")
     tests = [Query(Benchmark("mine", (("n", n),)), device) for n in sizes]
     table = TableBoost(table="mine", trees=20).fit(Measurements(tests, {"latency_ms": 2.0 * sizes}))
-    with TestClient(
-        create_app(settings, LoadedPredictor(Router((table,)), "test", "2026-01-01", ""))
-    ) as client:
+    with client_of(settings, loaded_of(table)) as client:
         (suite,) = client.get("/v1/workloads").json()["suites"]
         assert (suite["name"], [own["name"] for own in suite["settings"]]) == ("mine", ["n"])
         workload = {"kind": "benchmark", "suite": "mine", "settings": {"n": 7}}

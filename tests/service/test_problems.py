@@ -9,9 +9,14 @@ from fastapi.testclient import TestClient
 from forerun.data import file_store
 from forerun.features.readers.language_model.reader import named_config
 from forerun.service.http.app import create_app
+from forerun.service.presets import LLM as ESTIMATE
+from forerun.service.presets import PREDICT
 from forerun.service.problems import LONGEST_DETAIL, kinds
 from forerun.service.schemas.prediction import EXAMPLE
 from tests.every import for_every
+from tests.service.answered import problem_of
+
+JSON = {"content-type": "application/json"}
 
 
 def test_every_type_has_a_page_that_explains_it(client):
@@ -24,12 +29,10 @@ def test_every_type_has_a_page_that_explains_it(client):
 def test_every_error_is_a_problem_whose_page_exists(client):
     wrong = {
         404: client.get("/v1/nothing"),
-        405: client.get("/v1/predict"),
-        400: client.post(
-            "/v1/predict", content=b"\xff{", headers={"content-type": "application/json"}
-        ),
-        413: client.post("/v1/predict", json={"workload": "x" * 2**20}),
-        422: client.post("/v1/predict", json={}),
+        405: client.get(PREDICT),
+        400: client.post(PREDICT, content=b"\xff{", headers=JSON),
+        413: client.post(PREDICT, json={"workload": "x" * 2**20}),
+        422: client.post(PREDICT, json={}),
     }
     for status, answer in wrong.items():
         assert answer.status_code == status, answer.text
@@ -43,7 +46,7 @@ def test_every_error_is_a_problem_whose_page_exists(client):
 def test_problems_of_one_type_have_one_title(client):
     """RFC 9457: the title of a type does not change from one occurrence to the next."""
     wrong = [EXAMPLE | {"device": 3}, DEPLOYED | {"tp": 3}]
-    paths = ("/v1/predict", "/v1/llm/estimate")
+    paths = (PREDICT, ESTIMATE)
     problems = [client.post(p, json=body).json() for p, body in zip(paths, wrong, strict=True)]
     assert {problem["type"] for problem in problems} == {"/problems/bad-request"}
     assert {problem["title"] for problem in problems} == {"The request is not valid"}
@@ -53,14 +56,14 @@ def test_a_wrong_field_is_named_with_its_value_and_nothing_else(client):
     """A union says what is wrong with the member that was meant, not with all."""
     sheet = {"name": "x", "vendor": "v", "kind": "gpu", "memory_bandwidth_gbs": -3}
     sheet["peak_tflops"] = {"fp32": 1}
-    detail = client.post("/v1/predict", json=EXAMPLE | {"device": sheet}).json()["detail"]
+    detail = client.post(PREDICT, json=EXAMPLE | {"device": sheet}).json()["detail"]
     assert "memory_bandwidth_gbs" in detail
     assert "(given -3)" in detail
     assert ";" not in detail
 
 
 def test_a_huge_value_is_not_echoed(client):
-    answer = client.post("/v1/predict", json=EXAMPLE | {"device": "g" * 900_000})
+    answer = client.post(PREDICT, json=EXAMPLE | {"device": "g" * 900_000})
     assert answer.status_code == 422
     assert len(answer.content) < 500
 
@@ -68,7 +71,7 @@ def test_a_huge_value_is_not_echoed(client):
 @pytest.mark.parametrize("name", ["two\nlines", "\x00", "\u202eright to left", "k" * 50_000])
 def test_a_name_of_any_kind_is_repeated_in_one_line_of_bounded_length(client, name):
     refusals = [
-        client.post("/v1/predict", json=EXAMPLE | {name: 1}),
+        client.post(PREDICT, json=EXAMPLE | {name: 1}),
         client.put("/v1/devices/x", json={"peak_tflops": {name: 1}}),
         client.get("/v1/" + quote(name[:30_000])),
         client.get("/v1/devices", params={"kind": name[:30_000]}),
@@ -84,33 +87,22 @@ def test_a_name_of_any_kind_is_repeated_in_one_line_of_bounded_length(client, na
 def test_a_body_that_does_not_say_it_is_json_gets_the_header_it_needs(client):
     """What curl --data sends without a header."""
     form = {"content-type": "application/x-www-form-urlencoded"}
-    answer = client.post("/v1/predict", content=json.dumps(EXAMPLE), headers=form)
-    assert answer.status_code == 422
-    assert "Content-Type: application/json" in answer.json()["detail"]
-
-
-@pytest.mark.parametrize("text", ["{", '{"workload": }', "[1,", '"', "nul"])
-def test_json_that_ends_too_soon_says_so(client, text):
-    kind = {"content-type": "application/json"}
-    answer = client.post("/v1/predict", content=text, headers=kind)
-    assert answer.status_code == 422
-    assert "not valid JSON" in answer.json()["detail"]
+    answer = client.post(PREDICT, content=json.dumps(EXAMPLE), headers=form)
+    problem_of(answer, 422, "Content-Type: application/json")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "1" * 5000 + "}", '{"a": "\\ud800"}'])
 def test_json_that_python_chokes_on_is_a_problem(client, text):
-    kind = {"content-type": "application/json"}
-    for path in ("/v1/predict", "/v1/predict:batch"):
-        answer = client.post(path, content=text, headers=kind)
+    for path in (PREDICT, "/v1/predict:batch"):
+        answer = client.post(path, content=text, headers=JSON)
         assert answer.status_code in (400, 422)
         assert answer.json()["status"] == answer.status_code
 
 
 def test_half_a_character_anywhere_in_a_batch_is_a_problem_of_its_item(client):
     items = [EXAMPLE | {"device": "\ud800"}, EXAMPLE | {"metrics": ["\ud800"]}, {"\ud800": 1}]
-    kind = {"content-type": "application/json"}
     body = json.dumps({"items": [*items, EXAMPLE]})
-    answer = client.post("/v1/predict:batch", content=body, headers=kind).json()["items"]
+    answer = client.post("/v1/predict:batch", content=body, headers=JSON).json()["items"]
     assert [item.get("status") for item in answer] == [422, 422, 422, None]
     assert [item["instance"] for item in answer[:3]] == ["/items/0", "/items/1", "/items/2"]
 
@@ -121,7 +113,7 @@ def test_a_fault_is_logged_under_the_number_that_the_asker_got(client, monkeypat
         raise RuntimeError(f"boom {len(secret)}")
 
     monkeypatch.setattr(client.app.state.forerun.answers, "predict", broken)
-    answer = client.post("/v1/predict", json=EXAMPLE | {"device": "t4"})
+    answer = client.post(PREDICT, json=EXAMPLE | {"device": "t4"})
     assert answer.status_code == 500
     assert "boom" not in answer.text
     logged = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "{" in line]
@@ -140,73 +132,47 @@ CONFIG = named_config("llama-3.1-8b")
 """Content of a config.json."""
 QUANTIZED = {"quant_method": "compressed-tensors", "config_groups": {"a/b": {"weights": {}}}}
 DESIGN = {"kind": "design", "program": "2mm"}
+FLAT = {"kind": "kernel", "operator": LINEAR | {"input_shapes": [[0]]}}
+MISSPELT = DEPLOYED_HERE | {"kind": "llm_deployment", "concurency": 3}
+DRAFTED = "#/engine/draft_acceptance"
 NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
 
 
 @for_every(
     "path, body, pointer",
     [
-        ("/v1/predict", {}, "#/workload"),
-        ("/v1/predict", {"workload": {"kind": "poem"}, "device": "l4"}, "#/workload"),
-        ("/v1/predict", EXAMPLE | {"device": "l5"}, "#/device"),
-        ("/v1/predict", EXAMPLE | {"device": {"kernel": 1}}, "#/device/name"),
-        ("/v1/predict", EXAMPLE | {"a/b~c %é": 1}, "#/a~1b~0c%20%25%C3%A9"),
-        ("/v1/predict", EXAMPLE | {"\ud800": 1}, "#"),
-        ("/v1/predict", EXAMPLE | {"metrics": ["latency_ms", "joy"]}, "#/metrics/1"),
-        (
-            "/v1/predict",
-            EXAMPLE
-            | {"workload": {"kind": "kernel", "operator": LINEAR | {"input_shapes": [[0]]}}},
-            "#/workload/operator/input_shapes/0/0",
-        ),
-        ("/v1/predict", NETWORK, "#/workload/graph/operators/1"),
+        (PREDICT, {}, "#/workload"),
+        (PREDICT, {"workload": {"kind": "poem"}, "device": "l4"}, "#/workload"),
+        (PREDICT, EXAMPLE | {"device": "l5"}, "#/device"),
+        (PREDICT, EXAMPLE | {"device": {"kernel": 1}}, "#/device/name"),
+        (PREDICT, EXAMPLE | {"a/b~c %é": 1}, "#/a~1b~0c%20%25%C3%A9"),
+        (PREDICT, EXAMPLE | {"\ud800": 1}, "#"),
+        (PREDICT, EXAMPLE | {"metrics": ["latency_ms", "joy"]}, "#/metrics/1"),
+        (PREDICT, EXAMPLE | {"workload": FLAT}, "#/workload/operator/input_shapes/0/0"),
+        (PREDICT, NETWORK, "#/workload/graph/operators/1"),
         ("/v1/power/sweep", NETWORK, "#/workload/graph/operators/1"),
         ("/v1/rank", {"workload": EXAMPLE["workload"], "devices": ["l4", "l5"]}, "#/devices/1"),
         ("/v1/graphs", GRAPH, "#/operators/1"),
-        (
-            "/v1/llm/estimate",
-            {"model": {"total_parameters": 8e9}, "device": "l5"},
-            "#/device",
-        ),
-        ("/v1/llm/estimate", DEPLOYED | {"tp": 0}, "#/tp"),
-        ("/v1/llm/estimate", DEPLOYED | {"tp": 3}, "#/tp"),
-        ("/v1/llm/estimate", DEPLOYED | {"parallelism": {"tp": 3}}, "#/parallelism/tp"),
-        ("/v1/llm/estimate", DEPLOYED | {"parallelism": {"tensor": 3}}, "#/parallelism/tensor"),
-        ("/v1/llm/estimate", DEPLOYED | {"tp": 2, "num_gpus": 3}, "#/num_gpus"),
-        ("/v1/llm/estimate", DEPLOYED | {"quantization": "fp9"}, "#/quantization"),
-        ("/v1/llm/estimate", DEPLOYED | {"kv_cache_dtype": "x"}, "#/kv_cache_dtype"),
-        ("/v1/llm/estimate", DEPLOYED | {"concurency": 3}, "#/concurency"),
-        ("/v1/llm/estimate", DEPLOYED | {"input_tokens": 3}, "#/isl"),
-        ("/v1/llm/estimate", DEPLOYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
-        (
-            "/v1/llm/estimate",
-            DEPLOYED | {"model": {"name": "llama-3.1-8b", "quantisation": "fp8"}},
-            "#/model/quantisation",
-        ),
-        (
-            "/v1/llm/estimate",
-            DEPLOYED | {"model": {"config": CONFIG | {"model_type": "resnet"}}},
-            "#/model/config/model_type",
-        ),
+        (ESTIMATE, {"model": {"total_parameters": 8e9}, "device": "l5"}, "#/device"),
+        (ESTIMATE, DEPLOYED | {"tp": 0}, "#/tp"),
+        (ESTIMATE, DEPLOYED | {"tp": 3}, "#/tp"),
+        (ESTIMATE, DEPLOYED | {"parallelism": {"tp": 3}}, "#/parallelism/tp"),
+        (ESTIMATE, DEPLOYED | {"parallelism": {"tensor": 3}}, "#/parallelism/tensor"),
+        (ESTIMATE, DEPLOYED | {"tp": 2, "num_gpus": 3}, "#/num_gpus"),
+        (ESTIMATE, DEPLOYED | {"quantization": "fp9"}, "#/quantization"),
+        (ESTIMATE, DEPLOYED | {"kv_cache_dtype": "x"}, "#/kv_cache_dtype"),
+        (ESTIMATE, DEPLOYED | {"concurency": 3}, "#/concurency"),
+        (ESTIMATE, DEPLOYED | {"input_tokens": 3}, "#/isl"),
+        (ESTIMATE, DEPLOYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
+        (ESTIMATE, DEPLOYED | {"model": {"quantisation": "fp8"}}, "#/model/quantisation"),
         ("/v1/llm/replay", REPLAYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
         ("/v1/llm/replay", REPLAYED | {"request_rate": 3}, "#/request_rate"),
         ("/v1/llm/replay", REPLAYED | {"max_num_seqs": 0}, "#/max_num_seqs"),
-        (
-            "/v1/predict",
-            {
-                "workload": DEPLOYED_HERE | {"kind": "llm_deployment", "concurency": 3},
-                "device": "h100",
-            },
-            "#/workload/concurency",
-        ),
-        ("/v1/llm/estimate", DEPLOYED | {"isl": -1}, "#/isl"),
-        ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": -1}}, "#/engine/nextn"),
-        (
-            "/v1/llm/estimate",
-            DEPLOYED | {"engine": {"draft_acceptance": 0.5}},
-            "#/engine/draft_acceptance",
-        ),
-        ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": 4}}, "#/engine/draft_acceptance"),
+        (PREDICT, {"workload": MISSPELT, "device": "h100"}, "#/workload/concurency"),
+        (ESTIMATE, DEPLOYED | {"isl": -1}, "#/isl"),
+        (ESTIMATE, DEPLOYED | {"engine": {"nextn": -1}}, "#/engine/nextn"),
+        (ESTIMATE, DEPLOYED | {"engine": {"draft_acceptance": 0.5}}, DRAFTED),
+        (ESTIMATE, DEPLOYED | {"engine": {"nextn": 4}}, DRAFTED),
         (
             "/v1/devices/l4/measurements",
             {"measurements": [{"workload": EXAMPLE["workload"], "metrics": {"joy": 1}}]},
@@ -215,8 +181,7 @@ NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
     ],
 )
 def test_a_problem_points_to_the_field_of_the_body(client, path, body, pointer):
-    kind = {"content-type": "application/json"}
-    problem = client.post(path, content=json.dumps(body), headers=kind).json()
+    problem = client.post(path, content=json.dumps(body), headers=JSON).json()
     assert problem["status"] < 500
     first = problem["errors"][0]
     assert first["pointer"] == pointer
@@ -248,7 +213,7 @@ def test_a_problem_points_to_the_field_of_a_configuration(client, lengths, chang
     """Of requests about a deployment, and of those without lengths."""
     rest = DEPLOYED if lengths else {"device": "h100"}
     body = rest | {"model": {"config": CONFIG | changes}}
-    problem = client.post("/v1/llm/estimate", json=body).json()
+    problem = client.post(ESTIMATE, json=body).json()
     assert problem["errors"][0]["pointer"] == f"#/model/config{pointer}"
     assert problem["title"] == "A model, or its configuration, cannot be read"
 
@@ -259,7 +224,7 @@ def test_a_problem_points_into_the_quantisation_as_the_request_writes_it(client)
         ({"quantization": block}, "#/quantization"),
         ({"model": {"name": "llama-3.1-8b", "quantization": block}}, "#/model/quantization"),
     ):
-        problem = client.post("/v1/llm/estimate", json=DEPLOYED | own).json()
+        problem = client.post(ESTIMATE, json=DEPLOYED | own).json()
         assert problem["errors"][0]["pointer"] == f"{where}/quantization/quant_algo"
 
 
@@ -274,7 +239,7 @@ def test_a_problem_points_into_the_quantisation_as_the_request_writes_it(client)
 )  # fmt: skip
 def test_a_problem_points_to_the_directive_of_a_design(client, changes, pointer):
     body = {"workload": DESIGN | changes, "device": "xilinx-vcu1525"}
-    problem = client.post("/v1/predict", json=body).json()
+    problem = client.post(PREDICT, json=body).json()
     assert problem["errors"][0]["pointer"] == pointer
     item = client.post("/v1/predict:batch", json={"items": [body]}).json()["items"][0]
     assert item["errors"][0]["pointer"] == f"#/items/0{pointer[1:]}"
@@ -283,7 +248,7 @@ def test_a_problem_points_to_the_directive_of_a_design(client, changes, pointer)
 @pytest.mark.parametrize("value", [[2], True, None, {"a": 1}, 2.5, 2**40, "x" * 65])
 def test_a_directive_of_a_wrong_type_or_size_has_one_error(client, value):
     body = {"workload": DESIGN | {"directives": {"__PARA__L0": value}}, "device": "xilinx-vcu1525"}
-    problem = client.post("/v1/predict", json=body).json()
+    problem = client.post(PREDICT, json=body).json()
     (wrong,) = problem["errors"]
     assert wrong["pointer"] == "#/workload/directives/__PARA__L0"
     assert problem["detail"] == wrong["detail"]
@@ -295,8 +260,8 @@ def test_a_directive_of_a_wrong_type_or_size_has_one_error(client, value):
 @pytest.mark.parametrize(
     ("path", "text", "pointer"),
     [
-        ("/v1/predict", '{"device": "l4", "device": "t4"}', "#/device"),
-        ("/v1/predict", '{"workload": {"a/b": {"n": "l4", "n": "t4"}}}', "#/workload/a~1b/n"),
+        (PREDICT, '{"device": "l4", "device": "t4"}', "#/device"),
+        (PREDICT, '{"workload": {"a/b": {"n": "l4", "n": "t4"}}}', "#/workload/a~1b/n"),
         ("/v1/predict:batch", '{"items": [{}, {"device": "l4", "device": "t4"}]}',
          "#/items/1/device"),
     ],
@@ -304,8 +269,7 @@ def test_a_directive_of_a_wrong_type_or_size_has_one_error(client, value):
 def test_a_field_that_is_given_twice_has_a_pointer_and_both_values(
     client, path, text, pointer, spaces
 ):
-    kind = {"content-type": "application/json"}
-    answer = client.post(path, content=text + " " * spaces, headers=kind)
+    answer = client.post(path, content=text + " " * spaces, headers=JSON)
     problem = answer.json()
     assert (answer.status_code, problem["status"], problem["instance"]) == (400, 400, path)
     (wrong,) = problem["errors"]
@@ -315,7 +279,7 @@ def test_a_field_that_is_given_twice_has_a_pointer_and_both_values(
 
 
 def test_a_field_in_the_wrong_part_is_pointed_to_with_the_part_that_has_it(client):
-    problem = client.post("/v1/llm/estimate", json=DEPLOYED | {"parallelism": {"workers": 2}})
+    problem = client.post(ESTIMATE, json=DEPLOYED | {"parallelism": {"workers": 2}})
     (wrong,) = problem.json()["errors"]
     assert wrong["pointer"] == "#/parallelism/workers"
     assert "belongs next to parallelism, not in it (given 2)" in wrong["detail"]
@@ -324,8 +288,8 @@ def test_a_field_in_the_wrong_part_is_pointed_to_with_the_part_that_has_it(clien
 @pytest.mark.parametrize(
     ("path", "body", "pointer"),
     [
-        ("/v1/predict", EXAMPLE | {"device": "h100, a100"}, "#/device"),
-        ("/v1/llm/estimate", DEPLOYED | {"device": "h100,a100"}, "#/device"),
+        (PREDICT, EXAMPLE | {"device": "h100, a100"}, "#/device"),
+        (ESTIMATE, DEPLOYED | {"device": "h100,a100"}, "#/device"),
         ("/v1/rank", {"workload": EXAMPLE["workload"], "devices": ["h100;a100"]}, "#/devices/0"),
     ],
 )
@@ -355,22 +319,23 @@ def test_a_parameter_is_named_as_one(client):
     ("text", "said"),
     [
         ("{", "line 1, column 2"),
+        ("[1,", "line 1, column 4"),
+        ('"', "line 1, column 1"),
+        ("nul", "line 1, column 1"),
         ('{"workload": }', "line 1, column 14"),
         ('{\n "workload": 1,\n  oops}', "line 3, column 3"),
     ],
 )
 def test_a_syntax_error_says_in_which_line_it_is(client, text, said):
-    kind = {"content-type": "application/json"}
-    problem = client.post("/v1/predict", content=text, headers=kind).json()
+    problem = client.post(PREDICT, content=text, headers=JSON).json()
     assert problem["detail"].startswith(f"body: it is not valid JSON at {said}: ")
     assert problem["errors"][0]["pointer"] == "#"
 
 
 def test_an_object_is_described_by_whole_names(client):
     names = {f"a_rather_long_name_{number}": number for number in range(20)}
-    found = client.post("/v1/llm/estimate", json=DEPLOYED | {"concurrency": names})
-    assert found.status_code == 422
-    assert "'a_rather_long_name_2' and 17 more)" in found.json()["detail"]
+    found = client.post(ESTIMATE, json=DEPLOYED | {"concurrency": names})
+    problem_of(found, 422, "'a_rather_long_name_2' and 17 more)")
 
 
 @pytest.mark.parametrize(
@@ -398,13 +363,13 @@ def test_an_object_is_described_by_whole_names(client):
 def test_a_problem_names_fields_as_the_request_writes_them(client, changes, said):
     load = {"concurrency": None} if {"max_concurrency", "tp"} & set(changes) else {}
     given = {name: own for name, own in (DEPLOYED | load | changes).items() if own is not None}
-    assert said in client.post("/v1/llm/estimate", json=given).json()["detail"]
+    assert said in client.post(ESTIMATE, json=given).json()["detail"]
 
 
 def test_a_name_that_a_part_does_not_take_is_not_suggested_for_itself(client):
     """The number of devices is a field of the operation."""
     workload = DEPLOYED_HERE | {"kind": "llm_deployment", "num_gpus": 2}
-    problem = client.post("/v1/predict", json={"workload": workload, "device": "h100"}).json()
+    problem = client.post(PREDICT, json={"workload": workload, "device": "h100"}).json()
     assert problem["errors"][0]["pointer"] == "#/workload/num_gpus"
     assert "'num_gpus' is no field (given 2)" in problem["detail"]
 
@@ -413,16 +378,14 @@ def test_not_ready_until_the_predictors_are_loaded(settings, loaded):
     app = create_app(settings, loaded)
     before = TestClient(app)
     assert before.get("/healthz").status_code == 200
-    answer = before.get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json()["type"] == "/problems/not-ready"
+    problem_of(before.get("/readyz"), 503, slug="not-ready")
     with TestClient(app) as after:
         assert after.get("/readyz").status_code == 200
 
 
 def test_requests_are_counted_by_route_and_cache_hits_too(client):
     for _ in range(2):
-        client.post("/v1/predict", json=EXAMPLE)
+        client.post(PREDICT, json=EXAMPLE)
     client.get("/v1/devices/l4")
     text = client.get("/metrics").text
     assert 'forerun_requests_total{route="/v1/predict",status="200"} 2.0' in text

@@ -3,16 +3,15 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 import forerun
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.cli import app
-from forerun.service.http.app import create_app
 from forerun.service.schemas.fields import example
 from forerun.service.settings import Settings
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.answered import problem_of
+from tests.service.conftest import GRAPH, client_of, linear_row
 
 NETWORK = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64, "precision": "fp32"}
 THREE = ["l4", "a100-pcie-80gb", "t4"]
@@ -104,7 +103,7 @@ QUESTIONS["training"] = ("/v1/predict", example("network") | {"workload": TRAINI
 @pytest.fixture(scope="module")
 def bundled_client(tmp_path_factory):
     settings = Settings(home=tmp_path_factory.mktemp("home"))
-    with TestClient(create_app(settings, bundled()), raise_server_exceptions=False) as made:
+    with client_of(settings, bundled()) as made:
         yield made
 
 
@@ -156,15 +155,13 @@ def test_rankings_and_sweeps_compare_ends_of_the_level(bundled_client):
 @pytest.mark.parametrize("level", [49.9, 99.5, "wide", None])
 def test_other_levels_are_refused_by_name(bundled_client, level):
     answer = bundled_client.post("/v1/predict", json=example("kernel") | {"level": level})
-    assert answer.status_code == 422
-    assert "level" in answer.json()["detail"]
+    problem_of(answer, 422, "level")
 
 
 @pytest.mark.parametrize("kind", ["architecture", "design", "benchmark"])
 def test_kinds_without_measured_ratios_are_refused(bundled_client, kind):
-    answer = bundled_client.post("/v1/predict", json=example(kind) | {"level": 95})
-    assert answer.status_code == 422
-    assert answer.json()["detail"] == (
+    answer = problem_of(bundled_client.post("/v1/predict", json=example(kind) | {"level": 95}), 422)
+    assert answer["detail"] == (
         f"level: intervals of kind {kind} were calibrated at 90 % alone; leave it out."
     )
     assert bundled_client.post("/v1/predict", json=example(kind) | {"level": 90}).status_code == 200

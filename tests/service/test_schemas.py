@@ -36,10 +36,8 @@ from forerun.service.schemas.run_options import (
     TrainingIn,
     given_in,
     inference_of,
-    inference_out,
     set_ups_of,
     training_of,
-    training_out,
 )
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_in, workload_of
 from tests.devices import L4
@@ -220,7 +218,8 @@ def test_every_option_of_a_set_up_can_be_given_and_has_its_default():
 def test_what_is_given_reaches_the_workload_and_comes_back():
     setup = training_of("training", 8, given_in(TrainingIn, GIVEN | {"lora_rank": None}))
     assert setup == TrainingSetup(**GIVEN)
-    assert training_out(Network(GRAPH, 8, "fp32", "training", setup)) == TrainingIn(**GIVEN)
+    network = workload_in(Network(GRAPH, 8, "fp32", "training", setup))
+    assert network.training == TrainingIn(**GIVEN)
     assert given_in(TrainingIn, dict.fromkeys(OPTIONS)) is None
 
 
@@ -328,8 +327,8 @@ def test_every_option_of_inference_can_be_given_and_has_its_default():
     given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8", "joined_cache": True}
     setup = inference_of("inference", given_in(InferenceIn, given))
     assert setup == InferenceSetup(**given)
-    assert inference_out(Network(GRAPH, 8, inference=setup)) == InferenceIn(**given)
-    assert inference_out(Network(GRAPH, 8)) is None
+    assert workload_in(Network(GRAPH, 8, inference=setup)).inference == InferenceIn(**given)
+    assert workload_in(Network(GRAPH, 8)).inference is None
 
 
 def test_attention_goes_to_the_set_up_of_the_phase():

@@ -2,34 +2,28 @@
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.conformal import LogQuantiles
 from forerun.models.memory.calibrated import CalibratedMemory, PublishedRanges, SeenKind
 from forerun.models.memory.fitted_peaks import MemoryDomain
 from forerun.models.memory.peak_memory import Memory
-from forerun.models.router import Router
-from forerun.service.http.app import create_app
-from tests.service.conftest import GRAPH
+from tests.service.answered import content_of, problem_of
+from tests.service.conftest import GRAPH, client_of, loaded_of
 
 PEAK = "peak_memory_mib"
 
 
 @pytest.fixture
 def client(settings):
-    loaded = LoadedPredictor(Router((Roofline(), Memory())), "test", "2026-01-01", "")
-    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+    with client_of(settings, loaded_of(Roofline(), Memory())) as client:
         yield client
 
 
 def ask(client, device="l4", operation=None, **workload):
     network = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64, "phase": "training"}
     body = {"workload": network | workload, "device": device, "operation": operation or {}}
-    answer = client.post("/v1/predict", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return content_of(client.post("/v1/predict", json=body))
 
 
 def test_parts_add_up_to_the_peak_and_the_upper_end_says_whether_it_fits(client):
@@ -60,9 +54,8 @@ def test_a_model_as_the_body_takes_the_same_options(client):
     query = {"device": "l4", "batch_size": 64, "phase": "training"}
     options = {"optimizer": "adam8bit", "data_parallel": 4, "zero_stage": 2}
     content = json.dumps(GRAPH.to_json())
-    answer = client.post("/v1/predict/model", params=query | options, content=content)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["metrics"] == ask(client, training=options)["metrics"]
+    answer = content_of(client.post("/v1/predict/model", params=query | options, content=content))
+    assert answer["metrics"] == ask(client, training=options)["metrics"]
 
 
 def test_a_batch_takes_the_same_options(client):
@@ -130,16 +123,14 @@ def test_nothing_is_answered_where_neither_is_known(client):
     kernel["operator"].pop("inputs", None)
     sheet = {"name": "box", "vendor": "me", "kind": "gpu", "memory_gib": 4}
     refused = client.post("/v1/predict", json={"workload": kernel, "device": sheet})
-    assert refused.status_code == 422
-    assert refused.json()["type"] == "/problems/unknown-bandwidth"
+    problem_of(refused, 422, slug="unknown-bandwidth")
 
 
 def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
     """Of training alone: no predictor was calibrated on the memory of inference."""
     everything = MemoryDomain(dict.fromkeys(("dense", "mixed", "text"), 1e6), {}, ("fp32",))
     calibrated = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}), domain=everything)
-    loaded = LoadedPredictor(Router((Roofline(), calibrated)), "test", "2026-01-01", "")
-    with TestClient(create_app(settings, loaded)) as client:
+    with client_of(settings, loaded_of(Roofline(), calibrated)) as client:
         trained, answered = ask(client), ask(client, phase="inference")
     peak = trained["metrics"][PEAK]
     assert peak["p95"] == peak["high"] == pytest.approx(peak["value"] * np.exp(0.2))
@@ -185,8 +176,7 @@ def test_options_of_inference_are_of_inference(client):
     refused = client.post(
         "/v1/predict", json={"workload": network | {"inference": given}, "device": "l4"}
     )
-    assert refused.status_code == 422
-    assert "options of inference" in refused.json()["detail"]
+    problem_of(refused, 422, "options of inference")
 
 
 def test_an_option_without_effect_is_noted_and_changes_neither_answer_nor_domain(client):
@@ -207,9 +197,7 @@ def test_a_ranking_takes_the_options_of_memory(client):
         peak = found["ranked"][0]["metrics"][PEAK]
         assert peak["value"] == ask(client, training=training)["metrics"][PEAK]["value"]
     both = network | {"training": {"checkpoint_blocks": True, "checkpoint_segments": 2}}
-    refused = client.post("/v1/rank", json={"workload": both, "devices": ["l4"]})
-    assert refused.status_code == 422
-    assert "give one" in refused.json()["detail"]
+    problem_of(client.post("/v1/rank", json={"workload": both, "devices": ["l4"]}), 422, "give one")
 
 
 def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
@@ -221,9 +209,7 @@ def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
         {"inference": ("allocated_memory_mib",)},
         {"inference/dense": SeenKind(2, 1e6, frozenset({"fp32", "runtime eager"}))},
     )
-    chosen = Router((Roofline(), CalibratedMemory(Memory(), ranges)))
-    loaded = LoadedPredictor(chosen, "test", "2026-01-01", "")
-    with TestClient(create_app(settings, loaded)) as client:
+    with client_of(settings, loaded_of(Roofline(), CalibratedMemory(Memory(), ranges))) as client:
         body = ask(client, phase="inference", batch_size=8)
     allocated, peak = body["metrics"]["allocated_memory_mib"], body["metrics"][PEAK]
     assert allocated["p95"] == allocated["high"]

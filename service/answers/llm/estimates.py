@@ -140,7 +140,7 @@ def _deployment(own: Deployed, chosen: Sequence[str]) -> DeploymentOut:
     """
     deployment, capacity = own.query.deployment, own.capacity
     return DeploymentOut(
-        engine=EngineOut.model_validate(deployment.engine),
+        engine=EngineOut.filled(deployment.engine),
         pool=PoolOut.of(deployment.pool),
         prefill=None if (pool := deployment.prefill) is None else PoolOut.of(pool),
         chosen=list(chosen),
@@ -148,10 +148,10 @@ def _deployment(own: Deployed, chosen: Sequence[str]) -> DeploymentOut:
         if capacity is None
         else CapacityOut(requests_per_s=capacity.value, low=capacity.low, high=capacity.high),
         replicas=own.replicas,
-        memory=[PoolMemoryOut.model_validate(memory) for memory in own.memory],
+        memory=[PoolMemoryOut.filled(memory) for memory in own.memory],
         limited_by=own.limited_by,
-        price=None if own.price is None else PriceOut.model_validate(own.price),
-        parts=[PartOut.model_validate(part) for part in own.parts],
+        price=None if own.price is None else PriceOut.filled(own.price),
+        parts=[PartOut.filled(part) for part in own.parts],
     )
 
 

@@ -69,7 +69,7 @@ def fleet_out(
         scaled=scaled,
         fixed=fixed,
         missed_share=found.missed_share,
-        replay=None if replay is None else FleetReplayOut.model_validate(replay),
+        replay=None if replay is None else FleetReplayOut.filled(replay),
         cap=_cap(found, asked),
     )
 

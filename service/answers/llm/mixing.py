@@ -21,7 +21,7 @@ def replicas_of(option: ServingOption, formats: Mapping[LanguageModel, str]) -> 
         "replicas": option.replicas,
         "pool": PoolOut.of(deployment.pool),
         "prefill": None if deployment.prefill is None else PoolOut.of(deployment.prefill),
-        "engine": EngineOut.model_validate(deployment.engine),
+        "engine": EngineOut.filled(deployment.engine),
         "format": formats[deployment.model],
         "usd_per_hour": known(option.usd_per_hour),
     }

@@ -135,7 +135,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         measure=_measure(best[0], rival[0], asked.risk) if rival else None,
         commands=written,
         not_written=refused,
-        grid=None if own.grid is None else GridOut.model_validate(own.grid),
+        grid=None if own.grid is None else GridOut.filled(own.grid),
         chosen=_chosen(own, found.best[0] if found.best else None, longest, fleet),
     )
 

@@ -143,7 +143,7 @@ def _out(
         preempted=int((found.preemptions > 0).sum()),
         **{name: _statistics(own) for name, own in found.times_ms().items()},
         tokens_per_s_per_device=found.tokens_per_s / count,
-        scales=ScalesOut.model_validate(scales),
+        scales=ScalesOut.filled(scales),
         chosen=list(question.chosen),
         limits=limits,
         device=DeviceOut(name=device.name, origin=device.origin),

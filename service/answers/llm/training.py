@@ -312,8 +312,8 @@ def _about(
         "model": sizes,
         "run": TrainingRunOut(**{name: getattr(run, name) for name in names}),
         "chosen": list(own.chosen),
-        "price": None if costs.price is None else PriceOut.model_validate(costs.price),
-        "grid": None if costs.grid is None else GridOut.model_validate(costs.grid),
+        "price": None if costs.price is None else PriceOut.filled(costs.price),
+        "grid": None if costs.grid is None else GridOut.filled(costs.grid),
     }
 
 

@@ -6,7 +6,8 @@ Nodes are large, and a request has hundreds: only their names, labels and annota
 and the rest is sent back as the bytes that came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -123,6 +124,17 @@ class ClusterNode:
         return cls(found.name, found.labels or {}, found.annotations or {}, content)
 
 
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Errors of the block say that a body is not what it should be, such as `ExtenderArgs`."""
+    try:
+        yield
+    except (ValidationError, AttributeError, TypeError) as error:
+        raise BadRequest(f"The body is no {what} of Kubernetes: {error}.") from None
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The body is no JSON: {error}.") from None
+
+
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
     """The pod to be placed, and the candidate nodes.
@@ -150,12 +162,8 @@ class ExtenderArgs:
         Raises:
             BadRequest: it is not JSON of a pod, and of nodes or names of nodes.
         """
-        try:
+        with reading("ExtenderArgs"):
             return cls._decoded(content)
-        except ValidationError as error:
-            raise BadRequest(f"The body is no ExtenderArgs of Kubernetes: {error}.") from None
-        except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise BadRequest(f"The body is no JSON: {error}.") from None
 
     @classmethod
     def _decoded(cls, content: bytes) -> Self:

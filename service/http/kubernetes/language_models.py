@@ -147,46 +147,35 @@ def _assessed(
     if count is not None and answer.device_count > count:
         return Served(f"takes {answer.device_count} devices, there are {count}")
     short = _short_of_memory(answer, asked.concurrency if wanted.must_fit else None)
-    overload = _overload(wanted, answer, asked.requests_per_s)
-    broken = [one for one in (short or overload.broken,) if one] or _beyond(wanted, answer)
+    overload, likely = _overload(wanted, answer, asked.requests_per_s)
+    broken = short or overload or "; ".join(_beyond(wanted, answer))
     own = answer.metrics.get(wanted.objective)
-    scored = own is not None and not (overload.likely and wanted.objective in LATENCIES)
-    return Served("; ".join(broken), own.value if own is not None and scored else None)
+    if own is None or (likely and wanted.objective in LATENCIES):
+        return Served(broken)
+    return Served(broken, own.value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Overload:
-    """Requests that arrive faster than they are answered.
-
-    Attributes:
-        broken: the limit on a time that this breaks, in words; empty for none.
-        likely: whether that is more likely than not.
-    """
-
-    broken: str = ""
-    likely: bool = False
-
-
-def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> _Overload:
+def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> tuple[str, bool]:
     """Whether a node answers fewer requests than arrive, so that their times grow without end.
 
     Where that is more likely than not, every limit on a time is broken, except on a time per token
     that is not known. Where it is less likely, limits on times with queueing are broken, if limits
     apply to upper ends, because these have none.
+
+    Returns:
+        The limit on a time that this breaks, in words, empty for none; whether it is likely.
     """
     own = None if answer.deployment is None else answer.deployment.capacity
     if own is None or arriving is None:
-        return _Overload()
+        return "", False
     likely = arriving >= own.requests_per_s
     low = own.requests_per_s if own.low is None or wanted.risk != "high" else own.low
     known = LATENCIES & answer.metrics.keys()
     limited = wanted.most.keys() & (known | set(WITH_QUEUEING) if likely else known - {"tpot_ms"})
     if not limited or not (likely or arriving > low):
-        return _Overload(likely=likely)
+        return "", likely
     capacity = rate_range(own.requests_per_s, own.low, own.high)
-    return _Overload(
-        f"{rate_figure(arriving)} requests/s arrive, {capacity} can be answered", likely
-    )
+    return f"{rate_figure(arriving)} requests/s arrive, {capacity} can be answered", likely
 
 
 def _short_of_memory(answer: ServingOut, in_flight: float | None) -> str:
@@ -207,13 +196,11 @@ def _short_of_memory(answer: ServingOut, in_flight: float | None) -> str:
 def _beyond(wanted: ServedIn, answer: ServingOut) -> list[str]:
     """The limits that are known to be broken, in words."""
     broken = []
-    bounds: list[tuple[str, float, bool]] = []
-    bounds += [(name, most, False) for name, most in wanted.most.items()]
-    bounds += [(name, least, True) for name, least in wanted.least.items()]
-    for name, bound, is_least in bounds:
-        own = answer.metrics.get(name)
-        end = None if own is None else (own.low if is_least else own.high)
-        value = end if wanted.risk == "high" else (None if own is None else own.value)
+    for name, bound in (*wanted.most.items(), *wanted.least.items()):
+        is_least, own = name in RATES, answer.metrics.get(name)
+        if own is None:
+            continue
+        value = own.value if wanted.risk != "high" else own.low if is_least else own.high
         if value is not None and (value < bound if is_least else value > bound):
             which = ("lower end of " if is_least else "upper end of ") * (wanted.risk == "high")
             broken.append(f"{which}{name} is {value:,.4g}, the limit {bound:,.4g}")

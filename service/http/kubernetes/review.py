@@ -6,10 +6,9 @@ Fields: https://pkg.go.dev/k8s.io/api/admission/v1
 from collections.abc import Iterable
 from typing import Any, Final, Self
 
-from msgspec import DecodeError, Struct, ValidationError, convert, json
+from msgspec import Struct, ValidationError, convert, json
 
-from forerun.data.errors import BadRequest
-from forerun.service.http.kubernetes.extender import Pod
+from forerun.service.http.kubernetes.extender import Pod, reading
 from forerun.service.http.kubernetes.findings import Finding
 
 VERSION: Final = "admission.k8s.io/v1"
@@ -51,7 +50,7 @@ class Asked(Struct):
         Raises:
             BadRequest: it is no AdmissionReview of version v1.
         """
-        try:
+        with reading("AdmissionReview"):
             review = json.decode(content, type=_Review)
             if review.api_version != VERSION:
                 raise ValidationError(f"apiVersion is not {VERSION}")
@@ -60,10 +59,6 @@ class Asked(Struct):
                 own = (own.get("spec") or {}).get("template") or {}
                 own = {"metadata": {}, **own} if own else own
             return cls(review.request.uid, convert(own, Pod) if own else None)
-        except (ValidationError, AttributeError, TypeError) as error:
-            raise BadRequest(f"The body is no AdmissionReview of Kubernetes: {error}.") from None
-        except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise BadRequest(f"The body is no JSON: {error}.") from None
 
 
 def response(uid: str, findings: Iterable[Finding]) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
@@ -49,11 +49,6 @@ class NoTable(InputError):
     """No file of workload classes is set."""
 
     status = 404
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The operator sets FORERUN_WORKLOAD_CLASSES to a file with classes and devices."
-        )
 
 
 class BadWorkloadClasses(InputError):
@@ -297,8 +292,7 @@ def _deployed(device: str, answer: ServingOut) -> CellOut:
 
 def _interval(own: IntervalOut | None) -> IntervalOut | None:
     """An estimate without its grade."""
-    names = IntervalOut.model_fields
-    return None if own is None else IntervalOut(**{name: getattr(own, name) for name in names})
+    return None if own is None else IntervalOut.filled(own)
 
 
 def _rate(latency: IntervalOut, samples: int) -> IntervalOut:
@@ -332,11 +326,8 @@ MOST_WAITING: Final = 100
 """Requests of one process that wait; further ones are answered at once."""
 
 
-class Run(Protocol):
-    """Runs work on a thread, as `State.run`."""
-
-    def __call__(self, work: Callable[[], str]) -> Awaitable[str]:
-        """The result of the work."""
+Run = Callable[[Callable[[], str]], Awaitable[str]]
+"""Runs work on a thread, as `State.run`."""
 
 
 class WatchedTable:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from msgspec import Struct, json
+from msgspec import json
 from prometheus_client import Counter, Histogram
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,39 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forerun.service.http.state import State
 from forerun.service.log import LINES
 from forerun.service.requests.record import RequestRecord, Stage
-
-_ENCODER = json.Encoder()
-
-
-class Line(Struct):
-    """One line of the access log.
-
-    Attributes:
-        route: template of the path, such as /v1/devices/{name}.
-        duration_ms: time from the header of the request to the end of the answer.
-        bytes: bytes of the answer's body.
-        trace_id: trace of the client; None where it sent none.
-        key_name: name of the key; None where the request needed none, or had no valid one.
-        tenant: tenant of that key; None where it has none.
-        version: version of the predictors; None while they are loading.
-        client: address of the client; None on a Unix socket.
-    """
-
-    method: str
-    route: str
-    status: int
-    duration_ms: float
-    bytes: int
-    request_id: str
-    trace_id: str | None
-    key_name: str | None
-    tenant: str | None
-    version: str | None
-    client: str | None
-    event: str = "request"
-    level: str = "info"
-    timestamp: str = ""
-
 
 UNMATCHED = "unmatched"
 
@@ -118,25 +85,32 @@ class Measured:
     def _log(
         self, scope: Scope, record: RequestRecord, route: str, status: int, took_s: float, sent: int
     ) -> None:
-        """Write the line of a request, not by structlog, because every request has one."""
+        """Write the line of a request, not by structlog, because every request has one.
+
+        `route` is the template of the path, `duration_ms` the time from the header of the request
+        to the end of the answer, and `bytes` those of the answer's body. There is no `version`
+        while the predictors are loading, and no `client` on a Unix socket.
+        """
         client, state = scope.get("client"), self._state
         if record.tenant is not None and state.tenants is not None:
             state = state.tenants.held(record.tenant) or state
-        line = Line(
-            method=scope["method"],
-            route=route,
-            status=status,
-            duration_ms=round(took_s * 1e3, 3),
-            bytes=sent,
-            request_id=record.request_id,
-            trace_id=None if record.trace is None else record.trace.trace_id,
-            key_name=record.key_name,
-            tenant=record.tenant,
-            version=None if state.answers is None else state.answers.adaptation.version,
-            client=client[0] if client else None,
-            timestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-        )
-        LINES.write(_ENCODER.encode(line).decode())
+        line = {
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "duration_ms": round(took_s * 1e3, 3),
+            "bytes": sent,
+            "request_id": record.request_id,
+            "trace_id": None if record.trace is None else record.trace.trace_id,
+            "key_name": record.key_name,
+            "tenant": record.tenant,
+            "version": None if state.answers is None else state.answers.adaptation.version,
+            "client": client[0] if client else None,
+            "event": "request",
+            "level": "info",
+            "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        }
+        LINES.write(json.encode(line).decode())
 
     def _meant(self, path: str) -> str:
         """The template of the route that a refused request was meant for."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from forerun import __version__
 from forerun.data.errors import MissingExtra
@@ -14,6 +14,8 @@ from forerun.service.requests.record import RequestRecord, TraceParent
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import SpanProcessor
+
+    from forerun.service.http.state import State
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables of OpenTelemetry that name a collector."""
@@ -37,14 +39,8 @@ def check_installed() -> None:
         raise MissingExtra(ENDPOINTS[1], "telemetry")
 
 
-class Traced(Protocol):
-    """What holds the tracing of a process."""
-
-    tracing: "Tracing | None"
-
-
 @asynccontextmanager
-async def traced(holder: Traced) -> AsyncIterator[None]:
+async def traced(holder: "State") -> AsyncIterator[None]:
     """Send spans to the collector of the environment, if there is one, to the block's end.
 
     It begins in each process after it was forked, because the thread that sends would not survive.

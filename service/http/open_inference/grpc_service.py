@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from pathlib import Path
 from types import MappingProxyType
@@ -247,6 +248,14 @@ def _raw(datatype: str, elements: Sequence[Any]) -> bytes:
 
 
 T = TypeVar("T")
+PATHS: Final[Mapping[str, str]] = {
+    "ServerLive": "/v2/health/live",
+    "ServerReady": "/v2/health/ready",
+    "ServerMetadata": "/v2",
+    "ModelReady": "{model}/ready",
+    "ModelMetadata": "{model}",
+}
+"""Call -> the path that answers it."""
 Context = Any
 """`grpc.aio.ServicerContext`."""
 Handler = Callable[[Any, Context], Awaitable[Any]]
@@ -313,29 +322,14 @@ class InferenceService:
     def __init__(self, app: FastAPI, state: State) -> None:
         self._app, self._state = app, state
 
-    async def server_live(self, request: Any, context: Context) -> Any:
-        """ServerLive: whether the process is alive."""
-        return MESSAGES["ServerLiveResponse"](**await self._got("/v2/health/live", context))
-
-    async def server_ready(self, request: Any, context: Context) -> Any:
-        """ServerReady: whether questions are answered."""
-        found = await self._got("/v2/health/ready", context)
-        return MESSAGES["ServerReadyResponse"](ready=found["ready"])
-
-    async def server_metadata(self, request: Any, context: Context) -> Any:
-        """ServerMetadata: name and version of the server."""
-        return MESSAGES["ServerMetadataResponse"](**await self._got("/v2", context))
-
-    async def model_ready(self, request: Any, context: Context) -> Any:
-        """ModelReady: whether a model can be asked."""
-        path = await _path(request.name, request.version, context)
-        found = await self._got(f"{path}/ready", context)
-        return MESSAGES["ModelReadyResponse"](ready=found["ready"])
-
-    async def model_metadata(self, request: Any, context: Context) -> Any:
-        """ModelMetadata: inputs and outputs of a model."""
-        path = await _path(request.name, request.version, context)
-        return MESSAGES["ModelMetadataResponse"](**await self._got(path, context))
+    async def about(self, name: str, request: Any, context: Context) -> Any:
+        """What a call of `PATHS` asks about the server, or about a model."""
+        path, response = PATHS[name], MESSAGES[f"{name}Response"]
+        if "{model}" in path:
+            path = path.format(model=await _path(request.name, request.version, context))
+        found = json.loads(await self._answered("GET", path, context, _nothing))
+        fields = response.DESCRIPTOR.fields_by_name
+        return response(**{field: found[field] for field in fields if field in found})
 
     async def model_infer(self, request: Any, context: Context) -> Any:
         """ModelInfer: answers as tensors; raw where the inputs are raw."""
@@ -353,13 +347,6 @@ class InferenceService:
             )
         except InputError as error:  # too much waits
             await context.abort(code_of(error.status), str(error))
-
-    async def _got(self, path: str, context: Context) -> dict[str, Any]:
-        async def nothing() -> bytes:
-            return b""
-
-        found: dict[str, Any] = json.loads(await self._answered("GET", path, context, nothing))
-        return found
 
     async def _answered(
         self, method: str, path: str, context: Context, body: Callable[[], Awaitable[bytes]]
@@ -382,6 +369,10 @@ class InferenceService:
         return work() if size <= ON_THE_LOOP_BYTES else await self._state.upload(work)
 
 
+async def _nothing() -> bytes:
+    return b""
+
+
 async def _path(name: str, version: str, context: Context) -> str:
     if not name or "/" in name + version:
         error = UnknownModel(f"There is no model {name!r:.80}.")
@@ -402,11 +393,7 @@ def _client(peer: str) -> str:
 
 def _handlers(service: InferenceService) -> grpc.GenericRpcHandler:
     calls: Mapping[str, Handler] = {
-        "ServerLive": service.server_live,
-        "ServerReady": service.server_ready,
-        "ServerMetadata": service.server_metadata,
-        "ModelReady": service.model_ready,
-        "ModelMetadata": service.model_metadata,
+        **{name: partial(service.about, name) for name in PATHS},
         "ModelInfer": service.model_infer,
     }
     return grpc.method_handlers_generic_handler(

@@ -66,9 +66,7 @@ def scaled(estimate: IntervalOut) -> IntervalOut:
     """An estimate in the largest of its units in which it is at least 1."""
     found = [each for each in LARGER.get(estimate.unit, {}).items() if estimate.value >= each[1]]
     unit, size = found[-1] if found else (estimate.unit, 1.0)
-    ends = {name: getattr(estimate, name) for name in ("value", "low", "high")}
-    update = {name: None if end is None else end / size for name, end in ends.items()}
-    return estimate.model_copy(update={**update, "unit": unit})
+    return estimate.times(1.0 / size, unit)
 
 
 def quantity(value: float, unit: str) -> str:

@@ -238,34 +238,27 @@ def roofline_chart(each: DeviceAnswer) -> Chart | None:
 def _roofline_rows(
     query: Query, breakdown_ms: Mapping[str, float], peak: float, gbs: float
 ) -> list[Mapping[str, Cell]]:
-    """Rows of the chart under a roof of `peak` TFLOP/s and `gbs` GB/s."""
-    rows: list[Mapping[str, Cell]] = []
-    for name, intensity, rate, ms in _classes(query, breakdown_ms):
-        roof = min(peak, intensity * gbs / 1e3)
-        rows.append({
-            "part": name, "intensity": intensity, "tflops": rate, "roof": roof, "ms": ms,
-            "place": PLACES[rate > roof],
-            "text": f"{short(rate)} of {short(roof)} TFLOP/s, {short(ms)} ms",
-        })  # fmt: skip
-    return rows
+    """Rows of the chart under a roof of `peak` TFLOP/s and `gbs` GB/s, longest time first.
 
-
-def _classes(
-    query: Query, breakdown_ms: Mapping[str, float]
-) -> list[tuple[str, float, float, float]]:
-    """Operator class, FLOP per byte, 1e12 FLOP/s, milliseconds; classes with arithmetic only."""
+    There is one for each operator class with arithmetic.
+    """
     table = query_table(query.run)
     count = len(OPERATOR_CLASSES)
     flops = np.bincount(table.op_class, table.flops * table.repeat, count)
     traffic = traffic_bytes(table, query.run.precision) * table.repeat
     moved = np.bincount(table.op_class, traffic, count)
-    found = []
+    rows: list[Mapping[str, Cell]] = []
     for code, name in enumerate(OPERATOR_CLASSES):
         ms = breakdown_ms.get(name, 0.0)
         if flops[code] > 0.0 and moved[code] > 0.0 and ms > 0.0:
-            rate = float(flops[code]) / ms / 1e9
-            found.append((name, float(flops[code] / moved[code]), rate, ms))
-    return sorted(found, key=lambda each: -each[3])
+            rate, intensity = float(flops[code]) / ms / 1e9, float(flops[code] / moved[code])
+            roof = min(peak, intensity * gbs / 1e3)
+            rows.append({
+                "part": name, "intensity": intensity, "tflops": rate, "roof": roof, "ms": ms,
+                "place": PLACES[rate > roof],
+                "text": f"{short(rate)} of {short(roof)} TFLOP/s, {short(ms)} ms",
+            })  # fmt: skip
+    return sorted(rows, key=lambda row: -cast(float, row["ms"]))
 
 
 MOST_BARS: Final = 12
@@ -274,14 +267,14 @@ LABEL_PX: Final = 300
 """Width of a label above its bar, which fits the narrowest window."""
 
 
-def attribution_chart(own: AttributionOut, title: str) -> Chart | None:
+def attribution_chart(own: AttributionOut | None, title: str) -> Chart | None:
     """The largest parts of an estimate as bars, with their labels above; None without parts.
 
     Args:
-        own: the estimate divided into parts.
+        own: the estimate divided into parts; None where it is not.
         title: heading.
     """
-    if not own.parts:
+    if own is None or not own.parts:
         return None
     return _sum(own, title) if own.form == "sum" else _product(own, title)
 

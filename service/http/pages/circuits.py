@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from forerun.data.circuits.yosys import NetlistIn, read_netlist
@@ -16,7 +15,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.limits import parsed
 from forerun.service.http.pages.chart import Cell, Chart, coloured, number, short, shown
 from forerun.service.http.pages.rendering import page_router, rendered
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, TheBody, on_lane
 from forerun.service.schemas.circuits import ClockOut
 
 PS_PER_NS: Final = 1e3
@@ -82,36 +81,28 @@ router = page_router()
 
 
 @router.get(PATH)
-async def circuits_page(answers: TheAnswers, state: TheState) -> HTMLResponse:
+def circuits_page(answers: TheAnswers) -> HTMLResponse:
     """The page, with the answer to an example."""
-
-    def page() -> HTMLResponse:
-        return rendered("circuits.html", PATH, **_answer(EXAMPLE, _example(), answers))
-
-    return await state.run(page)
+    return rendered("circuits.html", PATH, **_answer(EXAMPLE, _example(), answers))
 
 
 @router.post(PATH)
-async def circuits_answer(request: Request, answers: TheAnswers, state: TheState) -> HTMLResponse:
+@on_lane("upload")
+def circuits_answer(body: TheBody, answers: TheAnswers) -> HTMLResponse:
     """The answer to a netlist, which is the body of the request, as a part of the page.
 
     Raises:
         BadRequest: the body is no JSON object.
         BadNetlist, CombinationalLoop: as in `POST /v1/circuit`.
     """
-    body = await request.body()
-
-    def part() -> HTMLResponse:
-        try:
-            content = parsed(body)
-        except json.JSONDecodeError as error:
-            raise BadRequest(f"The file is not JSON: {error}.") from None
-        if not isinstance(content, dict):
-            raise BadRequest("The file is JSON, but no object: write it with yosys.")
-        context = _answer("your netlist", read_netlist(content), answers)
-        return rendered("circuits_answer.html", PATH, **context)
-
-    return await state.upload(part)
+    try:
+        content = parsed(body)
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"The file is not JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise BadRequest("The file is JSON, but no object: write it with yosys.")
+    context = _answer("your netlist", read_netlist(content), answers)
+    return rendered("circuits_answer.html", PATH, **context)
 
 
 @cache
@@ -124,10 +115,5 @@ def _example() -> NetlistIn:
 def _answer(title: str, netlist: NetlistIn, answers: Answers) -> dict[str, Any]:
     """The context of `circuits_answer.html`."""
     answer = timing_of(netlist, answers.adaptation.current())
-    slowest = answer.clocks[0] if answer.clocks else None
-    return {
-        "title": title,
-        "answer": answer,
-        "slowest": slowest,
-        "chart_of": None if slowest is None else path_chart(slowest),
-    }
+    chart = path_chart(answer.clocks[0]) if answer.clocks else None
+    return {"title": title, "answer": answer, "chart_of": chart}

@@ -54,7 +54,7 @@ OBJECTIVES: Mapping[By, str] = {
     "cost": "least cost, by the prices below",
     "power_w": "least power",
 }
-_PRICE = re.compile(r"\s*([^\s=:,;]+)\s*[=:\s]\s*([\d.]+)\s*")
+_PRICE = re.compile(r"\s*([^\s=:,;]+)\s*[=:\s]\s*(\d+\.?\d*|\.\d+)\s*")
 
 
 class BadPrices(InputError):
@@ -81,15 +81,10 @@ class CompareForm(RunForm):
         found = {name: own.usd_per_device_hour for name, own in listed.items() if own is not None}
         for part in filter(str.strip, re.split(r"[,;\n]", self.prices or "")):
             matched = _PRICE.fullmatch(part)
-            name, price = matched.groups() if matched else ("", "")
-            try:
-                given = float(price)
-            except ValueError:
-                raise BadPrices(
-                    f"prices: {part.strip()!r:.60} is not written as l4=0.71."
-                ) from None
-            if name in listed:
-                found[name] = given
+            if matched is None:
+                raise BadPrices(f"prices: {part.strip()!r:.60} is not written as l4=0.71.")
+            if matched[1] in listed:
+                found[matched[1]] = float(matched[2])
         return found
 
     def written_prices(self) -> str:
@@ -176,9 +171,9 @@ def _cell(point: BatchPoint | None, value: float | None, steps: Mapping[str, int
         return Cell(MISSING, 0, "not known")
     if not _runs(point):
         return Cell(MISSING, 0, "the memory is not enough")
-    note = fit_in_words(point.answer)
-    memory = {"may not fit": "; the memory may not be enough", "fits": ""}
-    return Cell(short(value), steps[short(value)], f"{short(value)}{memory.get(note, '')}")
+    unsure = fit_in_words(point.answer) == "may not fit"
+    note = "; the memory may not be enough" if unsure else ""
+    return Cell(short(value), steps[short(value)], f"{short(value)}{note}")
 
 
 def _value(point: BatchPoint, measure: Measure) -> float | None:
@@ -204,12 +199,8 @@ def _fields(form: CompareForm, answers: Answers) -> dict[str, Any]:
 def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
     """The context of `compare_answer.html`."""
     if form.graph is None or not form.devices:
-        return {
-            "form": form,
-            "heat": None,
-            "presets": network_presets(PATH, COMPARED),
-            "further": [],
-        }
+        links = network_presets(PATH, COMPARED)
+        return {"form": form, "heat": None, "presets": links, "further": []}
     sizes = sorted({*SIZES, form.batch_size})
     points = batch_points(form, answers, sizes)
     chosen = [point for point in points if point.batch_size == form.batch_size]
@@ -242,9 +233,7 @@ def _unsure(reason: str) -> bool:
 
 def of_a_million(cost: IntervalOut) -> IntervalOut:
     """The price of a million runs, since one costs next to nothing."""
-    ends = {name: getattr(cost, name) for name in ("value", "low", "high")}
-    scaled = {name: None if end is None else 1e6 * end for name, end in ends.items()}
-    return cost.model_copy(update={**scaled, "unit": "USD"})
+    return cost.times(1e6, "USD")
 
 
 def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None) -> Chart | None:

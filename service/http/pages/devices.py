@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from starlette.responses import HTMLResponse
@@ -13,7 +13,7 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.service.http.pages.chart import Cell, Chart, category, layer, logarithmic, shown
 from forerun.service.http.pages.rendering import page_router, rendered
 from forerun.service.http.routes.devices import DeviceName
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,7 @@ def measured(record: TrainingRecord) -> tuple[Measured, ...]:
     a number; one without devices has none.
     """
     found = [
-        Measured(
-            setting.device,
-            dataset,
-            setting.kind,
-            setting.metric,
-            setting.phase,
-            setting.precision,
-            setting.runtime,
-            values,
-        )
+        Measured(dataset=dataset, values=values, **asdict(setting))
         for dataset, counted in record.counts.items()
         for setting, values in counted.items()
     ]
@@ -107,23 +98,17 @@ def pivot(rows: Sequence[Measured], by: str) -> Pivot:
         by: name of the field.
     """
     cells: dict[tuple[str, str], int | None] = {}
-    by_column: Counter[str] = Counter()
-    by_device: Counter[str] = Counter()
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for row in rows:
-        column = getattr(row, by)
-        if not column:
+        place = row.device, getattr(row, by)
+        if not place[1]:
             continue
-        before = cells.get((row.device, column))
-        known = [number for number in (before, row.values) if number is not None]
-        cells[row.device, column] = sum(known) if known else None
-        by_column[column] += row.values or 0
-        by_device[row.device] += row.values or 0
-    return Pivot(
-        by,
-        [name for name, _ in by_column.most_common()],
-        [name for name, _ in by_device.most_common()],
-        cells,
-    )
+        known = [number for number in (cells.get(place), row.values) if number is not None]
+        cells[place] = sum(known) if known else None
+        for count, name in zip(counts, place, strict=True):
+            count[name] += row.values or 0
+    devices, columns = ([name for name, _ in count.most_common()] for count in counts)
+    return Pivot(by, columns, devices, cells)
 
 
 UNITS: Mapping[str, tuple[str, str]] = {
@@ -271,24 +256,20 @@ async def devices_page(answers: TheAnswers) -> HTMLResponse:
 
 
 @router.get(f"{PATH}/{{name}}")
-async def device_page(name: DeviceName, answers: TheAnswers, state: TheState) -> HTMLResponse:
+def device_page(name: DeviceName, answers: TheAnswers) -> HTMLResponse:
     """One spec sheet with sources, its roofline, and what was measured on the device."""
-
-    def render() -> HTMLResponse:
-        device = answers.devices.get(name)
-        rows = measured(answers.adaptation.current().loaded.record)
-        return rendered(
-            "devices/device.html",
-            PATH,
-            device=device,
-            figures=figures(device),
-            unknown=unknown(device),
-            rows=[row for row in rows if row.device == device.name],
-            similar=similar(device, answers.devices.catalog),
-            chart=roofline(device),
-        )
-
-    return await state.run(render)
+    device = answers.devices.get(name)
+    rows = measured(answers.adaptation.current().loaded.record)
+    return rendered(
+        "devices/device.html",
+        PATH,
+        device=device,
+        figures=figures(device),
+        unknown=unknown(device),
+        rows=[row for row in rows if row.device == device.name],
+        similar=similar(device, answers.devices.catalog),
+        chart=roofline(device),
+    )
 
 
 def half_rate(device: Device) -> float | None:

@@ -322,35 +322,27 @@ router = page_router()
 
 
 @router.get(PATH)
-async def leaderboard_page(state: TheState) -> HTMLResponse:
+def leaderboard_page(state: TheState) -> HTMLResponse:
     """Who is ahead on each dataset, charts, and the tasks of each dataset, folded."""
-    return await state.run(lambda: state.leaderboard.made(_page))
+    return state.leaderboard.made(_page)
 
 
 @router.get(f"{PATH}/-/charts")
-async def leaderboard_charts(request: Request, state: TheState) -> HTMLResponse:
+def leaderboard_charts(request: Request, state: TheState) -> HTMLResponse:
     """Errors and coverage of all tasks: a part of the page for htmx, else a page of its own."""
     template = "overview.html" if asks_for_part(request) else "charts.html"
-
-    def render() -> HTMLResponse:
-        tables = state.leaderboard.made(dataset_tables)
-        return rendered(f"leaderboard/{template}", PATH, **WORDS, tables=tables)
-
-    return await state.run(render)
+    tables = state.leaderboard.made(dataset_tables)
+    return rendered(f"leaderboard/{template}", PATH, **WORDS, tables=tables)
 
 
 @router.get(f"{PATH}/{{dataset}}")
-async def leaderboard_dataset(dataset: str, request: Request, state: TheState) -> HTMLResponse:
+def leaderboard_dataset(dataset: str, request: Request, state: TheState) -> HTMLResponse:
     """The tasks of one dataset: a part of the page for htmx, else a page of its own."""
     template = "tasks.html" if asks_for_part(request) else "dataset.html"
-
-    def render() -> HTMLResponse:
-        tables = {table.name: table for table in state.leaderboard.made(dataset_tables)}
-        if dataset not in tables:
-            raise UnknownDataset(dataset, tables)
-        return rendered(f"leaderboard/{template}", PATH, **WORDS, table=tables[dataset])
-
-    return await state.run(render)
+    tables = {table.name: table for table in state.leaderboard.made(dataset_tables)}
+    if dataset not in tables:
+        raise UnknownDataset(dataset, tables)
+    return rendered(f"leaderboard/{template}", PATH, **WORDS, table=tables[dataset])
 
 
 def _page(board: Leaderboard) -> HTMLResponse:

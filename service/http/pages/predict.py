@@ -1,6 +1,7 @@
 """The page *Predict*: what a network costs on several devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -14,7 +15,7 @@ from forerun.service.http.pages.charts import (
     parts_chart,
     roofline_chart,
 )
-from forerun.service.http.pages.rendering import asks_for_part, page_or_part, page_router, rendered
+from forerun.service.http.pages.rendering import asks_for_part, form_page, rendered
 from forerun.service.http.pages.requests import EXAMPLES
 from forerun.service.http.pages.run_form import (
     METRICS,
@@ -30,52 +31,17 @@ from forerun.service.http.pages.run_form import (
     refused_runs,
 )
 from forerun.service.http.routes.graphs import described
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers
+from forerun.service.presets import PREDICT
 
 CURVES = "/curves"
 
-router = page_router()
 
-
-@router.get("/")
-async def predict_page(
-    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """The start page: a form, and the answer to what the address asks."""
-    origin = str(request.base_url).rstrip("/")
-
-    def page() -> HTMLResponse:
-        context = _answer(form, answers, origin)
-        return page_or_part(request, "predict", "/", context, lambda: form_context(form, answers))
-
-    return await state.run(page)
-
-
-@router.get(CURVES)
-async def curves_page(
-    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """The curves over batch sizes, which the start page asks for after its answer."""
-
-    def page() -> HTMLResponse:
-        points = batch_points(form, answers, batch_sizes(form.batch_size))
-        charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
-        template = "curves.html" if asks_for_part(request) else "curves_page.html"
-        return rendered(template, CURVES, form=form, curves=[c for c in charts if c])
-
-    return await state.run(page)
-
-
-def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
+def _answer(form: RunForm, answers: Answers) -> dict[str, Any]:
     """The context of `predict_answer.html`."""
     if form.graph is None or not form.devices:
-        return {
-            "form": form,
-            "found": [],
-            "presets": network_presets("/"),
-            "further": EXAMPLES,
-            "origin": origin,
-        }
+        links = network_presets("/")
+        return {"form": form, "found": [], "presets": links, "further": EXAMPLES}
     found = device_answers(form, answers)
     able = [each for each in found if not each.refusal]
     return {
@@ -90,7 +56,7 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
         "metrics": METRICS,
         "network": described(answers.graphs.get(form.graph)),
         **_parts(able),
-        "as_curl": as_curl(form, origin),
+        "as_curl": as_curl(form),
         "as_python": as_python(form),
     }
 
@@ -113,19 +79,18 @@ def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
 
 def _operators(each: DeviceAnswer) -> Chart | None:
     """The operators that take most of the time on a device."""
-    own = each.answer.attribution if each.answer else None
     title = f"Which operators take the time on {label(each.device)}"
-    return None if own is None else attribution_chart(own, title)
+    return attribution_chart(each.answer.attribution if each.answer else None, title)
 
 
-def as_curl(form: RunForm, origin: str) -> str:
-    """A line of a shell that asks the same over HTTP."""
+def as_curl(form: RunForm) -> Callable[[str], str]:
+    """Address of the service -> a line of a shell that asks it the same over HTTP."""
     asked = (form.asked(name) for name in form.devices)
     full = (each.model_dump(exclude_unset=True, exclude_none=True) for each in asked)
     items = [{name: part for name, part in each.items() if part} for each in full]
     if len(items) == 1:
-        return curl(f"{origin}/v1/predict", items[0])
-    return curl(f"{origin}/v1/predict:batch", {"items": items})
+        return partial(curl, PREDICT, items[0])
+    return partial(curl, f"{PREDICT}:batch", {"items": items})
 
 
 def as_python(form: RunForm) -> str:
@@ -138,3 +103,17 @@ def as_python(form: RunForm) -> str:
     }
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     return f'import forerun\n\nforerun.predict(\n    "model.onnx",\n{arguments})'
+
+
+router = form_page("/", "predict", RunForm, _answer, form_context)
+
+
+@router.get(CURVES)
+def curves_page(
+    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers
+) -> HTMLResponse:
+    """The curves over batch sizes, which the start page asks for after its answer."""
+    points = batch_points(form, answers, batch_sizes(form.batch_size))
+    charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
+    template = "curves.html" if asks_for_part(request) else "curves_page.html"
+    return rendered(template, CURVES, form=form, curves=[c for c in charts if c])

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse, Response
@@ -19,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import FILTERS
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, ThreadRoute
 from forerun.service.problems import Problem, http_error, problem_of, unfit
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -102,12 +101,13 @@ def page_or_part(
         request: the request.
         name: what the names of both templates, `NAME.html` and `NAME_answer.html`, begin with.
         path: path of the page in the navigation.
-        answer: variables of the answer.
+        answer: variables of the answer; `origin` is added, the address of the service.
         form: gives the variables of the form, which a part does not need.
     """
+    own = {**answer, "origin": str(request.base_url).rstrip("/")}
     if asks_for_part(request):
-        return rendered(f"{name}_answer.html", path, **answer)
-    return rendered(f"{name}.html", path, **answer, **form())
+        return rendered(f"{name}_answer.html", path, **own)
+    return rendered(f"{name}.html", path, **own, **form())
 
 
 def form_page(
@@ -129,17 +129,13 @@ def form_page(
     router = page_router()
 
     @router.get(path, name=name)
-    async def page(
+    def page(
         request: Request,
         form: Annotated[kind, Query()],  # type: ignore[valid-type]
         answers: TheAnswers,
-        state: TheState,
     ) -> HTMLResponse:
-        def rendering() -> HTMLResponse:
-            more = partial(fields, form, answers)
-            return page_or_part(request, name, path, answer(form, answers), more)
-
-        return await state.run(rendering)
+        more = partial(fields, form, answers)
+        return page_or_part(request, name, path, answer(form, answers), more)
 
     return router
 
@@ -151,7 +147,7 @@ def asset(name: str) -> str:
     return f"/static/{name}?v={digest[:8]}"
 
 
-class PageRoute(APIRoute):
+class PageRoute(ThreadRoute):
     """A route whose errors are pages, or one line for a request of htmx."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

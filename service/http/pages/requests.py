@@ -1,20 +1,17 @@
 """The page *Requests*: a request about any kind of workload, written in JSON."""
 
 import json
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
-from fastapi import Query, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse
 
 from forerun.data.errors import InputError
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.charts import attribution_chart
-from forerun.service.http.pages.rendering import page_or_part, page_router
+from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
-from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.presets import Preset, as_prediction, preset_named, presets
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import PredictIn
@@ -56,8 +53,6 @@ def further_presets() -> list[Link]:
 
 LONGEST_REQUEST = 20_000
 
-router = page_router()
-
 
 class BadRequest(InputError):
     """The request is no JSON object."""
@@ -71,14 +66,14 @@ class RequestForm(EmptyIsAbsent):
     preset: Name = "matrix-product"
     request: str | None = Field(default=None, max_length=LONGEST_REQUEST)
 
-    def content(self, preset: Preset) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """The request of the text, or of the preset.
 
         Raises:
             BadRequest: the text is no JSON object.
         """
         if self.request is None:
-            return dict(preset.request)
+            return dict(preset_named(self.preset).request)
         try:
             content = json.loads(self.request)
         except ValueError as error:
@@ -88,37 +83,7 @@ class RequestForm(EmptyIsAbsent):
         return content
 
 
-@router.get(REQUESTS)
-async def requests_page(
-    request: Request, form: Annotated[RequestForm, Query()], answers: TheAnswers, state: TheState
-) -> HTMLResponse:
-    """The answer to a preset, whose request can be edited."""
-    origin = str(request.base_url).rstrip("/")
-
-    def page() -> HTMLResponse:
-        preset = preset_named(form.preset)
-        asked = form.content(preset)
-        answer = _answer(preset, asked, answers)
-        context: dict[str, Any] = {
-            "subject": preset.title if asked == preset.request else "Your request",
-            "preset": preset,
-            "answer": answer,
-            "divided": _divided(answer),
-            "as_curl": curl(f"{origin}{preset.endpoint}", asked),
-        }
-        more: dict[str, Any] = {"offered": further_presets(), "text": json.dumps(asked, indent=2)}
-        return page_or_part(request, "requests", REQUESTS, context, lambda: more)
-
-    return await state.run(page)
-
-
-def _divided(answer: PredictionOut) -> Chart | None:
-    """The parts of the answer, where it has any."""
-    own = answer.attribution
-    return None if own is None else attribution_chart(own, "What the answer is made of")
-
-
-def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut:
+def _answered(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut:
     """The answer to a request to the endpoint of a preset.
 
     Raises:
@@ -133,3 +98,23 @@ def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> Predicti
         raise BadRequest(f"The preset {preset.name} is asked at {preset.endpoint}, not here.")
     question = answers.question(PredictIn.model_validate(content | {"explain": True}))
     return answer_of(question, answers.adaptation.current())
+
+
+def _answer(form: RequestForm, answers: Answers) -> dict[str, Any]:
+    """The context of `requests_answer.html`: the answer to a preset, or to its edited request."""
+    preset, asked = preset_named(form.preset), form.content()
+    answer = _answered(preset, asked, answers)
+    return {
+        "subject": preset.title if asked == preset.request else "Your request",
+        "preset": preset,
+        "answer": answer,
+        "divided": attribution_chart(answer.attribution, "What the answer is made of"),
+        "as_curl": partial(curl, preset.endpoint, asked),
+    }
+
+
+def _fields(form: RequestForm, answers: Answers) -> dict[str, Any]:
+    return {"offered": further_presets(), "text": json.dumps(form.content(), indent=2)}
+
+
+router = form_page(REQUESTS, "requests", RequestForm, _answer, _fields)

@@ -16,7 +16,6 @@ from forerun.data.query import Query
 from forerun.data.software import Runtime, Software
 from forerun.data.workload import NumberFormat, Phase, TrainingSetup
 from forerun.service.answers.answer import answers_to
-from forerun.service.answers.question import Question
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import label, quantity
 from forerun.service.presets import PREDICT, presets
@@ -226,15 +225,13 @@ def network_presets(path: str, devices: Sequence[str] | None = None) -> list[Lin
         path: path of the page.
         devices: devices to ask about, in place of that of the preset.
     """
-    links = []
-    for preset in presets():
-        form = (
-            RunForm.of_request(preset.title, preset.request) if preset.endpoint == PREDICT else None
-        )
-        if form is not None:
-            address = form.address(path, **({} if devices is None else {"devices": list(devices)}))
-            links.append(Link(preset.title, preset.note, address))
-    return links
+    more = {} if devices is None else {"devices": list(devices)}
+    return [
+        Link(preset.title, preset.note, form.address(path, **more))
+        for preset in presets()
+        if preset.endpoint == PREDICT
+        and (form := RunForm.of_request(preset.title, preset.request)) is not None
+    ]
 
 
 def in_words(metrics: Mapping[str, IntervalOut | None]) -> str:
@@ -243,9 +240,10 @@ def in_words(metrics: Mapping[str, IntervalOut | None]) -> str:
     return ", ".join(f"{TITLES[n]} {quantity(e.value, e.unit)}" for n, e in known.items())
 
 
-def curl(url: str, content: Mapping[str, Any]) -> str:
-    """A line of a shell that posts JSON."""
-    return f"curl -H 'Content-Type: application/json' {url} -d {quote(json.dumps(content))}"
+def curl(path: str, content: Mapping[str, Any], origin: str) -> str:
+    """A line of a shell that posts JSON to a path of a service."""
+    data = quote(json.dumps(content))
+    return f"curl -H 'Content-Type: application/json' {origin}{path} -d {data}"
 
 
 def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]:
@@ -324,7 +322,12 @@ def device_answers(form: RunForm, answers: Answers) -> list[DeviceAnswer]:
     names = dict.fromkeys(form.devices)
     questions = [replace(answers.question(form.asked(name)), explain=True) for name in names]
     outcomes = answers_to(questions, answers.adaptation.current())
-    return [_of(*pair) for pair in zip(questions, outcomes, strict=True)]
+    return [
+        DeviceAnswer(asked.query.device, asked.query, None, str(outcome))
+        if isinstance(outcome, InputError)
+        else DeviceAnswer(asked.query.device, asked.query, outcome, None)
+        for asked, outcome in zip(questions, outcomes, strict=True)
+    ]
 
 
 def refused_runs(
@@ -355,16 +358,12 @@ def _refused(form: RunForm, each: DeviceAnswer, path: str, answers: Answers) -> 
 
 def batch_points(form: RunForm, answers: Answers, sizes: list[int]) -> list[BatchPoint]:
     """The answers over devices and batch sizes; those that cannot be given are left out."""
-    questions = [
-        answers.question(form.asked(name, size))
-        for name in dict.fromkeys(form.devices)
-        for size in sizes
-    ]
+    places = [(name, size) for name in dict.fromkeys(form.devices) for size in sizes]
+    questions = [answers.question(form.asked(*place)) for place in places]
     outcomes = answers_to(questions, answers.adaptation.current())
-    at = sizes * len(dict.fromkeys(form.devices))
     return [
         BatchPoint(question.query.device, size, outcome)
-        for question, size, outcome in zip(questions, at, outcomes, strict=True)
+        for question, (_, size), outcome in zip(questions, places, outcomes, strict=True)
         if not isinstance(outcome, InputError)
     ]
 
@@ -374,10 +373,3 @@ def batch_sizes(chosen: int) -> list[int]:
     most = min(LARGEST_BATCH, max(LARGEST_CURVE, 2 * chosen))
     powers = {2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most}
     return sorted(powers | {chosen})
-
-
-def _of(question: Question, outcome: PredictionOut | InputError) -> DeviceAnswer:
-    device = question.query.device
-    if isinstance(outcome, InputError):
-        return DeviceAnswer(device, question.query, None, str(outcome))
-    return DeviceAnswer(device, question.query, outcome, None)

@@ -19,7 +19,7 @@ from forerun.service.http.pages.chart import Cell, Chart, layer, number, short, 
 from forerun.service.http.pages.charts import trade_off
 from forerun.service.http.pages.rendering import page_or_part, page_router, problem_page
 from forerun.service.http.pages.run_form import form_field, gpus, model_of
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, TheBody
 from forerun.service.problems import Problem, problem_of, unfit
 from forerun.service.requests.field_names import renamed
 from forerun.service.schemas.llm.serving_plan import (
@@ -96,13 +96,15 @@ def _problem(error: InputError | ValidationError) -> Problem:
 
 @router.get(PATH)
 @router.post(PATH)
-async def plan_page(request: Request, answers: TheAnswers, state: TheState) -> HTMLResponse:
+def plan_page(request: Request, body: TheBody, answers: TheAnswers) -> HTMLResponse:
     """The plan of the form, whose fields are those of POST /v1/llm/plan by the names of options.
 
     A form with a trace of its own is the body of the request, since no address is as long.
     """
-    body = await request.body()
     given: dict[str, str] = {}
+    for name, value in parse_qsl(f"{request.url.query}&{body.decode(errors='replace')}"):
+        own = "name" if name == "model" else name
+        given[own] = f"{given[own]} {value}" if own in given else value
 
     def form() -> dict[str, Any]:
         return {
@@ -115,17 +117,11 @@ async def plan_page(request: Request, answers: TheAnswers, state: TheState) -> H
             "models": named_models(),
         }
 
-    def page() -> HTMLResponse:
-        for name, value in parse_qsl(f"{request.url.query}&{body.decode(errors='replace')}"):
-            own = "name" if name == "model" else name
-            given[own] = f"{given[own]} {value}" if own in given else value
-        try:
-            answer = _answer(given, answers) if given else {"plan": None}
-        except (InputError, ValidationError) as error:
-            return problem_page(request, _problem(error), _field_of, "plan.html", form)
-        return page_or_part(request, "plan", PATH, answer, form)
-
-    return await state.run(page)
+    try:
+        answer = _answer(given, answers) if given else {"plan": None}
+    except (InputError, ValidationError) as error:
+        return problem_page(request, _problem(error), _field_of, "plan.html", form)
+    return page_or_part(request, "plan", PATH, answer, form)
 
 
 def _answer(given: Mapping[str, str], answers: Answers) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from forerun.models.predictor import Predictor
 from forerun.service.answers.workload_list import workload_list
 from forerun.service.champion import kept
 from forerun.service.http.monitoring.gauges import metrics_of, process_metrics
-from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.http.state import State, TheAnswers, TheState, ThreadRoute
 from forerun.service.presets import presets
 from forerun.service.schemas.listings import (
     PresetOut,
@@ -115,13 +115,13 @@ def _versioned(name: str, text: str, version: str) -> Metric:
     return family
 
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", route_class=ThreadRoute)
 
 
 @router.get("/models", tags=["models"])
-async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
+def models(answers: TheAnswers) -> ModelsOut:
     """The predictors in use, with their model cards."""
-    loaded = (await state.run(answers.adaptation.current)).loaded
+    loaded = answers.adaptation.current().loaded
     parts: tuple[Predictor, ...] = getattr(loaded.predictor, "parts", ())
     return ModelsOut(
         models=[
@@ -132,12 +132,12 @@ async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
                 parts=[part.name for part in parts],
             )
         ],
-        trial=await state.run(answers.trial.report),
+        trial=answers.trial.report(),
     )
 
 
 @router.get("/leaderboard", tags=["models"])
-async def leaderboard(
+def leaderboard(
     state: TheState,
     dataset: Annotated[list[str], Query(description="only these datasets; may be repeated")] = [],  # noqa: B006
 ) -> LeaderboardOut:
@@ -146,19 +146,15 @@ async def leaderboard(
     The scores came with the predictors or were evaluated on this machine. A dataset without stored
     scores has no entries.
     """
-
-    def read() -> LeaderboardOut:
-        sections = state.leaderboard.board.only(dataset).sections()
-        rows = [row for section in sections for row in section.rows]
-        return LeaderboardOut(entries=[EntryOut.model_validate(row.to_json()) for row in rows])
-
-    return await state.run(read)
+    sections = state.leaderboard.board.only(dataset).sections()
+    rows = [row for section in sections for row in section.rows]
+    return LeaderboardOut(entries=[EntryOut.model_validate(row.to_json()) for row in rows])
 
 
 @router.get("/workloads", tags=["workloads"])
-async def workloads(answers: TheAnswers, state: TheState) -> WorkloadsOut:
+def workloads(answers: TheAnswers) -> WorkloadsOut:
     """Kinds of workload with their fields, allowed values and a valid example of each."""
-    return await state.run(lambda: workload_list(answers.adaptation.current().loaded.predictor))
+    return workload_list(answers.adaptation.current().loaded.predictor)
 
 
 @router.get("/presets", tags=["workloads"], name="presets")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Header, Path, Query
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, TheState, on_lane
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measured_rows import MeasurementsIn, Source
 from forerun.service.schemas.measurements import (
@@ -47,29 +47,28 @@ async def devices(
 
 
 @router.get("/devices/{name}", tags=["devices"])
-async def device(name: DeviceName, answers: TheAnswers, state: TheState) -> Device:
+def device(name: DeviceName, answers: TheAnswers) -> Device:
     """One spec sheet, with the source of every figure."""
-    return await state.run(lambda: answers.devices.get(name))
+    return answers.devices.get(name)
 
 
 @router.put("/devices/{name}", tags=["devices"])
-async def put_device(
+def put_device(
     name: DeviceName,
     sheet: Annotated[Device, Body(openapi_examples={"gpu": {"value": EXAMPLE_SHEET}})],
     answers: TheAnswers,
-    state: TheState,
 ) -> Device:
     """Register a spec sheet; sheets of the catalogue cannot be replaced."""
     if sheet.name != name:
         raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
-
-    return await state.run(lambda: answers.devices.register(sheet))
+    return answers.devices.register(sheet)
 
 
 @router.delete("/devices/{name}", tags=["devices"], status_code=204)
-async def delete_device(name: DeviceName, answers: TheAnswers, state: TheState) -> None:
+@on_lane("adapt")
+def delete_device(name: DeviceName, answers: TheAnswers) -> None:
     """Delete a registered spec sheet; 409 while measurements of the device are in use."""
-    await state.adapt(lambda: answers.delete_device(name))
+    answers.delete_device(name)
 
 
 CROSS_VALIDATION_S = 0.6
@@ -149,11 +148,10 @@ async def measurements(
 
 
 @router.delete("/devices/{name}/measurements/{set}", tags=["measurements"])
-async def undo_measurements(
-    name: DeviceName, wanted: SetId, answers: TheAnswers, state: TheState
-) -> SetOut:
+@on_lane("adapt")
+def undo_measurements(name: DeviceName, wanted: SetId, answers: TheAnswers) -> SetOut:
     """Roll back a set of measurements, which undoes its effect; repeating it changes nothing."""
-    return await state.adapt(lambda: described(answers.adaptation.undo(name, wanted)))
+    return described(answers.adaptation.undo(name, wanted))
 
 
 def described(kept: MeasurementSet) -> SetOut:
@@ -162,9 +160,9 @@ def described(kept: MeasurementSet) -> SetOut:
 
 
 @router.get("/drift", tags=["measurements"])
-async def drift(
+@on_lane("report")
+def drift(
     answers: TheAnswers,
-    state: TheState,
     device: Annotated[
         str | None, Query(description="name of a device; all when missing", max_length=LONGEST_NAME)
     ] = None,
@@ -178,4 +176,4 @@ async def drift(
     ] = None,
 ) -> DriftOut:
     """How good the answers were about what was observed, and which slices have changed since."""
-    return await state.report(lambda: answers.report(device, version))
+    return answers.report(device, version)

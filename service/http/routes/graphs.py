@@ -18,7 +18,7 @@ from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.operator_json import OperatorJsonReader
 from forerun.models.answers.answer import unknown_operators
 from forerun.models.answers.wording import readable
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, TheState, ThreadRoute, on_lane
 from forerun.service.schemas.answers import bound_dimensions
 from forerun.service.schemas.fields import LARGEST_BATCH, LONGEST_NAME
 from forerun.service.schemas.prediction import GraphOut
@@ -98,7 +98,7 @@ def _limit_mib(start: bytes, settings: Settings) -> int:
     raise UnreadableModel("the upload", NO_MODEL)
 
 
-router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
+router = APIRouter(prefix="/v1/graphs", tags=["graphs"], route_class=ThreadRoute)
 Digest = Annotated[str, Path(description="digest from POST /v1/graphs", max_length=LONGEST_NAME)]
 
 
@@ -129,15 +129,16 @@ async def upload(
 
 
 @router.delete("/{digest}", status_code=204)
-async def delete_graph(digest: Digest, answers: TheAnswers, state: TheState) -> None:
+@on_lane("adapt")
+def delete_graph(digest: Digest, answers: TheAnswers) -> None:
     """Delete an uploaded graph; 409 while measurements that are in use name it."""
-    await state.adapt(lambda: answers.delete_graph(digest))
+    answers.delete_graph(digest)
 
 
 @router.get("/{digest}")
-async def show(digest: Digest, answers: TheAnswers, state: TheState) -> GraphOut:
+def show(digest: Digest, answers: TheAnswers) -> GraphOut:
     """A summary of an uploaded graph."""
-    return await state.run(lambda: described(answers.graphs.get(digest)))
+    return described(answers.graphs.get(digest))
 
 
 def described(graph: OperatorGraph) -> GraphOut:

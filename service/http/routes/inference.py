@@ -8,6 +8,7 @@ answer as JSON text.
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import chain
+from math import prod
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -204,9 +205,7 @@ def _questions(asked: InferIn) -> list[Any]:
             f"inputs: {QUESTION!r} has the datatype BYTES, not {tensor.datatype!r:.80}."
         )
     texts = [*_flat(tensor)]
-    size = 1
-    for length in tensor.shape:
-        size *= length
+    size = prod(tensor.shape)
     if size != len(texts):
         raise BadRequest(f"inputs: the shape {tensor.shape} holds {size:,}, not {len(texts):,}.")
     if not 1 <= len(texts) <= MOST_IN_BATCH:

@@ -4,19 +4,17 @@ POST /v1/kubernetes/validate is a validating admission webhook.
 GET /v1/kubernetes/table is for schedulers that read a table of all workload classes at once.
 """
 
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 
-from forerun.service.http.answers import Answers
-from forerun.service.http.kubernetes.advice import Advice, advice_on
+from forerun.service.http.kubernetes.advice import advice_on
 from forerun.service.http.kubernetes.extender import ExtenderArgs, filter_result, priorities
 from forerun.service.http.kubernetes.findings import findings_of
 from forerun.service.http.kubernetes.review import Asked, response
 from forerun.service.http.kubernetes.table import LONGEST_WAIT_S, NoTable, is_known
 from forerun.service.http.schemas import TableOut
-from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.http.state import TheAnswers, TheBody, TheState, ThreadRoute, json_response
 
 
 def _body(description: str) -> dict[str, Any]:
@@ -27,27 +25,23 @@ def _body(description: str) -> dict[str, Any]:
 
 BODY: Final = _body("`ExtenderArgs` of k8s.io/kube-scheduler/extender/v1, keys in any case")
 
-router = APIRouter(prefix="/v1/kubernetes", tags=["kubernetes"])
+router = APIRouter(prefix="/v1/kubernetes", tags=["kubernetes"], route_class=ThreadRoute)
 
 
 @router.post("/filter", openapi_extra=BODY, response_model=dict[str, Any])
-async def filter_nodes(request: Request, answers: TheAnswers, state: TheState) -> Response:
+def filter_nodes(body: TheBody, answers: TheAnswers, state: TheState) -> Response:
     """`ExtenderFilterResult`: nodes on which a pod meets its limits; unknown ones pass."""
-
-    def result(asked: ExtenderArgs, advice: Advice) -> bytes:
-        return filter_result(asked, advice.failed, advice.unresolvable)
-
-    return await _answered(request, answers, state, result)
+    asked = ExtenderArgs.of(body)
+    advice = advice_on(asked, answers, state.neighbours, state.cluster)
+    return json_response(filter_result(asked, advice.failed, advice.unresolvable))
 
 
 @router.post("/prioritize", openapi_extra=BODY, response_model=list[dict[str, Any]])
-async def prioritize_nodes(request: Request, answers: TheAnswers, state: TheState) -> Response:
+def prioritize_nodes(body: TheBody, answers: TheAnswers, state: TheState) -> Response:
     """`HostPriorityList`: scores of nodes for a pod, from 0 to 10."""
-
-    def result(asked: ExtenderArgs, advice: Advice) -> bytes:
-        return priorities(advice.scores(asked))
-
-    return await _answered(request, answers, state, result)
+    asked = ExtenderArgs.of(body)
+    advice = advice_on(asked, answers, state.neighbours, state.cluster)
+    return json_response(priorities(advice.scores(asked)))
 
 
 @router.post(
@@ -55,22 +49,17 @@ async def prioritize_nodes(request: Request, answers: TheAnswers, state: TheStat
     openapi_extra=_body("`AdmissionReview` of admission.k8s.io/v1"),
     response_model=dict[str, Any],
 )
-async def validate_pod(
-    request: Request,
+def validate_pod(
+    body: TheBody,
     answers: TheAnswers,
-    state: TheState,
     timeout: Annotated[
         str | None, Query(max_length=20, description="limit of the API server, which adds it")
     ] = None,
 ) -> Response:
     """`AdmissionReview`: a pod with wrong annotations is refused; others may get warnings."""
-    content = await request.body()
-
-    def work() -> bytes:
-        asked = Asked.of(content)
-        return response(asked.uid, findings_of(asked.pod, answers) if asked.pod else ())
-
-    return Response(await state.run(work), media_type="application/json")
+    asked = Asked.of(body)
+    findings = findings_of(asked.pod, answers) if asked.pod else ()
+    return json_response(response(asked.uid, findings))
 
 
 @router.get(
@@ -102,7 +91,9 @@ async def table(
     """
     watched = state.table
     if watched is None:
-        raise NoTable
+        raise NoTable(
+            "The operator sets FORERUN_WORKLOAD_CLASSES to a file with classes and devices."
+        )
     tag = await watched.new_tag(if_none_match, wait_s, answers, state.run)
     if is_known(tag, if_none_match):
         return Response(status_code=304, headers=_validated(tag))
@@ -112,18 +103,3 @@ async def table(
 
 def _validated(tag: str) -> dict[str, str]:
     return {"ETag": f'"{tag}"', "Cache-Control": "no-cache"}
-
-
-async def _answered(
-    request: Request,
-    answers: Answers,
-    state: State,
-    result: Callable[[ExtenderArgs, Advice], bytes],
-) -> Response:
-    content = await request.body()
-
-    def work() -> bytes:
-        asked = ExtenderArgs.of(content)
-        return result(asked, advice_on(asked, answers, state.neighbours, state.cluster))
-
-    return Response(await state.run(work), media_type="application/json")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 
 from forerun.service.http.answers import Answers
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.http.state import State, TheAnswers, TheState, on_lane
 from forerun.service.schemas.llm.routing import (
     AcceptedOut,
     RoutedIn,
@@ -35,50 +35,48 @@ MODELS = {"ttft_model": True, "tpot_model": True}
 
 
 @router.put("")
-async def put_routed(
-    name: Routed, asked: RoutedIn, answers: TheAnswers, state: TheState
-) -> RoutedOut:
+def put_routed(name: Routed, asked: RoutedIn, answers: TheAnswers, state: TheState) -> RoutedOut:
     """Store a deployment, whose model answers a router until it has measured requests."""
-    return await state.run(lambda: state.routing.put(name, asked, answers.device))
+    return state.routing.put(name, asked, answers.device)
 
 
 @router.get("")
-async def routed(name: Routed, answers: TheAnswers, state: TheState) -> RoutedOut:
+def routed(name: Routed, answers: TheAnswers, state: TheState) -> RoutedOut:
     """A deployment, and how many measured requests it learned from."""
-    return await state.run(lambda: state.routing.described(name, answers.device))
+    return state.routing.described(name, answers.device)
 
 
 @router.delete("", status_code=204)
-async def delete_routed(name: Routed, answers: TheAnswers, state: TheState) -> None:
+def delete_routed(name: Routed, answers: TheAnswers, state: TheState) -> None:
     """Delete a deployment and its measured requests."""
-    await state.run(lambda: state.routing.delete(name))
+    state.routing.delete(name)
 
 
 @router.post("/add_training_data_bulk", status_code=202)
-async def add_entries(
+@on_lane("upload")
+def add_entries(
     name: Routed, given: RouterEntriesIn, answers: TheAnswers, state: TheState
 ) -> AcceptedOut:
     """Store measured requests, which the next answers learn from."""
-    await state.upload(lambda: state.routing.add(name, given.entries))
+    state.routing.add(name, given.entries)
     return AcceptedOut(message=f"Accepted {len(given.entries)} training samples.")
 
 
 @router.post("/predict")
-async def predict_one(
+def predict_one(
     name: Routed, asked: RouterStateIn, answers: TheAnswers, state: TheState
 ) -> RouterTimesOut:
     """Times of one request, by the state of the server that it would be sent to."""
-    (found,) = await state.run(lambda: _times(name, [asked], answers, state))
-    return found
+    return _times(name, [asked], answers, state)[0]
 
 
 @router.post("/predict/bulk/strict")
-async def predict_all(
+def predict_all(
     name: Routed, asked: RouterStatesIn, answers: TheAnswers, state: TheState
 ) -> RouterAllTimesOut:
     """Times of several requests, or of one at several servers, in their order."""
     start_s = perf_counter()
-    found = await state.run(lambda: _times(name, asked.requests, answers, state))
+    found = _times(name, asked.requests, answers, state)
     return RouterAllTimesOut(
         predictions=found,
         total_requests=len(found),
@@ -88,24 +86,24 @@ async def predict_all(
 
 
 @router.post("/predict/bulk")
-async def predict_any(
+def predict_any(
     name: Routed, asked: RouterStatesIn, answers: TheAnswers, state: TheState
 ) -> RouterAllTimesOut:
     """As `/predict/bulk/strict`: a request that is not valid is refused with all others."""
-    return await predict_all(name, asked, answers, state)
+    return predict_all(name, asked, answers, state)
 
 
 @router.get("/status")
-async def status(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
+def status(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
     """Whether a deployment is answered, as llm-d's client asks its prediction server."""
-    await state.run(lambda: state.routing.described(name, answers.device))
+    state.routing.described(name, answers.device)
     return RouterStatusOut(models_exist=MODELS, model_status=MODELS)
 
 
 @router.get("/model/download/info")
-async def model_info(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
+def model_info(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
     """The same, as llm-d's client asks its training server."""
-    return await status(name, answers, state)
+    return status(name, answers, state)
 
 
 def _times(

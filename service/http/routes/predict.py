@@ -1,11 +1,11 @@
 """POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request, Response
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from forerun.data.device import Device
@@ -14,19 +14,15 @@ from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
 from forerun.service.http.limits import ON_THE_LOOP_BYTES, JsonRoute, bounded
 from forerun.service.http.routes.graphs import BINARY, graph_in, received
-from forerun.service.http.state import State, TheAnswers, TheState, state_of
+from forerun.service.http.state import State, TheAnswers, TheState, json_response, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.problems import content, problem_of, unfit
 from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import PredictionOut
-from forerun.service.schemas.prediction import (
-    EXAMPLES,
-    BatchIn,
-    BatchOut,
-    PredictIn,
-)
+from forerun.service.schemas.prediction import EXAMPLES, BatchIn, BatchOut, PredictIn
 from forerun.service.schemas.run_options import ModelQuestion
 
+Asked = TypeVar("Asked")
 JSON = (b"content-type", b"application/json")
 OF_A_FILE: Final = (
     "send this request once for each device; or send the file once to POST /v1/graphs, and each "
@@ -49,7 +45,7 @@ class PredictRoute(JsonRoute):
         async def handled(given: Request) -> Response:
             request = bounded(given)
             answer = await _at_once(request)
-            return await handler(request) if answer is None else _json(answer)
+            return await handler(request) if answer is None else json_response(answer)
 
         return handled
 
@@ -65,14 +61,13 @@ async def predict(
     state: TheState,
 ) -> Response:
     """Latency, memory, power and energy of one workload on one device, with 90 % intervals."""
-    return _json(await _answered(asked, answers, state))
+    return json_response(await _answered(asked, answers, state))
 
 
 @router.post("/predict:batch", response_model=BatchOut)
-async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
+def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
     """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
-    listed = await state.run(lambda: b",".join(answers_of(asked.items, answers, state.telemetry)))
-    return _json(b'{"items":[' + listed + b"]}")
+    return batch_of(answers_of(asked.items, answers, state.telemetry))
 
 
 @router.post("/predict/model", response_model=PredictionOut, openapi_extra=BINARY)
@@ -96,7 +91,7 @@ async def predict_model(
             question = question_about(asked.query(graph, sheet, set_ups), explain=asked.explain)
             return _known_or_new(question, answers, state.telemetry)
 
-        return _json(await state.upload(answer))
+        return json_response(await state.upload(answer))
 
 
 def _one_device(name: str, answers: Answers) -> Device:
@@ -112,10 +107,6 @@ def _one_device(name: str, answers: Answers) -> Device:
         if not error.listed:
             raise
         raise UnknownDevice(name, (), listed=error.listed, remedy=OF_A_FILE) from None
-
-
-def _json(content: bytes) -> Response:
-    return Response(content, media_type="application/json")
 
 
 async def _at_once(request: Request) -> bytes | None:
@@ -188,36 +179,60 @@ def answers_of(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> 
         answers: the answers.
         telemetry: counts cached and new ones.
     """
-    contents: list[bytes] = [b""] * len(items)
     in_use = answers.adaptation.current()
-    asked: dict[Hashable, tuple[Question, list[int]]] = {}
+
+    def read(item: Any) -> Question:
+        return answers.question(PredictIn.model_validate(item), in_use)
+
+    def answered(questions: Sequence[Question]) -> list[bytes | InputError]:
+        asked = {question.key: question for question in questions}
+        found: dict[Hashable, bytes | InputError] = {
+            key: before
+            for key, question in asked.items()
+            if (before := answers.before(question, answers.in_use(question, in_use))) is not None
+        }
+        new = [key for key in asked if key not in found]
+        telemetry.known.inc(len(questions) - len(new))
+        predicted = answers.predict_all([asked[key] for key in new])
+        telemetry.new.inc(sum(isinstance(outcome, bytes) for outcome in predicted))
+        found |= zip(new, predicted, strict=True)
+        return [found[question.key] for question in questions]
+
+    return answered_each(items, read, answered)
+
+
+def answered_each(
+    items: Sequence[Any],
+    read: Callable[[Any], Asked],
+    answered: Callable[[list[Asked]], Sequence[BaseModel | bytes | InputError]],
+) -> list[bytes]:
+    """The answer to each item of a batch as JSON, or its problem document.
+
+    Args:
+        items: requests, which need not be valid.
+        read: makes a question of an item, or raises `InputError` or `ValidationError`.
+        answered: answers, or errors, of those that could be read.
+    """
+    found: dict[int, Any] = {}
+    asked: dict[int, Asked] = {}
     for index, item in enumerate(items):
         try:
-            question = answers.question(PredictIn.model_validate(item), in_use)
+            asked[index] = read(item)
         except InputError as error:
-            contents[index] = content(problem_of(error, f"/items/{index}", ("items", index)))
+            found[index] = error
         except ValidationError as error:
             body, at = {"items": {index: item}}, ("body", "items", index)
-            contents[index] = content(unfit(error.errors(), f"/items/{index}", body, at))
-        else:
-            asked.setdefault(question.key, (question, []))[1].append(index)
-    outcomes = {
-        key: answers.before(question, answers.in_use(question, in_use))
-        for key, (question, _) in asked.items()
-    }
-    new = [key for key, before in outcomes.items() if before is None]
-    telemetry.known.inc(sum(len(rows) for _, rows in asked.values()) - len(new))
-    predicted = answers.predict_all([asked[key][0] for key in new])
-    telemetry.new.inc(sum(isinstance(outcome, bytes) for outcome in predicted))
-    found = {**outcomes, **dict(zip(new, predicted, strict=True))}
-    for key, (_, rows) in asked.items():
-        for index in rows:
-            contents[index] = _content(found[key], index)
-    return contents
+            found[index] = content(unfit(error.errors(), f"/items/{index}", body, at))
+    found |= zip(asked, answered(list(asked.values())), strict=True)
+    return [_content(found[index], index) for index in range(len(items))]
 
 
-def _content(outcome: bytes | InputError | None, index: int) -> bytes:
-    if isinstance(outcome, bytes):
-        return outcome
-    assert outcome is not None
-    return content(problem_of(outcome, f"/items/{index}", ("items", index)))
+def _content(outcome: BaseModel | bytes | InputError, index: int) -> bytes:
+    if isinstance(outcome, InputError):
+        return content(problem_of(outcome, f"/items/{index}", ("items", index)))
+    return outcome if isinstance(outcome, bytes) else outcome.model_dump_json().encode()
+
+
+def batch_of(contents: Iterable[bytes]) -> Response:
+    """The JSON of a `BatchOut` with these items."""
+    return json_response(b'{"items":[' + b",".join(contents) + b"]}")

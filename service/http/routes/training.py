@@ -6,37 +6,27 @@ from fastapi import APIRouter, Body
 
 from forerun.service.answers.llm import training
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import TheAnswers
 from forerun.service.schemas.llm.training import (
     ESTIMATE_EXAMPLES,
     TrainingEstimateIn,
     TrainingPlanIn,
 )
-from forerun.service.schemas.llm.training_answers import (
-    TrainingOut,
-    TrainingPlanOut,
-)
+from forerun.service.schemas.llm.training_answers import TrainingOut, TrainingPlanOut
 
 router = APIRouter(prefix="/v1/training", tags=["training"], route_class=JsonRoute)
 
 
 @router.post("/estimate")
-async def training_estimate(
+def training_estimate(
     asked: Annotated[TrainingEstimateIn, Body(openapi_examples=ESTIMATE_EXAMPLES)],
     answers: TheAnswers,
-    state: TheState,
 ) -> TrainingOut:
     """What a step of training a language model takes: time, memory, and what tokens cost."""
-    return await state.run(
-        lambda: training.training_estimate(asked, answers.device, answers.adaptation.current())
-    )
+    return training.training_estimate(asked, answers.device, answers.adaptation.current())
 
 
 @router.post("/plan")
-async def training_plan(
-    asked: TrainingPlanIn, answers: TheAnswers, state: TheState
-) -> TrainingPlanOut:
+def training_plan(asked: TrainingPlanIn, answers: TheAnswers) -> TrainingPlanOut:
     """The best layouts of training: which fit, what each costs, how often the first wins."""
-    return await state.run(
-        lambda: training.training_plan(asked, answers.device, answers.adaptation.current())
-    )
+    return training.training_plan(asked, answers.device, answers.adaptation.current())

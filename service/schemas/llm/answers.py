@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
-
 from forerun.data.described import Described
 from forerun.data.language_models.deployment import EngineName, Pool, Sampling
 from forerun.models.limit import Basis
@@ -11,8 +9,6 @@ from forerun.models.limit import Basis
 
 class EngineOut(Described):
     """An inference engine and its settings; null is the engine's own default."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: EngineName
     """the engine"""
@@ -41,8 +37,6 @@ class EngineOut(Described):
 class ParallelismOut(Described):
     """How one worker is divided over devices."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     tensor: int
     """devices that share each layer's products"""
     pipeline: int
@@ -66,14 +60,12 @@ class PoolOut(Described):
     @classmethod
     def of(cls, pool: Pool) -> "PoolOut":
         """The workers of a deployment."""
-        degrees = ParallelismOut.model_validate(pool.parallelism)
+        degrees = ParallelismOut.filled(pool.parallelism)
         return cls(parallelism=degrees, workers=pool.workers, devices=pool.devices)
 
 
 class PoolMemoryOut(Described):
     """Memory of one device, and what it has room for."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     phase: Literal["both", "prefill", "decode"]
     """what the workers serve"""
@@ -111,8 +103,6 @@ class PoolMemoryOut(Described):
 class PriceOut(Described):
     """The price of a device."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     usd_per_device_hour: float
     """price of a device for an hour, US dollars"""
     source: str
@@ -136,8 +126,6 @@ class CapacityOut(Described):
 
 class PartOut(Described):
     """A part of the work, and what its estimate rests on."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     """products, experts, prefill_attention, decode_attention, collectives, host, memory or power"""

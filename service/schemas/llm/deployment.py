@@ -9,20 +9,18 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     PrivateAttr,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic.functional_validators import ModelWrapValidatorHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from forerun.data.errors import InputError
-from forerun.data.language_models.deployment import (
-    Degree,
-    Engine,
-    Parallelism,
-    RequestLoad,
-)
+from forerun.data.language_models.deployment import Degree, Engine, Parallelism, RequestLoad
 from forerun.features.llm_serving.releases import is_release
 from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also, in_own_names, names_written
@@ -44,6 +42,7 @@ def no_rate(given: Any) -> Any:
 
 
 Tokens = Annotated[float, Field(ge=1, le=1e7, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Variation = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
@@ -63,6 +62,16 @@ class NamedPart(Strict):
         if not isinstance(given, cls):
             made._written = names_written(given, cls.PART)
         return made
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The schema, with the further names of each field at the end of its description."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        for name, own in handler.resolve_ref_schema(schema)["properties"].items():
+            own["description"] += also(f"{cls.PART}.{name}" if cls.PART else name)
+        return schema
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
@@ -107,18 +116,13 @@ def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...
     return (field[0], *_keys_written(getattr(part, str(field[0]), None), field[1:]))
 
 
-class EngineIn(options_of(Engine, NamedPart, "engine")):  # type: ignore[misc]
+class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
     """An inference engine and its settings; what is left out is the engine's default."""
 
     PART = "engine"
 
-    max_request_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000_000,
-        description="most tokens of a request with its answer; longer requests are refused"
-        + also("engine.max_request_tokens"),
-    )
+    max_request_tokens: int | None = Field(default=None, ge=1, le=100_000_000)
+    """most tokens of a request with its answer; longer requests are refused"""
 
     @field_validator("name", mode="before")
     @classmethod
@@ -153,7 +157,7 @@ class EngineIn(options_of(Engine, NamedPart, "engine")):  # type: ignore[misc]
         return Engine(**self.model_dump(exclude={"max_request_tokens"}))
 
 
-class ParallelismIn(options_of(Parallelism, NamedPart, "parallelism")):  # type: ignore[misc]
+class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
     """How one worker, a copy of the model, is divided over devices."""
 
     PART = "parallelism"
@@ -161,7 +165,7 @@ class ParallelismIn(options_of(Parallelism, NamedPart, "parallelism")):  # type:
     tensor: Degree | None = Field(
         default=None,
         description="devices that share each layer's products; the smallest number that fits when "
-        "absent" + also("parallelism.tensor"),
+        "absent",
     )
 
     def parallelism(self) -> Parallelism | None:
@@ -183,25 +187,16 @@ class PrefillIn(Strict):
 class DeploymentFields(NamedPart):
     """The requests that a deployed model answers, and the engine and devices that serve them."""
 
-    input_tokens: Tokens | None = Field(
-        default=None, description="mean tokens of a prompt" + also("input_tokens")
-    )
-    output_tokens: Tokens | None = Field(
-        default=None, description="mean tokens of an answer" + also("output_tokens")
-    )
-    concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
-        default=None,
-        description="requests in flight over all devices, where each answer is followed by the "
-        "next request at once" + also("concurrency"),
-    )
-    requests_per_s: Annotated[
-        Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
-        BeforeValidator(no_rate),
-    ] = Field(
-        default=None,
-        description="rate of Poisson arrivals over all devices, in place of `concurrency`; inf "
-        "counts as not given" + also("requests_per_s"),
-    )
+    input_tokens: Tokens | None = None
+    """mean tokens of a prompt"""
+    output_tokens: Tokens | None = None
+    """mean tokens of an answer"""
+    concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = None
+    """requests in flight over all devices, where each answer is followed by the next request at
+    once"""
+    requests_per_s: Annotated[Rate | None, BeforeValidator(no_rate)] = None
+    """rate of Poisson arrivals over all devices, in place of `concurrency`; inf counts as not
+    given"""
     cached_share: Share = 0.0
     """share of the input tokens whose keys and values are in a prefix cache"""
     input_variation: Variation = 0.0

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from forerun.data.errors import in_field
 from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
 from forerun.features.readers.language_model.quantization import CACHE, WEIGHTS, with_formats
 from forerun.features.readers.language_model.reader import named_config, read_language_model
-from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import Name
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.deployment import NamedPart
@@ -45,12 +44,9 @@ class LanguageModelIn(NamedPart):
     quantization: Name | dict[str, Any] | None = None
     """how the weights are quantised, where `config` does not say so: fp8, nvfp4, mxfp4, int8, int4,
     awq or gptq, a format of GGUF files such as q4_k_m, or the content of hf_quant_config.json"""
-    cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = Field(
-        default=None,
-        description="number format of keys and values; when absent or auto, that of the "
-        "configuration, or fp8 where checkpoints in `quantization` have it on the engine"
-        + also("model.cache_format"),
-    )
+    cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = None
+    """number format of keys and values; when absent or auto, that of the configuration, or fp8
+    where checkpoints in `quantization` have it on the engine"""
 
     @model_validator(mode="before")
     @classmethod

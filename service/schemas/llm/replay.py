@@ -45,8 +45,6 @@ class LlmReplayIn(Described):
 class StatisticsOut(Described):
     """Mean and percentiles over requests; null where none has the time."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     mean: float | None
     """mean"""
     p50: float | None
@@ -59,8 +57,6 @@ class StatisticsOut(Described):
 
 class ScalesOut(Described):
     """Factors of iterations over the closed form, by the fitted predictor at the mean load."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     prefill: float
     """factor of the time of prompts, 1: what was measured of them holds for loads in which they

@@ -15,10 +15,16 @@ from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.models.llm_serving.mixes import grouped
 from forerun.models.llm_serving.plans import Risk, ServingObjective, tail_of
 from forerun.service.requests.faults import about_fields
-from forerun.service.requests.field_names import also
 from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
-from forerun.service.schemas.llm.deployment import EngineIn, NamedPart, Share, Tokens, Variation
+from forerun.service.schemas.llm.deployment import (
+    EngineIn,
+    NamedPart,
+    Rate,
+    Share,
+    Tokens,
+    Variation,
+)
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.llm.replay import MOST_REPLAYED
 from forerun.service.schemas.llm.serving_plan_answers import TIMES
@@ -28,7 +34,6 @@ MOST_TYPES = 1_000
 MOST_SIZES = 1_000
 Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
-Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 LENGTHS = ("input_tokens", "output_tokens")
 VARIATIONS = ("input_variation", "output_variation")
 NEEDS: Final = {
@@ -125,15 +130,12 @@ class LlmPlanIn(NamedPart):
     devices: Stocks | None = None
     """types to choose from, by their names or with their number and price; all GPUs with a list
     price when absent"""
-    requests_per_s: Rate | None = Field(
-        default=None, description="requests per second" + also("requests_per_s")
-    )
-    input_tokens: Tokens | None = Field(
-        default=None, description="mean tokens of a prompt" + also("input_tokens")
-    )
-    output_tokens: Tokens | None = Field(
-        default=None, description="mean tokens of an answer" + also("output_tokens")
-    )
+    requests_per_s: Rate | None = None
+    """requests per second"""
+    input_tokens: Tokens | None = None
+    """mean tokens of a prompt"""
+    output_tokens: Tokens | None = None
+    """mean tokens of an answer"""
     input_variation: Variation = 0.0
     """standard deviation of the prompts' lengths over their mean"""
     output_variation: Variation = 0.0

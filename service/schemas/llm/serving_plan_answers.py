@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-from pydantic import ConfigDict
-
 from forerun.data.described import Described
 from forerun.data.errors import InputError
 from forerun.models.llm_serving.plans import MOST_DEVICES, Risk, ServingObjective
@@ -218,8 +216,6 @@ class FleetCostOut(Described):
 
 class FleetReplayOut(Described):
     """What one replica's share met in the event model."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     requests: int
     """number of requests that were replayed, in windows whose limits hold"""

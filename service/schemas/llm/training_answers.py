@@ -1,7 +1,5 @@
 """Answers about training a language model: its layout, its figures, and the plan."""
 
-from pydantic import ConfigDict
-
 from forerun.data.described import Described
 from forerun.data.language_models.training import Objective
 from forerun.service.schemas.answers import DeviceOut, GradedOut, LimitedAnswerOut, PredictorOut
@@ -91,8 +89,6 @@ class StageMemoryOut(Described):
 
 class GridOut(Described):
     """Carbon intensity of the electricity."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     g_co2_per_kwh: float
     """g of CO2 equivalent a kWh"""

@@ -195,7 +195,10 @@ class Database:
         elif is_away or state is None or state[:2] in _AWAY:
             problem = DatabaseAway()
         else:
-            problem = DatabaseRefused(state)
+            problem = DatabaseRefused(
+                "Nothing was read or stored: the database of FORERUN_DATABASE_URL refused "
+                f"(SQLSTATE {state}); the log says why."
+            )
         if type(problem) is not type(self._problem):
             log().error("the database cannot be used", why=self._said(error))
         self._problem = problem
@@ -214,7 +217,10 @@ def _parsed(url: str) -> URL:
             raise ValueError(parsed.drivername)
         return parsed.set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):
-        raise BadDatabaseUrl from None
+        raise BadDatabaseUrl(
+            "FORERUN_DATABASE_URL is no address of a PostgreSQL database; it has the form "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+        ) from None
 
 
 def _is_broken(error: SQLAlchemyError) -> bool:

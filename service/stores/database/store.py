@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, RLock, local
@@ -284,27 +284,23 @@ class DatabaseStore(Generic[Value]):
         while self._room < 0 and len(self._held) > 1 and not self._holds_all:
             self._room += self._weigh(self._held.popitem(last=False)[1][1])
 
+    def _write(self) -> _Write[Value] | None:
+        """The write that this thread is in."""
+        return getattr(self._here, "write", None)
+
     def _changes(self) -> Mapping[str, tuple[Value | None] | None]:
         """What this thread wrote and did not commit yet."""
-        write: _Write[Value] | None = getattr(self._here, "write", None)
+        write = self._write()
         return {} if write is None else write.changes
 
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        write: _Write[Value] | None = getattr(self._here, "write", None)
-        if write is not None:
-            yield write.connection
-            return
-        with self._database.transaction() as connection:
-            yield connection
+    def _reading(self) -> AbstractContextManager[Connection]:
+        write = self._write()
+        return self._database.transaction() if write is None else nullcontext(write.connection)
 
     @contextmanager
     def _joined(self) -> Iterator[_Write[Value]]:
         """The write that this thread is in, or one of its own."""
-        if getattr(self._here, "write", None) is not None:
-            yield self._here.write
-            return
-        with self.writing():
+        with self.writing() if self._write() is None else nullcontext():
             yield self._here.write
 
     def _begun(self, connection: Connection) -> _Write[Value]:

@@ -21,12 +21,6 @@ from forerun.data.errors import CannotStore, InputError
 class BadDatabaseUrl(InputError):
     """FORERUN_DATABASE_URL is no address of a PostgreSQL database."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "FORERUN_DATABASE_URL is no address of a PostgreSQL database; it has the form "
-            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
-        )
-
 
 class DatabaseAway(CannotStore):
     """The database does not answer now."""
@@ -46,12 +40,6 @@ class DatabaseRefused(CannotStore):
 
     status = 503
     retry_after_s = 10
-
-    def __init__(self, state: str) -> None:
-        super().__init__(
-            "Nothing was read or stored: the database of FORERUN_DATABASE_URL refused "
-            f"(SQLSTATE {state}); the log says why."
-        )
 
 
 class OtherSchema(CannotStore):

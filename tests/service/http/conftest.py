@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 
-from forerun.service.http.app import create_app
+from tests.service.conftest import client_of
 
 
 @pytest.fixture
@@ -13,8 +12,7 @@ def logged_as(settings, loaded, capsys):
     """Runs work with a client; returns the lines of the log about an event, and the whole log."""
 
     def after(event, work, **given):
-        app = create_app(settings.model_copy(update=given), loaded)
-        with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        with client_of(settings, loaded, "http://127.0.0.1", **given) as client:
             capsys.readouterr()
             work(client)
         text = capsys.readouterr().err

@@ -16,6 +16,7 @@ from forerun.service.requests.record import RequestRecord, continued
 from forerun.service.requests.record import current as current_record
 from forerun.service.settings import Settings
 from tests.coroutines import run
+from tests.service.answered import problem_of
 from tests.waiting import eventually
 
 MIB = 2**20
@@ -151,8 +152,7 @@ def test_only_uploads_may_be_over_the_limit_of_a_request(client, declared):
     headers = {"Content-Type": "application/json"}
     given = content if declared else chunks()
     answer = client.post("/v1/predict", content=given, headers=headers)
-    assert answer.status_code == 413
-    assert answer.json()["type"] == "/problems/request-too-large"
+    problem_of(answer, 413, slug="request-too-large")
 
 
 LONG_S = 600.0

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import asynccontextmanager
 from threading import Event
 
 import httpx
@@ -24,6 +25,7 @@ from forerun.service.schemas.colocation import MOST_METRICS, MOST_SECONDS
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
 from tests.coroutines import run
+from tests.service.answered import problem_of
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -110,10 +112,7 @@ def test_an_object_that_a_second_value_hides_is_refused_by_the_field_that_hides_
     ],
 )
 def test_a_parameter_that_nobody_reads_is_refused(client, path, query, said):
-    answer = client.post(f"{path}?{query}", json={})
-    assert answer.status_code == 422
-    assert answer.json()["type"] == "/problems/unknown-parameter"
-    assert said in answer.json()["detail"]
+    problem_of(client.post(f"{path}?{query}", json={}), 422, said, slug="unknown-parameter")
 
 
 def test_a_parameter_of_a_list_is_refused_too(client):
@@ -130,9 +129,7 @@ def test_a_parameter_of_a_list_is_refused_too(client):
     ],
 )
 def test_a_parameter_that_is_given_twice_is_refused_with_both_values(client, query, said):
-    answer = client.post(f"/v1/predict/model?{query}", content=b"")
-    assert answer.status_code == 422
-    assert said in answer.json()["detail"]
+    problem_of(client.post(f"/v1/predict/model?{query}", content=b""), 422, said)
 
 
 def test_a_parameter_that_takes_several_values_may_be_repeated(client):
@@ -154,6 +151,17 @@ JSON = {"Content-Type": "application/json", "X-Request-ID": "one"}
 
 def padded(content: dict) -> bytes:
     return json.dumps(content).encode() + b" " * ON_THE_LOOP_BYTES
+
+
+@asynccontextmanager
+async def asynchronous(app):
+    """A client in the event loop of an application."""
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
+    ):
+        yield client
 
 
 def test_a_large_body_gets_the_answer_and_the_problems_of_a_small_one(client):
@@ -180,11 +188,7 @@ def test_a_large_body_is_answered_while_another_is_held(tmp_path, loaded):
         return release.wait(60)
 
     async def main():
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
-        ):
+        async with asynchronous(app) as client:
             first = asyncio.ensure_future(app.state.forerun.upload(held))
             await asyncio.to_thread(begun.wait, 60)
             second = client.post("/v1/predict", content=padded(EXAMPLE), headers=JSON)
@@ -229,11 +233,7 @@ async def _times(app, content):
             await asyncio.sleep(0.001)
             longest_s = max(longest_s, time.process_time() - start)
 
-    transport = httpx.ASGITransport(app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
-    ):
+    async with asynchronous(app) as client:
         ticking = asyncio.ensure_future(tick())
         start = time.process_time()
         answer = await client.post("/v1/colocation", content=content, headers=JSON)

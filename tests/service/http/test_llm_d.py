@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forerun.models.llm_serving.single_requests import WINDOW
 from forerun.service.answers.llm.routing import FOLDER
 from forerun.service.http.access import needed_scope
-from forerun.service.http.app import create_app
 from forerun.service.schemas.llm.routing import EXAMPLE_ENTRY, EXAMPLE_ROUTED, EXAMPLE_STATE
+from tests.service.answered import content_of, problem_of
+from tests.service.conftest import client_of
 
 QWEN = "/v1/llm-d/qwen3"
 
@@ -18,6 +18,10 @@ QWEN = "/v1/llm-d/qwen3"
 def routed(client):
     assert client.put(QWEN, json=EXAMPLE_ROUTED).status_code == 200
     return client
+
+
+def times(client, **changes):
+    return content_of(client.post(f"{QWEN}/predict", json=EXAMPLE_STATE | changes))
 
 
 def measured(factor, count=60, tpot=True):
@@ -32,44 +36,38 @@ def measured(factor, count=60, tpot=True):
 
 def test_the_shapes_are_those_of_llm_d(routed):
     bulk = routed.post(f"{QWEN}/predict/bulk/strict", json={"requests": [EXAMPLE_STATE] * 3})
-    assert bulk.status_code == 200
-    content = bulk.json()
+    content = content_of(bulk)
     assert (content["total_requests"], content["failed_predictions"]) == (3, 0)
-    for one in (*content["predictions"], routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()):
+    for one in (*content["predictions"], times(routed)):
         assert one["quantile"] == 0.9
         assert one["model_type"] == "lightgbm"
         assert 20 < one["tpot_ms"] < 60 < one["ttft_ms"] < 1000
-    assert (
-        routed.post(f"{QWEN}/predict/bulk", json={"requests": [EXAMPLE_STATE]}).json()["errors"]
-        == []
-    )
+    bulk = routed.post(f"{QWEN}/predict/bulk", json={"requests": [EXAMPLE_STATE]})
+    assert content_of(bulk)["errors"] == []
     for path in ("status", "model/download/info"):
         assert routed.get(f"{QWEN}/{path}").json()["model_type"] == "lightgbm"
     # Clients of other releases send further fields, or none of those that came later.
-    assert routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE | {"pod_type": ""}).status_code == 200
+    assert times(routed, pod_type="")
 
 
 def test_it_learns_and_keeps_what_it_acknowledged(routed, settings, loaded):
-    before = routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
-    answer = routed.post(f"{QWEN}/add_training_data_bulk", json=measured(3.0))
-    assert answer.status_code == 202
-    assert answer.json()["message"] == "Accepted 60 training samples."
-    after = routed.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
+    before = times(routed)
+    answer = content_of(routed.post(f"{QWEN}/add_training_data_bulk", json=measured(3.0)), 202)
+    assert answer["message"] == "Accepted 60 training samples."
+    after = times(routed)
     assert after["tpot_ms"] > 1.2 * before["tpot_ms"]
-    with TestClient(create_app(settings, loaded)) as restarted:
-        again = restarted.post(f"{QWEN}/predict", json=EXAMPLE_STATE).json()
-        assert again["tpot_ms"] == after["tpot_ms"]
+    with client_of(settings, loaded) as restarted:
+        assert times(restarted)["tpot_ms"] == after["tpot_ms"]
         assert restarted.get(QWEN).json()["ttft_rows"] == 30
-        assert (
-            restarted.put(QWEN, json=EXAMPLE_ROUTED | {"device": "h100"}).json()["tpot_rows"] == 30
-        )
+        moved = restarted.put(QWEN, json=EXAMPLE_ROUTED | {"device": "h100"})
+        assert moved.json()["tpot_rows"] == 30
 
 
 def test_a_command_starts_the_deployment_and_its_benchmark_does_not_count(client, settings, loaded):
     command = "vllm serve qwen3-8b && vllm bench serve --request-rate 3"
     assert client.put(QWEN, json={"device": "h200", "command": command}).status_code == 200
-    with TestClient(create_app(settings, loaded)) as restarted:
-        assert restarted.post(f"{QWEN}/predict", json=EXAMPLE_STATE).status_code == 200
+    with client_of(settings, loaded) as restarted:
+        assert times(restarted)
 
 
 def test_the_latest_rows_of_each_time_stay(routed, tmp_path):
@@ -82,18 +80,14 @@ def test_the_latest_rows_of_each_time_stay(routed, tmp_path):
 
 
 def test_what_cannot_be_is_refused(routed):
-    assert routed.post("/v1/llm-d/other/predict", json=EXAMPLE_STATE).status_code == 404
-    assert (
-        routed.post("/v1/llm-d/other/add_training_data_bulk", json={"entries": []}).status_code
-        == 404
-    )
+    for path, body in (("predict", EXAMPLE_STATE), ("add_training_data_bulk", {"entries": []})):
+        assert routed.post(f"/v1/llm-d/other/{path}", json=body).status_code == 404
     wrong = EXAMPLE_STATE | {"kv_cache_percentage": 1.5}
     assert routed.post(f"{QWEN}/predict", json=wrong).status_code == 422
     assert routed.put(QWEN, json=EXAMPLE_ROUTED | {"device": "epyc-9654"}).status_code == 422
     for load in ("concurrency", "max_concurrency", "request_rate", "num_prompts"):
         loaded = routed.put(QWEN, json=EXAMPLE_ROUTED | {load: 8})
-        assert loaded.status_code == 422
-        assert f"{load}: the state of a server tells its load" in loaded.json()["detail"]
+        problem_of(loaded, 422, f"{load}: the state of a server tells its load")
     apart = EXAMPLE_ROUTED | {"prefill": {"parallelism": {"tensor": 1}}}
     assert routed.put(QWEN, json=apart).status_code == 422
     assert routed.put("/v1/llm-d/a..b", json=EXAMPLE_ROUTED).status_code == 422

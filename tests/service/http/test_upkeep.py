@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.champion import Champion, keep, kept
 from forerun.service.http import upkeep
-from forerun.service.http.app import create_app
+from tests.service.conftest import client_of
 from tests.service.test_champion import sealed
 from tests.waiting import eventually
 
@@ -28,8 +28,7 @@ def service(settings, loaded, monkeypatch):
             return champion
 
         monkeypatch.setattr(upkeep, "ask", ask)
-        given = settings.model_copy(update={"registry_uri": URI})
-        return TestClient(create_app(given, loaded))
+        return client_of(settings, loaded, registry_uri=URI)
 
     return made
 

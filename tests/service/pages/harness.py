@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.waiting import eventually
@@ -84,6 +85,20 @@ def wait_for_charts(page):
     page.wait_for_load_state()
     # Polled from here: a function that waits in the page would need eval, which pages forbid.
     eventually(lambda: page.evaluate(f"!document.querySelector(`{UNFINISHED}`)"), within_s=60)
+
+
+@contextmanager
+def asking(page, part):
+    """What the block does asks for an address with this part; its answer is there at the end."""
+    with page.expect_response(lambda answer: part in answer.url):
+        yield
+    wait_for_charts(page)
+
+
+def enter(page, field, text):
+    """Write into a field and leave it, which asks."""
+    page.fill(field, text)
+    page.press(field, "Tab")
 
 
 def check_everywhere(page, name):

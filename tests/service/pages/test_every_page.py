@@ -9,8 +9,10 @@ import pytest
 from tests.service.pages.harness import (
     HEIGHT,
     WIDTHS,
+    asking,
     check_everywhere,
     check_width,
+    enter,
     sync_api,
     wait_for_charts,
 )
@@ -102,10 +104,16 @@ def saved(page, figure, kind):
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
 
-def test_a_point_has_a_tooltip_and_lines_through_it(page_at):
+def curve(page_at):
+    """A page with two devices, and its chart over the batch size."""
     page = page_at(TWO)
     figure = page.locator("#time-of-one-run-over-batch-size")
     figure.scroll_into_view_if_needed()
+    return page, figure
+
+
+def test_a_point_has_a_tooltip_and_lines_through_it(page_at):
+    page, figure = curve(page_at)
     figure.locator(".mark-symbol path").nth(3).hover()
     page.locator(".tip").wait_for()
     assert "batch size: " in page.locator(".tip").inner_text()
@@ -115,9 +123,7 @@ def test_a_point_has_a_tooltip_and_lines_through_it(page_at):
 
 
 def test_a_name_of_a_legend_fades_the_other_marks(page_at):
-    page = page_at(TWO)
-    figure = page.locator("#time-of-one-run-over-batch-size")
-    figure.scroll_into_view_if_needed()
+    page, figure = curve(page_at)
     opacities = """(figure) => [...figure.querySelectorAll('.mark-line path')]
       .map((each) => +(each.getAttribute('opacity') ?? 1))"""
     assert figure.evaluate(opacities) == [1, 1]
@@ -163,13 +169,18 @@ CHANGES = {
 """Address of a form -> one of its fields, and two values of it."""
 
 
+def unanswered(page):
+    """The line that stands before the answer."""
+    line = page.locator("#answer > .unanswered")
+    line.wait_for()
+    return line
+
+
 def ask(page, field, value):
     """Change a field, and wait for the answer to it."""
     name = field.removeprefix("#")
-    with page.expect_response(lambda answer: f"{name}={value}" in answer.url):
-        page.fill(field, value)
-        page.press(field, "Tab")
-    wait_for_charts(page)
+    with asking(page, f"{name}={value}"):
+        enter(page, field, value)
     page.wait_for_url(f"**{name}={value}*")
 
 
@@ -193,17 +204,14 @@ def test_the_back_button_shows_the_question_before_with_its_form(page_at, addres
 def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_at):
     page = page_at("/llm?max_sequences=8")
     before = page.locator("#answer h2").first.inner_text()
-    page.fill("#name", "llama-3.1-9b")
-    page.press("#name", "Tab")
-    line = page.locator("#answer > .unanswered")
-    line.wait_for()
+    enter(page, "#name", "llama-3.1-9b")
+    line = unanswered(page)
     assert "llama-3.1-9b" in line.inner_text()
     assert "max_sequences=8" in line.get_by_role("link", name="llama-3.1-8b").get_attribute("href")
     assert page.locator("#answer h2").first.inner_text() == before
     assert page.locator("#answer.stale").count() == 1
     assert "9b" not in page.url
-    page.fill("#name", "llama-3.2-1b")
-    page.press("#name", "Tab")
+    enter(page, "#name", "llama-3.2-1b")
     page.wait_for_url("**llama-3.2-1b*")
     wait_for_charts(page)
     assert page.locator(".unanswered, .stale").count() == 0
@@ -216,9 +224,8 @@ def test_an_address_has_no_empty_field_and_the_title_says_what_is_answered(page_
     assert "Time of one run" in described
     ask(page, "#batch_size", "8")
     assert "=&" not in page.url and not page.url.endswith("=")
-    with page.expect_response(lambda answer: "devices=t4" in answer.url):
+    with asking(page, "devices=t4"):
         page.check("[name=devices][value=t4]")
-    wait_for_charts(page)
     assert page.title().startswith("ResNet-50 on L4, T4 · ")
     with page.expect_response(lambda answer: "devices=&" in answer.url):
         page.uncheck("[name=devices][value=t4]")
@@ -229,10 +236,8 @@ def test_an_address_has_no_empty_field_and_the_title_says_what_is_answered(page_
 def test_a_failure_of_the_service_is_said_with_a_button(page_at):
     page = page_at("/llm")
     page.route("**/llm?*", lambda route: route.fulfill(status=500, body="{}"))
-    page.fill("#input_tokens", "512")
-    page.press("#input_tokens", "Tab")
-    line = page.locator("#answer > .unanswered")
-    line.wait_for()
+    enter(page, "#input_tokens", "512")
+    line = unanswered(page)
     assert "status 500" in line.inner_text()
     page.unroute("**/llm?*")
     line.get_by_role("button").click()
@@ -250,10 +255,8 @@ def test_a_server_that_is_gone_is_said_with_a_button_that_asks_again(browser, tm
         wait_for_charts(page)
         before = page.locator("#answer h2").first.inner_text()
         server.stop()
-        page.fill("#batch_size", "8")
-        page.press("#batch_size", "Tab")
-        line = page.locator("#answer > .unanswered")
-        line.wait_for()
+        enter(page, "#batch_size", "8")
+        line = unanswered(page)
         assert "cannot be reached" in line.inner_text()
         dimmed = page.locator("#answer.stale > .card").first
         assert float(dimmed.evaluate("(each) => getComputedStyle(each).opacity")) < 1.0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.service.pages.harness import wait_for_charts
+from tests.service.pages.harness import asking, enter, wait_for_charts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LLAMA = {
@@ -29,9 +29,8 @@ def marks(page):
 def test_a_second_device_is_a_second_column_and_a_second_curve(page_at):
     page = page_at("/llm")
     assert figures(page) == 11
-    with page.expect_response(lambda answer: "device=l4" in answer.url):
+    with asking(page, "device=l4"):
         page.check("[name=device][value=l4]")
-    wait_for_charts(page)
     heads = page.locator("#answer table.answers thead th").all_inner_texts()
     assert heads == ["Metric", "1 × H100 SXM5 80GB", "1 × L4"]
     assert page.locator("figure.chart").first.locator(".mark-line path").count() == 2
@@ -50,16 +49,14 @@ def test_a_model_of_ones_own_is_asked_by_its_config_json(page_at, tmp_path):
     file = tmp_path / "own-1b.json"
     file.write_text(json.dumps(LLAMA))
     page = page_at("/llm")
-    with page.expect_response(lambda answer: "own-1b" in answer.url):
+    with asking(page, "own-1b"):
         page.set_input_files("#file-config", file)
-    wait_for_charts(page)
     assert page.locator("#answer h2").first.inner_text() == "own-1b.json"
     assert "weights take 2.3" in page.inner_text("#answer")
     page.reload()
     wait_for_charts(page)
     assert page.locator("#answer h2").first.inner_text() == "own-1b.json"
-    page.fill("#name", "llama-3.1-8b")
-    page.press("#name", "Tab")
+    enter(page, "#name", "llama-3.1-8b")
     page.wait_for_url("**name=llama-3.1-8b*")
     assert "config=" not in page.url
 

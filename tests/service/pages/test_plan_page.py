@@ -8,7 +8,7 @@ import pytest
 from forerun.data.language_models.traces import named_trace
 from forerun.service.http.pages.chart import short
 from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN, PLAN_FIELDS
-from tests.service.pages.harness import check_everywhere, wait_for_charts
+from tests.service.pages.harness import asking, check_everywhere, enter, wait_for_charts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -129,8 +129,7 @@ def test_a_trace_of_ones_own_is_planned_for_and_stays_out_of_the_address(page_at
     assert f"{out['traffic']['input_tokens']:,.0f} tokens in" in page.inner_text("#answer")
     assert first_option(page).startswith(words_of(out["best"][0]))
     assert "arrival" not in page.url
-    page.fill("#input_tokens", "500")
-    page.press("#input_tokens", "Tab")  # lengths again, of which one is missing
+    enter(page, "#input_tokens", "500")  # lengths again, of which one is missing
     page.locator("#output_tokens ~ .at-field").wait_for()
 
 
@@ -149,10 +148,8 @@ def test_a_file_that_is_no_trace_is_said_at_its_field_with_the_line(page_at, tmp
 def test_a_limit_of_a_99th_percentile_is_asked_and_answered(page_at):
     page = page_at(f"{ADDRESS}&devices=h100")
     page.get_by_text("More limits").click()
-    with page.expect_response(lambda answer: "ttft_p99_ms=1500" in answer.url):
-        page.fill("#ttft_p99_ms", "1500")
-        page.press("#ttft_p99_ms", "Tab")
-    wait_for_charts(page)
+    with asking(page, "ttft_p99_ms=1500"):
+        enter(page, "#ttft_p99_ms", "1500")
     out = answered(page, CHAT, devices=["h100"], ttft_p99_ms=1500)
     said = f"99 %: {short(out['best'][0]['p99_ms']['ttft_ms'])} ms"
     assert said in page.locator("#answer table.answers tbody tr").first.inner_text()
@@ -187,8 +184,7 @@ def test_numbers_and_prices_of_devices_and_a_mix_are_those_of_http(page_at):
 def test_a_wrong_device_is_said_at_its_field_until_it_is_mended(page_at):
     page = page_at(f"{ADDRESS}&devices=l4")
     before = first_option(page)
-    page.fill("#devices", "l4=4, l44=2")
-    page.press("#devices", "Tab")
+    enter(page, "#devices", "l4=4, l44=2")
     line = page.locator("#devices ~ .at-field")
     line.wait_for()
     assert "'l44'" in line.inner_text()
@@ -199,8 +195,7 @@ def test_a_wrong_device_is_said_at_its_field_until_it_is_mended(page_at):
         "document.querySelector('#answer').classList.remove('stale')"
     )  # dimmed on purpose
     check_everywhere(page, "a wrong device")
-    page.fill("#devices", "l4=4")
-    page.press("#devices", "Tab")
+    enter(page, "#devices", "l4=4")
     page.wait_for_url("**devices=l4%3D4*")
     wait_for_charts(page)
     assert page.locator(".at-field, [aria-invalid], .stale").count() == 0
@@ -272,26 +267,22 @@ def test_a_trace_takes_the_place_of_lengths_and_lengths_that_of_a_trace(page_at)
         "",
     ]
     wait_for_charts(page)
-    page.fill("#input_tokens", "700")
-    page.press("#input_tokens", "Tab")
+    enter(page, "#input_tokens", "700")
     assert page.locator("#trace").input_value() == ""
     page.locator("#output_tokens ~ .at-field").wait_for()
 
 
 def test_a_device_is_added_by_choosing_it(page_at):
     page = page_at(f"{ADDRESS}&devices=l4=2")
-    with page.expect_response(lambda answer: "devices=l4%3D2%2C%20l40s" in answer.url):
+    with asking(page, "devices=l4%3D2%2C%20l40s"):
         page.get_by_label("Add a device").select_option("l40s")
-    wait_for_charts(page)
     assert page.locator("#devices").input_value() == "l4=2, l40s"
 
 
 def test_a_tighter_limit_is_asked_without_loading_the_page(page_at):
     page = page_at(f"{ADDRESS}&devices=l40s&tpot_ms=50")
-    with page.expect_response(lambda answer: "tpot_ms=30" in answer.url):
-        page.fill("#tpot_ms", "30")
-        page.press("#tpot_ms", "Tab")
-    wait_for_charts(page)
+    with asking(page, "tpot_ms=30"):
+        enter(page, "#tpot_ms", "30")
     assert "tpot_ms 30" in page.inner_text("#answer")
 
 

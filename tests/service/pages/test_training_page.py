@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.pages.harness import wait_for_charts
+from tests.service.pages.harness import asking, enter
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LARGE = "/training?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64&lora_rank=0&tokens=1e12"
@@ -33,10 +33,8 @@ def test_a_plan_has_a_table_memory_by_stage_and_a_front(page_at):
 
 def test_more_devices_are_asked_without_loading_the_page(page_at):
     page = page_at(LARGE)
-    with page.expect_response(lambda answer: "devices=128" in answer.url):
-        page.fill("#devices", "128")
-        page.press("#devices", "Tab")
-    wait_for_charts(page)
+    with asking(page, "devices=128"):
+        enter(page, "#devices", "128")
     assert "on 128 × H100" in page.locator("#answer h2").first.inner_text()
     assert "devices=128" in page.url
 

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from forerun.service.requests.commands import IGNORED, UNKNOWN, fields_of
 from forerun.service.schemas.serving import EXAMPLE_COMMAND, LlmEstimateIn
+from tests.service.answered import content_of, problem_of
 
 GGUF = "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
 
@@ -192,14 +193,11 @@ def test_what_changes_times_and_is_not_answered_is_refused(command, why):
 
 
 def test_a_command_over_http(client):
-    answer = client.post("/v1/llm/estimate", json=EXAMPLE_COMMAND)
-    assert answer.status_code == 200
-    content = answer.json()
+    content = content_of(client.post("/v1/llm/estimate", json=EXAMPLE_COMMAND))
     assert content["deployment"]["pool"]["parallelism"]["tensor"] == 2
     assert "200 requests that arrive at once" in " ".join(content["limits"])
     refused = client.post("/v1/llm/estimate", json={"device": "h100", "command": "ls"})
-    assert refused.status_code == 422
-    assert "command" in refused.json()["detail"]
+    problem_of(refused, 422, "command")
 
 
 @pytest.mark.parametrize(
@@ -246,8 +244,7 @@ def test_arrivals_with_a_limit_are_the_slower_of_both_loads(adapting, rate, load
 def test_a_request_longer_than_the_engine_takes_is_refused(client):
     asked = {"model": "qwen3-8b", "device": "h100", "isl": 9000, "osl": 100, "concurrency": 1}
     answer = client.post("/v1/llm/estimate", json=asked | {"max_model_len": 8192})
-    assert answer.status_code == 422
-    assert "9,100 tokens" in answer.json()["detail"]
+    problem_of(answer, 422, "9,100 tokens")
 
 
 @pytest.mark.parametrize("option", ["--max-num-seqs", "--tensor-parallel-size", "--num-prompts"])

@@ -1,5 +1,7 @@
 """Requests about deployed models take the names that users of inference engines write."""
 
+import re
+
 import pytest
 from pydantic import ValidationError
 
@@ -99,15 +101,6 @@ def test_two_values_of_one_field_are_refused_with_both_names(given, names):
 
 
 @pytest.mark.parametrize(
-    ("given", "close"),
-    [({"max_num_seq": 4}, "max_num_seqs"), ({"engine": {"max_sequence": 4}}, "max_sequences")],
-)
-def test_an_unknown_name_suggests_a_similar_one(given, close):
-    with pytest.raises(ValidationError, match=f"did you mean {close}"):
-        ask(**OWN | given)
-
-
-@pytest.mark.parametrize(
     ("given", "why"),
     [
         ({"parallelism": {"workers": 2}}, "is no field of parallelism; it belongs next to"),
@@ -118,29 +111,16 @@ def test_an_unknown_name_suggests_a_similar_one(given, close):
         ({"prefill_tensor": 2}, "is no field here; did you mean prefill.parallelism.tensor?"),
         ({"tensor": 2}, "is no field here; did you mean parallelism.tensor"),
         ({"name": "llama"}, "is no field here; did you mean engine.name or model.name?"),
-    ],
-)
-def test_a_field_of_another_part_is_said_to_belong_there(given, why):
-    with pytest.raises(ValidationError) as error:
-        ask(**OWN | given)
-    assert why in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
         ({"model": {"model_type": "llama", "hidden_size": 4096}}, "belongs in model.config"),
         ({"device": ["h100-sxm-80gb", "l4"]}, "one device is taken here"),
+        ({"max_num_seq": 4}, "did you mean max_num_seqs"),
+        ({"engine": {"max_sequence": 4}}, "did you mean max_sequences"),
+        ({"colour": "red"}, "Extra inputs"),
     ],
 )
-def test_what_belongs_elsewhere_is_said_to(given, why):
-    with pytest.raises(ValidationError, match=why):
+def test_what_is_no_field_is_said_with_where_it_belongs_or_a_similar_one(given, why):
+    with pytest.raises(ValidationError, match=re.escape(why)):
         ask(**OWN | given)
-
-
-def test_a_name_like_no_other_is_refused():
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        ask(**OWN, colour="red")
 
 
 def test_the_name_of_a_model_or_an_engine_may_stand_alone():

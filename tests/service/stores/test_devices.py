@@ -2,8 +2,8 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Thread
 
 import pytest
 
@@ -59,11 +59,8 @@ def test_what_is_held_is_never_older_than_the_last_registration(tmp_path):
 def test_registrations_at_once_are_all_kept(tmp_path):
     store = DeviceStore(tmp_path)
     names = [f"card-{number}" for number in range(12)]
-    threads = [Thread(target=lambda n=name: store.register(card(n))) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(names)) as many:
+        list(many.map(lambda name: store.register(card(name)), names))
     assert set(names) <= set(store.catalog.names())
     assert set(names) <= set(DeviceStore(tmp_path).catalog.names())
 
@@ -196,11 +193,8 @@ def test_memory_holds_so_many_operators_and_the_disk_the_rest(tmp_path):
 
 def test_uploads_at_once_are_counted_once(tmp_path):
     store = GraphStore(tmp_path, len(MANY))
-    threads = [Thread(target=lambda g=graph: store.put(g)) for graph in MANY * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4 * len(MANY)) as many:
+        list(many.map(store.put, MANY * 4))
     assert len(list(tmp_path.iterdir())) == len(MANY)
     with pytest.raises(StoreFull):
         store.put(GRAPH)

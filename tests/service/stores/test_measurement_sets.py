@@ -7,7 +7,6 @@ import pytest
 
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores import measurement_sets
-from forerun.service.stores import measurement_sets as adaptation_store
 from forerun.service.stores.measurement_sets import (
     AdaptationStore,
     AlreadyStored,
@@ -49,16 +48,19 @@ def test_undone_sets_stay_and_are_out_of_use(store, tmp_path):
         store.get("l4", "nothing")
 
 
-def test_sets_sort_by_time_also_when_the_clock_is_set_back(store, monkeypatch):
-    class Earlier(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime(2020, 1, 1, tzinfo=UTC)
+class Earlier(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return datetime(2020, 1, 1, tzinfo=UTC)
 
-    made = [keep(store)]
-    monkeypatch.setattr(adaptation_store, "datetime", Earlier)
-    made += [keep(store), keep(store)]
-    assert list(store.sets()) == made
+
+@pytest.mark.parametrize("source", ["adapt", "observe"])
+def test_sets_sort_by_time_also_when_the_clock_is_set_back(store, monkeypatch, source):
+    stored = keep if source == "adapt" else observe
+    made = [stored(store)]
+    monkeypatch.setattr(measurement_sets, "datetime", Earlier)
+    made += [stored(store), stored(store)]
+    assert list(store.sets("l4", source)) == made
     assert made[1].time - made[0].time == timedelta(microseconds=1)
 
 
@@ -84,14 +86,14 @@ def test_a_set_under_another_name_is_left_out(store, tmp_path, capsys):
 
 
 def test_there_is_a_most_of_rows_and_of_sets(store, monkeypatch):
-    monkeypatch.setattr(adaptation_store, "MOST_ROWS_OF_A_DEVICE", 3)
+    monkeypatch.setattr(measurement_sets, "MOST_ROWS_OF_A_DEVICE", 3)
     first = keep(store, "l4", 1.0, 2.0)
     with pytest.raises(StoreFull, match="l4 has 2 measurements"):
         keep(store, "l4", 1.0, 2.0)
     keep(store, "t4", 1.0, 2.0)
     store.undo(first)
     keep(store, "l4", 1.0, 2.0)
-    monkeypatch.setattr(adaptation_store, "MOST_SETS", 3)
+    monkeypatch.setattr(measurement_sets, "MOST_SETS", 3)
     with pytest.raises(StoreFull, match="3 sets"):
         keep(store, "a30")
 
@@ -239,16 +241,3 @@ def test_the_oldest_sets_leave_a_full_window_of_sets(store, monkeypatch):
     for number in range(4):
         observe(store, float(number + 1))
     assert kept(store) == [3.0, 4.0]
-
-
-def test_observations_sort_by_time_also_when_the_clock_is_set_back(store, monkeypatch):
-    class Earlier(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime(2020, 1, 1, tzinfo=UTC)
-
-    observe(store, 1.0)
-    monkeypatch.setattr(measurement_sets, "datetime", Earlier)
-    observe(store, 2.0)
-    observe(store, 3.0)
-    assert kept(store) == [1.0, 2.0, 3.0]

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -23,11 +24,11 @@ from forerun.service.http.access import (
     needed_scope,
     presented_key,
 )
-from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.coroutines import run
-from tests.service.conftest import GRAPH
+from tests.service.answered import problem_of
+from tests.service.conftest import GRAPH, client_of
 
 LEARNING = "/v1/llm-d/{name}/add_training_data_bulk"
 STORING_POSTS = {"/v1/graphs", "/v1/devices/{name}/measurements", LEARNING}
@@ -44,16 +45,10 @@ def asked(settings, loaded):
     """Makes a client of an application with further settings."""
 
     def make(**given) -> TestClient:
-        app = create_app(settings.model_copy(update=given), loaded)
-        client = TestClient(app, raise_server_exceptions=False, base_url="http://127.0.0.1")
-        client.__enter__()
-        clients.append(client)
-        return client
+        return stack.enter_context(client_of(settings, loaded, "http://127.0.0.1", **given))
 
-    clients: list[TestClient] = []
-    yield make
-    for client in clients:
-        client.__exit__(None, None, None)
+    with ExitStack() as stack:
+        yield make
 
 
 def bearer(text: str) -> dict[str, str]:
@@ -72,23 +67,17 @@ def test_from_the_first_key_on_a_running_service_asks_for_it(asked, keys):
     client = asked()
     _, text = keys.create("one", "read")
     refused = client.post("/v1/predict", json=EXAMPLE)
-    assert refused.status_code == 401
-    assert refused.json()["type"] == "/problems/unauthenticated"
+    problem_of(refused, 401, slug="unauthenticated")
     assert refused.headers["www-authenticate"].startswith("Bearer ")
     assert refused.headers["x-content-type-options"] == "nosniff"
     assert client.post("/v1/predict", json=EXAMPLE, headers=bearer(text)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/docs", "/openapi.json", "/static/x", "/nothing", "/metrics", "/healthz/"]
-)
-def test_every_page_and_path_needs_a_key(asked, path):
-    assert asked(auth="required").get(path).status_code == 401
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_who_watches_the_service_needs_no_key(asked, path):
-    assert asked(auth="required").get(path).status_code == 200
+def test_every_page_and_path_needs_a_key_but_those_that_watch_the_service(asked):
+    client = asked(auth="required")
+    closed = ("/", "/docs", "/openapi.json", "/static/x", "/nothing", "/metrics", "/healthz/")
+    assert {path: client.get(path).status_code for path in closed} == dict.fromkeys(closed, 401)
+    assert [client.get(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
 
 
 @pytest.mark.parametrize("given", NO_CREDENTIALS)
@@ -159,8 +148,7 @@ def test_beyond_its_rate_a_key_is_asked_to_wait_and_others_go_on(asked, keys):
     client = asked(requests_per_s_per_key=0.01)
     assert client.get("/v1/workloads", headers=bearer(text)).status_code == 200
     refused = client.get("/v1/workloads", headers=bearer(text))
-    assert refused.status_code == 429
-    assert refused.json()["type"] == "/problems/too-many-requests"
+    problem_of(refused, 429, slug="too-many-requests")
     assert 90 < int(refused.headers["retry-after"]) <= 100
     assert client.get("/v1/workloads", headers=bearer(other)).status_code == 200
     metrics = client.get("/metrics", headers=bearer(text))

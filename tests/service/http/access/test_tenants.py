@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from fastapi.testclient import TestClient
 
 from forerun.service.http import tenants
 from forerun.service.http.app import create_app
 from forerun.service.stores.keys import KeyStore
 from tests.coroutines import run
-from tests.service.conftest import GRAPH, linear_row
+from tests.service.answered import problem_of
+from tests.service.conftest import GRAPH, client_of, linear_row
 from tests.service.test_tenants import MEASURED, SIZES, WRITES, seen
 
 OWNERS = (None, "vision", "speech")
@@ -26,8 +26,7 @@ def keys(settings) -> dict[str | None, str]:
 
 @pytest.fixture
 def served(settings, trained):
-    app = create_app(settings, trained)
-    with TestClient(app, raise_server_exceptions=False, base_url="http://127.0.0.1") as client:
+    with client_of(settings, trained, "http://127.0.0.1") as client:
         yield client
 
 
@@ -63,8 +62,7 @@ def test_every_kind_of_write_stays_with_the_tenant_of_its_key(served, keys, writ
 
 def test_stored_files_are_those_of_a_process_for_that_tenant_alone(served, keys, settings, trained):
     assert WRITES["device"](As(served, keys["vision"])).is_success
-    alone = settings.model_copy(update={"tenant": "vision", "auth": "off"})
-    with TestClient(create_app(alone, trained)) as client:
+    with client_of(settings, trained, tenant="vision", auth="off") as client:
         assert client.get("/v1/devices/my-card").status_code == 200
 
 
@@ -124,8 +122,7 @@ def test_the_tenants_that_asked_last_are_held(served, keys, monkeypatch):
 def test_measurements_of_another_process_reach_a_tenant(served, keys, settings, trained):
     client = As(served, keys["vision"])
     client.post("/v1/predict", json=QUESTION)
-    alone = settings.model_copy(update={"tenant": "vision", "auth": "off"})
-    with TestClient(create_app(alone, trained)) as other:
+    with client_of(settings, trained, tenant="vision", auth="off") as other:
         assert WRITES["measurements"](other).is_success
     version = client.post("/v1/predict", json=QUESTION).json()["predictor"]["version"]
     assert version.startswith(f"{trained.version}+")
@@ -149,9 +146,7 @@ def test_many_first_requests_make_one_state(settings, loaded):
 
 
 def test_metrics_tell_of_all_tenants_and_are_for_none(served, keys):
-    refused = As(served, keys["vision"]).get("/metrics")
-    assert refused.status_code == 403
-    assert "--tenant" in refused.json()["detail"]
+    problem_of(As(served, keys["vision"]).get("/metrics"), 403, "--tenant")
     assert As(served, keys[None]).get("/metrics").status_code == 200
 
 
@@ -162,8 +157,7 @@ def test_the_table_of_workload_classes_has_the_devices_of_the_tenant(
     classes.write_text(
         "devices: [l4]\nclasses:\n- name: one\n  annotations: {forerun.dev/graph: resnet18}\n"
     )
-    app = create_app(settings.model_copy(update={"workload_classes": classes}), trained)
-    with TestClient(app, base_url="http://127.0.0.1") as client:
+    with client_of(settings, trained, "http://127.0.0.1", workload_classes=classes) as client:
         vision, speech = As(client, keys["vision"]), As(client, keys["speech"])
         before = vision.get("/v1/kubernetes/table")
         assert before.status_code == 200

@@ -6,13 +6,14 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import httpx
 import yaml
+
+from tests.service.http.served import Handler, served
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 BINDING = re.compile(r"/api/v1/namespaces/\w+/pods/([\w-]+)/binding")
@@ -49,9 +50,7 @@ def control_plane(
     """A running API with these objects; every watch is silent."""
     plane = ControlPlane({NODES: nodes, PODS: pods})
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Api(Handler):
         def do_GET(self) -> None:
             path, _, query = self.path.partition("?")
             if "watch=" in query:
@@ -61,31 +60,20 @@ def control_plane(
                 self.wfile.flush()
                 plane.ended.wait()
                 return
-            self._answer(200, plane.got(path))
+            self.answer(json.dumps(plane.got(path)).encode())
 
         def do_POST(self) -> None:
-            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            content = json.loads(self.body())
             if found := BINDING.fullmatch(self.path.partition("?")[0]):
                 plane.bound[found[1]] = content["target"]["name"]
                 content = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
-            self._answer(201, content)
+            self.answer(json.dumps(content).encode(), 201)
 
         def do_PATCH(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._answer(200, plane.got(self.path.partition("?")[0]))
+            self.body()
+            self.answer(json.dumps(plane.got(self.path.partition("?")[0])).encode())
 
-        def _answer(self, status: int, content: object) -> None:
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with _served(Handler) as plane.url:
+    with served(Api) as plane.url:
         try:
             yield plane
         finally:
@@ -110,24 +98,15 @@ def recorder(extender: str) -> Iterator[Recorder]:
     """Passes requests on to an extender, with what it needs to be asked by that name."""
     own = Recorder()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class PassedOn(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.body()
             headers = {"Content-Type": self.headers["Content-Type"]}
             answer = httpx.post(extender + self.path, content=body, headers=headers, timeout=60)
             own.exchanged.append((self.path.removeprefix("/"), body, answer.content))
-            self.send_response(answer.status_code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer.content)))
-            self.end_headers()
-            self.wfile.write(answer.content)
+            self.answer(answer.content, answer.status_code)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with _served(Handler) as own.url:
+    with served(PassedOn) as own.url:
         yield own
 
 
@@ -165,15 +144,3 @@ def scheduler(
     finally:
         process.terminate()
         process.wait(60)
-
-
-@contextmanager
-def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.service.http.served import Handler, served
 
 PAGE = 2
 """Objects of a page, whatever limit was asked for."""
@@ -96,21 +97,17 @@ def fake_api() -> Iterator[FakeApi]:
     """A running API."""
     api = FakeApi()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Listed(Handler):
         def do_GET(self) -> None:
             api.tokens.append(self.headers["Authorization"])
             where = urlsplit(self.path)
             asked = parse_qs(where.query)
             kind = where.path.removeprefix("/api/v1/")
-            self.send_response(200)
             if "watch" not in asked:
-                content = json.dumps(api.page(kind, int(asked.get("continue", ["0"])[0]))).encode()
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                page = api.page(kind, int(asked.get("continue", ["0"])[0]))
+                self.answer(json.dumps(page).encode())
                 return
+            self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for change in api.changes(kind, int(asked["resourceVersion"][0])):
@@ -118,16 +115,8 @@ def fake_api() -> Iterator[FakeApi]:
                 self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
             self.wfile.write(b"0\r\n\r\n")
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    api.url = f"http://127.0.0.1:{server.server_port}"
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield api
-    finally:
-        api.end_watches()
-        server.shutdown()
-        server.server_close()
+    with served(Listed) as api.url:
+        try:
+            yield api
+        finally:
+            api.end_watches()

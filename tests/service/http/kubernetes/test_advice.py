@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from fastapi.testclient import TestClient
 from msgspec import Raw
 
 from forerun.service.answers import colocation
-from forerun.service.http.app import create_app
 from forerun.service.http.kubernetes import pods as neighbours
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.pods import Neighbours
 from forerun.service.schemas.colocation import MOST_HOSTS, HostIn, HostsIn, ProgramIn
+from tests.service.answered import content_of, problem_of
+from tests.service.conftest import client_of
 from tests.service.http.kubernetes.fake_api import FakeApi, fake_api
 from tests.service.http.kubernetes.requests import args, names, node, pod
 from tests.waiting import eventually
@@ -31,9 +31,11 @@ NODES = [
 
 
 def asked(client, verb: str, request: dict):
-    answer = client.post(f"/v1/kubernetes/{verb}", json=request)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return content_of(client.post(f"/v1/kubernetes/{verb}", json=request))
+
+
+def scores_of(client, request: dict) -> dict[str, int]:
+    return {row["Host"]: row["Score"] for row in asked(client, "prioritize", request)}
 
 
 def passing(result: dict) -> list[str]:
@@ -49,9 +51,7 @@ def ranked(client, **more) -> dict[str, float]:
 
 
 def test_scores_compare_each_device_with_the_best(adapting):
-    scores = {
-        row["Host"]: row["Score"] for row in asked(adapting, "prioritize", args(pod(RESNET), NODES))
-    }
+    scores = scores_of(adapting, args(pod(RESNET), NODES))
     latency = ranked(adapting)
     best = min(latency.values())
     assert scores["h100"] == 10
@@ -62,7 +62,7 @@ def test_scores_compare_each_device_with_the_best(adapting):
 
 def test_what_is_maximised_scores_the_other_way_round(adapting):
     request = args(pod({**RESNET, "objective": "throughput_per_w"}), NODES)
-    scores = {row["Host"]: row["Score"] for row in asked(adapting, "prioritize", request)}
+    scores = scores_of(adapting, request)
     rates = ranked(adapting, objective="throughput_per_w")
     assert scores["t4"] == round(10 * rates["t4"] / max(rates.values()))
     assert max(scores.values()) == 10
@@ -102,7 +102,7 @@ def test_what_is_not_known_keeps_no_pod_from_a_node(adapting):
 def test_a_pod_that_asks_nothing_or_nonsense_may_run_anywhere(adapting, annotations):
     request = args(pod(annotations), NODES)
     assert passing(asked(adapting, "filter", request)) == [one["metadata"]["name"] for one in NODES]
-    assert {row["Score"] for row in asked(adapting, "prioritize", request)} == {0}
+    assert {*scores_of(adapting, request).values()} == {0}
 
 
 def test_programs_are_kept_from_nodes_where_one_would_be_slowed_too_much(adapting):
@@ -112,7 +112,7 @@ def test_programs_are_kept_from_nodes_where_one_would_be_slowed_too_much(adaptin
     result = asked(adapting, "filter", request)
     assert passing(result) == ["idle", "c"]
     assert "the least is 0.6" in result["FailedNodes"]["crowded"]
-    scores = {row["Host"]: row["Score"] for row in asked(adapting, "prioritize", request)}
+    scores = scores_of(adapting, request)
     assert scores["idle"] == 10
     assert scores["crowded"] < 6
     assert scores["c"] == 0
@@ -121,15 +121,13 @@ def test_programs_are_kept_from_nodes_where_one_would_be_slowed_too_much(adaptin
 def test_device_and_neighbours_both_count(adapting):
     crowded = node("crowded", "NVIDIA-H100-80GB-HBM3", residents='[{"name": "a", "threads": 3}]')
     request = args(pod({**RESNET, "program": "b"}), [NODES[0], crowded])
-    scores = {row["Host"]: row["Score"] for row in asked(adapting, "prioritize", request)}
+    scores = scores_of(adapting, request)
     assert scores["h100"] == 10
     assert 0 < scores["crowded"] < 10
 
 
 def test_a_body_that_is_no_request_is_a_problem(adapting):
-    answer = adapting.post("/v1/kubernetes/filter", content=b'{"Pod": {}}')
-    assert answer.status_code == 422
-    assert "metadata" in answer.json()["detail"]
+    problem_of(adapting.post("/v1/kubernetes/filter", content=b'{"Pod": {}}'), 422, "metadata")
 
 
 def test_requests_are_counted_by_the_routes_that_alerts_name(adapting):
@@ -227,9 +225,8 @@ def test_the_token_of_the_account_is_sent(api, cluster):
 def test_nodes_that_are_only_named_are_known_from_the_cluster(api, settings, trained):
     api.put("nodes", node("big", "NVIDIA-H100-80GB-HBM3"))
     api.put("nodes", node("small", "Tesla-T4"))
-    followed = settings.model_copy(update={"kubernetes_api": api.url})
     request = names(pod({"graph": "resnet50", "batch-size": "64"}), ["big", "small", "new"])
-    with TestClient(create_app(followed, trained)) as client:
+    with client_of(settings, trained, kubernetes_api=api.url) as client:
 
         def scores() -> list[int]:
             answer = client.post("/v1/kubernetes/prioritize", json=request)
@@ -244,9 +241,8 @@ def test_programs_of_pods_slow_a_program_down(api, settings, trained):
     for name in ("idle", "busy"):
         api.put("nodes", node(name))
     api.put("pods", running("a", "busy", '{"name": "a", "threads": 64}'))
-    followed = settings.model_copy(update={"kubernetes_api": api.url})
     request = names(pod({"program": "b", "min-relative-speed": "0.6"}), ["idle", "busy"])
-    with TestClient(create_app(followed, trained)) as client:
+    with client_of(settings, trained, kubernetes_api=api.url) as client:
 
         def passing() -> list[str]:
             return client.post("/v1/kubernetes/filter", json=request).json()["NodeNames"]
@@ -335,6 +331,6 @@ def test_scores_after_a_filter_ask_no_predictor(adapting, monkeypatch):
     monkeypatch.setattr(neighbours, "slowest_programs", unexpected)
     monkeypatch.setattr("forerun.service.http.answers.answers_to", unexpected)
     request["Nodes"]["items"] = nodes[::-1]
-    scores = {row["Host"]: row["Score"] for row in asked(adapting, "prioritize", request)}
+    scores = scores_of(adapting, request)
     assert scores["a"] > 0
     assert scores["b"] > 0

@@ -9,7 +9,7 @@ from forerun.data.errors import BadRequest
 from forerun.service.http.kubernetes.extender import Pod
 from forerun.service.http.kubernetes.pods import placed_by
 from tests.service.http.kubernetes.requests import args, node, pod
-from tests.service.http.kubernetes.test_advice import asked, passing
+from tests.service.http.kubernetes.test_advice import asked, passing, scores_of
 
 LLAMA = {
     "llm": "llama-3.1-8b",
@@ -24,10 +24,6 @@ NODES = [
     node("unknown", "NVIDIA-Z9000"),
 ]
 ONE, FOUR = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "4"}
-
-
-def scores(client, request) -> dict[str, int]:
-    return {row["Host"]: row["Score"] for row in asked(client, "prioritize", request)}
 
 
 def estimate(client, device: str, **more) -> dict:
@@ -60,7 +56,7 @@ def test_more_requests_in_flight_than_the_cache_holds_fail_unless_they_may_wait(
 def test_the_gpus_that_a_pod_requests_share_each_layer(adapting):
     result = asked(adapting, "filter", args(pod(LLAMA, FOUR), NODES))
     assert passing(result) == [one["metadata"]["name"] for one in NODES]
-    found = scores(adapting, args(pod(LLAMA, FOUR), NODES))
+    found = scores_of(adapting, args(pod(LLAMA, FOUR), NODES))
     four = {"parallelism": {"tensor": 4}}
     times = {name: estimate(adapting, name, **four)["tpot_ms"]["value"] for name in ("h100", "t4")}
     assert found["t4"] == round(10 * times["h100"] / times["t4"])
@@ -81,7 +77,7 @@ def test_scores_compare_the_time_per_output_token_or_the_rate(adapting):
     metrics = {name: estimate(adapting, name) for name in names}
     for objective, sign in (("tpot_ms", 1), ("tokens_per_s", -1)):
         wanted = {**LLAMA, "objective": objective}
-        found = scores(adapting, args(pod(wanted, ONE), NODES))
+        found = scores_of(adapting, args(pod(wanted, ONE), NODES))
         values = {name: metrics[name][objective]["value"] for name in names}
         assert found["h100"] == 10
         assert found["l4"] == round(10 * (values["h100"] / values["l4"]) ** sign)
@@ -109,10 +105,8 @@ def test_a_slice_serves_what_fits_it(adapting):
 
 def test_a_whole_request_may_be_given_as_json(adapting):
     whole = '{"model": "llama-3.1-8b", "isl": 1024, "osl": 256, "concurrency": 16}'
-    one, other = ({"llm": whole}, LLAMA)
-    assert scores(adapting, args(pod(one, ONE), NODES)) == scores(
-        adapting, args(pod(other, ONE), NODES)
-    )
+    one, other = (args(pod(given, ONE), NODES) for given in ({"llm": whole}, LLAMA))
+    assert scores_of(adapting, one) == scores_of(adapting, other)
 
 
 def test_workers_for_prompts_need_no_room_for_all_requests_in_flight(adapting):
@@ -132,7 +126,7 @@ def test_workers_for_prompts_need_no_room_for_all_requests_in_flight(adapting):
 def test_a_deployment_that_does_not_fit_may_run_anywhere(adapting, more):
     request = args(pod({**LLAMA, **more}, ONE), NODES)
     assert passing(asked(adapting, "filter", request)) == [one["metadata"]["name"] for one in NODES]
-    assert set(scores(adapting, request).values()) == {0}
+    assert set(scores_of(adapting, request).values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +176,7 @@ def test_an_overloaded_node_without_limits_passes_with_the_score_0(adapting):
     own = keeps_up(adapting, "l4")
     wanted = {**ARRIVING, "requests-per-s": str(2.0 * own["requests_per_s"])}
     assert "l4" in passing(asked(adapting, "filter", args(pod(wanted, ONE), NODES)))
-    found = scores(adapting, args(pod(wanted, ONE), NODES))
+    found = scores_of(adapting, args(pod(wanted, ONE), NODES))
     assert found["l4"] == 0
     assert found["h100"] == 10
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.service.answered import content_of, problem_of
 from tests.service.http.kubernetes.requests import pod, waiting_pod
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -37,9 +38,7 @@ def review(content: dict[str, Any] | None, kind: str = "Pod", group: str = "") -
 
 def answered(client, request: dict[str, Any]) -> dict[str, Any]:
     """The response to a review, which the API server asks for with a time limit."""
-    answer = client.post("/v1/kubernetes/validate?timeout=5s", json=request)
-    assert answer.status_code == 200, answer.text
-    content = answer.json()
+    content = content_of(client.post("/v1/kubernetes/validate?timeout=5s", json=request))
     assert (content["apiVersion"], content["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert content["response"]["uid"] == UID
     return content["response"]
@@ -163,9 +162,7 @@ def test_names_that_nothing_reads_are_refused(adapting, name, part, said):
     [b"{", b"[]", b"{}", b'{"apiVersion": "admission.k8s.io/v1beta1", "request": {}}', b"[" * 9999],
 )
 def test_what_is_no_review_is_a_problem(adapting, body):
-    answer = adapting.post("/v1/kubernetes/validate", content=body)
-    assert answer.status_code == 422
-    assert answer.json()["type"] == "/problems/bad-request"
+    problem_of(adapting.post("/v1/kubernetes/validate", content=body), 422, slug="bad-request")
 
 
 @pytest.mark.parametrize("template", [[], 7, "x", [1], {"spec": 3}, {"metadata": {"labels": 3}}])

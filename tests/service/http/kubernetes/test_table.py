@@ -7,13 +7,13 @@ from dataclasses import replace
 import httpx
 import pytest
 import yaml
-from fastapi.testclient import TestClient
 from starlette.requests import ClientDisconnect
 
-from forerun.service.http.app import create_app
 from forerun.service.http.kubernetes.table import BadWorkloadClasses, Table, WatchedTable, is_known
 from forerun.service.http.lanes import Departure
 from tests.coroutines import run
+from tests.service.answered import content_of, problem_of
+from tests.service.conftest import client_of
 from tests.service.real_server import real_server
 
 RESNET = {"forerun.dev/graph": "resnet50", "forerun.dev/batch-size": "64", "team/other": "x"}
@@ -40,14 +40,9 @@ def file(tmp_path):
     return path
 
 
-def client_of(settings, loaded, file):
-    app = create_app(settings.model_copy(update={"workload_classes": file}), loaded)
-    return TestClient(app, raise_server_exceptions=False)
-
-
 @pytest.mark.slow
 def test_the_table_agrees_with_the_answers_about_each_class(settings, trained, file):
-    with client_of(settings, trained, file) as client:
+    with client_of(settings, trained, workload_classes=file) as client:
         answer = client.get(PATH)
         workload = {"kind": "network", "graph": "resnet50", "batch_size": 64}
         own = client.post("/v1/predict", json={"device": "l4", "workload": workload}).json()
@@ -75,15 +70,13 @@ def test_the_table_agrees_with_the_answers_about_each_class(settings, trained, f
 
 
 def test_what_is_not_known_is_null_with_a_reason(settings, loaded, file):
-    with client_of(settings, loaded, file) as client:
+    with client_of(settings, loaded, workload_classes=file) as client:
         for cell in client.get(PATH).json()["classes"][0]["cells"]:
             assert cell["latency_ms"]["low"] is cell["throughput_per_s"]["high"] is None
             assert cell["peak_memory_mib"] is cell["fits"] is None
         wrong = {"devices": ["epyc-7763"], "classes": GIVEN["classes"][1:]}
         file.write_text(yaml.safe_dump(wrong))
-        answer = client.get(PATH)
-        assert answer.status_code == 200, answer.text
-        (cell,) = answer.json()["classes"][0]["cells"]
+        (cell,) = content_of(client.get(PATH))["classes"][0]["cells"]
         assert cell["latency_ms"] is cell["throughput_per_s"] is cell["grade"] is None
         assert cell["problem"]
 
@@ -91,7 +84,7 @@ def test_what_is_not_known_is_null_with_a_reason(settings, loaded, file):
 def test_the_tag_stays_while_nothing_changes_and_changes_with_the_file_and_the_predictors(
     settings, loaded, file
 ):
-    with client_of(settings, loaded, file) as client:
+    with client_of(settings, loaded, workload_classes=file) as client:
         first = client.get(PATH)
         known = {"if-none-match": f'"other", {first.headers["etag"]}'}
         same = client.get(PATH, headers=known)
@@ -109,7 +102,7 @@ def test_the_tag_stays_while_nothing_changes_and_changes_with_the_file_and_the_p
 def test_two_processes_give_equal_tables_equal_tags(settings, loaded, file):
     tags, bodies = set(), set()
     for _ in range(2):
-        with client_of(settings, loaded, file) as client:
+        with client_of(settings, loaded, workload_classes=file) as client:
             answer = client.get(PATH)
             tags.add(answer.headers["etag"])
             bodies.add(answer.content)
@@ -117,9 +110,7 @@ def test_two_processes_give_equal_tables_equal_tags(settings, loaded, file):
 
 
 def test_without_a_file_there_is_no_table(client):
-    answer = client.get(PATH)
-    assert answer.status_code == 404
-    assert "FORERUN_WORKLOAD_CLASSES" in answer.json()["detail"]
+    problem_of(client.get(PATH), 404, "FORERUN_WORKLOAD_CLASSES")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +149,7 @@ def test_what_no_answer_can_be_about_is_refused_at_the_start(settings, loaded, f
     file.write_text(yaml.safe_dump({**GIVEN, **change}))
     with (
         pytest.raises(BadWorkloadClasses, match=why) as refused,
-        client_of(settings, loaded, file),
+        client_of(settings, loaded, workload_classes=file),
     ):
         pass
     assert str(file) in str(refused.value)
@@ -169,7 +160,7 @@ def test_a_class_or_device_that_becomes_wrong_leaves_the_others_their_cells(sett
         "devices": ["h1000", *GIVEN["devices"]],
         "classes": [*GIVEN["classes"], WRONG, UNKNOWN],
     }
-    with client_of(settings, loaded, file) as client:
+    with client_of(settings, loaded, workload_classes=file) as client:
         right = client.get(PATH).json()
         file.write_text(yaml.safe_dump(wrong))
         answer = client.get(PATH)
@@ -185,7 +176,7 @@ def test_a_class_or_device_that_becomes_wrong_leaves_the_others_their_cells(sett
 
 
 def test_a_file_that_is_gone_is_a_problem_and_not_a_fault(settings, loaded, file):
-    with client_of(settings, loaded, file) as client:
+    with client_of(settings, loaded, workload_classes=file) as client:
         file.unlink()
         answer = client.get(PATH)
     assert answer.status_code == 503 and "cannot be read" in answer.json()["detail"]

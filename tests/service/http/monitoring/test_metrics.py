@@ -10,6 +10,7 @@ from forerun.service.http.monitoring import gauges as drift_metrics
 from forerun.service.http.monitoring.gauges import metrics_of
 from forerun.service.schemas.measurements import DriftOut, LiveErrorOut, SliceOut
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK
+from tests.service.answered import content_of
 from tests.service.conftest import GRAPH, kernel_row
 from tests.service.real_server import real_server
 
@@ -59,8 +60,7 @@ def test_computed_answers_count_by_their_domain_and_cached_ones_do_not(adapting)
 
 def test_an_adaptation_is_counted_with_its_time(adapting):
     rows = [kernel_row(GRAPH.operators[0], 1.0 + row / 10, "fp32") for row in range(3)]
-    answer = adapting.post("/v1/devices/l4/measurements", json={"measurements": rows})
-    assert answer.status_code == 201, answer.text
+    content_of(adapting.post("/v1/devices/l4/measurements", json={"measurements": rows}), 201)
     found = samples(adapting.get("/metrics").text)
     assert found[("forerun_adaptation_seconds_count", "")] == 1
     assert found[("forerun_adaptation_seconds_sum", "")] > 0

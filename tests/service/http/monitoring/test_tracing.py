@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -20,6 +18,9 @@ from forerun.service.http.monitoring import tracing
 from forerun.service.requests.record import RequestRecord, continued, current, stage, trace_parent
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
+from tests.service.answered import content_of
+from tests.service.conftest import client_of
+from tests.service.http.served import Handler, served
 from tests.service.real_server import real_server
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace.export", reason="needs the telemetry extra")
@@ -95,23 +96,13 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
     """Address of a collector, and the bodies that it has received."""
     bodies: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Collector(Handler):
         def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            bodies.append(self.body())
+            self.answer(b"")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", bodies
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(Collector) as url:
+        yield url, bodies
 
 
 def named_in(bodies: list[bytes]) -> list[str]:
@@ -141,8 +132,7 @@ def test_a_real_collector_has_all_spans_when_the_service_has_ended(
     }
     with real_server(tmp_path / "home", workers=workers, environment=environment) as server:
         for _ in range(8):
-            answer = httpx.post(f"{server.url}/v1/predict", json=EXAMPLE, headers=PARENT)
-            assert answer.status_code == 200
+            content_of(httpx.post(f"{server.url}/v1/predict", json=EXAMPLE, headers=PARENT))
         server.stop()
     assert named_in(bodies).count("POST /v1/predict") == 8
     assert "predict" in named_in(bodies)
@@ -301,7 +291,7 @@ def test_a_log_that_cannot_be_written_stops_no_answer(settings, loaded, monkeypa
         def write(self, text):
             raise BrokenPipeError
 
-    with TestClient(create_app(settings, loaded)) as client:
+    with client_of(settings, loaded) as client:
         monkeypatch.setattr("sys.stderr", Broken())
         assert client.get("/healthz").status_code == 200
 

@@ -3,10 +3,10 @@
 import json
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from threading import Thread
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -123,12 +123,8 @@ def test_who_writes_reads_what_others_wrote_a_moment_ago(pair):
         with pytest.raises(FileNotFoundError):
             other.get("a.json")
     assert other.names() == {"b.json"}
-    assert shared_after(one).names() == {"b.json"}
-
-
-def shared_after(records):
-    Shared.settle(records)
-    return records
+    Shared.settle(one)
+    assert one.names() == {"b.json"}
 
 
 def test_writers_exclude_each_other_over_threads_and_processes(pair):
@@ -138,11 +134,8 @@ def test_writers_exclude_each_other_over_threads_and_processes(pair):
                 before = records.get("a.json")[0] if "a.json" in records.names() else 0
                 records.put("a.json", [before + 1])
 
-    threads = [Thread(target=add, args=(records,)) for records in (*pair, *pair)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as many:
+        list(many.map(add, (*pair, *pair)))
     for each in pair:
         Shared.settle(each)
         assert each.get("a.json") == [20]
@@ -215,12 +208,10 @@ def test_memory_is_what_the_database_holds_after_writes_and_looks_at_once(connec
             with suppress(FileNotFoundError):
                 pair[number].get("a.json")
 
-    threads = [Thread(target=write, args=(number,)) for number in range(4)]
-    threads += [Thread(target=follow, args=(number,)) for number in (0, 1, 0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as many:
+        done = [many.submit(write, number) for number in range(4)]
+        done += [many.submit(follow, number) for number in (0, 1, 0, 1)]
+    assert not any(each.exception() for each in done)
     truth = records_in(DatabasePlace(connect(), "numbers"), json.dumps, decode).values()
     for each in pair:
         Shared.settle(each)
