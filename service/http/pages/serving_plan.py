@@ -17,7 +17,12 @@ from forerun.service.answers.llm.planning import llm_plan
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart, layer, number, short, shown
 from forerun.service.http.pages.charts import trade_off
-from forerun.service.http.pages.rendering import page_or_part, page_router, problem_page
+from forerun.service.http.pages.rendering import (
+    asks_for_part,
+    page_or_part,
+    page_router,
+    problem_page,
+)
 from forerun.service.http.pages.run_form import form_field, gpus, model_of
 from forerun.service.http.state import TheAnswers, TheBody
 from forerun.service.problems import Problem, problem_of, unfit
@@ -118,7 +123,8 @@ def plan_page(request: Request, body: TheBody, answers: TheAnswers) -> HTMLRespo
         }
 
     try:
-        answer = _answer(given, answers) if given else {"plan": None}
+        asks = given or asks_for_part(request)
+        answer = _answer(given, answers) if asks else {"plan": None}
     except (InputError, ValidationError) as error:
         return problem_page(request, _problem(error), _field_of, "plan.html", form)
     return page_or_part(request, "plan", PATH, answer, form)

@@ -30,7 +30,9 @@ def test_a_part_is_the_answer_alone(adapting):
     assert "Estimates" in part
 
 
-@pytest.mark.parametrize("path", ["/", "/compare", "/power", "/llm", "/neighbours", "/coverage"])
+@pytest.mark.parametrize(
+    "path", ["/", "/compare", "/power", "/llm", "/plan", "/neighbours", "/coverage"]
+)
 def test_a_browser_that_goes_back_gets_a_whole_page(adapting, path):
     part = adapting.get(path, headers=PART)
     page = adapting.get(path, headers={**PART, "hx-history-restore-request": "true"})
