@@ -328,7 +328,11 @@ class _Rank(NamedTuple):
             busy = np.minimum(rate * longest / most, BUSIEST)
             queued = varied * longest / most * busy**power / (1.0 - busy) / 2.0
             decoded = np.minimum(rate * tpot * self.chunks / batch, 1.0) if self.mixed else 0.0
-            before = rate * (iteration + queued)
+            taken = np.minimum(rate * iteration / batch, 1.0)
+            decoding = (1.0 - taken) * -np.expm1(-others) * self.decoding
+            with_own = np.clip(1.0 + rate * (taken * iteration + decoding), batch, most)
+            own = self.chunks * (self.shared + self.added.of(with_own))
+            before = rate * (own + queued)
             found = np.maximum((1.0 - decoded) * (before - meanwhile), 0.0)
             if self.mixed:
                 # Each iteration writes a token, and processes no more than one has room for.
@@ -340,10 +344,7 @@ class _Rank(NamedTuple):
         # Times per token are means over requests, most of which write less than the mean.
         met = others + np.maximum(left, left * lengths.shorter)
         tpot = self.step + met * self.work(batch) / after
-        busy = np.minimum(rate * iteration / batch, 1.0)
-        decoding = (1.0 - busy) * -np.expm1(-others) * self.decoding
-        waiting = queued + (busy * varied * iteration + decoding) / 2.0
-        with_own = np.clip(1.0 + rate * (busy * iteration + decoding), batch, most)
+        waiting = queued + (taken * varied * iteration + decoding) / 2.0
         return met, batch, with_own, tpot, waiting, rate
 
 
