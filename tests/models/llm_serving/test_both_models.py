@@ -48,7 +48,7 @@ def of_arrivals(one, count, seed=0):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_times_of_arrivals_agree(engine, model, share, most):
-    """Up to 60 % of the capacity, times differ by less in the median, and by 17 and 6 %."""
+    """Up to 60 % of the capacity, times differ by less in the median, and by 18 and 6 %."""
     errors = []
     for given, written in LENGTHS:
         one = served(MODELS[model], engine, given, written, requests_per_s=1.0)
@@ -59,7 +59,7 @@ def test_times_of_arrivals_agree(engine, model, share, most):
         count = int(np.clip(30 * state.others, 1500, 4000))
         errors.append(np.log(np.array([state.tpot, state.ttft]) / of_arrivals(one, count)))
     assert np.all(np.median(np.abs(errors), axis=0) < most)
-    assert np.all(np.max(np.abs(errors), axis=0) < (0.17, 0.06))
+    assert np.all(np.max(np.abs(errors), axis=0) < (0.18, 0.06))
 
 
 def of_closed_loop(one, waves=10):
