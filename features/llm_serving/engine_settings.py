@@ -33,12 +33,14 @@ class Limits:
             which each holds what it has halfway through its answer, or all that it will need
             (`reserves`), and, next to one, by the prompts that the tokens of an iteration leave
             room for. More would end in each iteration than can begin.
+        admitted: the same by setting and memory alone.
         fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
             the setting.
     """
 
     tokens: float
     sequences: float
+    admitted: float
     fits: bool
 
     @classmethod
@@ -46,17 +48,18 @@ class Limits:
         """Limits of a worker with that parallelism."""
         most_tokens, most_sequences = default_limits(deployment.engine, device)
         tokens = float(deployment.engine.max_batched_tokens or most_tokens)
-        sequences = float(deployment.engine.max_sequences or most_sequences)
+        admitted = float(deployment.engine.max_sequences or most_sequences)
+        begun = admitted
         if mixes(deployment.engine) and deployment.prefill is None:
-            sequences = min(sequences, 1.0 + tokens / _tokens_per_sequence(deployment))
+            begun = 1.0 + tokens / _tokens_per_sequence(deployment)
         prompt, share = deployment.load.input_tokens, 1.0 if reserves(deployment.engine) else 0.5
         held = prompt + share * deployment.load.output_tokens
         one = sequences_in_memory(deployment, device, parallelism, prompt)
         room = sequences_in_memory(deployment, device, parallelism, held)
-        if one is None or room is None:
-            return cls(tokens, sequences, True)
-        fits = one >= 1.0
-        return cls(tokens, min(sequences, max(room, 1.0)) if fits else sequences, fits)
+        fits = one is None or one >= 1.0
+        if room is not None and fits:
+            admitted = min(admitted, max(room, 1.0))
+        return cls(tokens, min(admitted, begun), admitted, fits)
 
 
 def _tokens_per_sequence(deployment: LlmDeployment) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -75,6 +76,9 @@ class SteadyStates:
         times = np.where(closed[:, None], 1.0, grids[which, _TPOT])
         positions = _positions(rising, times, sought)
         found = dict(zip(QUANTITIES, _at(grids, which, positions), strict=True))
+        # Waiting grows by orders of magnitude from one point to the next.
+        logs = np.log(grids[:, [_WAITING]] + NO_WAITING)
+        found["waiting"] = np.exp(_at(logs, which, positions)[0]) - NO_WAITING
         over = sought > rising[:, -1]
         answer, ranks, together, fits, iterations = np.array([
             (one.answer_tokens, one.prompt_ranks, one.together, one.fits, one.iterations)
@@ -103,7 +107,11 @@ class SteadyStates:
         )
 
 
-_IN_FLIGHT, _RATE, _TPOT = (SCALARS.index(name) for name in ("in_flight", "rate", "tpot"))
+_IN_FLIGHT, _RATE, _TPOT, _WAITING = (
+    SCALARS.index(name) for name in ("in_flight", "rate", "tpot", "waiting")
+)
+NO_WAITING: Final = 1e-4
+"""Seconds that count as none."""
 
 
 def _waiting_and_rate(

@@ -64,10 +64,10 @@ about are more often ones that keep up."""
 
 
 def places(query: Query) -> float:
-    """Requests that all ranks serve at a time; those beyond it wait."""
+    """Requests that setting and memory admit to all ranks at a time; those beyond it wait."""
     deployment, pool = query.deployment, query.deployment.pool
     ranks = pool.workers * pool.parallelism.attention_data
-    return Limits.of(deployment, query.device, pool.parallelism).sequences * ranks
+    return Limits.of(deployment, query.device, pool.parallelism).admitted * ranks
 
 
 def closed_loops(query: Query) -> list[Query]:
@@ -146,8 +146,9 @@ class LoadCurve:
             name: np.column_stack([ends[end][name] for end in order])
             for name, order in orders.items()
         }
-        fewer = np.searchsorted(self.in_flight, loads.in_flight, side="right") - 1
-        raised = np.fmax(self._least_rates[fewer] / estimates[RATE][:, 1], 1.0)
+        fewer = np.searchsorted(self.in_flight, loads.in_flight, side="right")
+        least = np.append(0.0, self._least_rates)[fewer]
+        raised = np.fmax(least / estimates[RATE][:, 1], 1.0)
         for name in RATES:
             estimates[name][:, 1] *= raised
         coverage = {name: np.full(len(queries), self.times.coverage[name][0]) for name in estimates}
