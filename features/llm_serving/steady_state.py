@@ -77,8 +77,8 @@ class SteadyStates:
         positions = _positions(rising, times, sought)
         found = dict(zip(QUANTITIES, _at(grids, which, positions), strict=True))
         # Waiting grows by orders of magnitude from one point to the next.
-        logs = np.log(grids[:, [_WAITING]] + NO_WAITING)
-        found["waiting"] = np.exp(_at(logs, which, positions)[0]) - NO_WAITING
+        logs = np.log1p(grids[:, [_WAITING]] / NO_WAITING)
+        found["waiting"] = NO_WAITING * np.expm1(_at(logs, which, positions)[0])
         over = sought > rising[:, -1]
         answer, ranks, together, fits, iterations = np.array([
             (one.answer_tokens, one.prompt_ranks, one.together, one.fits, one.iterations)

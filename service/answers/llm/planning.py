@@ -41,6 +41,7 @@ from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands, not_written
+from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, SizeIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
     TIMES,
@@ -49,7 +50,6 @@ from forerun.service.schemas.llm.serving_plan_answers import (
     MixOut,
     PlannedServingOut,
     TrafficOut,
-    digits,
 )
 from forerun.service.schemas.llm.training_answers import GridOut
 

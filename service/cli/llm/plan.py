@@ -49,7 +49,7 @@ Types = Annotated[
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--format", help="number format of weights to try, such as fp8; repeatable"),
+    typer.Option("--format", help="formats of weights to try, such as fp8,nvfp4; repeatable"),
 ]
 Traced = Annotated[
     str | None,
@@ -96,7 +96,7 @@ def plan(
     if device:
         content["devices"] = list(_stocks(device))
     if number_format:
-        content["formats"] = number_format
+        content["formats"] = [name for given in number_format for name in given.split(",")]
     if size:
         content["sizes"] = list(map(size_of, size))
     if trace is not None:

@@ -9,6 +9,7 @@ from forerun.service.cli import options as o
 from forerun.service.cli.llm.options import OF_LOAD, OF_SERVING, is_public_trace
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, screen, table, working
+from forerun.service.figures import digits
 from forerun.service.requests.model_source import described_model, title_of
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ def _show(source: str, answer: "ReplayOut") -> None:
     ):
         rows.add_row(title, *_cells(own))
     out.print(rows)
-    tokens = f"{answer.tokens_per_s:,.4g} output tokens/s"
-    rates = f"{answer.requests_per_s:.4g} requests/s, {tokens}"
+    tokens = f"{digits(answer.tokens_per_s)} output tokens/s"
+    rates = f"{digits(answer.requests_per_s)} requests/s, {tokens}"
     if answer.device_count > 1:
-        rates += f" ({answer.tokens_per_s_per_device:,.4g} by one device)"
+        rates += f" ({digits(answer.tokens_per_s_per_device)} by one device)"
     out.print(f"{rates} over {answer.span_s:,.0f} s; busy {answer.busy_share:.0%} of the time")
     together = f"{answer.mean_sequences:.3g} sequences decode together on a busy worker, on average"
     cache = f"at most {answer.most_cache_share:.0%} of the cache in use"
@@ -113,4 +114,4 @@ def _show(source: str, answer: "ReplayOut") -> None:
 
 def _cells(own: "StatisticsOut") -> list[str]:
     values = (own.mean, own.p50, own.p90, own.p99)
-    return ["-" if value is None else f"{value:,.4g} ms" for value in values]
+    return ["-" if value is None else f"{digits(value)} ms" for value in values]

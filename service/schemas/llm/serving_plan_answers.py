@@ -7,6 +7,7 @@ from typing import Any, Final
 from forerun.data.described import Described
 from forerun.data.errors import InputError
 from forerun.models.llm_serving.plans import MOST_DEVICES, Risk, ServingObjective
+from forerun.service.figures import digits
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import EngineOut, PoolOut
@@ -32,11 +33,6 @@ FAILED: Final[Mapping[str, str]] = {
     "unchecked": "cost more than those whose percentiles were checked",
 }
 """What options fail by -> in words."""
-
-
-def digits(value: float) -> str:
-    """A number with four digits, and with zeros in place of a power of ten."""
-    return f"{float(f'{value:.4g}'):,.12g}"
 
 
 class TrafficOut(Described):
@@ -135,7 +131,7 @@ class PlannedServingOut(ReplicasOut):
                 upper = " at the upper end" * (name == "power_w" and risk == "upper")
                 lines.append(f"{NAMES.get(name, name)}{upper} {by:.2f} times the limit")
             else:
-                lines.append(f"{NAMES[name]} up to {end:,.4g} ms (limit {limit:,.4g})")
+                lines.append(f"{NAMES[name]} up to {digits(end)} ms (limit {digits(limit)})")
         return lines
 
 
@@ -436,9 +432,9 @@ class LlmPlanOut(LimitedAnswerOut):
         if not self.best:
             raise InputError(f"No option keeps all limits, so nothing is written for {kind}.")
         if kind not in self.commands:
-            known = ", ".join(self.commands) or "nothing"
             why = self.not_written.get(kind, "there is no such form")
-            raise InputError(f"The plan cannot be written for {kind}: {why}. It can for {known}.")
+            others = f" It can for {', '.join(self.commands)}." if self.commands else ""
+            raise InputError(f"The plan cannot be written for {kind}: {why}.{others}")
         lines = [f"{self.best[0].words()}, {self.best[0].price()} an hour", *self.chosen]
         return "".join(f"# {line}\n" for line in lines) + self.commands[kind]
 

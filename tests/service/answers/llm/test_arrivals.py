@@ -49,19 +49,19 @@ def test_the_capacity_is_the_rate_of_a_closed_loop_that_takes_every_place(ask, c
     assert ask(concurrency=8)["deployment"]["capacity"] is None
 
 
-def test_prompts_are_admitted_until_they_fill_the_memory(ask):
-    """As many whole requests fit as `largest_concurrency`; further ones have a place until prompts
-    alone fill the memory, and a limit says how many wait.
+def test_requests_are_admitted_until_they_fill_the_memory(ask):
+    """As many whole requests fit as `largest_concurrency`; further ones have a place until they
+    fill the memory halfway through their answers, and a limit says how many wait.
     """
     assert ask(concurrency=352)["deployment"]["memory"][0]["largest_concurrency"] == 352
-    few, many = (ask(concurrency=number) for number in (500, 512))
-    assert many["limits"][0].startswith("512 requests are in flight, and 504 have a place")
+    few, many = (ask(concurrency=number) for number in (380, 512))
+    assert many["limits"][0].startswith("512 requests are in flight, and 391 have a place")
     assert not any("have a place" in line for line in few["limits"])
     assert few["deployment"]["capacity"] is None
     assert not many["in_domain"]
     for load, said in (
         (100, "352 such requests"),
-        (500, "at full length, fewer than are in flight"),
+        (380, "at full length, fewer than are in flight"),
     ):
         memory = PoolMemoryOut(**ask(concurrency=load)["deployment"]["memory"][0])
         assert memory.sentence().endswith(said)
