@@ -102,7 +102,7 @@ def test_one_request_in_flight_and_rare_arrivals_are_the_same(output_tokens, tok
     for name in ("ttft_ms", "ttft_service_ms"):
         assert closed[name].value == pytest.approx(rare[name].value, rel=0.1)
         assert closed[name].high == pytest.approx(rare[name].high, rel=0.1)
-        assert closed[name].high / closed[name].low < 4.2, "it waits for no other prompt"
+        assert closed[name].high / closed[name].low < 4.5, "it waits for no other prompt"
         assert rare[name].grade == "C", "no measured run has requests that arrive one by one"
 
 
