@@ -147,7 +147,7 @@ def test_requests_wait_as_long_as_measured_where_memory_is_full(aggregated, engi
     runs = by_engine(aggregated, engine)
     full = runs.take(np.array([is_full(query) for query in runs.queries]))
     ratios = unfitted_ratios(full)
-    assert len(full) >= 10
+    assert len(full) >= 5
     assert token[0] < np.median(ratios["tpot_ms"]) < token[1]
     assert 0.4 < np.median(ratios["ttft_ms"]) < 2.5
 
