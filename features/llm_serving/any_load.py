@@ -52,11 +52,11 @@ SCALARS: Final = (
 )
 """Quantities of a grid. `others`: other sequences that decode; `tpot`: time for each token after
 the first; `met`: prompts of others that are processed while a request writes these; `batch`:
-prompts that share an iteration; `own`: time that these add to it, times the iterations that one is
-divided over; `work`: time that each occupies the rank; `service`: time to the
-first token without queueing; `waiting`: waiting of prompts for each other; `rate`: requests a
-second of all ranks; `busy`: share of the time spent on prompts; `in_flight`: requests in flight on
-all ranks."""
+prompts that share an iteration; `own`: time that the prompts of a request's own iteration add to
+it, times the iterations that one is divided over; `work`: time that each occupies the rank;
+`service`: time to the first token without queueing; `waiting`: waiting of prompts for each other;
+`rate`: requests a second of all ranks; `busy`: share of the time spent on prompts; `in_flight`:
+requests in flight on all ranks."""
 QUANTITIES: Final = (
     *SCALARS,
     *(f"decode {part}" for part in PARTS),
@@ -307,16 +307,16 @@ class _Rank(NamedTuple):
 
         A prompt is processed with those that arrived during the last iteration (a Poisson process),
         and queues where these fill more than one, as in an M/G/m queue of m prompts in an iteration
-        (Sakasegawa's approximation).
+        (Sakasegawa's approximation). More arrive during long iterations, so the iteration that a
+        prompt is in holds more of them than the mean iteration (`with_own`).
 
         Returns:
-            `met`, `batch`, `tpot`, `waiting` of `SCALARS` and requests a second, each (k, g).
+            `met` and `batch` of `SCALARS`, prompts of the iteration that a prompt is in, `tpot`,
+            `waiting`, and requests a second, each (k, g).
         """
         after, most, varied = lengths.after, self.most, 1.0 + lengths.variation**2
-        longest, power = (
-            self.chunks * (self.shared + self.added.of(most)),
-            np.sqrt(2.0 * (most + 1.0)),
-        )
+        longest = self.chunks * (self.shared + self.added.of(most))
+        power = np.sqrt(2.0 * (most + 1.0))
         batch, left = np.ones_like(others), np.zeros_like(others)
         for _ in range(ROUNDS):
             tpot = self.step + (others + left) * self.work(batch) / after
