@@ -70,7 +70,7 @@ def limits_of(
     if query.device.kind == "cpu" or (load.concurrency or 2.0) <= 1.0:
         first = []
     apart += [] if model.encoder is None else ENCODED
-    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found), *first)
+    return (*_misspelt(model), *length, *of_servers(query), *apart, *distinct(found), *first)
 
 
 def sound_limits(query: Query, requests_per_s: float | None) -> tuple[Limit, ...]:
@@ -119,7 +119,7 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
     ]
 
 
-def _of_servers(query: Query) -> list[Limit]:
+def of_servers(query: Query) -> list[Limit]:
     """That the engine does not run the model on the device, or layers are divided over more devices
     than links join.
     """

@@ -11,6 +11,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import LeastTime
 from forerun.models.answers.assumed import predicted
+from forerun.models.answers.deployments.limits import of_servers
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.catalog import unfitted
@@ -84,7 +85,8 @@ def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[Scales, 
         return ANALYTIC, []
     # The factor on prompts stays 1: it was measured with prompts that all start together.
     scales = Scales(1.0, cut_off(factor), _basis(fitted))
-    limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
+    every = (*of_servers(query), *fitted.limits)
+    limits = dict.fromkeys(str(in_words(limit)) for limit in every)
     return scales, list(limits)
 
 

@@ -135,3 +135,14 @@ def test_processors_and_llama_cpp_are_refused(client):
     assert "concurrency" in refused(client, requests=requests, device="epyc-9654")["detail"]
     llama = {"name": "llama.cpp"}
     assert "concurrency" in refused(client, requests=requests, engine=llama)["detail"]
+
+
+def test_a_format_that_the_engine_does_not_run_is_said(adapting):
+    model = {"name": "llama-3.1-8b", "quantization": "nvfp4"}
+    found, plain = (
+        replayed(adapting, requests=arrivals(5, 1.0), model=own, engine={"name": "sglang"})
+        for own in (model, DEPLOYMENT["model"])
+    )
+    said = "sglang runs weights in nvfp4 from compute capability 10.0 on"
+    assert found["limits"][0].startswith(said)
+    assert not any(said in line for line in plain["limits"])
