@@ -40,8 +40,9 @@ FEWEST: Final = 0.02
 BUSIEST: Final = 0.98
 """Largest utilisation of workers by prompts that the queue's formula is used for."""
 FIRST_WAVE: Final = 0.2
-"""Share of the requests of a closed loop that start together, as in a benchmark of five requests
-for each that is in flight."""
+"""Share of the requests of a closed loop that wait as if all started together. Benchmarks of ten
+requests for each in flight start a tenth so; first tokens of the runs of vLLM and TensorRT-LLM in
+`aiconfigurator_serving`, with nothing fitted, are least off with .2 to .25."""
 ROUNDS: Final = 8
 """Rounds in which the rate and the prompts of an iteration are solved for."""
 DAMPING: Final = 0.6

@@ -1,9 +1,12 @@
 """The OpenAPI document: whole, described, with examples that work."""
 
 from concurrent.futures import ThreadPoolExecutor
+from inspect import iscoroutinefunction
 from threading import Barrier
 
 from forerun.service.http.app import create_app
+from forerun.service.http.pages import PAGES
+from forerun.service.http.routes import ROUTERS
 
 
 def test_every_example_in_the_document_works(adapting):
@@ -117,3 +120,10 @@ def test_threads_that_ask_at_once_get_the_same_document(settings, documents):
         documents = list(pool.map(ask, range(TOGETHER)))
     assert all(each is documents[0] for each in documents)
     assert "/v1/predict" in documents[0]["paths"]
+
+
+def test_no_handler_runs_on_threads_of_the_framework():
+    """Plain functions would: routes run them on threads of the service, or coroutines await it."""
+    handlers = [route.endpoint for router in (*ROUTERS, *PAGES) for route in router.routes]
+    assert len(handlers) > 70
+    assert [own.__name__ for own in handlers if not iscoroutinefunction(own)] == []

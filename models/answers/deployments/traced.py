@@ -1,5 +1,6 @@
 """Requests of a trace or a burst: the event model, with iterations scaled to fitted times."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Final
@@ -15,7 +16,7 @@ from forerun.models.answers.deployments.limits import of_servers
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.catalog import unfitted
-from forerun.models.limit import Basis
+from forerun.models.limit import Basis, Limit
 from forerun.models.llm_serving.correction import FittedTime, cut_off
 from forerun.models.llm_serving.replay import Dispatch, Replay, replay
 from forerun.models.llm_serving.worker import Worker
@@ -73,21 +74,24 @@ def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[Scales, 
     in_flight = float(latency.sum() / plain.span_s) if plain.span_s else 1.0
     load = replace(query.deployment.load, requests_per_s=None, concurrency=max(in_flight, 1.0))
     asked = replace(query, workload=replace(query.deployment, load=load))
-    predictor = in_use.loaded.predictor
+    predictor, servers = in_use.loaded.predictor, of_servers(query)
     if not predictor.answers(asked):
-        return ANALYTIC, []
+        return ANALYTIC, _lines(servers)
     (fitted,) = predicted(predictor, [asked])
     (closed,) = predicted(unfitted("llm_latency"), [asked])
     if isinstance(fitted, InputError) or isinstance(closed, InputError):
-        return ANALYTIC, []
+        return ANALYTIC, _lines(servers)
     factor = fitted.estimates["tpot_ms"].value / closed.estimates["tpot_ms"].value
     if not isfinite(factor):
-        return ANALYTIC, []
+        return ANALYTIC, _lines(servers)
     # The factor on prompts stays 1: it was measured with prompts that all start together.
     scales = Scales(1.0, cut_off(factor), _basis(fitted))
-    every = (*of_servers(query), *fitted.limits)
-    limits = dict.fromkeys(str(in_words(limit)) for limit in every)
-    return scales, list(limits)
+    return scales, _lines([*servers, *fitted.limits])
+
+
+def _lines(limits: Sequence[Limit]) -> list[str]:
+    """Each limit in words, once."""
+    return list(dict.fromkeys(str(in_words(limit)) for limit in limits))
 
 
 def _basis(fitted: Prediction) -> Basis:
