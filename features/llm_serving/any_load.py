@@ -259,7 +259,7 @@ class _Rank(NamedTuple):
     ) -> Self:
         """The iterations of a worker of a deployment, of at most so many tokens."""
         stages, mixed = deployment.pool.parallelism.pipeline, mixes(deployment.engine)
-        left = limit - (1.0 + others) * mixed
+        left = limit - others * mixed
         room = np.maximum(left, limit / 4.0) / lengths.new
         most, chunks = np.maximum(room, 1.0), np.maximum(1.0 / room, 1.0)
         numbers = [np.ones_like(most), np.sqrt(most), most]

@@ -100,6 +100,16 @@ def test_times_of_closed_loops_that_stay_in_step_agree():
         assert np.all(np.abs(errors) < (0.05, 0.2)), (given, written, number)
 
 
+@pytest.mark.parametrize("tokens", [1, 16, 64])
+def test_one_request_at_a_time_has_all_tokens_of_an_iteration(tokens):
+    """Nothing else decodes while its prompt is processed: within 1 % of the event model."""
+    one = with_engine(
+        served(MODELS["dense"], "vllm", 128, 16, concurrency=1.0), max_batched_tokens=tokens
+    )
+    state = steady_state(one)
+    assert [state.tpot, state.ttft] == pytest.approx(of_closed_loop(one), rel=0.01)
+
+
 def test_times_of_closed_loops_that_wait_for_memory_agree():
     """Within 5 % for each token and 30 to the first one, where nothing is given up."""
     one = served(dense_model(layers=80, width=8192), "trtllm", 1000, 2000, concurrency=1.0)
