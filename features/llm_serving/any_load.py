@@ -234,6 +234,7 @@ class _Rank(NamedTuple):
         chunks: iterations that a prompt is divided over, at least one. They are no whole number:
             other prompts share the last one.
         mixed: whether iterations with prompts decode.
+        held: iterations that a prompt waits for by setting.
         decode: part -> seconds of an iteration without prompts, of all stages.
         prompts: part -> what prompts add, of all stages.
     """
@@ -245,6 +246,7 @@ class _Rank(NamedTuple):
     most: Column
     chunks: Column
     mixed: bool
+    held: float
     decode: Mapping[str, Column]
     prompts: Mapping[str, _Added]
 
@@ -283,8 +285,9 @@ class _Rank(NamedTuple):
         iteration = np.asarray(sum(decode.values()))
         step = iteration / tokens_per_iteration(deployment.engine)
         decoding, parts = iteration / stages, {name: _Added(at, own) for name, own in added.items()}
+        held = deployment.engine.hold_iterations
         return cls(
-            step, decoding, decoding * shared, all_added, most, chunks, mixed, decode, parts
+            step, decoding, decoding * shared, all_added, most, chunks, mixed, held, decode, parts
         )  # fmt: skip
 
     def work(self, batch: Column) -> Column:
@@ -322,8 +325,10 @@ class _Rank(NamedTuple):
         for _ in range(ROUNDS):
             tpot = self.step + (others + left) * self.work(batch) / after
             rate = others / (after * tpot)
-            arrived, meanwhile = rate * (self.shared + self.added.of(batch)), rate * self.decoding
-            alone = meanwhile / np.maximum(-np.expm1(-meanwhile), 1e-12)
+            arrived = rate * (self.shared + self.added.of(batch))
+            meanwhile = rate * self.decoding
+            held = (1.0 + self.held) * meanwhile
+            alone = held / np.maximum(-np.expm1(-held), 1e-12)
             batch = np.clip(arrived + np.exp(-arrived) * alone, 1.0, most)
             iteration = self.chunks * (self.shared + self.added.of(batch))
             busy = np.minimum(rate * longest / most, BUSIEST)
@@ -345,7 +350,8 @@ class _Rank(NamedTuple):
         # Times per token are means over requests, most of which write less than the mean.
         met = others + np.maximum(left, left * lengths.shorter)
         tpot = self.step + met * self.work(batch) / after
-        waiting = queued + (taken * varied * iteration + decoding) / 2.0
+        held = -np.expm1(-others) * self.held * self.decoding
+        waiting = queued + (taken * varied * iteration + decoding) / 2.0 + held
         return met, batch, with_own, tpot, waiting, rate
 
 

@@ -82,6 +82,8 @@ class Rates:
             batches of Llama-2-70B in `splitwise`, whose vLLM 0.2 records none.
         iteration_s: host time of an iteration, seconds.
         sequence_s: host time of a sequence in an iteration, seconds.
+        verified_s: the same where its drafted tokens are verified, seconds: with it, errors of
+            drafting SGLang and TensorRT-LLM do not grow with the load.
         collective_s: fixed time of one message over a switched link, seconds; twice over PCIe.
         peer_s: further fixed time for each further device that takes part, seconds.
         flop_per_s: most of matrix products and attention of prompts, whatever the sheet's peak.
@@ -101,6 +103,7 @@ class Rates:
     eager_kernel_s: float = 20e-6
     iteration_s: float = 0.5e-3
     sequence_s: float = 5e-6
+    verified_s: float = 0.2e-3
     collective_s: float = 5e-6
     peer_s: float = 1e-6
     flop_per_s: float = inf

@@ -201,7 +201,9 @@ class WorkerTime:
         found["launches"] += each * sum(
             count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
         )
-        found["host"] += self.rates.iteration_s + self.rates.sequence_s * sequences
+        found["host"] += rates.iteration_s + rates.sequence_s * sequences
+        if self.drafted:
+            found["host"] += rates.verified_s * iterations.decode_sequences
         return found
 
     def _decoded(self, iterations: Iterations) -> Column:

@@ -35,6 +35,7 @@ class Scheduler:
             which goes first; otherwise whole prompts go first, in iterations of their own.
         tokens_per_step: tokens that a sequence gains in an iteration of decoding, on average.
         reserves: whether a request starts only where there are blocks for its whole answer.
+        held: iterations that a prompt waits for while others decode.
     """
 
     max_batched_tokens: int
@@ -44,6 +45,7 @@ class Scheduler:
     chunked_prefill: bool = True
     tokens_per_step: float = 1.0
     reserves: bool = False
+    held: float = 0.0
 
     @classmethod
     def of(cls, engine: Engine, worker: Worker) -> Self:
@@ -57,6 +59,7 @@ class Scheduler:
             mixes(engine),
             tokens_per_iteration(engine),
             reserves(engine),
+            engine.hold_iterations,
         )
 
     @property
@@ -151,6 +154,7 @@ class Rank:
     _step: int = 0
     _order: int = 0
     _promised: int = 0
+    _step_s: float = 0.0
     _free: int = field(init=False)
     _phases: list[int] = field(init=False)
 
@@ -204,7 +208,7 @@ class Rank:
         if not self._queue or sequences >= self.scheduler.max_sequences:
             return None
         request = self._queue[0]
-        if request.arrival_s > self.now_s:
+        if self._ready_s(request) > self.now_s:
             return None
         if self.scheduler.reserves:
             needed, free = self._whole(request), self.scheduler.blocks - self._promised
@@ -212,6 +216,11 @@ class Rank:
             needed = self.scheduler.blocks_for(request.input_tokens + request.written)
             free = self._free - self._needed()
         return request if needed <= free else None
+
+    def _ready_s(self, request: Request) -> float:
+        """When a request may begin."""
+        held = self.scheduler.held if self._sequences else 0.0
+        return request.arrival_s + held * self._step_s
 
     def _whole(self, request: Request) -> int:
         """Blocks of a request at its end."""
@@ -274,8 +283,8 @@ class Rank:
         size = self.scheduler.tokens_per_step
         limit = until_s
         if self._queue and self._sequences < self.scheduler.max_sequences:
-            arrival = self._queue[0].arrival_s
-            limit = min(limit, arrival) if arrival > self.now_s else limit
+            ready = self._ready_s(self._queue[0])
+            limit = min(limit, ready) if ready > self.now_s else limit
         steps, seconds = self.table.decoding(self._sequences).advance(
             self._context / self._sequences,
             size,
@@ -283,6 +292,7 @@ class Rank:
             limit - self.now_s,
         )
         self._pass(seconds)
+        self._step_s = seconds / steps
         self._step_on(steps)
         self.most_blocks = max(self.most_blocks, self.scheduler.blocks - self._free)
 

@@ -309,7 +309,7 @@ def _not_varied(query: Query) -> list[str]:
         "so old a release of vLLM": own.engine.version != usual.engine.version,
     }
     return [
-        f"no measured run has {name}: the effect is that of the closed form"
+        f"the effect of {name} is that of the closed form, not of measured runs"
         for name, is_own in settings.items()
         if is_own
     ]

@@ -125,10 +125,12 @@ class LlmLatency(StoredPredictor):
 
         Args:
             measurements: rows with `ttft_ms` and `tpot_ms`. Rows of one `deployment`, of one
-                `device` and of one `model` (groups) are held out together in the calibration.
+                `device` and of one `model` (groups) are held out together in the calibration. Those
+                with drafted tokens train nothing: they follow from others (`_log_seconds`).
         """
         logs = np.column_stack([np.log(measurements.column(metric) / 1e3) for metric in TIMES])
-        kept = np.isfinite(logs).all(axis=1)
+        drafted = [bool(query.deployment.engine.draft_tokens) for query in measurements.queries]
+        kept = np.isfinite(logs).all(axis=1) & ~np.array(drafted, dtype=np.bool_)
         if not kept.any():
             return self
         training, targets = measurements.take(kept), logs[kept]

@@ -340,9 +340,11 @@ def _of_sglang(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     if str(given.get("chunked_prefill_size")) == "-1":
         del given["chunked_prefill_size"]
         read.set("engine.chunked_prefill", False, "chunked_prefill_size")
-    if "speculative_num_draft_tokens" in given:
-        given["num_speculative_tokens"] = given.pop("speculative_num_draft_tokens")
-        read.written["num_speculative_tokens"] = read.option("speculative_num_draft_tokens")
+    if (name := "speculative_num_draft_tokens") in given:
+        # The first of these is the model's own next token.
+        read.set("engine.draft_tokens", int(read.number(name, given.pop(name))) - 1, name)
+    if (name := "scheduler_recv_interval") in given:
+        read.set("engine.hold_iterations", read.number(name, given.pop(name)) / 2.0, name)
     if "random_input_len" in given:
         given.setdefault("random_range_ratio", 0.0)
     # Lengths are drawn evenly from this share of the length up to all of it.

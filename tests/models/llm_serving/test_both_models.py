@@ -100,6 +100,20 @@ def test_times_of_closed_loops_that_stay_in_step_agree():
         assert np.all(np.abs(errors) < (0.05, 0.2)), (given, written, number)
 
 
+def test_times_of_prompts_that_are_held_agree():
+    """Within 4 % for each token and 6 to the first one; holding them makes the first one later."""
+    for share, held in product((0.15, 0.4), (5.0, 15.0)):
+        one = served(MODELS["dense"], "sglang", 1000, 200, requests_per_s=1.0)
+        (any_load,) = AnyLoad.of_each([one], DEVICE)
+        rate = share * any_load.grid[SCALARS.index("rate")].max()
+        one = replace(one, load=replace(one.load, requests_per_s=rate))
+        plain, one = steady_state(one), with_engine(one, hold_iterations=held)
+        state = steady_state(one)
+        errors = np.log(np.array([state.tpot, state.ttft]) / of_arrivals(one, 3000))
+        assert np.all(np.abs(errors) < (0.04, 0.06)), (share, held, errors)
+        assert state.ttft > plain.ttft
+
+
 @pytest.mark.parametrize("tokens", [1, 16, 64])
 def test_one_request_at_a_time_has_all_tokens_of_an_iteration(tokens):
     """Nothing else decodes while its prompt is processed: within 1 % of the event model."""

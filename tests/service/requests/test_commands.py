@@ -66,6 +66,11 @@ def asked(command, **given):
             {"parallelism.tensor": 4, "parallelism.attention_data": "4"},
         ),
         (
+            "sglang serve --model deepseek-ai/DeepSeek-V3 --speculative-num-draft-tokens 4 "
+            "--scheduler-recv-interval 10",
+            {"engine.draft_tokens": 3, "engine.hold_iterations": 5.0},
+        ),
+        (
             "python -m sglang.bench_serving --backend sglang --random-input 512 "
             "--random-output 128",
             {"input_tokens": 256.0, "num_prompts": 1000},

@@ -9,7 +9,7 @@ start at once, and requests of a rate arrive one by one.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -50,8 +50,14 @@ ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", 
 VARIED: Final[Sequence[str]] = AiConfiguratorServing.facts["varied"]
 SHORTEST: Final = 0.8
 """Length of the shortest requests of these campaigns, over the nominal length."""
-LARGEST_SHARE: Final = 0.95
-"""Share of the memory that recipes of these campaigns give engines on B200."""
+RECIPES: Final[Sequence[Mapping[str, Any]]] = AiConfiguratorServing.facts["recipes"]
+MANY: Final = 16.0
+"""Requests in flight from which on SGLang looks for new ones less often in these recipes."""
+ACCEPTED: Final = 0.7
+"""Share of drafted tokens that are accepted, for which closed forms of runs with drafts are about
+as right as of others; the source gives none."""
+SPARE: Final = 64
+"""Tokens of an iteration that recipes leave next to one prompt and the sequences that decode."""
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""
 TIMES: Final = ("tpot_ms", "ttft_ms")
@@ -73,6 +79,7 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
     kept = np.flatnonzero(loaded & counted.to_numpy(dtype=np.bool_) & ~repeats(table))
     rows = table.iloc[kept].reset_index(drop=True)
     names = networks(rows)
+    rows["network"] = names
     pools = {phase: layout(rows, phase).to_dict("records") for phase in ("", "prefill_", "decode_")}
     queries = []
     for number, row in enumerate(rows.to_dict("records")):
@@ -101,7 +108,7 @@ def _run_query(
     deployment = LlmDeployment(
         replace(model, formats=_formats(row, model)),
         _load(row, in_flight),
-        _engine(row),
+        _engine(row, in_flight, pool.parallelism.attention_data),
         pool,
         _pool(row, sizes, "prefill_") if apart else None,
     )
@@ -123,13 +130,35 @@ def _load(row: Row, in_flight: float) -> RequestLoad:
     )
 
 
-def _engine(row: Row) -> Engine:
+def _recipe(row: Row) -> Mapping[str, Any]:
+    """Settings of the recipe of a run; empty where there is none."""
+    found: dict[str, Any] = {}
+    if row["source"] in VARIED and row["mode"] == "agg":
+        for one in RECIPES:
+            wanted = one["runs"].items()
+            if all(row[name] in np.atleast_1d(value).tolist() for name, value in wanted):
+                found |= one
+    return found
+
+
+def _engine(row: Row, in_flight: float, ranks: int) -> Engine:
     """The engine of a run; its release is empty where the table names none."""
-    release = row["backend_version"]
+    release, recipe = row["backend_version"], _recipe(row)
     version = release if isinstance(release, str) else ""
-    engine = Engine(ENGINES[str(row["backend"])], version=version)
-    large = row["source"] in VARIED and row["system"] == "b200_sxm"
-    return replace(engine, memory_share=LARGEST_SHARE) if large else engine
+    names = ("memory_share", "max_batched_tokens", "max_sequences", "hold_iterations")
+    settings = {name: recipe[name] for name in names if name in recipe}
+    drafts, sequences = 0, in_flight
+    if "drafted" in recipe:
+        drafts = recipe["drafted"][ranks > 1]
+        settings |= {"draft_tokens": drafts, "draft_acceptance": ACCEPTED}
+    if "own" in recipe:
+        sequences = in_flight / ranks
+    if "prompt" in recipe:
+        tokens = _number(row["isl"]) + (1 + drafts) * sequences + SPARE
+        settings["max_batched_tokens"] = int(tokens)
+    if "poll" in recipe:
+        settings["hold_iterations"] = recipe["poll"][in_flight >= MANY] / 2.0
+    return Engine(ENGINES[str(row["backend"])], version=version, **settings)
 
 
 def _number(value: object) -> float:
@@ -145,14 +174,12 @@ def _format(row: Row, column: str) -> str:
 def _formats(row: Row, model: LanguageModel) -> WeightFormats:
     """Formats of the run's copy of a model; those of the model where it has MXFP4 experts.
 
-    The table does not give the format of keys and values. It is that of checkpoints with such
-    weights, and FP8 for DeepSeek on SGLang in the recipes of `VARIED`.
+    The table does not give the format of keys and values. It is that of the recipe, or of
+    checkpoints with such weights.
     """
     dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
-    engine = str(row["backend"])
-    recipe = engine == "sglang" and row["source"] in VARIED and "DeepSeek" in str(row["model_path"])
-    usual = [usual_cache(engine, name) for name in (dense, experts)]
-    cache = "fp8" if any(usual) or (recipe and "fp8" in (dense, experts)) else "bf16"
+    usual = [usual_cache(str(row["backend"]), name) for name in (dense, experts)]
+    cache = _recipe(row).get("cache", "fp8" if any(usual) else "bf16")
     if model.formats.of_layer(len(model.layers) - 1).experts == "mxfp4":
         return replace(model.formats, cache=cache)
     layer = LayerFormats(dense, dense, dense, experts)

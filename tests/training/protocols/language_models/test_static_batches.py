@@ -251,6 +251,40 @@ def test_a_repeated_run_is_left_out_and_positions_are_those_of_the_table():
     assert runs.groups["device"].tolist() == ["h100-sxm-80gb"] * 2
 
 
+CAMPAIGN = {"source": "source_file=2026-03-25.csv", "system": "b200_sxm", "precision": "fp8"}
+BY_RECIPE = CAMPAIGN | {"model_path": "deepseek-ai/DeepSeek-R1", "tp_size": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "settings"),
+    [
+        (
+            BY_RECIPE | {"backend": "trtllm", "backend_version": "1.2.0rc6.post3", "isl": 1024},
+            {"draft_tokens": 3, "draft_acceptance": 0.7, "max_batched_tokens": 1024 + 4 * 8 + 64},
+        ),
+        (
+            BY_RECIPE | {"backend": "sglang", "backend_version": "0.5.9", "concurrency": 16.0},
+            {"draft_tokens": 2, "hold_iterations": 15.0, "memory_share": 0.82},
+        ),
+        (BY_RECIPE | {"backend": "sglang"}, {"draft_tokens": 0, "hold_iterations": 5.0}),
+        (
+            BY_RECIPE | {"backend": "sglang", "source": "another campaign"},
+            {"hold_iterations": 0.0, "max_batched_tokens": None, "memory_share": 0.9},
+        ),
+    ],
+)
+def test_runs_have_the_settings_of_their_campaigns_recipes(row, settings):
+    engine = only(**row).engine
+    assert {name: getattr(engine, name) for name in settings} == settings
+
+
+def test_keys_and_values_have_the_format_of_the_recipe():
+    """FP8 on SGLang's B200; on its H200, that of the model."""
+    for system, form in (("b200_sxm", "fp8"), ("h200_sxm", "bf16")):
+        one = only(**BY_RECIPE | {"backend": "sglang", "system": system})
+        assert one.model.formats.cache == form
+
+
 def test_the_batch_of_each_rank_stands_in_for_missing_concurrency():
     sizes = {"tp_size": 1.0, "attention_dp_size": 4.0, "moe_ep_size": 4.0}
     assert only(concurrency=np.nan, batch_size=8.0, **sizes).load.concurrency == 32.0
