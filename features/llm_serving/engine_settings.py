@@ -20,7 +20,7 @@ TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256
 SMALL_TOKENS: Final = 2048
 PROCESSOR_SEQUENCES: Final = 128
-"""Those of vLLM's server on processors; llama.cpp is answered for one request at a time there."""
+"""Those of vLLM's server on processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,14 @@ def _tokens_per_sequence(deployment: LlmDeployment) -> float:
 
 
 def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
-    """Most tokens and most sequences of an iteration where none are given."""
+    """Most tokens and most sequences of an iteration where none are given.
+
+    A server of llama.cpp has one slot unless `--parallel` gives more.
+    """
+    if engine.name == "llama.cpp":
+        return SMALL_TOKENS, 1
     if device.kind == "cpu":
-        return SMALL_TOKENS, 1 if engine.name == "llama.cpp" else PROCESSOR_SEQUENCES
+        return SMALL_TOKENS, PROCESSOR_SEQUENCES
     large = device.memory_gib is None or device.memory_gib >= LARGE_GIB
     if engine.name == "vllm":
         large = large and device.architecture != NOT_LARGE

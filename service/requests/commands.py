@@ -414,6 +414,8 @@ def _of_llama(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
             read.set(path, read.number(name, value), name)
     if "ubatch_size" in given:
         read.set("engine.max_batched_tokens", given.pop("ubatch_size"), "ubatch_size")
+    if slots > 1:
+        read.set("engine.max_sequences", slots, "parallel")
     if "concurrency" not in read.fields:
         read.set("concurrency", slots, "parallel")
     return {name: value for name, value in given.items() if name not in ("b", "batch_size")}
