@@ -26,3 +26,14 @@ def test_an_engine_does_not_run_on_gpus_before_those_that_it_needs(engine, devic
     said = [own for own in answer.limits if "from compute capability 7" in str(own)]
     assert bool(said) == refused
     assert not refused or answer.tpot_ms.grade == "C"
+
+
+@pytest.mark.parametrize("tokens", [100, 4000, 16000])
+def test_one_stream_of_llama_cpp_is_answered_by_the_runs_of_one_stream(tokens):
+    """Servers with more slots are another predictor's; they make one stream no faster."""
+    asked = {"input_tokens": tokens, "output_tokens": 2, "concurrency": 1}
+    one, slots = (
+        forerun.llm("llama-3.1-8b", device="l4", quantization="q4_k_m", engine=engine, **asked)
+        for engine in ("llama.cpp", {"name": "llama.cpp", "max_sequences": 1})
+    )
+    assert one.ttft_ms.value == pytest.approx(slots.ttft_ms.value)
