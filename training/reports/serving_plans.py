@@ -30,7 +30,6 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 
 STORED: Final = Path("docs") / "results" / "aiconfigurator.csv"
-SETTINGS: Final = 40
 CLOSE: Final = 0.95
 """Share of the best rate from which on a layout is as good."""
 QUANTILES: Final = (0.2, 0.9)
@@ -100,7 +99,7 @@ def deviations(
 
 
 def settings(runs: Measurements) -> list[Setting]:
-    """The settings that are drawn, of those of which two layouts keep the limit at least."""
+    """Settings of which two layouts keep the limit at least."""
     generator = np.random.default_rng(SEED)
     both = np.isfinite(runs.column("tpot_ms") + runs.column("ttft_ms"))
     able = np.flatnonzero(both & (runs.groups["mode"] == "agg")).tolist()
@@ -118,8 +117,7 @@ def settings(runs: Measurements) -> list[Setting]:
         times = times[times >= sorted(least.values())[1]]
         limit = float(np.quantile(times, generator.uniform(*QUANTILES)))
         found.append(Setting(name, rows, pools, limit))
-    chosen = generator.permutation(len(found))[:SETTINGS]
-    return [found[place] for place in sorted(chosen.tolist())]
+    return found
 
 
 def left_out(runs: Measurements, rows: Sequence[int]) -> Mapping[str, Column]:
