@@ -1,4 +1,4 @@
-"""Slices of a GPU (MIG) as devices of their own."""
+"""Slices of a GPU (MIG) and shares of its memory (vGPU) as devices of their own."""
 
 import re
 from typing import Final
@@ -16,17 +16,95 @@ WITH_SLICES: Final = re.compile(
     r"(a30|a100|a800|h20|h100|h200|h800|gh200|b200|b300|gb200|gb300|rtx-pro-6000)(-.+)?"
 )
 """Names of GPUs that can be divided (NVIDIA, "Multi-Instance GPU User Guide", supported GPUs)."""
+WITH_SHARES: Final = re.compile(r"([pvtalhb]|gb|gh)\d+.*|quadro-rtx-.*|rtx-(a|6000-ada|pro-).*")
+"""Names of GPUs that NVIDIA's virtual GPU software divides ("Virtual GPU Software User Guide")."""
+SHARE: Final = re.compile(r"(?P<amount>\d{1,7})(?P<unit>c|q|mib|pct)")
+"""A share of the memory: gigabytes of a vGPU of the series C or Q, MiB, or percent."""
+BOARDS: Final = {
+    "a100": "a100-pcie-40gb",
+    "a100x": "a100-sxm-40gb",
+    "a100d": "a100-pcie-80gb",
+    "a100dx": "a100-sxm-80gb",
+    "a800dx": "a800-sxm-80gb",
+    "h100": "h100-pcie-80gb",
+    "h100xm": "h100-sxm-80gb",
+    "h100l": "h100-nvl-94gb",
+    "h200": "h200-nvl-141gb",
+    "h200x": "h200-sxm-141gb",
+    "h800xm": "h800-sxm-80gb",
+    "p100": "p100-pcie-16gb",
+    "p100x": "p100-sxm2-16gb",
+    "rtx pro 6000 blackwell dc": "rtx-pro-6000-server",
+    "v100": "v100-pcie-16gb",
+    "v100d": "v100-pcie-32gb",
+    "v100x": "v100-sxm2-16gb",
+    "v100dx": "v100-sxm2-32gb",
+}
+"""Board in names of vGPU types -> device, where the board is named otherwise or means one of
+several (NVIDIA, "NVIDIA AI Enterprise", vGPU types reference; `vgpuConfig.xml` of its driver)."""
+PART: Final = "a part of "
+"""Begin of the caveat of a slice or share."""
 _NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
+_TYPE: Final = re.compile(
+    r"(?:(?:nvidia|grid)[ -]+)*(?P<board>.+?)-(?:(?P<units>[1-7])-)?"
+    r"(?P<share>(?P<gigabytes>\d+)(?:[cq]|mib|pct))(?:me)?",
+    re.IGNORECASE,
+)
 
 
 def device_and_profile(name: str) -> tuple[str, str] | None:
-    """The name of a GPU and the profile of its slice; None for a name without a slice.
+    """The name of a GPU and the profile of its slice or share; None for a name without one.
 
-    >>> device_and_profile("a100-sxm-80gb-mig-1g-10gb")
-    ('a100-sxm-80gb', '1g-10gb')
+    >>> device_and_profile("a100-sxm-80gb-mig-1g-10gb"), device_and_profile("NVIDIA L40S-12Q")
+    (('a100-sxm-80gb', '1g-10gb'), ('L40S', '12q'))
+    >>> device_and_profile("GRID A100DX-3-40C")
+    ('a100-sxm-80gb', '3g.40gb')
     """
-    found = _NAME.fullmatch(name.strip())
-    return None if found is None else (found["device"], found["profile"].lower())
+    if (found := _NAME.fullmatch(name.strip())) is not None:
+        return found["device"], found["profile"].lower()
+    if (found := _TYPE.fullmatch(name.strip())) is None:
+        return None
+    board = BOARDS.get(found["board"].lower(), found["board"])
+    slice_ = found["units"] and f"{found['units']}g.{found['gigabytes']}gb"
+    return board, slice_ or found["share"].lower()
+
+
+def part_of(device: Device, profile: str) -> Device | None:
+    """A slice or a share of a GPU as a device; None for a profile that it does not have.
+
+    Args:
+        device: the whole GPU.
+        profile: as `slice_of` takes it, or a share of the memory such as 12q, 4096mib or 50pct.
+    """
+    share = SHARE.fullmatch(profile)
+    return slice_of(device, profile) if share is None else _share(device, share)
+
+
+def _share(device: Device, share: re.Match[str]) -> Device | None:
+    """The whole GPU with a share of its memory, whose units and bandwidth others use in turns."""
+    whole, unit = device.memory_gib, share["unit"]
+    typed = unit in "cq" and not WITH_SHARES.fullmatch(device.name)
+    if whole is None or device.vendor != "nvidia" or device.kind != "gpu" or typed:
+        return None
+    gib = float(share["amount"]) * {"mib": 1.0 / 2**10, "pct": whole / 100.0}.get(unit, 1.0)
+    if not 0.0 < gib <= 1.05 * whole:
+        return None
+    said = (
+        f"{PART}{device.name}, whose compute units and bandwidth are shared in turns: times are "
+        "those of a run with nobody else at work on it"
+    )
+    return device.model_copy(
+        update={
+            "name": f"{device.name}-{share[0]}",
+            "title": f"{device.title} vGPU {share[0]}",
+            "aliases": (),
+            "memory_gib": min(gib, whole),
+            "node_devices": 1,
+            "sources": {},
+            "caveats": (*device.caveats, said),
+            "origin": "registered",
+        }
+    )
 
 
 def slice_of(device: Device, profile: str) -> Device | None:
@@ -66,7 +144,7 @@ def slice_of(device: Device, profile: str) -> Device | None:
             "tdp_w": None,
             "idle_w": None,
             "sources": {},
-            "caveats": (*device.caveats, f"figures are those of {device.name} in proportion"),
+            "caveats": (*device.caveats, f"{PART}{device.name}: its figures are in proportion"),
             "origin": "registered",
         }
     )

@@ -17,6 +17,7 @@ from forerun.data.language_models.model import LanguageModel, Mixer
 from forerun.features.llm_serving.device_bytes import (
     GIB,
     OVERHEAD_BYTES,
+    USUAL_SEQUENCES,
     activation_bytes,
     cache_bytes,
     free_bytes,
@@ -114,9 +115,17 @@ def pool_memory(
 
 
 def smallest_parallelism(
-    model: LanguageModel, device: Device, load: RequestLoad, engine: Engine, given: Parallelism
+    model: LanguageModel,
+    device: Device,
+    load: RequestLoad,
+    engine: Engine,
+    given: Parallelism,
+    devices: int = 0,
 ) -> Parallelism:
     """The smallest parallelism that holds the weights and one request.
+
+    Of several devices it is the smallest whose workers have a place for each request in flight,
+    else the one with most places.
 
     Degrees of tensor parallelism are powers of two that divide the heads, up to `MOST_TENSOR`; then
     pipeline parallelism is added. llama.cpp has pipeline parallelism only, its default split;
@@ -128,6 +137,7 @@ def smallest_parallelism(
         load: lengths of the requests.
         engine: its settings bound the share of memory and the largest iteration.
         given: the other degrees; its tensor parallelism is not used.
+        devices: number of devices, of all workers together; 0 where it is open.
 
     Raises:
         UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
@@ -139,11 +149,19 @@ def smallest_parallelism(
     while not alone and given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
         degrees.append((tensor, pipeline))
         pipeline *= 2
+    places: dict[Parallelism, float] = {}
     for tensor, pipeline in degrees:
         own = Parallelism(tensor, pipeline, given.attention_data, given.expert)
-        known = pool_memory(model, device, load, engine, Pool(own), 1.0)
+        if places and own.devices > devices:
+            break
+        pool = Pool(own, max(1, devices // own.devices))
+        known = pool_memory(model, device, load, engine, pool, 1.0)
         if known.fits:
-            return own
+            most = pool.workers * own.attention_data * (engine.max_sequences or USUAL_SEQUENCES)
+            places[own] = min(known.largest_concurrency, float(most))
+    if places:
+        held = (own for own, room in places.items() if room >= (load.concurrency or 0.0))
+        return next(held, max(places, key=places.__getitem__))
     one = known.cache_per_token * (load.input_tokens + load.output_tokens)
     needed = known.weights + known.activations + known.overhead + one
     enough = (device.memory_gib or 0.0) * needed / known.reserved

@@ -88,9 +88,12 @@ class LimitedConnection(HttpToolsProtocol):
         self._received_bytes += len(data)
         super().data_received(data)
         if self._in_header and self._received_bytes > self._most_header_bytes:
-            self._end(431, f"The header has over {self._most_header_bytes // 1024} KiB.")
+            self._too_long()
         elif self._in_body and self._received_bytes >= PROGRESS_BYTES:
             self._expect_data()
+
+    def _too_long(self) -> None:
+        self._end(431, f"The header has over {self._most_header_bytes // 1024} KiB.")
 
     def send_400_response(self, msg: str) -> None:
         """Say that the bytes are no request, and close the connection."""
@@ -105,6 +108,10 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The header is whole; from now on, the body is waited for."""
+        held = sum(len(name) + len(value) for name, value in self.headers)
+        if held > self._most_header_bytes:  # it came in one piece, with its end
+            self._too_long()
+            return
         self._in_header, self._in_body = False, True
         self._expect_data()
         super().on_headers_complete()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from forerun.data.device import Device
-from forerun.data.device_slices import slice_of
+from forerun.data.device_slices import part_of
 from forerun.data.errors import UnknownDevice
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 
@@ -27,8 +27,15 @@ COUNTS: Final = (
     "karpenter.k8s.aws/instance-gpu-count",
 )
 """Labels with the number of GPUs; the first one that a node has counts."""
-WHOLE_DEVICES: Final = (NVIDIA, "amd.com/gpu")
-"""Resources of which a pod requests a number of whole GPUs."""
+WHOLE_DEVICES: Final = (NVIDIA, "amd.com/gpu", "volcano.sh/vgpu-number")
+"""Resources of which a pod requests a number of GPUs, or of shares of them."""
+SHARES: Final = {
+    f"{NVIDIA}mem": "mib",
+    f"{NVIDIA}mem-percentage": "pct",
+    "volcano.sh/vgpu-memory": "mib",
+    "volcano.sh/vgpu-memory-percentage": "pct",
+}
+"""Resource that is a share of each GPU's memory (HAMi, Volcano) -> its unit."""
 NAMED_OTHERWISE: Final = {
     "nvidia-tesla-a100": "a100-sxm-40gb",
     "nvidia-h100-mega-80gb": "h100-sxm-80gb",
@@ -88,15 +95,17 @@ def device_of(
         return None
     profile = slice_profile or own_slice
     if profile:
-        return slice_of(device, profile)
+        return part_of(device, profile)
     return _with_memory(device, node.labels)
 
 
 def requested_slice(pod: Pod) -> str | None:
-    """Profile of the slice that a pod's containers request; None where they request none."""
+    """Profile of the slice or share that a pod's containers request; None for whole devices."""
     containers = (pod.spec and pod.spec.containers) or ()
     for resources in (container.resources for container in containers):
-        for name in (resources and resources.limits) or ():
+        for name, amount in ((resources and resources.limits) or {}).items():
+            if name in SHARES:
+                return f"{amount}{SHARES[name]}"
             if name.startswith(SLICE_RESOURCE):
                 return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
     return None
