@@ -148,6 +148,16 @@ def test_a_few_rows_of_a_smooth_law_are_answered_between_and_beyond_them():
     np.testing.assert_allclose(answer.values["latency_ms"], wanted, rtol=0.1)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_where_the_settings_tell_nothing_the_median_is_answered(seed):
+    random = np.random.default_rng(seed)
+    queries = [setting(n, kernel) for n in range(1, 41) for kernel in ("direct", "fft")]
+    times = np.exp(0.5 * random.standard_t(1.2, len(queries)))
+    rows = Measurements(queries, {"latency_ms": times})
+    found = TableBoost(table="mine", trees=40).fit(rows).predict(queries).values["latency_ms"]
+    np.testing.assert_allclose(found, np.median(times), rtol=0.01)
+
+
 def test_outside_the_range_every_metric_is():
     rows = settings()
     rows = Measurements(rows.queries, {**rows.values, "peak_memory_mib": rows.values["latency_ms"]})
