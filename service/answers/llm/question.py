@@ -161,15 +161,13 @@ class _Divided:
         with in_field(field, "tensor"):
             parts = (self.model, self.device, self.load, self.engine)
             found = smallest_parallelism(*parts, others, self.devices)
-            least = smallest_parallelism(*parts, others)
             more = smallest_parallelism(*parts, others, 2 * max(found.devices, self.devices))
         degrees = f"tensor parallel {found.tensor}"
         if found.pipeline != given.pipeline:
             degrees += f", pipeline parallel {found.pipeline}"
-        why = "the smallest that fits" if found == least else "for the places of its requests"
+        self.chosen.append(f"{pool}{degrees}, the smallest that fits")
         if more != found:
-            why += f"; requests wait, and tensor parallel {more.tensor} has more places for them"
-        self.chosen.append(f"{pool}{degrees}, {why}")
+            self.chosen[-1] += f"; requests wait: tensor parallel {more.tensor} has more places"
         with in_field(field):
             check_degrees(self.model, found)
         return found

@@ -3,11 +3,12 @@
 Labels are those of NVIDIA's GPU feature discovery, of AMD's node labeller, of GKE and of Karpenter.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from forerun.data.device import Device
-from forerun.data.device_slices import part_of
+from forerun.data.device_slices import slice_of
 from forerun.data.errors import UnknownDevice
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 
@@ -29,13 +30,8 @@ COUNTS: Final = (
 """Labels with the number of GPUs; the first one that a node has counts."""
 WHOLE_DEVICES: Final = (NVIDIA, "amd.com/gpu", "volcano.sh/vgpu-number")
 """Resources of which a pod requests a number of GPUs, or of shares of them."""
-SHARES: Final = {
-    f"{NVIDIA}mem": "mib",
-    f"{NVIDIA}mem-percentage": "pct",
-    "volcano.sh/vgpu-memory": "mib",
-    "volcano.sh/vgpu-memory-percentage": "pct",
-}
-"""Resource that is a share of each GPU's memory (HAMi, Volcano) -> its unit."""
+SHARES: Final = re.compile(r"(?:nvidia\.com/gpumem|volcano\.sh/vgpu-memory)(-percentage)?")
+"""Resources that are a share of each GPU's memory, MiB or percent (HAMi, Volcano)."""
 NAMED_OTHERWISE: Final = {
     "nvidia-tesla-a100": "a100-sxm-40gb",
     "nvidia-h100-mega-80gb": "h100-sxm-80gb",
@@ -88,14 +84,13 @@ def device_of(
     label = next((node.labels[name] for name in PRODUCTS if node.labels.get(name)), None)
     if label is None:
         return None
-    product, _, own_slice = label.removesuffix("-SHARED").partition("-MIG-")
+    product = label.removesuffix("-SHARED")
     try:
         device = device_named(NAMED_OTHERWISE.get(product, product))
     except UnknownDevice:
         return None
-    profile = slice_profile or own_slice
-    if profile:
-        return part_of(device, profile)
+    if slice_profile is not None:
+        return slice_of(device, slice_profile)
     return _with_memory(device, node.labels)
 
 
@@ -104,8 +99,8 @@ def requested_slice(pod: Pod) -> str | None:
     containers = (pod.spec and pod.spec.containers) or ()
     for resources in (container.resources for container in containers):
         for name, amount in ((resources and resources.limits) or {}).items():
-            if name in SHARES:
-                return f"{amount}{SHARES[name]}"
+            if (share := SHARES.fullmatch(name)) is not None:
+                return f"{amount}{'pct' if share[1] else 'mib'}"
             if name.startswith(SLICE_RESOURCE):
                 return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
     return None
