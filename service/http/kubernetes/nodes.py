@@ -96,27 +96,29 @@ def device_of(
 
 def requested_slice(pod: Pod) -> str | None:
     """Profile of the slice or share that a pod's containers request; None for whole devices."""
-    containers = (pod.spec and pod.spec.containers) or ()
-    for resources in (container.resources for container in containers):
-        for name, amount in ((resources and resources.limits) or {}).items():
-            if (share := SHARES.fullmatch(name)) is not None:
-                return f"{amount}{'pct' if share[1] else 'mib'}"
-            if name.startswith(SLICE_RESOURCE):
-                return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
+    for name, amount in _requested(pod):
+        if (share := SHARES.fullmatch(name)) is not None:
+            return f"{amount}{'pct' if share[1] else 'mib'}"
+        if name.startswith(SLICE_RESOURCE):
+            return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
     return None
 
 
 def requested_devices(pod: Pod) -> int | None:
-    """GPUs or slices that a pod's containers request together; None where they request none."""
-    containers = (pod.spec and pod.spec.containers) or ()
-    limits = [(one.resources and one.resources.limits) or {} for one in containers]
-    texts = [
-        str(count)
-        for own in limits
-        for name, count in own.items()
+    """GPUs, slices or shares that a pod's containers request together; None where they have none."""
+    counts = [
+        count
+        for name, count in _requested(pod)
         if name in WHOLE_DEVICES or name.startswith(SLICE_RESOURCE)
     ]
-    return sum(int(text) for text in texts if text.isdecimal()) or None
+    return sum(int(count) for count in counts if count.isdecimal()) or None
+
+
+def _requested(pod: Pod) -> list[tuple[str, str]]:
+    """Name and amount of each resource that the containers of a pod are limited to."""
+    containers = (pod.spec and pod.spec.containers) or ()
+    limits = [(one.resources and one.resources.limits) or {} for one in containers]
+    return [(name, str(amount)) for own in limits for name, amount in own.items()]
 
 
 def named_products(pod: Pod) -> list[tuple[str, str]]:
