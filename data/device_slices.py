@@ -32,6 +32,7 @@ BOARDS: Final = {
 vGPU types reference)."""
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
+IN_TURNS: Final = "times are those of a run while no other uses its compute units and bandwidth"
 _NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
 _TYPE: Final = re.compile(
     r"(?:(?:nvidia|grid)[ -]+)*(?P<board>.+?)-(?:(?P<units>[1-7])-)?"
@@ -74,17 +75,12 @@ def slice_of(device: Device, profile: str) -> Device | None:
     figures = _sliced(device, profile) if share is None else _shared(device, share)
     if figures is None:
         return None
-    caveat = f"{PART}{device.name}: its figures are in proportion"
-    if share is not None:
-        caveat = (
-            f"{PART}{device.name}, whose compute units and bandwidth are shared in turns: times "
-            "are those of a run with nobody else at work on it"
-        )
+    said = "its figures are in proportion" if share is None else IN_TURNS
     common = {
         "aliases": (),
         "node_devices": 1,
         "sources": {},
-        "caveats": (*device.caveats, caveat),
+        "caveats": (*device.caveats, f"{PART}{device.name}: {said}"),
         "origin": "registered",
     }
     return device.model_copy(update={**common, **figures})

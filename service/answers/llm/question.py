@@ -78,8 +78,8 @@ def _deployment_question(
                 f"A request of {longest:,.0f} tokens with its answer is longer than the {most:,} "
                 "that the engine takes: raise that, or ask about shorter ones."
             )
-    own_devices = device_count if asked.prefill is None and asked.workers is None else None
-    divided = _Divided(model, device, load, engine, own_devices or 0, chosen)
+    free = device_count if asked.prefill is None and asked.workers is None else 0
+    divided = _Divided(model, device, load, engine, free or 0, chosen)
     parallelism = divided.by(asked.parallelism, "parallelism")
     prefill = None
     if asked.prefill is not None:

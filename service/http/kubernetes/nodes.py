@@ -105,7 +105,7 @@ def requested_slice(pod: Pod) -> str | None:
 
 
 def requested_devices(pod: Pod) -> int | None:
-    """GPUs, slices or shares that a pod's containers request together; None where they have none."""
+    """GPUs, slices or shares that a pod's containers request together; None for none."""
     counts = [
         count
         for name, count in _requested(pod)
