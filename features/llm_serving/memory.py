@@ -1,7 +1,7 @@
 """Memory of one device of a deployment: weights, keys and values, activations, and what is left."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
@@ -31,43 +31,65 @@ MOST_TENSOR: Final = 8
 MOST_PIPELINE: Final = 16
 
 
+Phase = Literal["both", "prefill", "decode"]
+MIB: Final = 2.0**20
+
+
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """Memory of one device of a pool, bytes.
+    """Memory of one device of a pool, MiB, and what it has room for.
 
     Attributes:
-        weights: weights in their formats.
-        cache: keys, values and states of the requests in flight, at least of one, at the end of
-            their answers.
-        activations: activations and logits of the largest iteration.
-        overhead: context of the device, graphs and collectives.
-        reserved: what the engine takes at its start, used or not.
-        usable: memory of the device.
-        cache_per_token: keys and values of one token at the load's lengths.
-        room_tokens: tokens that the cache of one data-parallel rank has room for; 0 where weights
-            alone take more than `reserved`.
+        weights_mib: weights in their formats.
+        cache_mib: keys, values and states of the requests in flight, at least of one, at the end
+            of their answers.
+        activations_mib: activations and logits of the largest iteration.
+        overhead_mib: context of the device, graphs and collectives.
+        reserved_mib: what the engine takes at its start, used or not.
+        usable_mib: memory of the device.
+        cache_bytes_per_token: keys and values of one token at the load's lengths, bytes.
+        cache_tokens: tokens that the cache of one data-parallel rank has room for; 0 where weights
+            alone take more than is reserved.
         largest_concurrency: requests of the load's lengths that the caches of all ranks hold.
+        phase: what the workers serve.
     """
 
-    weights: float
-    cache: float
-    activations: float
-    overhead: float
-    reserved: float
-    usable: float
-    cache_per_token: float
-    room_tokens: float
+    weights_mib: float
+    cache_mib: float
+    activations_mib: float
+    overhead_mib: float
+    reserved_mib: float
+    usable_mib: float
+    cache_bytes_per_token: float
+    cache_tokens: float
     largest_concurrency: float
+    phase: Phase = "both"
 
     @property
-    def needed(self) -> float:
+    def needed_mib(self) -> float:
         """Weights, cache of the requests in flight, activations and overhead."""
-        return self.weights + self.cache + self.activations + self.overhead
+        return self.weights_mib + self.cache_mib + self.activations_mib + self.overhead_mib
 
     @property
     def fits(self) -> bool:
         """Whether the weights and one request fit."""
         return self.largest_concurrency >= 1.0
+
+    def sentence(self) -> str:
+        """The weights, the memory, and the requests that there is room for."""
+        of = "" if self.phase == "both" else f"{self.phase}: "
+        needed, reserved, usable = (
+            f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.reserved_mib, self.usable_mib)
+        )
+        if not self.fits:
+            taken = f"{needed} GiB of each device, and the engine may use {reserved} of {usable}"
+            return f"{of}does not fit: it needs {taken}"
+        weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
+        room = f"{self.largest_concurrency:,.0f}"
+        text = f"{of}weights take {weights}; the cache has room for {room} such requests"
+        if self.needed_mib < self.reserved_mib * (1.0 - 1e-9):
+            return text
+        return f"{text} at full length, fewer than are in flight"
 
 
 def pool_memory(
@@ -102,14 +124,14 @@ def pool_memory(
     most = float(engine.max_sequences or float("inf"))
     at_once = max(1.0, min(in_flight / ranks, room, most))
     return PoolMemory(
-        weights=weights,
-        cache=at_once * whole,
-        activations=activations,
-        overhead=OVERHEAD_BYTES,
-        reserved=reserved,
-        usable=usable,
-        cache_per_token=whole / length,
-        room_tokens=room * length,
+        weights_mib=weights / MIB,
+        cache_mib=at_once * whole / MIB,
+        activations_mib=activations / MIB,
+        overhead_mib=OVERHEAD_BYTES / MIB,
+        reserved_mib=reserved / MIB,
+        usable_mib=usable / MIB,
+        cache_bytes_per_token=whole / length,
+        cache_tokens=room * length,
         largest_concurrency=float(int(room)) * ranks,
     )
 
@@ -162,13 +184,13 @@ def smallest_parallelism(
     if places:
         held = (own for own, room in places.items() if room >= (load.concurrency or 0.0))
         return next(held, max(places, key=places.__getitem__))
-    one = known.cache_per_token * (load.input_tokens + load.output_tokens)
-    needed = known.weights + known.activations + known.overhead + one
-    enough = (device.memory_gib or 0.0) * needed / known.reserved
+    one = known.cache_bytes_per_token * (load.input_tokens + load.output_tokens) / MIB
+    needed = known.weights_mib + known.activations_mib + known.overhead_mib + one
+    enough = (device.memory_gib or 0.0) * needed / known.reserved_mib
     raise UnanswerableQuery(
         f"The weights and one request do not fit {device.name}: with tensor parallel {tensor} and "
-        f"pipeline parallel {pipeline}, the most that is tried, they need {needed / GIB:.1f} GiB "
-        f"of each device, and the engine may use {known.reserved / GIB:.1f}. Devices of "
+        f"pipeline parallel {pipeline}, the most that is tried, they need {needed / 1024:.1f} GiB "
+        f"of each device, and the engine may use {known.reserved_mib / 1024:.1f}. Devices of "
         f"{enough:,.0f} GiB would do with these degrees; or give larger ones, or another format of "
         "weights."
     )
@@ -198,18 +220,16 @@ def _divides(tensor: int, mixer: Mixer | None) -> bool:
             return True
 
 
-def serving_memory(
-    deployment: LlmDeployment, device: Device, in_flight: float
-) -> dict[str, PoolMemory]:
-    """Memory of one device by phase: `both`, or `prefill` and `decode`.
+def serving_memory(deployment: LlmDeployment, device: Device, in_flight: float) -> list[PoolMemory]:
+    """Memory of one device: of `both` phases, or of `prefill` and `decode`.
 
     Args:
         deployment: the deployment.
         device: a device with known memory.
         in_flight: requests that are served at a time, on all workers.
     """
-    pools = {"both": deployment.pool}
+    pools: dict[Phase, Pool] = {"both": deployment.pool}
     if deployment.prefill is not None:
         pools = {"prefill": deployment.prefill, "decode": deployment.pool}
     parts = (deployment.model, device, deployment.load, deployment.engine)
-    return {phase: pool_memory(*parts, pool, in_flight) for phase, pool in pools.items()}
+    return [replace(pool_memory(*parts, own, in_flight), phase=name) for name, own in pools.items()]

@@ -7,9 +7,8 @@ from typing import Final
 from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
-from forerun.features.llm_serving.memory import MOST_TENSOR
+from forerun.features.llm_serving.memory import MOST_TENSOR, PoolMemory
 from forerun.models.answers.deployments.arrivals import places
-from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.evidence import distinct
 from forerun.models.answers.wording import in_words
 from forerun.models.domain.device_novelty import part_limits
