@@ -364,7 +364,8 @@ class BenchmarkBoost(StoredPredictor):
         columns = out_of_fold(
             groups, predict, folds=self.folds, seed=self.seed, columns=2 * len(metrics)
         )
-        shares, widths, flat = {}, {}, {}
+        shares, widths = {}, {}
+        flat: dict[str, Column] = {}
         for metric, boosted, smooth in zip(metrics, columns[::2], columns[1::2], strict=True):
             targets = _logarithms(metric, measurements)
             residuals = targets - boosted
