@@ -8,7 +8,7 @@ power, memory over the bytes that are moved.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
@@ -110,6 +110,8 @@ FEWEST_VALUES = 3
 """Values of a setting from which on a fit without its lowest or highest one sees a law of it."""
 STEP = float(np.log(2.0))
 """Distance of a value from a range that it is not a multiple of, as a logarithm."""
+MODEL: Final = "model"
+"""Setting of a table of settings that names what was run; rows of networks have none."""
 UNSEEN = "the device is not in the table {table}"
 
 
@@ -133,6 +135,8 @@ class TableBoost(StoredPredictor):
         beyond: metric -> quantiles of log residuals of rows with the lowest or the highest value of
             a setting, by fits without them, over the distance of that value from the others; empty
             where no setting has `FEWEST_VALUES`.
+        new_models: metric -> quantiles of log residuals of rows whose model, a setting of a table
+            of settings, was held out.
     """
 
     name: ClassVar[str] = "table_boost"
@@ -147,6 +151,7 @@ class TableBoost(StoredPredictor):
     boost: BenchmarkBoost = field(default_factory=BenchmarkBoost)
     unseen: Mapping[str, LogQuantiles] = field(default_factory=dict)
     beyond: Mapping[str, LogQuantiles] = field(default_factory=dict)
+    new_models: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -183,6 +188,8 @@ class TableBoost(StoredPredictor):
         devices = tests.groups.get("device", np.zeros(0, dtype=np.str_))
         several = len(np.unique(devices)) >= fewest
         folds = held_out_folds(devices, DEVICE_FOLDS, self.seed) if several else ()
+        models = np.array([query.benchmark.by_name.get(MODEL, "") for query in tests.queries], str)
+        of_models = held_out_folds(models, DEVICE_FOLDS, self.seed)
         return replace(
             self,
             kinds=kinds,
@@ -192,6 +199,7 @@ class TableBoost(StoredPredictor):
             boost=fitted,
             unseen=_held_out(tests, fitted, ((held, 1.0) for held in folds), devices),
             beyond=_held_out(tests, fitted, _ends(tests.queries)),
+            new_models=_held_out(tests, fitted, ((held, 1.0) for held in of_models), models),
         )
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
@@ -223,6 +231,7 @@ class TableBoost(StoredPredictor):
         ratios = self.boost.predict([as_test(query, self.table) for query in queries])
         foreign = np.array([self._is_foreign(query) for query in queries], dtype=np.bool_)
         distances = np.array([max(map(_outside, own), default=0.0) for own in ratios.limits])
+        new = np.array([float(self._has_new_model(query)) for query in queries])
         values, low, high = {}, {}, {}
         for metric, ratio in ratios.values.items():
             base = bases(queries, metric)
@@ -232,12 +241,11 @@ class TableBoost(StoredPredictor):
                 np.where(foreign, theirs, own.get(metric, np.full(len(queries), np.nan))) * base
                 for own, theirs in zip((ratios.low, ratios.high), ends, strict=True)
             )
-            if metric in self.beyond:
-                least, most = self.beyond[metric].around(
-                    values[metric], [""] * len(queries), distances
-                )
-                low[metric] = np.minimum(low[metric], least)
-                high[metric] = np.maximum(high[metric], most)
+            for wider, scale in ((self.beyond, distances), (self.new_models, new)):
+                if metric in wider:
+                    least, most = wider[metric].around(values[metric], [""] * len(queries), scale)
+                    low[metric] = np.minimum(low[metric], least)
+                    high[metric] = np.maximum(high[metric], most)
         unseen = Limit(UNSEEN.format(table=self.table))
         limits = [
             self._of_every_metric((*own, unseen) if far else own)
@@ -257,6 +265,12 @@ class TableBoost(StoredPredictor):
     def _is_foreign(self, query: Query) -> bool:
         return query.device.has_sheet and query.device not in self.devices
 
+    def _has_new_model(self, query: Query) -> bool:
+        known = self.boost.settings[self.table].choices.get(MODEL)
+        if known is None or not isinstance(query.workload, Benchmark):
+            return False
+        return query.benchmark.by_name.get(MODEL) not in known
+
     def _unseen_ends(self, metric: str, values: Column) -> tuple[Column, Column]:
         """Ends of the intervals on devices outside the table, (n,) each; NaN where not known."""
         if metric not in self.unseen:
@@ -268,9 +282,11 @@ class TableBoost(StoredPredictor):
         values = {name: column / bases(rows.queries, name) for name, column in rows.values.items()}
         models = rows.groups.get("model_group")
         groups = dict(rows.groups)
+        queries = [as_test(query, self.table) for query in rows.queries]
+        if any(MODEL in query.benchmark.by_name for query in queries):
+            models = groups.get("question")
         if models is not None and len(np.unique(models)) > 1:
             groups[GROUP] = models
-        queries = [as_test(query, self.table) for query in rows.queries]
         return Measurements(queries, values, groups, rows.weights)
 
 
