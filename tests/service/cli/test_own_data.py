@@ -301,7 +301,14 @@ def checked(forerun, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [MANIFEST, JOB, MANIFEST + "---\n" + MANIFEST, "#!/bin/sh\ntrue\n"]
+    "text",
+    [
+        MANIFEST,
+        JOB,
+        MANIFEST + "---\n" + MANIFEST,
+        MANIFEST.replace("gpu: 1}", "gpu: 1, nvidia.com/gpumem: 8192}"),
+        "#!/bin/sh\ntrue\n",
+    ],
 )
 def test_a_right_file_has_no_line(checked, text):
     assert checked(text) == (0, "")
