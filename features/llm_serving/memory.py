@@ -1,7 +1,7 @@
 """Memory of one device of a deployment: weights, keys and values, activations, and what is left."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
@@ -17,6 +17,7 @@ from forerun.data.language_models.model import LanguageModel, Mixer
 from forerun.features.llm_serving.device_bytes import (
     GIB,
     OVERHEAD_BYTES,
+    USUAL_SEQUENCES,
     activation_bytes,
     cache_bytes,
     free_bytes,
@@ -30,43 +31,65 @@ MOST_TENSOR: Final = 8
 MOST_PIPELINE: Final = 16
 
 
+Phase = Literal["both", "prefill", "decode"]
+MIB: Final = 2.0**20
+
+
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """Memory of one device of a pool, bytes.
+    """Memory of one device of a pool, MiB, and what it has room for.
 
     Attributes:
-        weights: weights in their formats.
-        cache: keys, values and states of the requests in flight, at least of one, at the end of
-            their answers.
-        activations: activations and logits of the largest iteration.
-        overhead: context of the device, graphs and collectives.
-        reserved: what the engine takes at its start, used or not.
-        usable: memory of the device.
-        cache_per_token: keys and values of one token at the load's lengths.
-        room_tokens: tokens that the cache of one data-parallel rank has room for; 0 where weights
-            alone take more than `reserved`.
+        weights_mib: weights in their formats.
+        cache_mib: keys, values and states of the requests in flight, at least of one, at the end
+            of their answers.
+        activations_mib: activations and logits of the largest iteration.
+        overhead_mib: context of the device, graphs and collectives.
+        reserved_mib: what the engine takes at its start, used or not.
+        usable_mib: memory of the device.
+        cache_bytes_per_token: keys and values of one token at the load's lengths, bytes.
+        cache_tokens: tokens that the cache of one data-parallel rank has room for; 0 where weights
+            alone take more than is reserved.
         largest_concurrency: requests of the load's lengths that the caches of all ranks hold.
+        phase: what the workers serve.
     """
 
-    weights: float
-    cache: float
-    activations: float
-    overhead: float
-    reserved: float
-    usable: float
-    cache_per_token: float
-    room_tokens: float
+    weights_mib: float
+    cache_mib: float
+    activations_mib: float
+    overhead_mib: float
+    reserved_mib: float
+    usable_mib: float
+    cache_bytes_per_token: float
+    cache_tokens: float
     largest_concurrency: float
+    phase: Phase = "both"
 
     @property
-    def needed(self) -> float:
+    def needed_mib(self) -> float:
         """Weights, cache of the requests in flight, activations and overhead."""
-        return self.weights + self.cache + self.activations + self.overhead
+        return self.weights_mib + self.cache_mib + self.activations_mib + self.overhead_mib
 
     @property
     def fits(self) -> bool:
         """Whether the weights and one request fit."""
         return self.largest_concurrency >= 1.0
+
+    def sentence(self) -> str:
+        """The weights, the memory, and the requests that there is room for."""
+        of = "" if self.phase == "both" else f"{self.phase}: "
+        needed, reserved, usable = (
+            f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.reserved_mib, self.usable_mib)
+        )
+        if not self.fits:
+            taken = f"{needed} GiB of each device, and the engine may use {reserved} of {usable}"
+            return f"{of}does not fit: it needs {taken}"
+        weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
+        room = f"{self.largest_concurrency:,.0f}"
+        text = f"{of}weights take {weights}; the cache has room for {room} such requests"
+        if self.needed_mib < self.reserved_mib * (1.0 - 1e-9):
+            return text
+        return f"{text} at full length, fewer than are in flight"
 
 
 def pool_memory(
@@ -101,22 +124,30 @@ def pool_memory(
     most = float(engine.max_sequences or float("inf"))
     at_once = max(1.0, min(in_flight / ranks, room, most))
     return PoolMemory(
-        weights=weights,
-        cache=at_once * whole,
-        activations=activations,
-        overhead=OVERHEAD_BYTES,
-        reserved=reserved,
-        usable=usable,
-        cache_per_token=whole / length,
-        room_tokens=room * length,
+        weights_mib=weights / MIB,
+        cache_mib=at_once * whole / MIB,
+        activations_mib=activations / MIB,
+        overhead_mib=OVERHEAD_BYTES / MIB,
+        reserved_mib=reserved / MIB,
+        usable_mib=usable / MIB,
+        cache_bytes_per_token=whole / length,
+        cache_tokens=room * length,
         largest_concurrency=float(int(room)) * ranks,
     )
 
 
 def smallest_parallelism(
-    model: LanguageModel, device: Device, load: RequestLoad, engine: Engine, given: Parallelism
+    model: LanguageModel,
+    device: Device,
+    load: RequestLoad,
+    engine: Engine,
+    given: Parallelism,
+    devices: int = 0,
 ) -> Parallelism:
     """The smallest parallelism that holds the weights and one request.
+
+    Of several devices it is the smallest whose workers have a place for each request in flight,
+    else the one with most places.
 
     Degrees of tensor parallelism are powers of two that divide the heads, up to `MOST_TENSOR`; then
     pipeline parallelism is added. llama.cpp has pipeline parallelism only, its default split;
@@ -128,6 +159,7 @@ def smallest_parallelism(
         load: lengths of the requests.
         engine: its settings bound the share of memory and the largest iteration.
         given: the other degrees; its tensor parallelism is not used.
+        devices: number of devices, of all workers together; 0 where it is open.
 
     Raises:
         UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
@@ -139,18 +171,26 @@ def smallest_parallelism(
     while not alone and given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
         degrees.append((tensor, pipeline))
         pipeline *= 2
+    places: dict[Parallelism, float] = {}
     for tensor, pipeline in degrees:
         own = Parallelism(tensor, pipeline, given.attention_data, given.expert)
-        known = pool_memory(model, device, load, engine, Pool(own), 1.0)
+        if places and own.devices > devices:
+            break
+        pool = Pool(own, max(1, devices // own.devices))
+        known = pool_memory(model, device, load, engine, pool, 1.0)
         if known.fits:
-            return own
-    one = known.cache_per_token * (load.input_tokens + load.output_tokens)
-    needed = known.weights + known.activations + known.overhead + one
-    enough = (device.memory_gib or 0.0) * needed / known.reserved
+            most = pool.workers * own.attention_data * (engine.max_sequences or USUAL_SEQUENCES)
+            places[own] = min(known.largest_concurrency, float(most))
+    if places:
+        held = (own for own, room in places.items() if room >= (load.concurrency or 0.0))
+        return next(held, max(places, key=places.__getitem__))
+    one = known.cache_bytes_per_token * (load.input_tokens + load.output_tokens) / MIB
+    needed = known.weights_mib + known.activations_mib + known.overhead_mib + one
+    enough = (device.memory_gib or 0.0) * needed / known.reserved_mib
     raise UnanswerableQuery(
         f"The weights and one request do not fit {device.name}: with tensor parallel {tensor} and "
-        f"pipeline parallel {pipeline}, the most that is tried, they need {needed / GIB:.1f} GiB "
-        f"of each device, and the engine may use {known.reserved / GIB:.1f}. Devices of "
+        f"pipeline parallel {pipeline}, the most that is tried, they need {needed / 1024:.1f} GiB "
+        f"of each device, and the engine may use {known.reserved_mib / 1024:.1f}. Devices of "
         f"{enough:,.0f} GiB would do with these degrees; or give larger ones, or another format of "
         "weights."
     )
@@ -180,18 +220,16 @@ def _divides(tensor: int, mixer: Mixer | None) -> bool:
             return True
 
 
-def serving_memory(
-    deployment: LlmDeployment, device: Device, in_flight: float
-) -> dict[str, PoolMemory]:
-    """Memory of one device by phase: `both`, or `prefill` and `decode`.
+def serving_memory(deployment: LlmDeployment, device: Device, in_flight: float) -> list[PoolMemory]:
+    """Memory of one device: of `both` phases, or of `prefill` and `decode`.
 
     Args:
         deployment: the deployment.
         device: a device with known memory.
         in_flight: requests that are served at a time, on all workers.
     """
-    pools = {"both": deployment.pool}
+    pools: dict[Phase, Pool] = {"both": deployment.pool}
     if deployment.prefill is not None:
         pools = {"prefill": deployment.prefill, "decode": deployment.pool}
     parts = (deployment.model, device, deployment.load, deployment.engine)
-    return {phase: pool_memory(*parts, pool, in_flight) for phase, pool in pools.items()}
+    return [replace(pool_memory(*parts, own, in_flight), phase=name) for name, own in pools.items()]

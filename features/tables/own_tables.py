@@ -113,8 +113,8 @@ def _network_query(
 def _settings_query(row: Mapping[str, Any], description: Description, device: Device) -> Query:
     settings: dict[str, float | str] = {
         name: row[name] if isinstance(row[name], str) else float(row[name])
-        for name in description.settings
-        if row[name] is not None
+        for name in (*description.settings, "model")
+        if row.get(name) not in (None, "")
     }
     settings |= device_settings(device)
     return Query(Benchmark(description.name, tuple(sorted(settings.items()))), device)

@@ -7,6 +7,7 @@ roofline bound, limits, missing metrics and the trust in each estimate. Doors on
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
+from typing import Final
 
 import numpy as np
 
@@ -327,6 +328,11 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
     return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
 
 
+BY_HOST: Final = Limit(
+    "bound by the host, which takes most of the time to start kernels", LATENCY, "note"
+)
+
+
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
     limits = other_arithmetic(case.query) if case.untimed is None else []
     limits += distinct(_said(case.query, prediction))
@@ -335,6 +341,8 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
     limits += assumed_in_reading(case.query.workload)
+    if 2.0 * prediction.breakdown_ms.get("host", 0.0) > sum(prediction.breakdown_ms.values()):
+        limits.append(BY_HOST)
     return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.asked.notes]
 
 

@@ -15,6 +15,7 @@ from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Work
 from forerun.features.graphs.pipeline import has_parts, steps_of, weights_by_part
 from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
 from forerun.models.answers.wording import readable
+from forerun.models.domain.device_novelty import part_limits
 from forerun.models.limit import HELD, LATENCY, NOT_COPIED, PEAK_MEMORY, Limit, Severity
 from forerun.models.power.limit_response import too_low
 from forerun.models.prediction import Prediction, Predictions
@@ -107,7 +108,7 @@ def _below_limits(query: Query) -> dict[str, str]:
 
 
 def set_up_limits(query: Query) -> list[Limit]:
-    """Limits of the predicted time that follow from the training set-up alone."""
+    """Limits of the predicted time that follow from the device and the training set-up alone."""
     setup, lines = _setup(query) or TrainingSetup(), []
     if setup.data_parallel > 1:
         lines.append(
@@ -125,7 +126,8 @@ def set_up_limits(query: Query) -> list[Limit]:
         for what, applies in counted.items()
         if applies
     ]
-    return [Limit(line, LATENCY) for line in lines] + _attention_limits(query)
+    first = [Limit(line, LATENCY) for line in lines]
+    return [*part_limits(query.device), *first, *_attention_limits(query)]
 
 
 def _attention_limits(query: Query) -> list[Limit]:

@@ -365,15 +365,26 @@ class BenchmarkBoost(StoredPredictor):
             groups, predict, folds=self.folds, seed=self.seed, columns=2 * len(metrics)
         )
         shares, widths = {}, {}
+        flat: dict[str, Column] = {}
         for metric, boosted, smooth in zip(metrics, columns[::2], columns[1::2], strict=True):
-            residuals = _logarithms(metric, measurements) - boosted
+            targets = _logarithms(metric, measurements)
+            residuals = targets - boosted
             for suite, rows in rows_by(suites.tolist()).items():
                 if (suite, metric) in fitted.smooth:
                     own, apart = residuals[rows], (smooth - boosted)[rows]
                     errors = [np.nanmean(np.abs(own - share * apart)) for share in SHARES]
                     shares[suite, metric] = SHARES[int(np.argmin(errors))]
                     residuals[rows] = own - shares[suite, metric] * apart
+                    level = np.nanmedian(targets[rows])
+                    own = targets[rows] - level
+                    if np.nanmean(np.abs(residuals[rows]) - np.abs(own)) > 0.0:
+                        # The rows that were held out are nearer to the median of the table.
+                        shares[suite, metric], residuals[rows] = 0.0, own
+                        flat[metric] = flat.get(metric, measurements.values[metric]).copy()
+                        flat[metric][rows] = np.exp(level) - FLOORS.get(metric, 0.0)
             widths[metric] = LogQuantiles.of(residuals, suites)
+        if flat:
+            fitted = self._fitted(replace(measurements, values={**measurements.values, **flat}))
         kept = {key: law for key, law in fitted.smooth.items() if shares[key]}
         return replace(fitted, smooth=kept, shares=shares, widths=widths)
 

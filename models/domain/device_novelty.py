@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from forerun.data.device import Device
+from forerun.data.device_slices import PART
 from forerun.data.shapes import Float64
 from forerun.features.operators.roofline import power_capped_tflops
 from forerun.models.limit import LATENCY, Limit
@@ -50,6 +51,11 @@ def distance(
 ) -> Float64[np.ndarray, "..."]:
     """Euclidean distances of positions, in units of `scales`; their shapes broadcast."""
     return np.asarray(np.sqrt((((one - other) / scales) ** 2).sum(axis=-1)))
+
+
+def part_limits(device: Device) -> tuple[Limit, ...]:
+    """That the device is a slice or a share of another one, which alone was measured."""
+    return tuple(Limit(own, LATENCY) for own in device.caveats if own.startswith(PART))
 
 
 def novelty_of(

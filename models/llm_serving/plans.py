@@ -540,15 +540,15 @@ def keeps(estimates: Mapping[str, Estimate], limits: ServingLimits) -> bool:
 def _fits(query: Query) -> bool:
     if query.device.memory_gib is None:
         return True
-    return all(own.fits for own in serving_memory(query.deployment, query.device, 1.0).values())
+    return all(own.fits for own in serving_memory(query.deployment, query.device, 1.0))
 
 
 def _nearest_to_fitting(units: Iterable[Unit]) -> ServingOption:
     """The replica, none of which fits, that needs least of what the engine may take of a device."""
 
     def excess(unit: Unit) -> float:
-        memory = serving_memory(unit.query.deployment, unit.query.device, 1.0).values()
-        return max(own.needed / own.reserved for own in memory)
+        memory = serving_memory(unit.query.deployment, unit.query.device, 1.0)
+        return max(own.needed_mib / own.reserved_mib for own in memory)
 
     nearest = min((unit for unit in units if unit.most), key=excess)
     return ServingOption(nearest, 1, {}, {MEMORY: excess(nearest)})

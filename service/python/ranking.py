@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from forerun.models.answers.answer import BY_HOST
 from forerun.service.python.answer import MAIN
 from forerun.service.python.view import Answered, Estimate, Fit, View, record_of
 from forerun.service.schemas.answers import (
@@ -110,6 +111,8 @@ class Ranking(Answered):
             lines.append(NOT_CALIBRATED)
         if len({row.rank for row in self.ranked}) < len(self.ranked):
             lines.append("equal ranks: objectives that differ by less than 1 %")
+        if held := [row.device for row in self.ranked if str(BY_HOST) in row.limits]:
+            lines.append(f"{BY_HOST}: {', '.join(held)}")
         if rows:
             lines.append(GRADES)
         lines += [f"left out: {name}: {'; '.join(why)}" for name, why in self.excluded.items()]

@@ -237,6 +237,7 @@ class TestLookup:
             # Slices that do not exist.
             *("a100-sxm-80gb-mig-9g-90gb", "no-gpu-mig-1g-10gb", "mi300x-mig-1g-24gb"),
             *("l4-mig-1g-5gb", "rtx-4090-mig-1g-5gb", "rtx-a3000-mig-1g-6gb"),
+            *("l40s-96q", "l40s-0q", "rtx-4090-12c", "mi300x-24c", "epyc-9654-24c"),
         ],
     )
     def test_guesses_nothing(self, name):
@@ -441,6 +442,34 @@ def test_a_slice_is_known_by_its_gpu_and_profile_and_has_the_memory_that_it_stat
     own = CATALOG.get(name)
     assert own == slice_of(CATALOG.get(gpu), profile) == CATALOG.get(own.name)
     assert own.memory_gib == pytest.approx(float(re.findall(r"\d+", profile)[-1]), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "gib"),
+    [
+        ("NVIDIA L40S-12Q", "l40s", 12),
+        ("GRID A100-20C", "a100-pcie-40gb", 20),
+        ("GRID-A100DX-40C", "a100-sxm-80gb", 40),
+        ("NVIDIA H100XM-80C", "h100-sxm-80gb", 80),
+        ("GRID V100DX-16Q", "v100-sxm2-32gb", 16),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-24Q", "rtx-pro-6000-server", 24),
+        ("rtx-4090-6144mib", "rtx-4090", 6),
+        ("t4-50pct", "t4", 8),
+    ],
+)
+def test_a_vgpu_is_the_whole_gpu_with_its_share_of_the_memory(name, gpu, gib):
+    """Names are of NVIDIA's vGPU types reference; time slicing leaves all else to each in turn."""
+    own, whole = CATALOG.get(name), CATALOG.get(gpu)
+    assert own.memory_gib == gib
+    assert own.figures() | {"memory_gib": whole.memory_gib, "node_devices": 0} == (
+        whole.figures() | {"node_devices": 0}
+    )
+    assert own == CATALOG.get(own.name)
+    assert gpu in own.caveats[-1]
+
+
+def test_a_vgpu_that_has_its_own_units_is_a_slice():
+    assert CATALOG.get("GRID A100DX-3-40C") == CATALOG.get("a100-sxm-80gb-mig-3g-40gb")
 
 
 def test_an_instance_s_price_is_divided_by_its_devices() -> None:

@@ -16,16 +16,12 @@ from forerun.data.level import USUAL
 from forerun.data.list_prices import Price, list_price
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import setup_of
+from forerun.features.llm_serving.memory import MIB, PoolMemory
 from forerun.models.answers.deployments.arrivals import kept_up, replicas, within_reach
 from forerun.models.answers.deployments.bounds import parts_within_wholes
 from forerun.models.answers.deployments.derived import inverse, product, scaled
 from forerun.models.answers.deployments.limits import limits_of, sound_limits
-from forerun.models.answers.deployments.memory import (
-    MIB,
-    PoolMemory,
-    bytes_on_processors,
-    memory_of,
-)
+from forerun.models.answers.deployments.memory import bytes_on_processors, memory_of
 from forerun.models.answers.deployments.metrics import METRICS, sources_of
 from forerun.models.answers.deployments.parts import (
     Foundation,

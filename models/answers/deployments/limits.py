@@ -7,11 +7,11 @@ from typing import Final
 from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
-from forerun.features.llm_serving.memory import MOST_TENSOR
+from forerun.features.llm_serving.memory import MOST_TENSOR, PoolMemory
 from forerun.models.answers.deployments.arrivals import places
-from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.evidence import distinct
 from forerun.models.answers.wording import in_words
+from forerun.models.domain.device_novelty import part_limits
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
 
@@ -120,19 +120,20 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
 
 
 def of_servers(query: Query) -> list[Limit]:
-    """That the engine does not run the model on the device, or layers are divided over more devices
-    than links join.
+    """That the engine does not run the model on the device, that this is a part of another, or
+    layers are divided over more devices than links join.
     """
     deployment = query.deployment
     if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:
         return [Limit(why, severity="refusal")]
+    found = [*part_limits(query.device)]
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)
     most = query.device.node_devices or MOST_TENSOR
     if tensor <= most:
-        return []
+        return found
     why = (
         f"tensor parallel {tensor} goes beyond the {most} that links join: the times are "
         "those of the link within a server, and a network between servers is slower"
     )
-    return [Limit(why)]
+    return [*found, Limit(why)]

@@ -13,8 +13,8 @@ from forerun.data.query import Query
 from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.memory import PoolMemory
 from forerun.features.llm_serving.step import PARTS, WorkerTime
-from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.deployments.metrics import seen_in_training, sources_of
 from forerun.models.answers.served_models import InUse
 from forerun.models.catalog import training_datasets

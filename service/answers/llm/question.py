@@ -78,7 +78,8 @@ def _deployment_question(
                 f"A request of {longest:,.0f} tokens with its answer is longer than the {most:,} "
                 "that the engine takes: raise that, or ask about shorter ones."
             )
-    divided = _Divided(model, device, load, engine, chosen)
+    free = device_count if asked.prefill is None and asked.workers is None else 0
+    divided = _Divided(model, device, load, engine, free or 0, chosen)
     parallelism = divided.by(asked.parallelism, "parallelism")
     prefill = None
     if asked.prefill is not None:
@@ -130,6 +131,7 @@ class _Divided:
     device: Device
     load: RequestLoad
     engine: Engine
+    devices: int
     chosen: list[str]
 
     def by(self, given: ParallelismIn, field: str, pool: str = "") -> Parallelism:
@@ -157,11 +159,15 @@ class _Divided:
                 check_degrees(self.model, others)
             return others
         with in_field(field, "tensor"):
-            found = smallest_parallelism(self.model, self.device, self.load, self.engine, others)
+            parts = (self.model, self.device, self.load, self.engine)
+            found = smallest_parallelism(*parts, others, self.devices)
+            more = smallest_parallelism(*parts, others, 2 * max(found.devices, self.devices))
         degrees = f"tensor parallel {found.tensor}"
         if found.pipeline != given.pipeline:
             degrees += f", pipeline parallel {found.pipeline}"
         self.chosen.append(f"{pool}{degrees}, the smallest that fits")
+        if more != found:
+            self.chosen[-1] += f"; requests wait: tensor parallel {more.tensor} has more places"
         with in_field(field):
             check_degrees(self.model, found)
         return found

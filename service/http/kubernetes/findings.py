@@ -22,6 +22,7 @@ from forerun.service.http.kubernetes.language_models import RATES, TIMES, reques
 from forerun.service.http.kubernetes.nodes import (
     NVIDIA,
     OWN_LABEL,
+    SHARES,
     SLICE_RESOURCE,
     WHOLE_DEVICES,
     devices_of,
@@ -207,7 +208,7 @@ def _counts(pod: Pod) -> Iterator[Finding]:
                 yield Finding(name, f"{count!r:.80} is no number of GPUs; write 1, 2, ...")
             elif is_gpu and str(requests.get(name, limits.get(name))) != str(limits.get(name)):
                 yield Finding(name, "requests and limits of GPUs must be equal; give limits alone")
-            elif close and not is_gpu:
+            elif close and not is_gpu and not SHARES.fullmatch(name):
                 yield Finding(name, f"no GPUs are requested by this name; did you mean {close[0]}?")
 
 

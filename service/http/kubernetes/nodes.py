@@ -3,6 +3,7 @@
 Labels are those of NVIDIA's GPU feature discovery, of AMD's node labeller, of GKE and of Karpenter.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -27,8 +28,10 @@ COUNTS: Final = (
     "karpenter.k8s.aws/instance-gpu-count",
 )
 """Labels with the number of GPUs; the first one that a node has counts."""
-WHOLE_DEVICES: Final = (NVIDIA, "amd.com/gpu")
-"""Resources of which a pod requests a number of whole GPUs."""
+WHOLE_DEVICES: Final = (NVIDIA, "amd.com/gpu", "volcano.sh/vgpu-number")
+"""Resources of which a pod requests a number of GPUs, or of shares of them."""
+SHARES: Final = re.compile(r"(?:nvidia\.com/gpumem|volcano\.sh/vgpu-memory)(-percentage)?")
+"""Resources that are a share of each GPU's memory, MiB or percent (HAMi, Volcano)."""
 NAMED_OTHERWISE: Final = {
     "nvidia-tesla-a100": "a100-sxm-40gb",
     "nvidia-h100-mega-80gb": "h100-sxm-80gb",
@@ -81,38 +84,41 @@ def device_of(
     label = next((node.labels[name] for name in PRODUCTS if node.labels.get(name)), None)
     if label is None:
         return None
-    product, _, own_slice = label.removesuffix("-SHARED").partition("-MIG-")
+    product = label.removesuffix("-SHARED")
     try:
         device = device_named(NAMED_OTHERWISE.get(product, product))
     except UnknownDevice:
         return None
-    profile = slice_profile or own_slice
-    if profile:
-        return slice_of(device, profile)
+    if slice_profile is not None:
+        return slice_of(device, slice_profile)
     return _with_memory(device, node.labels)
 
 
 def requested_slice(pod: Pod) -> str | None:
-    """Profile of the slice that a pod's containers request; None where they request none."""
-    containers = (pod.spec and pod.spec.containers) or ()
-    for resources in (container.resources for container in containers):
-        for name in (resources and resources.limits) or ():
-            if name.startswith(SLICE_RESOURCE):
-                return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
+    """Profile of the slice or share that a pod's containers request; None for whole devices."""
+    for name, amount in _requested(pod):
+        if (share := SHARES.fullmatch(name)) is not None:
+            return f"{amount}{'pct' if share[1] else 'mib'}"
+        if name.startswith(SLICE_RESOURCE):
+            return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
     return None
 
 
 def requested_devices(pod: Pod) -> int | None:
-    """GPUs or slices that a pod's containers request together; None where they request none."""
-    containers = (pod.spec and pod.spec.containers) or ()
-    limits = [(one.resources and one.resources.limits) or {} for one in containers]
-    texts = [
-        str(count)
-        for own in limits
-        for name, count in own.items()
+    """GPUs, slices or shares that a pod's containers request together; None for none."""
+    counts = [
+        count
+        for name, count in _requested(pod)
         if name in WHOLE_DEVICES or name.startswith(SLICE_RESOURCE)
     ]
-    return sum(int(text) for text in texts if text.isdecimal()) or None
+    return sum(int(count) for count in counts if count.isdecimal()) or None
+
+
+def _requested(pod: Pod) -> list[tuple[str, str]]:
+    """Name and amount of each resource that the containers of a pod are limited to."""
+    containers = (pod.spec and pod.spec.containers) or ()
+    limits = [(one.resources and one.resources.limits) or {} for one in containers]
+    return [(name, str(amount)) for own in limits for name, amount in own.items()]
 
 
 def named_products(pod: Pod) -> list[tuple[str, str]]:

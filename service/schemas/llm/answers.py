@@ -95,9 +95,9 @@ class PoolMemoryOut(Described):
 
     def sentence(self) -> str:
         """The weights, the memory, and the requests that there is room for."""
-        from forerun.models.answers.deployments.memory import PoolMemory
+        from forerun.features.llm_serving.memory import PoolMemory
 
-        return PoolMemory(**self.model_dump()).sentence()
+        return PoolMemory(**self.model_dump(exclude={"fits", "needed_mib"})).sentence()
 
 
 class PriceOut(Described):

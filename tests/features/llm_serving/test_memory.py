@@ -14,7 +14,7 @@ from forerun.features.llm_serving.device_bytes import (
     cache_bytes,
     weight_bytes,
 )
-from forerun.features.llm_serving.memory import pool_memory, smallest_parallelism
+from forerun.features.llm_serving.memory import MIB, pool_memory, smallest_parallelism
 from forerun.features.readers.language_model.reader import named_language_model
 
 GIB = 2.0**30
@@ -61,18 +61,18 @@ def test_weights_are_divided_by_tensor_and_pipeline_and_experts_over_ranks(llama
 def test_what_is_left_holds_whole_requests_of_all_ranks(llama):
     pool = Pool(Parallelism(tensor=2), workers=3)
     known = pool_memory(llama, device(40.0), LOAD, ENGINE, pool, in_flight=6.0)
-    taken = known.weights + known.activations + OVERHEAD_BYTES
+    taken = (known.weights_mib + known.activations_mib) * MIB + OVERHEAD_BYTES
     room = (0.9 * 40 * GIB - taken) / (1200 * 65_536)
     assert known.largest_concurrency == 3 * int(room)
-    assert known.room_tokens == pytest.approx(1200 * room)
-    assert known.cache == pytest.approx(2 * 1200 * 65_536)
-    assert known.needed == pytest.approx(taken + known.cache)
-    assert known.reserved == 0.9 * known.usable
+    assert known.cache_tokens == pytest.approx(1200 * room)
+    assert known.cache_mib == pytest.approx(2 * 1200 * 65_536 / MIB)
+    assert known.needed_mib == pytest.approx(taken / MIB + known.cache_mib)
+    assert known.reserved_mib == pytest.approx(0.9 * known.usable_mib)
 
 
 def test_requests_in_the_cache_are_no_more_than_it_has_room_for(llama):
     known = pool_memory(llama, device(24.0), LOAD, ENGINE, Pool(), in_flight=1e6)
-    assert known.needed <= known.reserved
+    assert known.needed_mib <= known.reserved_mib
 
 
 def test_one_request_at_least_is_in_the_cache(llama):
@@ -81,10 +81,10 @@ def test_one_request_at_least_is_in_the_cache(llama):
         pool_memory(llama, device(40.0), LOAD, ENGINE, Pool(), in_flight=number)
         for number in (1e-6, 1.0)
     )
-    assert rare.cache == one.cache == pytest.approx(1200 * 131_072)
+    assert rare.cache_mib == one.cache_mib == pytest.approx(1200 * 131_072 / MIB)
     small = pool_memory(llama, device(8.0), LOAD, ENGINE, Pool(), in_flight=1.0)
     assert not small.fits
-    assert small.needed > small.usable
+    assert small.needed_mib > small.usable_mib
 
 
 def test_activations_grow_with_the_largest_iteration(llama):
@@ -135,7 +135,7 @@ def test_llama_cpp_divides_layers_and_may_take_the_whole_memory():
     own = smallest_parallelism(model, device(75.0), load, Engine("llama.cpp"), given)
     assert (own.tensor, own.pipeline) == (1, 2)
     pool = pool_memory(model, device(75.0), load, Engine("llama.cpp"), Pool(own), 1.0)
-    assert pool.reserved == pool.usable
+    assert pool.reserved_mib == pool.usable_mib
     assert smallest_parallelism(model, device(75.0), load, Engine(), given).tensor == 4
 
 

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.language_models.deployment import LlmDeployment, RequestLoad
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import InferenceSetup, Kernel, Network
 from forerun.features.chips import DEVICE_RATIOS
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.features.readers.language_model.reader import named_config, read_language_model
 from forerun.models.answers.assumed import FOLDED, assumed_in_reading, not_run, set_up_limits
+from forerun.models.answers.deployments.limits import of_servers
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.unpriced import below_a_launch, not_priced
 from forerun.models.answers.wording import in_words
@@ -155,6 +158,17 @@ def test_a_processor_has_no_time_in_a_format_without_a_rate(precision):
 
 def test_a_processor_has_a_time_in_a_format_of_its_sheet():
     assert not not_run(asked("core-i9-10940x", "int8"))
+
+
+@pytest.mark.parametrize("part", ["l40s-12q", "a100-sxm-80gb-mig-3g-40gb"])
+def test_a_part_of_a_gpu_is_said_of_its_times(part):
+    model = read_language_model(named_config("meta-llama/Llama-3.1-8B"))
+    deployed = LlmDeployment(model, RequestLoad(99.0, 9.0, 1.0))
+    for of, workload in ((set_up_limits, Kernel(RELU)), (of_servers, deployed)):
+        (said,) = of(Query(workload, CATALOG.get(part)))
+        assert said.message in CATALOG.get(part).caveats
+        assert said.severity == "outside"
+        assert of(Query(workload, CATALOG.get("l40s"))) == []
 
 
 def test_tensorrt_runs_on_gpus_of_nvidia_alone():

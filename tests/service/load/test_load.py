@@ -130,9 +130,11 @@ async def _at_once(port: int) -> list[tuple[int, bytes]]:
          b"Content-Type: application/json\r\n\r\n{", 408),
         (b"POST /v1/graphs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", 408),
         (b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 100_000, 431),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: " + b"x" * 88_000 + b"\r\n\r\n", 431),
         (b"\x16\x03\x01 no request\r\n\r\n", 400),
     ],
-    ids=["nothing", "half a header", "half a body", "half an upload", "a long header", "no HTTP"],
+    ids=["nothing", "half a header", "half a body", "half an upload", "a long header",
+         "a whole long header", "no HTTP"],
 )  # fmt: skip
 def test_a_client_that_does_not_finish_its_request_is_told_and_left(server, asked, sent, status):
     with socket.create_connection(("127.0.0.1", server.port)) as slow:

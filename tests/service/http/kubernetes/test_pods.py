@@ -189,13 +189,22 @@ def test_a_slice_has_its_part_of_each_figure_and_no_power():
     assert "mig" in own.name
 
 
-def test_a_pods_container_says_which_slice_it_uses():
-    asked = convert(pod({}, {"cpu": "4", "nvidia.com/mig-1g.10gb": "1"}), Pod)
-    profile = requested_slice(asked)
-    assert profile == "1g.10gb"
+@pytest.mark.parametrize(
+    ("resource", "amount", "profile", "gib"),
+    [
+        ("nvidia.com/mig-1g.10gb", "1", "1g.10gb", 10),
+        ("nvidia.com/gpumem", "4096", "4096mib", 4),
+        ("volcano.sh/vgpu-memory-percentage", "50", "50pct", 40),
+        ("nvidia.com/gpumem", "163840", "163840mib", None),
+    ],
+)
+def test_a_pods_container_says_which_slice_or_share_it_uses(resource, amount, profile, gib):
+    asked = convert(pod({}, {"nvidia.com/gpu": "1", resource: amount}), Pod)
+    assert requested_slice(asked) == profile
     assert requested_slice(convert(pod({}, {"nvidia.com/gpu": "1"}), Pod)) is None
-    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    assert device(labels, profile).memory_gib == CATALOG.get("h100-sxm-80gb").memory_gib / 8
+    own = device({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, profile)
+    assert (own and own.memory_gib) == gib
+    assert own is None or CATALOG.get(own.name) == own
 
 
 @pytest.mark.parametrize(
