@@ -28,6 +28,11 @@ scale a tensor or row, `mxfp8` one for 32 values, `nvfp4` one for 16."""
 Recompute = Literal["none", "selective", "full"]
 """What the backward pass computes again: nothing, the scores of attention, or every layer."""
 
+Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
+"""Order of a pipeline's passes: one forward, one backward (interleaved where stages hold several
+groups of layers), or ZB-H1, ZB-H2 and ZB-V, in which gradients of weights fill the bubble (Qi et
+al. 2024, arXiv 2401.10241)."""
+
 Offload = Literal["none", "optimizer", "activations"]
 """What is kept in the host's memory: nothing, the optimizer's states and its step, or activations.
 """
@@ -88,6 +93,8 @@ class TrainingLayout:
     """what the backward pass computes again, to save memory"""
     offload: Offload = "none"
     """what is kept in the host's memory"""
+    schedule: Schedule = "1f1b"
+    """order of a pipeline's passes; zb are zero-bubble ones, of which zb-v takes 2 virtual stages"""
 
     @property
     def model_devices(self) -> int:
@@ -181,6 +188,9 @@ def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -
         )
     if layout.virtual_stages > 1 and layout.pipeline == 1:
         yield "virtual_stages needs pipeline above 1."
+    held = 1 + (layout.schedule == "zb-v")
+    if layout.schedule != "1f1b" and (layout.pipeline == 1 or layout.virtual_stages != held):
+        yield f"schedule = {layout.schedule} needs pipeline above 1 and virtual_stages = {held}."
     experts = routed_experts(model)
     if layout.expert > 1 and not experts:
         yield "expert is above 1, but the model has no routed experts."

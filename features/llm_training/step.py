@@ -42,7 +42,7 @@ from forerun.features.llm_serving.operators import (
     pair_flop,
     state_values,
 )
-from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, Layouts
+from forerun.features.llm_training.layouts import FILLED, OFFLOAD, RECOMPUTE, Layouts
 
 PARTS: Final = (
     *("linear", "experts", "attention", "elementwise", "states", "tensor_messages"),
@@ -98,6 +98,7 @@ class StepWork(Columns):
         parts: name in `PARTS` -> time of a micro-batch in all layers, on devices of one stage each.
         head: arithmetic of the output head for a micro-batch.
         head_traffic: traffic of logits and loss for a micro-batch.
+        filling: arithmetic for gradients of weights with which the schedule fills the bubble.
         starts: time between the starts of a micro-batch's kernels in all layers.
         longest: share of the layers on the stage that has most, times the number of stages.
         bound: arithmetic of the step on each device at the most of the format's peak that training
@@ -113,6 +114,7 @@ class StepWork(Columns):
     parts: Mapping[str, Column]
     head: Column
     head_traffic: Column
+    filling: Column
     starts: Column
     longest: Column
     bound: Column
@@ -170,12 +172,15 @@ def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
     head = run.model.vocabulary * hidden * tokens / layouts.tensor
     groups = layouts.pipeline * layouts.virtual_stages
     layers = float(len(run.model.layers))
+    weights = (parts["linear"] + parts["experts"]) / (2.0 + layouts.passes)
+    filled = FILLED[layouts.schedule.astype(np.intp)] * (0.0 if run.lora_rank else 1.0)
     gathers, reductions = _data_messages(run, sheet.links, layouts)
     step, host = _optimizer(run, sheet, layouts, tokens)
     return StepWork(
         parts=parts,
         head=(4.0 if run.lora_rank else 6.0) * head / sheet.half,
         head_traffic=24.0 * run.model.vocabulary * tokens / layouts.tensor / sheet.bandwidth,
+        filling=filled * weights,
         starts=launched * _start_s(run),
         longest=np.ceil(layers / groups - 1e-9) * groups / layers,
         bound=_flop(run, layouts) / (MOST_SHARE * sheet.peak * run.devices),
@@ -390,8 +395,8 @@ class TrainingRows(Columns):
 
     Attributes:
         work: ideal times.
-        plain: the same where nothing is computed again, of which errors are learnt: these are then
-            equal with and without recomputation, which adds its arithmetic to any step.
+        plain: the same in 1F1B where nothing is computed again, of which errors are learnt: these
+            are then equal with and without recomputation, which adds its arithmetic to any step.
         pipeline, chunks, batches: stages, groups of layers on each, and micro-batches.
         shape: (n, len(SHAPE)) sizes of the model.
         size: (n, len(SIZE)) sizes of the step on one device.
@@ -422,8 +427,9 @@ class TrainingRows(Columns):
         """
         work, n = step_work(run, device, layouts), len(layouts)
         plain = work
-        if layouts.recompute.any():
-            plain = step_work(run, device, replace(layouts, recompute=np.zeros(n)))
+        if layouts.recompute.any() or layouts.schedule.any():
+            usual = replace(layouts, recompute=np.zeros(n), schedule=np.zeros(n))
+            plain = step_work(run, device, usual)
         routed, dense = weights_by_kind(run.model)
         recurrent = any(
             state_values(layer.mixer) for layer, _ in layer_counts(run.model) if layer.mixer
@@ -447,7 +453,7 @@ class TrainingRows(Columns):
             work=work,
             plain=plain,
             pipeline=layouts.pipeline,
-            chunks=layouts.virtual_stages,
+            chunks=np.where(layouts.schedule > 0, 1.0, layouts.virtual_stages),
             batches=layouts.micro_batches,
             shape=np.tile(np.array(shape, dtype=np.float64), (n, 1)),
             size=np.column_stack(size),

@@ -57,7 +57,8 @@ def step_times(work: StepWork, pipeline: Column, chunks: Column, batches: Column
     layers = np.maximum(sum(each.values()), work.starts)
     head = work.head / RATES["linear"] + work.head_traffic / RATES["elementwise"]
     stage = np.maximum(work.longest * layers, layers + head) / pipeline
-    bubble = (pipeline - 1.0) / chunks * (layers + head) / pipeline
+    waiting = np.maximum(layers + head - work.filling / RATES["linear"], 0.0)
+    bubble = (pipeline - 1.0) / chunks * waiting / pipeline
     busy = batches * stage
     shown = not_hidden(work.gathers + work.reductions, busy)
     share = batches / pipeline

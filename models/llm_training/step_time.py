@@ -359,11 +359,14 @@ def _scale(matrix: Matrix) -> tuple[Column, Column]:
 
 
 def _substitutes(query: Query) -> tuple[Limit, ...]:
-    """That products are computed in another format than asked, and that sequences are too long."""
+    """Formats that are no one's peak, schedules by formula alone, and sequences that are too long."""
     run, found = query.llm_training, []
     own = FORMATS[run.precision].precision_on(query.device)
     if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
         line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
+        found.append(Limit(line, LATENCY))
+    if run.layout.schedule != "1f1b":
+        line = f"schedule: {run.layout.schedule} was not measured; its bubble is as published"
         found.append(Limit(line, LATENCY))
     return (*found, *too_long(query))
 
