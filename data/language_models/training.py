@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from forerun.data.described import described
 from forerun.data.errors import UnanswerableQuery
@@ -44,6 +44,7 @@ Objective = Literal["time", "price", "energy"]
 """What is least for a number of tokens: time, or seconds of devices, to which price and energy are
 proportional (power is not predicted by layout)."""
 
+MOST_LENGTHS = 32
 Degree = Annotated[int, Field(ge=1, le=100_000)]
 Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
 Batch = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -58,6 +59,23 @@ class Cluster:
     """devices that fast links connect; that of common machines when absent"""
     network_gbit_s: Annotated[float, Field(gt=0, le=100_000)] | None = None
     """network rate of one device, Gbit/s in one direction; that of common machines when absent"""
+
+
+@dataclass(frozen=True, slots=True)
+@described
+class Length:
+    """Samples of one length in a distribution."""
+
+    tokens: Tokens
+    """tokens of each"""
+    share: Annotated[float, Field(gt=0, le=1e12)] = 1.0
+    """how many there are, in any unit that all lengths share"""
+
+
+def length_of(given: object) -> object:
+    """Samples of one length by TOKENS,SHARE, to be validated; anything else stays."""
+    named = zip(("tokens", "share"), str(given).split(","), strict=False)
+    return dict(named) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +112,7 @@ class TrainingLayout:
     offload: Offload = "none"
     """what is kept in the host's memory"""
     schedule: Schedule = "1f1b"
-    """order of a pipeline's passes; zb are zero-bubble ones, of which zb-v takes 2 virtual stages"""
+    """order of a pipeline's passes; zb are zero-bubble ones, zb-v with 2 virtual stages"""
 
     @property
     def model_devices(self) -> int:
@@ -112,7 +130,7 @@ class LlmTraining:
 
     model: LanguageModel
     sequence_tokens: Tokens
-    """tokens of each sequence"""
+    """tokens of each sequence, to which longer samples of a distribution are cut"""
     global_batch: Batch
     """sequences of one step, all devices and micro-batches together"""
     devices: Degree = 1
@@ -132,6 +150,13 @@ class LlmTraining:
     frozen_weights: FrozenFormat | None = None
     """how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"""
     cluster: Cluster = Cluster()
+    lengths: Annotated[
+        tuple[Annotated[Length, BeforeValidator(length_of)], ...], Field(max_length=MOST_LENGTHS)
+    ] = ()
+    """distribution of the samples' lengths, each also as TOKENS,SHARE; one length when empty"""
+    packed: bool = False
+    """whether samples of a distribution are joined to full sequences, in which attention stays in
+    each; else they are padded to the longest of their micro-batch"""
     kind: Literal["llm_training"] = "llm_training"
 
     def check(self) -> None:
@@ -142,6 +167,14 @@ class LlmTraining:
         """
         for fault in faults_of_layout(self, self.layout):
             raise UnanswerableQuery(fault)
+
+    @property
+    def step_tokens(self) -> float:
+        """Tokens of a step, without padding."""
+        own = self.lengths if not self.packed else ()
+        total = sum(one.share for one in own)
+        used = (min(one.tokens, self.sequence_tokens) * one.share / total for one in own)
+        return self.global_batch * (sum(used) if own else self.sequence_tokens)
 
     @property
     def data(self) -> int:

@@ -46,10 +46,11 @@ OFFLOADED_LAYERS: Final = 2
 which travels."""
 DEEPSPEED: Final = frozenset({"deepspeed", "megatron-legacy"})
 """Frameworks with DeepSpeed's ZeRO and its pipeline's engine."""
-V_SHAPED: Final = SCHEDULE.index("zb-v")
-"""Schedule whose first stage holds embeddings and head."""
 WHOLE_WEIGHTS: Final = frozenset({"torchtitan", "fsdp", "maxtext"})
 """Frameworks whose weights are stored in 32 bits and computed with in 16."""
+
+Scheme = tuple[int, int, int]
+"""Stages of a pipeline, groups of layers on each, and position of its schedule in `SCHEDULE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def stage_memory(run: LlmTraining, layouts: Layouts) -> StageMemory:
     schedules = np.stack(columns_of, axis=1).astype(np.intp)
     for one in np.unique(schedules, axis=0):
         rows = np.flatnonzero((schedules == one).all(axis=1))
-        parts = _stage_parts(run, held, layouts.take(rows), *one.tolist())
+        parts = _stage_parts(run, held, layouts.take(rows), tuple(one.tolist()))
         total = sum(parts.values())
         stages[rows, : one[0]] = total
         fullest = np.argmax(total, axis=1)
@@ -153,25 +154,17 @@ def _distinct(model: LanguageModel) -> tuple[tuple[Layer, ...], Positions]:
     return distinct, np.array([number[one] for one in model.layers], dtype=np.intp)
 
 
-def layers_of_stages(
-    order: Positions, kinds: int, pipeline: int, virtual: int, schedule: int = 0
-) -> Matrix:
+def layers_of_stages(order: Positions, kinds: int, pipeline: int, virtual: int) -> Matrix:
     """How many layers of each of k kinds each stage holds, shape (stages, k).
-
-    Groups of layers go round the stages; in ZB-V there and back, so that the first holds both ends.
 
     Args:
         order: kind of each layer, first to last.
         kinds: number of kinds.
         pipeline: stages.
         virtual: groups of layers of each.
-        schedule: position in `SCHEDULE`.
     """
     groups = pipeline * virtual
-    holder = np.arange(groups) % pipeline
-    if schedule == V_SHAPED:
-        holder[pipeline:] = holder[pipeline:][::-1]
-    stage = np.repeat(holder, group_sizes(len(order), groups))
+    stage = np.repeat(np.arange(groups) % pipeline, group_sizes(len(order), groups))
     counts = np.zeros((pipeline, max(kinds, 1)))
     np.add.at(counts, (stage, order), 1.0)
     return counts
@@ -189,7 +182,7 @@ def group_sizes(layers: int, groups: int) -> Positions:
     return sizes
 
 
-def groups_in_flight(layouts: Layouts, pipeline: int, virtual: int, schedule: int = 0) -> Matrix:
+def groups_in_flight(layouts: Layouts, scheme: Scheme) -> Matrix:
     """Forward passes of a group of layers that wait for their backward pass, shape (n, stages).
 
     1F1B holds as many micro-batches as stages follow, itself included; interleaved 1F1B as many
@@ -200,10 +193,9 @@ def groups_in_flight(layouts: Layouts, pipeline: int, virtual: int, schedule: in
 
     Args:
         layouts: n layouts with the same schedule.
-        pipeline: stages.
-        virtual: groups of layers of each.
-        schedule: position in `SCHEDULE`.
+        scheme: its stages, groups of layers of each, and position in `SCHEDULE`.
     """
+    pipeline, virtual, schedule = scheme
     after = pipeline - 1.0 - np.arange(pipeline)
     most = after + 1.0
     if schedule:
@@ -214,11 +206,11 @@ def groups_in_flight(layouts: Layouts, pipeline: int, virtual: int, schedule: in
 
 
 def _stage_parts(
-    run: LlmTraining, held: _Layers, layouts: Layouts, pipeline: int, virtual: int, schedule: int
+    run: LlmTraining, held: _Layers, layouts: Layouts, scheme: Scheme
 ) -> dict[str, Matrix]:
     """Bytes of each part of a device of each stage, shapes (n, stages)."""
-    counts = layers_of_stages(held.order, len(held.distinct), pipeline, virtual, schedule)
-    first, last = _ends(pipeline, schedule)
+    counts = layers_of_stages(held.order, len(held.distinct), *scheme[:2])
+    first, last = _ends(scheme)
     own, routed = _elements(run.model, held, layouts)
     table = run.model.table_parameters() / layouts.tensor[:, None]
     is_shared = run.model.tied_embeddings and (first & last).any()
@@ -230,15 +222,15 @@ def _stage_parts(
     adapters = _adapters(run, held, layouts) @ counts.T if run.lora_rank else None
     parts = StoredFormats.of(run).parts(layouts, dense, experts, adapters)
     parts |= _transient(run, layouts, parts, dense + experts, units, table * (first | last))
-    parts |= _activation_parts(run, held, layouts, counts, virtual, schedule)
+    parts |= _activation_parts(run, held, layouts, counts, scheme)
     parts["buffers"] += parts.pop("messages")
     return parts
 
 
-def _ends(pipeline: int, schedule: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which stage has the embeddings, and which the head, (stages,) each."""
-    first = np.arange(pipeline) == 0
-    return first, first if schedule == V_SHAPED else first[::-1]
+def _ends(scheme: Scheme) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which stage has the embeddings, and which the head, (stages,) each: in ZB-V, one has both."""
+    first = np.arange(scheme[0]) == 0
+    return first, first if SCHEDULE[scheme[2]] == "zb-v" else first[::-1]
 
 
 def _elements(model: LanguageModel, held: _Layers, layouts: Layouts) -> tuple[Matrix, Matrix]:
@@ -336,22 +328,17 @@ def _transient(
 
 
 def _activation_parts(
-    run: LlmTraining,
-    held: _Layers,
-    layouts: Layouts,
-    counts: Matrix,
-    virtual: int,
-    schedule: int,
+    run: LlmTraining, held: _Layers, layouts: Layouts, counts: Matrix, scheme: Scheme
 ) -> dict[str, Matrix]:
     """Bytes of each part that grows with the tokens of a micro-batch, shapes (n, stages)."""
     pipeline, present = len(counts), counts > 0
-    first, last = _ends(pipeline, schedule)
+    first, last = _ends(scheme)
     tokens = (layouts.micro_batch * run.sequence_tokens / layouts.context)[:, None]
     spread = _spread(layouts)
     entry = 2.0 * run.model.hidden_size / spread
     everything, kept = _of_layers(run, held, layouts)
-    flying = groups_in_flight(layouts, pipeline, virtual, schedule)
-    activations = (kept @ counts.T) * flying / virtual
+    flying = groups_in_flight(layouts, scheme)
+    activations = (kept @ counts.T) * flying / scheme[1]
     resident = OFFLOADED_LAYERS * _most(kept, present)
     offloaded = (layouts.offload == OFFLOAD.index("activations"))[:, None]
     activations = np.where(offloaded, np.minimum(activations, resident), activations)

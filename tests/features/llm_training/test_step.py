@@ -240,7 +240,7 @@ def test_interleaving_holds_more_by_the_published_factor(virtual: int) -> None:
     """1 + (p - 1) / (p v) of Korthikanti et al., section 4.2.3."""
     run = LlmTraining(LLAMA, 4096, 512, 8)
     table = Layouts.of(run, [TrainingLayout(pipeline=8, virtual_stages=virtual)])
-    assert groups_in_flight(table, 8, virtual)[0, 0] / (8 * virtual) == pytest.approx(
+    assert groups_in_flight(table, (8, virtual, 0))[0, 0] / (8 * virtual) == pytest.approx(
         1.0 + 7 / (8 * virtual)
     )
 
@@ -249,7 +249,7 @@ def test_micro_batches_in_flight_are_at_most_the_stages_and_those_of_the_step() 
     run = LlmTraining(LLAMA, 4096, 64, 8)
     for pipeline, batch in product((2, 4, 8), (1, 2, 8)):
         table = Layouts.of(run, [TrainingLayout(pipeline=pipeline, micro_batch=batch)])
-        flying = groups_in_flight(table, pipeline, 1)[0]
+        flying = groups_in_flight(table, (pipeline, 1, 0))[0]
         assert (flying <= np.minimum(pipeline, table.micro_batches)).all()
         assert flying[-1] == 1.0
 
