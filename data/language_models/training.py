@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from forerun.data.described import described
 from forerun.data.errors import UnanswerableQuery
@@ -63,19 +63,21 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 @described
-class Length:
+class SampleLength:
     """Samples of one length in a distribution."""
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
     tokens: Tokens
     """tokens of each"""
-    share: Annotated[float, Field(gt=0, le=1e12)] = 1.0
+    share: Annotated[float, Field(gt=0, le=1e12)]
     """how many there are, in any unit that all lengths share"""
 
 
 def length_of(given: object) -> object:
     """Samples of one length by TOKENS,SHARE, to be validated; anything else stays."""
-    named = zip(("tokens", "share"), str(given).split(","), strict=False)
-    return dict(named) if isinstance(given, str) else given
+    if not isinstance(given, str):
+        return given
+    return dict(zip(("tokens", "share"), given.split(","), strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class LlmTraining:
     """how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"""
     cluster: Cluster = Cluster()
     lengths: Annotated[
-        tuple[Annotated[Length, BeforeValidator(length_of)], ...], Field(max_length=MOST_LENGTHS)
+        tuple[Annotated[SampleLength, BeforeValidator(length_of)], ...],
+        Field(max_length=MOST_LENGTHS),
     ] = ()
     """distribution of the samples' lengths, each also as TOKENS,SHARE; one length when empty"""
     packed: bool = False

@@ -208,9 +208,8 @@ def llm_training(
     Raises:
         InputError: a value is not valid, or degrees do not divide the run.
     """
-    title, asked, here, sheet = _asked(
-        TrainingEstimateIn, model, device, {**run, "layout": layout, "level": level}
-    )
+    more = {"layout": layout, "level": level}
+    title, asked, here, sheet = _asked(TrainingEstimateIn, model, device, {**run, **more})
     out = training.training_estimate(asked, lambda _: sheet, here.in_use)
     return TrainingAnswer.of(out, title=title)
 

@@ -1,7 +1,7 @@
 """Answers about training a language model: its layout, its figures, and the plan."""
 
 from forerun.data.described import Described
-from forerun.data.language_models.training import Length, Objective
+from forerun.data.language_models.training import Objective, SampleLength
 from forerun.service.schemas.answers import DeviceOut, GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import PriceOut, counted
@@ -29,7 +29,7 @@ class TrainingRunOut(Described):
     """rank of adapters; 0 trains all weights"""
     frozen_weights: str | None
     """how frozen weights are stored; null for none"""
-    lengths: tuple[Length, ...]
+    lengths: tuple[SampleLength, ...]
     """distribution of the samples' lengths; empty for one length"""
     packed: bool
     """whether samples are joined to full sequences"""
@@ -55,8 +55,7 @@ class PlacedOut(Described):
         words.append(f"micro-batch {own.micro_batch}")
         if own.zero_stage and self.data * own.context > 1:
             words.append(f"ZeRO {own.zero_stage}")
-        if own.schedule != "1f1b":
-            words.append(own.schedule)
+        words += [own.schedule] if own.schedule != "1f1b" else []
         if own.recompute != "none":
             words.append(f"{own.recompute} recomputation")
         if own.offload != "none":
