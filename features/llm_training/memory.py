@@ -115,9 +115,8 @@ def stage_memory(run: LlmTraining, layouts: Layouts) -> StageMemory:
     stages = np.full((len(layouts), int(max(layouts.pipeline, default=1))), np.nan)
     columns = {name: np.empty(len(layouts)) for name in (*PARTS, "fullest")}
     held = _Layers.of(run)
-    columns_of = (layouts.pipeline, layouts.virtual_stages, layouts.schedule)
-    schedules = np.stack(columns_of, axis=1).astype(np.intp)
-    for one in np.unique(schedules, axis=0):
+    schedules = np.stack([layouts.pipeline, layouts.virtual_stages, layouts.schedule], axis=1)
+    for one in np.unique(schedules.astype(np.intp), axis=0):
         rows = np.flatnonzero((schedules == one).all(axis=1))
         parts = _stage_parts(run, held, layouts.take(rows), tuple(one.tolist()))
         total = sum(parts.values())

@@ -99,9 +99,6 @@ MEANING: Final[Mapping[str, str]] = {
     **{"log_micro_batches": "{} micro-batches a step", "log_sequence": "sequences of {} tokens"},
 }
 """Feature of `CHECKED` -> what is said of it: of micro-batches, it is the logarithm of one more."""
-SEVERAL_LENGTHS: Final = (
-    "lengths: the mean over their distribution, without waiting for longer ones; not measured"
-)
 UNSEEN_DEVICE: Final = Limit(
     "no training on this device was measured; the interval is that of devices that were left out",
     LATENCY,
@@ -383,7 +380,7 @@ def limits_of_lengths(query: Query) -> tuple[Limit, ...]:
     run = query.llm_training
     longest = run.model.most_tokens
     if any(one.tokens < run.sequence_tokens for one in run.lengths):
-        return (Limit(SEVERAL_LENGTHS, LATENCY),)
+        return (Limit("lengths: the mean of their costs, which was not measured", LATENCY),)
     if longest is None or run.sequence_tokens <= longest:
         return ()
     line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
