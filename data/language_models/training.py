@@ -75,9 +75,8 @@ class SampleLength:
 
 def length_of(given: object) -> object:
     """Samples of one length by TOKENS,SHARE, to be validated; anything else stays."""
-    if not isinstance(given, str):
-        return given
-    return dict(zip(("tokens", "share"), given.split(","), strict=False))
+    words = f"{given},1".split(",")  # Without a share it is 1.
+    return dict(zip(("tokens", "share"), words, strict=False)) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,8 @@ def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
     Raises:
         UnknownBandwidth, UnknownPrecision: as `sheet_of`.
     """
+    if not run.lengths:
+        return _step_work(run, device, layouts)
     works, weights = [], []
     for own, rows, weight in of_lengths(run, layouts.micro_batch):
         work = _step_work(own, device, replace(layouts, micro_batch=rows * layouts.micro_batch))
@@ -179,19 +181,20 @@ def of_lengths(
 ) -> Iterator[tuple[LlmTraining, float, Column]]:
     """A run with each length of its distribution alone, how many of its samples one of the run's
     sequences has, and the share of n micro-batches of which it is the longest (padded), or of the
-    tokens that it has (packed), (n,).
+    tokens that it has (packed, (1,)).
     """
+    if not run.lengths:
+        yield run, 1.0, np.ones(1)
+        return
     tokens = np.minimum([one.tokens for one in run.lengths], run.sequence_tokens)
-    known, place = np.unique([*tokens] or [run.sequence_tokens], return_inverse=True)
-    shares = np.bincount(place, [one.share for one in run.lengths] or [1.0])
-    shares = shares * known if run.packed else shares
+    known, place = np.unique(tokens, return_inverse=True)
+    shares = np.bincount(place, [one.share for one in run.lengths])
+    shares = shares * (known if run.packed else 1.0)
     upto = np.cumsum(shares / shares.sum())[:, None]
-    upto[-1] = 1.0
     weights = np.diff(upto ** (1.0 if run.packed else micro_batch), axis=0, prepend=0.0)
     for own, weight in zip(known.tolist(), weights, strict=True):
         rows = run.sequence_tokens / own if run.packed else 1.0
-        alone = replace(run, sequence_tokens=own, lengths=(), packed=False)
-        yield alone, rows, np.broadcast_to(weight, micro_batch.shape)
+        yield replace(run, sequence_tokens=own, lengths=()), rows, weight
 
 
 def _step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
