@@ -70,7 +70,7 @@ class SampleLength:
     tokens: Tokens
     """tokens of each"""
     share: Annotated[float, Field(gt=0, le=1e12)]
-    """how many there are, in any unit that all lengths share"""
+    """how many; in any unit that all lengths share"""
 
 
 def length_of(given: object) -> object:
@@ -155,10 +155,10 @@ class LlmTraining:
         tuple[Annotated[SampleLength, BeforeValidator(length_of)], ...],
         Field(max_length=MOST_LENGTHS),
     ] = ()
-    """distribution of the samples' lengths, each also as TOKENS,SHARE; one length when empty"""
+    """distribution of the samples' lengths; each also as TOKENS,SHARE"""
     packed: bool = False
-    """whether samples of a distribution are joined to full sequences, in which attention stays in
-    each; else they are padded to the longest of their micro-batch"""
+    """whether samples fill full sequences; attention stays in each sample, and without it they are
+    padded to the longest of their micro-batch"""
     kind: Literal["llm_training"] = "llm_training"
 
     def check(self) -> None:
