@@ -1,6 +1,6 @@
 """Arrays with n rows, tables of them, and rows that have a key in common."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeVar
 
@@ -35,11 +35,19 @@ class Columns:
 
     @classmethod
     def concatenate(cls, tables: Sequence[Self]) -> Self:
-        """All rows of several tables whose fields are arrays, one table after another."""
-        if len(tables) == 1:
-            return tables[0]
-        names = [f.name for f in fields(cls)]
-        return cls(**{n: np.concatenate([getattr(t, n) for t in tables]) for n in names})
+        """All rows of several tables, one table after another."""
+        return tables[0] if len(tables) == 1 else joined(tables, np.concatenate)
+
+
+def joined(own: Sequence[Any], join: Callable[[Sequence[Column]], Column]) -> Any:
+    """Arrays, tables whose fields are these, or mappings to them, joined column by column."""
+    first = own[0]
+    if isinstance(first, Columns):
+        names = [f.name for f in fields(first)]
+        return replace(first, **{n: joined([getattr(one, n) for one in own], join) for n in names})
+    if isinstance(first, Mapping):
+        return {n: joined([one[n] for one in own], join) for n in first}
+    return join(own)
 
 
 def groups_of(keys: Iterable[Key]) -> dict[Key, list[int]]:

@@ -11,7 +11,7 @@ the rows of each dataset by the ratios of the others.
 
 The packaged ratios rest on `aiconfigurator_serving` (protocols `unseen_deployment_aggregated` and
 `unseen_device_aggregated`), `torch_gpu` (`unseen_family`), and all protocols of `llm_cloud_runs`,
-`llm_inference_bench`, `mlenergy`, `published_memory` and `splitwise`.
+`llm_inference_bench`, `mlenergy`, `published_memory`, `published_training` and `splitwise`.
 """
 
 import argparse

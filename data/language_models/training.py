@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from forerun.data.described import described
 from forerun.data.errors import UnanswerableQuery
@@ -28,6 +28,11 @@ scale a tensor or row, `mxfp8` one for 32 values, `nvfp4` one for 16."""
 Recompute = Literal["none", "selective", "full"]
 """What the backward pass computes again: nothing, the scores of attention, or every layer."""
 
+Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
+"""Order of a pipeline's passes: one forward, one backward (interleaved where stages hold several
+groups of layers), or ZB-H1, ZB-H2 and ZB-V, in which gradients of weights fill the bubble (Qi et
+al. 2024, arXiv 2401.10241)."""
+
 Offload = Literal["none", "optimizer", "activations"]
 """What is kept in the host's memory: nothing, the optimizer's states and its step, or activations.
 """
@@ -39,6 +44,7 @@ Objective = Literal["time", "price", "energy"]
 """What is least for a number of tokens: time, or seconds of devices, to which price and energy are
 proportional (power is not predicted by layout)."""
 
+MOST_LENGTHS = 32
 Degree = Annotated[int, Field(ge=1, le=100_000)]
 Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
 Batch = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -53,6 +59,24 @@ class Cluster:
     """devices that fast links connect; that of common machines when absent"""
     network_gbit_s: Annotated[float, Field(gt=0, le=100_000)] | None = None
     """network rate of one device, Gbit/s in one direction; that of common machines when absent"""
+
+
+@dataclass(frozen=True, slots=True)
+@described
+class SampleLength:
+    """Samples of one length in a distribution."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    tokens: Tokens
+    """tokens of each"""
+    share: Annotated[float, Field(gt=0, le=1e12)]
+    """how many; in any unit that all lengths share"""
+
+
+def length_of(given: object) -> object:
+    """Samples of one length by TOKENS,SHARE, to be validated; anything else stays."""
+    words = f"{given},1".split(",")  # Without a share it is 1.
+    return dict(zip(("tokens", "share"), words, strict=False)) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +112,8 @@ class TrainingLayout:
     """what the backward pass computes again, to save memory"""
     offload: Offload = "none"
     """what is kept in the host's memory"""
+    schedule: Schedule = "1f1b"
+    """order of a pipeline's passes; zb are zero-bubble ones, zb-v with 2 virtual stages"""
 
     @property
     def model_devices(self) -> int:
@@ -105,7 +131,7 @@ class LlmTraining:
 
     model: LanguageModel
     sequence_tokens: Tokens
-    """tokens of each sequence"""
+    """tokens of each sequence, to which longer samples of a distribution are cut"""
     global_batch: Batch
     """sequences of one step, all devices and micro-batches together"""
     devices: Degree = 1
@@ -125,6 +151,14 @@ class LlmTraining:
     frozen_weights: FrozenFormat | None = None
     """how frozen weights are stored, nf4 for QLoRA; in 16 bits when absent"""
     cluster: Cluster = Cluster()
+    lengths: Annotated[
+        tuple[Annotated[SampleLength, BeforeValidator(length_of)], ...],
+        Field(max_length=MOST_LENGTHS),
+    ] = ()
+    """distribution of the samples' lengths; each also as TOKENS,SHARE"""
+    packed: bool = False
+    """whether samples fill full sequences; attention stays in each sample, and without it they are
+    padded to the longest of their micro-batch"""
     kind: Literal["llm_training"] = "llm_training"
 
     def check(self) -> None:
@@ -135,6 +169,14 @@ class LlmTraining:
         """
         for fault in faults_of_layout(self, self.layout):
             raise UnanswerableQuery(fault)
+
+    @property
+    def step_tokens(self) -> float:
+        """Tokens of a step, without padding."""
+        own = self.lengths if not self.packed else ()
+        total = sum(one.share for one in own)
+        used = (min(one.tokens, self.sequence_tokens) * one.share / total for one in own)
+        return self.global_batch * (sum(used) if own else self.sequence_tokens)
 
     @property
     def data(self) -> int:
@@ -181,6 +223,9 @@ def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -
         )
     if layout.virtual_stages > 1 and layout.pipeline == 1:
         yield "virtual_stages needs pipeline above 1."
+    held = 1 + (layout.schedule == "zb-v")
+    if layout.schedule != "1f1b" and (layout.pipeline == 1 or layout.virtual_stages != held):
+        yield f"schedule = {layout.schedule} needs pipeline above 1 and virtual_stages = {held}."
     experts = routed_experts(model)
     if layout.expert > 1 and not experts:
         yield "expert is above 1, but the model has no routed experts."

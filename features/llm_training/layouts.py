@@ -11,6 +11,7 @@ from forerun.data.language_models.training import (
     LlmTraining,
     Offload,
     Recompute,
+    Schedule,
     TrainingLayout,
 )
 
@@ -18,6 +19,12 @@ RECOMPUTE: Final[tuple[str, ...]] = get_args(Recompute)
 """Names of `Layouts.recompute`, by their code."""
 OFFLOAD: Final[tuple[str, ...]] = get_args(Offload)
 """Names of `Layouts.offload`, by their code."""
+SCHEDULE: Final[tuple[str, ...]] = get_args(Schedule)
+"""Names of `Layouts.schedule`, by their code."""
+FILLED: Final = np.array([0.0, 2.0, 3.0, 3.0])
+"""Passes for gradients of weights by which a bubble of p - 1 micro-batches (forward, backward for
+inputs, for weights) is shorter in each schedule: table 2 of arXiv 2401.10241. Of ZB-V no bubble is
+published but that it has none where the three take the same time: elsewhere that of ZB-H2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class Layouts(Columns):
         micro_batches: micro-batches of one rank in a step.
         shard: devices that hold one full copy of what is sharded, data- and context-parallel.
         sequence_parallel: 0 or 1.
-        recompute, offload: positions in `RECOMPUTE` and `OFFLOAD`.
+        recompute, offload, schedule: positions in `RECOMPUTE`, `OFFLOAD` and `SCHEDULE`.
     """
 
     tensor: Column
@@ -42,6 +49,7 @@ class Layouts(Columns):
     sequence_parallel: Column
     recompute: Column
     offload: Column
+    schedule: Column
     data: Column
     micro_batches: Column
     shard: Column
@@ -54,17 +62,18 @@ class Layouts(Columns):
                 *(one.tensor, one.context, one.pipeline, one.virtual_stages, one.expert),
                 *(one.micro_batch, one.zero_stage, one.sequence_parallel),
                 *(RECOMPUTE.index(one.recompute), OFFLOAD.index(one.offload)),
+                SCHEDULE.index(one.schedule),
                 one.shard_devices or 0,
             )
             for one in (layouts if layouts is not None else [run.layout])
         ]
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 11).T
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 12).T
         tensor, context, pipeline, *_ = columns
         data = run.devices / (tensor * context * pipeline)
         micro_batches = run.global_batch / (data * columns[5])
-        shard = np.where(columns[10] > 0, columns[10], data * context)
+        shard = np.where(columns[11] > 0, columns[11], data * context)
         names = (f.name for f in fields(cls))
-        found = (*columns[:10], data, micro_batches, shard)
+        found = (*columns[:11], data, micro_batches, shard)
         return cls(**dict(zip(names, found, strict=True)))
 
     def __len__(self) -> int:

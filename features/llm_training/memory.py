@@ -19,7 +19,7 @@ from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.language_models.training import LlmTraining, TrainingFramework
 from forerun.features.llm_serving.device_bytes import mixer_weights
-from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, Layouts
+from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, SCHEDULE, Layouts
 from forerun.features.llm_training.saved_activations import SavedLayer, saved_layer
 from forerun.features.llm_training.stored_formats import StoredFormats
 
@@ -48,6 +48,9 @@ DEEPSPEED: Final = frozenset({"deepspeed", "megatron-legacy"})
 """Frameworks with DeepSpeed's ZeRO and its pipeline's engine."""
 WHOLE_WEIGHTS: Final = frozenset({"torchtitan", "fsdp", "maxtext"})
 """Frameworks whose weights are stored in 32 bits and computed with in 16."""
+
+Scheme = tuple[int, int, int]
+"""Stages of a pipeline, groups of layers on each, and position of its schedule in `SCHEDULE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,12 @@ def stage_memory(run: LlmTraining, layouts: Layouts) -> StageMemory:
     stages = np.full((len(layouts), int(max(layouts.pipeline, default=1))), np.nan)
     columns = {name: np.empty(len(layouts)) for name in (*PARTS, "fullest")}
     held = _Layers.of(run)
-    schedules = np.stack([layouts.pipeline, layouts.virtual_stages], axis=1)
-    for pair in np.unique(schedules, axis=0):
-        rows = np.flatnonzero((schedules == pair).all(axis=1))
-        parts = _stage_parts(run, held, layouts.take(rows), int(pair[0]), int(pair[1]))
+    schedules = np.stack([layouts.pipeline, layouts.virtual_stages, layouts.schedule], axis=1)
+    for one in np.unique(schedules.astype(np.intp), axis=0):
+        rows = np.flatnonzero((schedules == one).all(axis=1))
+        parts = _stage_parts(run, held, layouts.take(rows), tuple(one.tolist()))
         total = sum(parts.values())
-        stages[rows, : int(pair[0])] = total
+        stages[rows, : one[0]] = total
         fullest = np.argmax(total, axis=1)
         columns["fullest"][rows] = fullest
         for name, part in parts.items():
@@ -178,34 +181,39 @@ def group_sizes(layers: int, groups: int) -> Positions:
     return sizes
 
 
-def groups_in_flight(layouts: Layouts, pipeline: int, virtual: int) -> Matrix:
+def groups_in_flight(layouts: Layouts, scheme: Scheme) -> Matrix:
     """Forward passes of a group of layers that wait for their backward pass, shape (n, stages).
 
     1F1B holds as many micro-batches as stages follow, itself included; interleaved 1F1B as many
     groups as its warm-up has, with which the first stage keeps 1 + (p - 1) / (p v) times what it
     would with all layers of one micro-batch on one device (Korthikanti et al. 2022, section 4.2.3).
+    Zero-bubble schedules have at most the published number on the first stage, and, since gradients
+    of weights are delayed, about as many on each.
 
     Args:
         layouts: n layouts with the same schedule.
-        pipeline: stages.
-        virtual: groups of layers of each.
+        scheme: its stages, groups of layers of each, and position in `SCHEDULE`.
     """
+    pipeline, virtual, schedule = scheme
     after = pipeline - 1.0 - np.arange(pipeline)
     most = after + 1.0
-    if virtual > 1:
+    if schedule:
+        most = np.full(pipeline, (pipeline, 2.0 * pipeline - 1.0, 2.0 * pipeline)[schedule - 1])
+    elif virtual > 1:
         most = 2.0 * after + (virtual - 1.0) * pipeline + 1.0
     return np.asarray(np.minimum(most, layouts.micro_batches[:, None] * virtual))
 
 
 def _stage_parts(
-    run: LlmTraining, held: _Layers, layouts: Layouts, pipeline: int, virtual: int
+    run: LlmTraining, held: _Layers, layouts: Layouts, scheme: Scheme
 ) -> dict[str, Matrix]:
     """Bytes of each part of a device of each stage, shapes (n, stages)."""
-    counts = layers_of_stages(held.order, len(held.distinct), pipeline, virtual)
-    first, last = np.arange(pipeline) == 0, np.arange(pipeline) == pipeline - 1
+    counts = layers_of_stages(held.order, len(held.distinct), *scheme[:2])
+    first, last = _ends(scheme)
     own, routed = _elements(run.model, held, layouts)
     table = run.model.table_parameters() / layouts.tensor[:, None]
-    tables = table * first + table * (last if pipeline > 1 or not run.model.tied_embeddings else 0)
+    is_shared = run.model.tied_embeddings and (first & last).any()
+    tables = table * first + table * (0 if is_shared else last)
     encoders = [one.parameters() for one in (run.model.vision, run.model.encoder) if one]
     dense = own @ counts.T + tables + sum(encoders) * first / layouts.tensor[:, None]
     experts = routed @ counts.T
@@ -213,9 +221,15 @@ def _stage_parts(
     adapters = _adapters(run, held, layouts) @ counts.T if run.lora_rank else None
     parts = StoredFormats.of(run).parts(layouts, dense, experts, adapters)
     parts |= _transient(run, layouts, parts, dense + experts, units, table * (first | last))
-    parts |= _activation_parts(run, held, layouts, counts, virtual)
+    parts |= _activation_parts(run, held, layouts, counts, scheme)
     parts["buffers"] += parts.pop("messages")
     return parts
+
+
+def _ends(scheme: Scheme) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which stage has the embeddings, and which the head, (stages,) each: in ZB-V, one has both."""
+    first = np.arange(scheme[0]) == 0
+    return first, first if SCHEDULE[scheme[2]] == "zb-v" else first[::-1]
 
 
 def _elements(model: LanguageModel, held: _Layers, layouts: Layouts) -> tuple[Matrix, Matrix]:
@@ -313,17 +327,17 @@ def _transient(
 
 
 def _activation_parts(
-    run: LlmTraining, held: _Layers, layouts: Layouts, counts: Matrix, virtual: int
+    run: LlmTraining, held: _Layers, layouts: Layouts, counts: Matrix, scheme: Scheme
 ) -> dict[str, Matrix]:
     """Bytes of each part that grows with the tokens of a micro-batch, shapes (n, stages)."""
     pipeline, present = len(counts), counts > 0
-    first, last = np.arange(pipeline) == 0, np.arange(pipeline) == pipeline - 1
+    first, last = _ends(scheme)
     tokens = (layouts.micro_batch * run.sequence_tokens / layouts.context)[:, None]
     spread = _spread(layouts)
     entry = 2.0 * run.model.hidden_size / spread
     everything, kept = _of_layers(run, held, layouts)
-    flying = groups_in_flight(layouts, pipeline, virtual)
-    activations = (kept @ counts.T) * flying / virtual
+    flying = groups_in_flight(layouts, scheme)
+    activations = (kept @ counts.T) * flying / scheme[1]
     resident = OFFLOADED_LAYERS * _most(kept, present)
     offloaded = (layouts.offload == OFFLOAD.index("activations"))[:, None]
     activations = np.where(offloaded, np.minimum(activations, resident), activations)

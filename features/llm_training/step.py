@@ -13,14 +13,14 @@ the arithmetic of its forward pass (Dao 2023, arXiv 2307.08691). Messages follow
 Features of training steps: ideal work, sizes, the device's sheet, and settings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Self, get_args
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Matrix
+from forerun.data.columns import Column, Columns, Matrix, joined
 from forerun.data.device import Device
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Experts
@@ -42,7 +42,7 @@ from forerun.features.llm_serving.operators import (
     pair_flop,
     state_values,
 )
-from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, Layouts
+from forerun.features.llm_training.layouts import FILLED, OFFLOAD, RECOMPUTE, Layouts
 
 PARTS: Final = (
     *("linear", "experts", "attention", "elementwise", "states", "tensor_messages"),
@@ -98,6 +98,7 @@ class StepWork(Columns):
         parts: name in `PARTS` -> time of a micro-batch in all layers, on devices of one stage each.
         head: arithmetic of the output head for a micro-batch.
         head_traffic: traffic of logits and loss for a micro-batch.
+        filling: arithmetic for gradients of weights with which the schedule fills the bubble.
         starts: time between the starts of a micro-batch's kernels in all layers.
         longest: share of the layers on the stage that has most, times the number of stages.
         bound: arithmetic of the step on each device at the most of the format's peak that training
@@ -108,11 +109,13 @@ class StepWork(Columns):
         host: transfers to the host and work there in a step.
         width: width of the hidden state on one device.
         tokens: tokens of a micro-batch on one device.
+        pipeline, chunks, batches: stages, groups of layers of each that take turns, micro-batches.
     """
 
     parts: Mapping[str, Column]
     head: Column
     head_traffic: Column
+    filling: Column
     starts: Column
     longest: Column
     bound: Column
@@ -122,6 +125,9 @@ class StepWork(Columns):
     host: Column
     width: Column
     tokens: Column
+    pipeline: Column
+    chunks: Column
+    batches: Column
 
     def __len__(self) -> int:
         return len(self.head)
@@ -154,11 +160,45 @@ def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
 
 
 def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
-    """The work of n layouts of a run.
+    """The work of n layouts of a run; its mean over a distribution of lengths.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: as `sheet_of`.
     """
+    if not run.lengths:
+        return _step_work(run, device, layouts)
+    works, weights = [], []
+    for own, rows, weight in of_lengths(run, layouts.micro_batch):
+        work = _step_work(own, device, replace(layouts, micro_batch=rows * layouts.micro_batch))
+        works.append(replace(work, bound=rows * work.bound))
+        weights.append(weight)
+    mean: StepWork = joined(works, lambda own: np.sum(np.multiply(weights, own), axis=0))
+    return mean
+
+
+def of_lengths(
+    run: LlmTraining, micro_batch: Column
+) -> Iterator[tuple[LlmTraining, float, Column]]:
+    """A run with each length of its distribution alone, how many of its samples one of the run's
+    sequences has, and the share of n micro-batches of which it is the longest (padded), or of the
+    tokens that it has (packed, (1,)).
+    """
+    if not run.lengths:
+        yield run, 1.0, np.ones(1)
+        return
+    tokens = np.minimum([one.tokens for one in run.lengths], run.sequence_tokens)
+    known, place = np.unique(tokens, return_inverse=True)
+    shares = np.bincount(place, [one.share for one in run.lengths])
+    shares = shares * (known if run.packed else 1.0)
+    upto = np.cumsum(shares / shares.sum())[:, None]
+    weights = np.diff(upto ** (1.0 if run.packed else micro_batch), axis=0, prepend=0.0)
+    for own, weight in zip(known.tolist(), weights, strict=True):
+        rows = run.sequence_tokens / own if run.packed else 1.0
+        yield replace(run, sequence_tokens=own, lengths=()), rows, weight
+
+
+def _step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
+    """The work of n layouts of a run with one length."""
     sheet, hidden = sheet_of(run, device), float(run.model.hidden_size)
     tokens = layouts.micro_batch * run.sequence_tokens / layouts.context
     parts = {name: np.zeros(len(layouts)) for name in PARTS}
@@ -170,12 +210,15 @@ def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
     head = run.model.vocabulary * hidden * tokens / layouts.tensor
     groups = layouts.pipeline * layouts.virtual_stages
     layers = float(len(run.model.layers))
+    weights = (parts["linear"] + parts["experts"]) / (2.0 + layouts.passes)
+    filled = FILLED[layouts.schedule.astype(np.intp)] * (0.0 if run.lora_rank else 1.0)
     gathers, reductions = _data_messages(run, sheet.links, layouts)
     step, host = _optimizer(run, sheet, layouts, tokens)
     return StepWork(
         parts=parts,
         head=(4.0 if run.lora_rank else 6.0) * head / sheet.half,
         head_traffic=24.0 * run.model.vocabulary * tokens / layouts.tensor / sheet.bandwidth,
+        filling=filled * weights,
         starts=launched * _start_s(run),
         longest=np.ceil(layers / groups - 1e-9) * groups / layers,
         bound=_flop(run, layouts) / (MOST_SHARE * sheet.peak * run.devices),
@@ -185,6 +228,9 @@ def step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
         host=host,
         width=hidden / layouts.tensor,
         tokens=tokens,
+        pipeline=layouts.pipeline,
+        chunks=np.where(layouts.schedule > 0, 1.0, layouts.virtual_stages),
+        batches=layouts.micro_batches,
     )
 
 
@@ -265,9 +311,7 @@ def _context(
 
 def _adapters(run: LlmTraining, weights: Column, passes: Column) -> Column:
     """Bytes of unpacking frozen weights and of adapters in one layer, for one micro-batch."""
-    if not run.lora_rank or run.frozen_weights is None:
-        return np.zeros_like(weights)
-    packed = FORMATS[run.frozen_weights].bytes
+    packed = FORMATS[run.frozen_weights].bytes if run.frozen_weights else 2.0
     return np.asarray((packed + 2.0) * weights * passes if packed < 2.0 else 0.0 * weights)
 
 
@@ -366,14 +410,16 @@ def _flop(run: LlmTraining, layouts: Layouts) -> Column:
 
 
 def _forward_flop(run: LlmTraining) -> tuple[float, float]:
-    """Arithmetic of a forward pass: products with weights, and scores of attention."""
-    model, tokens = run.model, float(run.sequence_tokens * run.global_batch)
-    context, scores = np.array([run.sequence_tokens / 2.0]), 0.0
-    for (layer, _), count in layer_counts(model).items():
-        if layer.mixer is not None:
-            pairs = tokens * float(attended(layer.mixer, context)[0])
-            scores += count * pairs * pair_flop(layer.mixer, decode=False)
-    return 2.0 * tokens * model.active_parameters(), scores
+    """Arithmetic of a forward pass without padding: products with weights, scores of attention."""
+    model, scores = run.model, 0.0
+    for own, rows, share in of_lengths(run, np.ones(1)):
+        tokens = float(share[0]) * rows * own.sequence_tokens * run.global_batch
+        context = np.array([own.sequence_tokens / 2.0])
+        for (layer, _), count in layer_counts(model).items():
+            if layer.mixer is not None:
+                pairs = tokens * float(attended(layer.mixer, context)[0])
+                scores += count * pairs * pair_flop(layer.mixer, decode=False)
+    return 2.0 * run.step_tokens * model.active_parameters(), scores
 
 
 FRAMEWORKS: Final[tuple[str, ...]] = get_args(TrainingFramework)
@@ -390,9 +436,8 @@ class TrainingRows(Columns):
 
     Attributes:
         work: ideal times.
-        plain: the same where nothing is computed again, of which errors are learnt: these are then
-            equal with and without recomputation, which adds its arithmetic to any step.
-        pipeline, chunks, batches: stages, groups of layers on each, and micro-batches.
+        plain: the same in 1F1B where nothing is computed again, of which errors are learnt: these
+            are then equal with and without recomputation, which adds its arithmetic to any step.
         shape: (n, len(SHAPE)) sizes of the model.
         size: (n, len(SIZE)) sizes of the step on one device.
         sheet: (n, len(SHEET)) figures of the device.
@@ -403,9 +448,6 @@ class TrainingRows(Columns):
 
     work: StepWork
     plain: StepWork
-    pipeline: Column
-    chunks: Column
-    batches: Column
     shape: Matrix
     size: Matrix
     sheet: Matrix
@@ -422,8 +464,9 @@ class TrainingRows(Columns):
         """
         work, n = step_work(run, device, layouts), len(layouts)
         plain = work
-        if layouts.recompute.any():
-            plain = step_work(run, device, replace(layouts, recompute=np.zeros(n)))
+        if layouts.recompute.any() or layouts.schedule.any():
+            usual = replace(layouts, recompute=np.zeros(n), schedule=np.zeros(n))
+            plain = step_work(run, device, usual)
         routed, dense = weights_by_kind(run.model)
         recurrent = any(
             state_values(layer.mixer) for layer, _ in layer_counts(run.model) if layer.mixer
@@ -446,9 +489,6 @@ class TrainingRows(Columns):
         return cls(
             work=work,
             plain=plain,
-            pipeline=layouts.pipeline,
-            chunks=layouts.virtual_stages,
-            batches=layouts.micro_batches,
             shape=np.tile(np.array(shape, dtype=np.float64), (n, 1)),
             size=np.column_stack(size),
             sheet=np.tile(sheet, (n, 1)),
@@ -477,28 +517,4 @@ class TrainingRows(Columns):
         )
 
     def __len__(self) -> int:
-        return len(self.pipeline)
-
-    @classmethod
-    def concatenate(cls, tables: Sequence[Self]) -> Self:
-        """All rows of several tables, one table after another."""
-        columns = {
-            name: np.concatenate([getattr(table, name) for table in tables])
-            for name in cls.__dataclass_fields__
-            if name not in ("work", "plain")
-        }
-        return cls(
-            work=_concatenated([table.work for table in tables]),
-            plain=_concatenated([table.plain for table in tables]),
-            **columns,
-        )
-
-
-def _concatenated(works: Sequence[StepWork]) -> StepWork:
-    parts = {name: np.concatenate([work.parts[name] for work in works]) for name in works[0].parts}
-    own = {
-        name: np.concatenate([getattr(work, name) for work in works])
-        for name in StepWork.__dataclass_fields__
-        if name != "parts"
-    }
-    return StepWork(parts=parts, **own)
+        return len(self.work)

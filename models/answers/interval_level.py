@@ -31,8 +31,11 @@ FAMILIES: Final[Mapping[str, str]] = {
     "llm_serving": "served models",
     "diffusion": "served models",
     "llm_deployment": "deployments",
+    "llm_training": "training",
 }
 """Kind of workload -> the predictors whose errors give the ratios, of memory apart."""
+MEMORY: Final[Mapping[str, str]] = {"networks": "memory", "training": "training memory"}
+"""Predictors -> those of the memory of the same workloads."""
 MOST_MEASURED: Final = 95.0
 ENOUGH_GROUPS: Final = 99
 """Held-out groups from which on a quantile of 99 % lies within their errors: L / (1 - L)."""
@@ -41,7 +44,7 @@ ENOUGH_GROUPS: Final = 99
 def family_of(kind: str, metric: str) -> str:
     """The predictors that answer a metric of a kind of workload that `FAMILIES` has."""
     family = FAMILIES[kind]
-    return "memory" if family == "networks" and metric.endswith("_mib") else family
+    return MEMORY.get(family, family) if metric.endswith("_mib") else family
 
 
 def at_level(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:

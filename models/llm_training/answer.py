@@ -14,19 +14,20 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.grid_carbon import Grid
 from forerun.data.language_models.training import LlmTraining, Objective
-from forerun.data.level import LEVEL
+from forerun.data.level import LEVEL, USUAL
 from forerun.data.list_prices import Price
 from forerun.data.query import Operation, Query
 from forerun.features.llm_training.layouts import Layouts
-from forerun.features.llm_training.step import hardware_flop, model_flop, sheet_of
+from forerun.features.llm_training.step import MOST_SHARE, hardware_flop, model_flop, sheet_of
 from forerun.models.answers.deployments.derived import inverse, product, scaled
+from forerun.models.answers.interval_level import at_level, level_notes
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import UNCALIBRATED, Trust, trust_by
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.llm_training.by_kernels import answers_by_kernels, parts_s
 from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
 from forerun.models.llm_training.predictors import MIB, LayoutMemory, TrainingPredictors
-from forerun.models.llm_training.step_time import too_long
+from forerun.models.llm_training.step_time import limits_of_lengths, mean_cost
 from forerun.models.prediction import WIDEST_RATIO, Estimate, too_wide
 
 STEP: Final = "step_s"
@@ -126,6 +127,7 @@ def training_answer(
     costs: Costs,
     *,
     power_of_tdp: bool = False,
+    level: float = USUAL,
 ) -> TrainingAnswer:
     """What is known of a run with its layout.
 
@@ -135,12 +137,13 @@ def training_answer(
         known: what answers times and memory.
         costs: what tokens are charged with.
         power_of_tdp: whether power is `POWER_SHARES` of the design power even where kernels tell.
+        level: of the intervals, percent.
 
     Raises:
         UnanswerableQuery: degrees do not divide the run.
         UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
     """
-    query = Query(run, device, operation=Operation(run.devices))
+    query = Query(run, device, operation=Operation(run.devices), level=level)
     layouts = Layouts.of(run)
     if known.in_use is not None and known.by_kernels(run, layouts)[0]:
         found = _by_kernels(query, layouts, known.in_use)
@@ -201,17 +204,18 @@ def _by_layout(query: Query, layouts: Layouts, known: TrainingPredictors) -> _Fo
     run, device = query.llm_training, query.device
     time = known.step.predict([query])[0]
     held = known.memory.of_layouts(run, layouts)
-    memory = _memory(held, LEVEL if run.framework in known.memory.own else None)
-    limits = [*time.limits, *_of_memory(memory, device)]
+    usual = _memory(held, LEVEL if run.framework in known.memory.own else None)
+    usual |= power_of(device)
+    if (step := time.estimates.get(LATENCY)) is not None:
+        usual[STEP] = scaled(step, 1e-3)
+    states = held.parts.model_states[0] / (held.device[0] * MIB)
+    limits = [*time.limits, *_of_memory(usual, device), *level_notes(usual, query)]
     if known.step.process is None:
         limits.append(CLOSED_FORM)
-    estimates = memory | power_of(device)
-    if (step := time.estimates.get(LATENCY)) is not None:
-        estimates[STEP] = scaled(step, 1e-3)
     stages = held.parts.stages[0] / MIB
     return _Found(
-        estimates,
-        _trust(estimates, limits),
+        _at_level(usual, query, float(states)),
+        _trust(usual, limits),
         {STEP: time.withheld[LATENCY]} if LATENCY in time.withheld else {},
         tuple(limits),
         {name: own / 1e3 for name, own in time.breakdown_ms.items()},
@@ -226,21 +230,40 @@ def _by_kernels(query: Query, layouts: Layouts, in_use: InUse) -> _Found:
     Raises:
         InputError: no predictor answers it.
     """
-    (own,) = answers_by_kernels(query.llm_training, query.device, layouts, in_use)
+    run, device = query.llm_training, query.device
+    (own,) = answers_by_kernels(run, device, layouts, in_use, level=query.level)
     if isinstance(own, InputError):
         raise own
     estimates = {name: own.estimates[name] for name in own.trust}
     grades = dict(own.trust)
-    if POWER not in estimates and (assumed := power_of(query.device)):
+    if POWER not in estimates and (assumed := power_of(device)):
         estimates, grades = estimates | assumed, {**grades, POWER: Trust("C", OF_POWER)}
+    mean = float(mean_cost(run, device, layouts)[0])
     if LATENCY in estimates:
-        estimates[STEP] = scaled(estimates.pop(LATENCY), 1e-3)
+        estimates[STEP] = scaled(estimates.pop(LATENCY), 1e-3 * mean)
         grades[STEP] = grades.pop(LATENCY)
     parts = {name: float(size) for name, size in own.breakdown_mib.items() if size > 0.0}
-    limits = (*own.limits, *too_long(query))
+    limits = (*own.limits, *limits_of_lengths(query))
     total = sum(size for name, size in parts.items() if name not in ("slack", "context"))
     missing = {STEP if name == LATENCY else name: why for name, why in own.missing.items()}
-    return _Found(estimates, grades, missing, limits, parts_s(own), parts, (total,))
+    times = {name: mean * seconds for name, seconds in parts_s(own).items()}
+    return _Found(estimates, grades, missing, limits, times, parts, (total,))
+
+
+def _at_level(usual: Mapping[str, Estimate], query: Query, states: float) -> dict[str, Estimate]:
+    """Estimates of the closed form at the query's level, not below what a step takes in any case.
+
+    Args:
+        usual: those of the usual level.
+        query: the run, its device and the level.
+        states: share of the memory that is held between steps.
+    """
+    run, found = query.llm_training, dict[str, Estimate]()
+    least_s = hardware_flop(run) / (MOST_SHARE * sheet_of(run, query.device).peak * run.devices)
+    for name, own in at_level(usual, query).items():
+        least = least_s if name == STEP else states * own.value if name.endswith("_mib") else 0.0
+        found[name] = own if own.low is None else replace(own, low=max(own.low, least))
+    return found
 
 
 def of_step(
@@ -249,8 +272,7 @@ def of_step(
     """What follows from the time of a step, seconds, and the power of a device: rates,
     utilisations, and costs of tokens.
     """
-    tokens, peak = float(run.global_batch * run.sequence_tokens), sheet_of(run, device).peak
-    rate = inverse(step, tokens)
+    rate, peak = inverse(step, run.step_tokens), sheet_of(run, device).peak
     found = {STEP: step, "tokens_per_s": rate}
     found["tokens_per_s_per_device"] = scaled(rate, 1.0 / run.devices)
     found["mfu"] = inverse(step, model_flop(run) / (run.devices * peak))
@@ -330,11 +352,11 @@ def planned(
     counts = [int(run.devices * step) for step in AROUND if run.devices * step >= 1.0]
     if budget is not None:
         counts = [count for count in BUDGETED_DEVICES if batch % count == 0 or count <= batch]
-    others = plan(run, device, known, known, devices=sorted({*counts}))
+    others = plan(run, device, known, devices=sorted({*counts}))
     if budget is not None:
         run = replace(run, devices=_affordable(others.front, device, costs, budget))
         chosen = (f"{_devices(run)}, by the budget and best estimates of the time",)
-    found = plan(run, device, known, known, objective=objective, kept=kept)
+    found = plan(run, device, known, objective=objective, kept=kept)
     return PlanAnswer(found, others.front, chosen)
 
 
@@ -431,19 +453,13 @@ def _missing(
     estimates: Mapping[str, Estimate], why: Mapping[str, str], costs: Costs
 ) -> dict[str, str]:
     """Metric without an estimate -> the reason."""
-    untimed = why.get(STEP, "no predictor answers it")
-    found = {}
-    for name in METRICS:
-        if name in estimates:
-            continue
-        if name in why:
-            found[name] = why[name]
-        elif name != POWER and STEP not in estimates:
-            found[name] = untimed
-        elif name in COSTS and costs.tokens is None:
-            found[name] = MISSING["run_days"]
-        elif name == "run_co2_kg" and costs.grid is not None:
-            found[name] = MISSING["run_kwh"]
-        else:
-            found[name] = MISSING[name]
-    return found
+    known = dict(MISSING)
+    if costs.grid is not None:
+        known["run_co2_kg"] = MISSING["run_kwh"]
+    if costs.tokens is None:
+        known |= dict.fromkeys(COSTS, MISSING["run_days"])
+    if STEP not in estimates:
+        untimed = why.get(STEP, "no predictor answers it")
+        known |= dict.fromkeys(set(METRICS) - {POWER}, untimed)
+    known |= why
+    return {name: known[name] for name in METRICS if name not in estimates}

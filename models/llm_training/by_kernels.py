@@ -13,6 +13,7 @@ from forerun.data.columns import Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.language_models.training import LlmTraining
+from forerun.data.level import USUAL
 from forerun.data.query import Query
 from forerun.features.llm_training.graph import are_networks, networks
 from forerun.features.llm_training.layouts import Layouts
@@ -20,6 +21,7 @@ from forerun.features.llm_training.step import EAGER
 from forerun.models.answers.answer import Answer, Asked, answers_to
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER
+from forerun.models.llm_training.step_time import mean_cost
 from forerun.models.prediction import Estimate
 
 MEMORY: Final = ("allocated_memory_mib", "reserved_memory_mib", PEAK_MEMORY)
@@ -54,9 +56,12 @@ def answers_by_kernels(
     layouts: Layouts,
     in_use: InUse,
     metrics: Sequence[str] = METRICS,
+    level: float = USUAL,
 ) -> list[Answer | InputError]:
     """What is known of n layouts as networks, by the predictor in use."""
-    asked = [Asked(Query(own, device), tuple(metrics)) for own in networks(run, layouts)]
+    asked = [
+        Asked(Query(own, device, level=level), tuple(metrics)) for own in networks(run, layouts)
+    ]
     return answers_to(asked, in_use)
 
 
@@ -66,7 +71,8 @@ def columns_by_kernels(
     """Best estimates and ends of a metric for n layouts, (3, n); NaN where not known."""
     found = answers_by_kernels(run, device, layouts, in_use, (metric,))
     rows = [None if isinstance(own, InputError) else own.estimates.get(metric) for own in found]
-    return np.array([_ends(own) for own in rows], dtype=np.float64).reshape(len(rows), 3).T
+    ends = np.array([_ends(own) for own in rows], dtype=np.float64).reshape(len(rows), 3).T
+    return ends * mean_cost(run, device, layouts) if metric == LATENCY else ends
 
 
 def parts_s(answer: Answer) -> dict[str, float]:

@@ -8,7 +8,7 @@ runs can use of the device's memory.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import Layouts
+from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, powers_of_two, wins_of
 from forerun.models.prediction import WIDEST_RATIO
 
@@ -47,52 +48,6 @@ ONLY_DATA: Final = frozenset({"fsdp", "deepspeed"})
 """Frameworks that divide over data-parallel devices alone."""
 WHOLE_KEYS: Final = frozenset({"torchtitan"})
 """Frameworks whose tensor-parallel devices have whole heads of keys, none of them twice."""
-
-
-class Times(Protocol):
-    """Step times of n layouts, seconds, each of shape (n,)."""
-
-    @property
-    def seconds(self) -> Column:
-        """Best estimates."""
-        ...
-
-    @property
-    def low(self) -> Column:
-        """Lower ends of intervals."""
-        ...
-
-    @property
-    def high(self) -> Column:
-        """Upper ends of intervals."""
-        ...
-
-
-class TimesOfLayouts(Protocol):
-    """Step times."""
-
-    @property
-    def process(self) -> object | None:
-        """What errors were fitted with; None where they were not."""
-        ...
-
-    def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> Times:
-        """Those of n layouts of a run."""
-        ...
-
-    def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
-        """Logarithms of seconds of queries, drawn with the errors that they share: (draws, n)."""
-        ...
-
-
-class MemoryOfLayouts(Protocol):
-    """Memory of the fullest device."""
-
-    def upper_mib(
-        self, run: LlmTraining, device: Device, layouts: Layouts
-    ) -> tuple[Column, Column]:
-        """Best estimates and upper ends for n layouts, MiB, each of shape (n,)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +72,7 @@ class PlannedLayout:
     @property
     def tokens_per_s(self) -> float:
         """Tokens that all devices train on in a second."""
-        return self.run.global_batch * self.run.sequence_tokens / self.seconds
+        return self.run.step_tokens / self.seconds
 
     @property
     def device_s_per_token(self) -> float:
@@ -152,8 +107,7 @@ class TrainingPlan:
 def plan(
     run: LlmTraining,
     device: Device,
-    step: TimesOfLayouts,
-    memory: MemoryOfLayouts,
+    known: TrainingPredictors,
     *,
     devices: Sequence[int] = (),
     objective: Objective = "time",
@@ -165,8 +119,7 @@ def plan(
     Args:
         run: model, lengths, batch, formats, framework and cluster.
         device: what it runs on.
-        step: predicts times.
-        memory: predicts memory.
+        known: what answers times and memory.
         devices: numbers of devices to choose from; that of the run when empty.
         objective: what is least.
         kept: number of layouts that are kept.
@@ -178,14 +131,14 @@ def plan(
     runs = [
         replace(run, devices=count, layout=TrainingLayout()) for count in devices or (run.devices,)
     ]
-    table = _Searched.of(runs, device, step, memory)
+    table = _Searched.of(runs, device, known)
     values = table.values(objective)
-    wide = (table.high_s > WIDEST_RATIO * table.low_s) & (step.process is not None)
+    wide = (table.high_s > WIDEST_RATIO * table.low_s) & (known.process is not None)
     fits = table.upper_mib <= (device.usable_mib or 0.0)
     order = np.argsort(values, kind="stable")
     fitting = order[(fits & ~wide)[order]]
     best = _with_wins(
-        [table.planned(row) for row in fitting[:DRAWN]], device, step, objective, seed
+        [table.planned(row) for row in fitting[:DRAWN]], device, known, objective, seed
     )
     faster = values < (values[fitting[0]] if len(fitting) else np.inf)
     over = np.flatnonzero(~fits & ~wide & faster)
@@ -230,8 +183,7 @@ class _Searched:
         cls,
         runs: Sequence[LlmTraining],
         device: Device,
-        step: TimesOfLayouts,
-        memory: MemoryOfLayouts,
+        known: TrainingPredictors,
     ) -> Self:
         """All layouts of the runs with their times and memory."""
         every = [layouts_of(run, device) for run in runs]
@@ -239,8 +191,8 @@ class _Searched:
         for run, layouts in zip(runs, every, strict=True):
             if layouts:
                 table = Layouts.of(run, layouts)
-                times = step.of_layouts(run, device, table)
-                held = memory.upper_mib(run, device, table)
+                times = known.of_layouts(run, device, table)
+                held = known.upper_mib(run, device, table)
                 parts.append(np.stack([times.seconds, times.low, times.high, *held]))
         counts = [len(layouts) for layouts in every]
         return cls(
@@ -248,7 +200,7 @@ class _Searched:
             [layout for layouts in every for layout in layouts],
             np.repeat(np.arange(len(runs)), counts),
             np.repeat([float(run.devices) for run in runs], counts),
-            float(runs[0].global_batch * runs[0].sequence_tokens),
+            runs[0].step_tokens,
             *np.concatenate(parts, axis=1),
         )
 
@@ -271,7 +223,7 @@ class _Searched:
 def _with_wins(
     best: Sequence[PlannedLayout],
     device: Device,
-    step: TimesOfLayouts,
+    known: TrainingPredictors,
     objective: Objective,
     seed: int,
 ) -> list[PlannedLayout]:
@@ -279,7 +231,7 @@ def _with_wins(
     if len(best) < 2:
         return [replace(one, wins=1.0) for one in best]
     queries = [Query(one.run, device, operation=Operation(one.run.devices)) for one in best]
-    logs = step.drawn_logs(queries, DRAWS, seed)
+    logs = known.drawn_logs(queries, DRAWS, seed)
     if objective != "time":
         logs = logs + np.log([one.run.devices for one in best])
     wins = wins_of(logs).tolist()

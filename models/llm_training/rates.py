@@ -44,20 +44,15 @@ class StepTimes(Columns):
         return len(self.total)
 
 
-def step_times(work: StepWork, pipeline: Column, chunks: Column, batches: Column) -> StepTimes:
-    """Times of n steps.
-
-    Args:
-        work: their ideal times.
-        pipeline: (n,) stages.
-        chunks: (n,) groups of layers on each stage.
-        batches: (n,) micro-batches.
-    """
+def step_times(work: StepWork) -> StepTimes:
+    """Times of n steps by their ideal times."""
+    pipeline, batches = work.pipeline, work.batches
     each = {name: work.parts[name] / RATES[name] for name in PARTS}
     layers = np.maximum(sum(each.values()), work.starts)
     head = work.head / RATES["linear"] + work.head_traffic / RATES["elementwise"]
     stage = np.maximum(work.longest * layers, layers + head) / pipeline
-    bubble = (pipeline - 1.0) / chunks * (layers + head) / pipeline
+    waiting = np.maximum(layers + head - work.filling / RATES["linear"], 0.0)
+    bubble = (pipeline - 1.0) / work.chunks * waiting / pipeline
     busy = batches * stage
     shown = not_hidden(work.gathers + work.reductions, busy)
     share = batches / pipeline

@@ -30,6 +30,7 @@ from forerun.features.llm_training.step import (
     SHEET,
     SIZE,
     TrainingRows,
+    step_work,
 )
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, held_out_folds, weighted_quantile
@@ -165,7 +166,7 @@ class LlmTrainingStep(StoredPredictor):
         rows = _with_time(measurements, self)
         table = TrainingRows.of(rows.queries)
         logs = np.log(rows.column(LATENCY) / 1e3)
-        times = _times(table)
+        times = step_times(table.work)
         matrix = _matrix(table)
         centre, spread = _scale(matrix)
         fitted = replace(
@@ -198,7 +199,7 @@ class LlmTrainingStep(StoredPredictor):
         if self.process is None or not len(rows):
             return self
         table = TrainingRows.of(rows.queries)
-        times = _times(table)
+        times = step_times(table.work)
         columns = np.vstack([self.columns, self._standardised(_matrix(table))])
         errors = np.log(rows.column(LATENCY) / 1e3 / times.total)
         return replace(self, columns=columns, errors=np.concatenate([self.errors, errors]))
@@ -220,7 +221,7 @@ class LlmTrainingStep(StoredPredictor):
     def drawn_logs(self, queries: Sequence[Query], draws: int, seed: int) -> Matrix:
         """Logarithms of seconds of queries, drawn with the errors that they share: (draws, n)."""
         table = TrainingRows.of(queries)
-        times = _times(table)
+        times = step_times(table.work)
         logs, generator = np.log(times.total), np.random.default_rng(seed)
         if self.process is None:
             return np.tile(logs, (draws, 1))
@@ -234,7 +235,7 @@ class LlmTrainingStep(StoredPredictor):
 
     def of_rows(self, table: TrainingRows) -> "LayoutTimes":
         """Step times of n rows; never below what their arithmetic takes at the most."""
-        times = _times(table)
+        times = step_times(table.work)
         bound = table.work.bound
         if self.process is None:
             seconds = np.maximum(times.total, bound)
@@ -333,13 +334,9 @@ class LayoutTimes:
         return {name: float(scale * own) for name, own in parts.items()}
 
 
-def _times(table: TrainingRows) -> StepTimes:
-    return step_times(table.work, table.pipeline, table.chunks, table.batches)
-
-
 def _matrix(table: TrainingRows) -> Matrix:
     """Columns of the process in the order of `BLOCKS`, shape (n, columns)."""
-    times = step_times(table.plain, table.pipeline, table.chunks, table.batches)
+    times = step_times(table.plain)
     parts = {**times.parts, "launches": times.launches}
     shares = np.column_stack([parts[name] / times.total for name in SHARES])
     shares[:, -1] = np.log(shares[:, -1])
@@ -359,19 +356,31 @@ def _scale(matrix: Matrix) -> tuple[Column, Column]:
 
 
 def _substitutes(query: Query) -> tuple[Limit, ...]:
-    """That products are computed in another format than asked, and that sequences are too long."""
+    """What stands for another format, schedule or length than those that were asked for."""
     run, found = query.llm_training, []
     own = FORMATS[run.precision].precision_on(query.device)
     if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
         line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
         found.append(Limit(line, LATENCY))
-    return (*found, *too_long(query))
+    if run.layout.schedule != "1f1b":
+        line = f"schedule: {run.layout.schedule} was not measured; its bubble is as published"
+        found.append(Limit(line, LATENCY))
+    return (*found, *limits_of_lengths(query))
 
 
-def too_long(query: Query) -> tuple[Limit, ...]:
-    """That sequences are longer than those of the model's configuration, where they are."""
+def mean_cost(run: LlmTraining, device: Device, layouts: Layouts) -> Column:
+    """Time with a distribution of lengths over that of full sequences, by constant rates, (n,)."""
+    runs = (run, replace(run, lengths=()))
+    mean, full = (step_times(step_work(own, device, layouts)).total for own in runs)
+    return np.asarray(mean / full)
+
+
+def limits_of_lengths(query: Query) -> tuple[Limit, ...]:
+    """That sequences are longer than those of the model's configuration, or of several lengths."""
     run = query.llm_training
     longest = run.model.most_tokens
+    if any(one.tokens < run.sequence_tokens for one in run.lengths):
+        return (Limit("lengths: the mean of their costs, which was not measured", LATENCY),)
     if longest is None or run.sequence_tokens <= longest:
         return ()
     line = f"sequences are longer than the {longest:,} tokens of the model's configuration"

@@ -42,11 +42,12 @@ LlmSizes = TypedDict(  # type: ignore[misc]
 )
 """A language model by its size, and its load, where no lengths are given; as `LlmServing`."""
 
-_APART = ("kind", "model", "layout", "cluster")
+_APART = ("kind", "model", "layout", "lengths", "cluster")
 TrainingRun = TypedDict(  # type: ignore[misc]
     "TrainingRun",
     {
         **{n: kind for n, kind in get_type_hints(LlmTraining).items() if n not in _APART},
+        "lengths": Sequence[str | Mapping[str, float]],
         "cluster": Mapping[str, Any],
         **dict.fromkeys(("tokens", "usd_per_device_hour", "grid_g_co2_per_kwh"), float),
         "region": str,

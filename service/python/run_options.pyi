@@ -85,6 +85,8 @@ class TrainingRun(TypedDict, total=False):
     attention: Literal["flash", "eager"]
     lora_rank: int
     frozen_weights: FrozenFormat | None
+    packed: bool
+    lengths: Sequence[str | Mapping[str, float]]
     cluster: Mapping[str, Any]
     tokens: float
     usd_per_device_hour: float

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from forerun.data.errors import InputError
 from forerun.data.language_models.training import Objective
+from forerun.data.level import USUAL
 from forerun.service.answers.llm import training
 from forerun.service.python.question import validated
 from forerun.service.python.run_options import TrainingRun
@@ -190,6 +191,7 @@ def llm_training(
     *,
     device: DeviceLike,
     layout: Mapping[str, Any] | None = None,
+    level: float = USUAL,
     **run: Unpack[TrainingRun],
 ) -> TrainingAnswer:
     """Predict what a step of training a language model takes, and what a number of tokens costs.
@@ -200,12 +202,14 @@ def llm_training(
         device: name, spec sheet or its path.
         layout: degrees as over HTTP, such as `{"tensor": 4, "pipeline": 4}`; the fastest that fits
             when None.
+        level: of the intervals, 50 to 99 %.
         run: the run and what its tokens are charged with, as `TrainingRun` lists them.
 
     Raises:
         InputError: a value is not valid, or degrees do not divide the run.
     """
-    title, asked, here, sheet = _asked(TrainingEstimateIn, model, device, {**run, "layout": layout})
+    more = {"layout": layout, "level": level}
+    title, asked, here, sheet = _asked(TrainingEstimateIn, model, device, {**run, **more})
     out = training.training_estimate(asked, lambda _: sheet, here.in_use)
     return TrainingAnswer.of(out, title=title)
 

@@ -5,16 +5,19 @@ which several layouts were measured: a model, a device, a number of devices, len
 and a number format. The predictor is fitted without all runs of the model on the device. Of the
 measured layouts, the one that it ranks first is compared with the one that was fastest, and the
 place of the fastest among the layouts that a plan searches and that fit by the best estimate of
-their memory is given.
+their memory is given. Where layouts were measured in different releases of the framework, releases
+are compared too: settings of one release are counted once more by themselves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from forerun.data.bundle import find
 from forerun.data.columns import rows_by
+from forerun.data.datasets.language_models.published_training import configurations
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.training import LlmTraining
 from forerun.data.measurements import Measurements
@@ -35,25 +38,40 @@ FIRST: Final = 0.05
 
 def main() -> None:
     """Print a line for each setting, and the shares."""
-    rows = PublishedTrainingProtocols().training_rows(
-        find("published_training", None), DeviceCatalog.load()
-    )
-    found = list(settings(rows))
-    print("| setting | layouts | slower than the fastest | place among those that fit |")
-    print("|---|---:|---:|---:|")
-    for name, layouts, ratio, place in found:
-        print(f"| {name} | {layouts} | {100 * (ratio - 1):.1f} % | {100 * place:.1f} % |")
-    ratios, places = np.array([one[2:] for one in found]).T
+    bundle = find("published_training", None)
+    rows = PublishedTrainingProtocols().training_rows(bundle, DeviceCatalog.load())
+    found = list(settings(rows, releases(bundle.table("table"))))
+    print("| setting | layouts | releases | slower than the fastest | place among those that fit |")
+    print("|---|---:|---:|---:|---:|")
+    for name, layouts, count, ratio, place in found:
+        figures = f"{layouts} | {count} | {100 * (ratio - 1):.1f} % | {100 * place:.1f} %"
+        print(f"| {name} | {figures} |")
+    counts, ratios, places = np.array([one[2:] for one in found]).T
     close, first = np.mean(ratios <= CLOSE), np.mean(places[~np.isnan(places)] <= FIRST)
+    same = ratios[counts == 1]
     print(
         f"\n{len(found)} settings: {100 * close:.0f} % of the recommended layouts are within 5 % "
-        f"of the fastest; {100 * first:.0f} % of the fastest are in the first 5 % of the search "
-        f"(median {100 * np.nanmedian(places):.1f} %)."
+        f"of the fastest, {100 * np.mean(same <= CLOSE):.0f} % of the {len(same)} of one release; "
+        f"{100 * first:.0f} % of the fastest are in the first 5 % of the search (median "
+        f"{100 * np.nanmedian(places):.1f} %)."
     )
 
 
-def settings(rows: Measurements) -> Iterator[tuple[str, int, float, float]]:
-    """Name, layouts, time of the recommended one over the fastest, and the fastest's place."""
+def releases(table: pd.DataFrame) -> Mapping[str, frozenset[str]]:
+    """Configuration -> releases of the framework in which it was measured."""
+    named = table["framework_version"].fillna("").astype(str)
+    return dict(named.groupby(configurations(table)).agg(frozenset))
+
+
+def settings(
+    rows: Measurements, known: Mapping[str, frozenset[str]]
+) -> Iterator[tuple[str, int, int, float, float]]:
+    """Name, layouts, releases, time of the recommended one over the fastest, and that one's place.
+
+    Args:
+        rows: measured steps.
+        known: configuration -> releases in which it was measured.
+    """
     memory = LlmTrainingMemory().fit(rows)
     rows = rows.take(np.isfinite(rows.column(STEP)))
     keys = [_setting(query) for query in rows.queries]
@@ -69,7 +87,8 @@ def settings(rows: Measurements) -> Iterator[tuple[str, int, float, float]]:
         chosen = measured[int(np.argmax(tokens / predicted.values[STEP]))]
         fastest = own[int(np.argmax(measured))]
         ratio = float(measured.max() / chosen)
-        yield key, len(own), ratio, place(rows.queries[fastest], step, memory)
+        count = len(frozenset().union(*(known[name] for name in rows.group("config")[own])))
+        yield key, len(own), count, ratio, place(rows.queries[fastest], step, memory)
 
 
 def place(query: Query, step: LlmTrainingStep, memory: LlmTrainingMemory) -> float:

@@ -65,8 +65,14 @@ USUAL_ADAPTED: Final = 16
 """Default sequences of a step that trains adapters."""
 AS_ASKED: Final = (
     *("devices", "precision", "optimizer", "attention", "lora_rank", "frozen_weights"),
+    *("lengths", "packed"),
 )
 """Fields of a run that are those of the request."""
+NEEDED: Final = (
+    ("frozen_weights", "the weights under adapters", "lora_rank"),
+    ("packed", "a distribution of lengths", "lengths"),
+)
+"""Field, what it is about, and the field that it needs."""
 PARTS: Final[Mapping[str, str]] = {
     "linear": "matrix products of dense layers",
     "experts": "matrix products of routed experts",
@@ -118,12 +124,12 @@ def training_estimate(
         InputError: the request cannot be answered; the message says why.
     """
     known, layout = TrainingPredictors.of(in_use), asked.layout
-    own = _question(asked, device_named, None if layout is None else _layout(layout))
+    own = _question(asked, device_named, layout and TrainingLayout(**layout.model_dump()))
     if layout is None:
         own = _with_best(own, known)
     with asked.as_written(), _in_degree(own.run):
         own.run.check()
-    answer = training_answer(own.run, own.device, known, own.costs)
+    answer = training_answer(own.run, own.device, known, own.costs, level=asked.level)
     return TrainingOut(
         **_about(asked, own, answer, in_use),
         **_placed(own.run),
@@ -213,11 +219,10 @@ def _question(
     if asked.lora_rank and "framework" not in asked.model_fields_set:
         framework = "fsdp"
         chosen.append("framework fsdp, as adapters are mostly trained with Transformers")
-    if asked.frozen_weights and not asked.lora_rank:
-        with in_field("frozen_weights"):
-            raise BadRequest(
-                "frozen_weights is about the weights under adapters: give lora_rank too."
-            )
+    for name, of, needs in NEEDED:
+        if getattr(asked, name) and not getattr(asked, needs):
+            with in_field(name):
+                raise BadRequest(f"{name} is about {of}: give {needs} too.")
     run = LlmTraining(
         model=model,
         sequence_tokens=sequence,
@@ -236,9 +241,12 @@ def _sizes(
     """Tokens of a sequence, sequences of a step, and what was chosen of them."""
     chosen: list[str] = []
     sequence = asked.sequence_tokens
+    padded = 0 if asked.packed else max((one.tokens for one in asked.lengths), default=0)
     if sequence is None:
-        sequence = min(USUAL_TOKENS, model.most_tokens or USUAL_TOKENS)
+        usual = padded or USUAL_TOKENS
+        sequence = min(usual, model.most_tokens or usual)
         chosen.append(f"sequence_tokens {sequence:,}")
+    sequence = min(sequence, padded or sequence)
     batch = asked.global_batch
     if batch is None:
         rows = asked.devices
@@ -246,7 +254,8 @@ def _sizes(
             rows = max(1, asked.devices // layout.model_devices) * layout.micro_batch
         wanted = USUAL_ADAPTED if asked.lora_rank else max(1, USUAL_BATCH_TOKENS // sequence)
         batch = rows * max(1, round(wanted / rows))
-        chosen.append(f"global_batch {batch:,}, {batch * sequence:,} tokens a step")
+        most = "up to " if padded else ""
+        chosen.append(f"global_batch {batch:,}, {most}{batch * sequence:,} tokens a step")
     return sequence, batch, chosen
 
 
@@ -280,7 +289,7 @@ def _budget(asked: TrainingPlanIn, costs: Costs) -> Budget | None:
 
 def _with_best(own: _Question, known: TrainingPredictors) -> _Question:
     """The question with the fastest layout that fits, or the nearest to fitting."""
-    found = plan(own.run, own.device, known, known, kept=1)
+    found = plan(own.run, own.device, known, kept=1)
     nearest = (*found.best, *found.misses)
     if not nearest:
         return own
@@ -315,10 +324,6 @@ def _about(
         "price": None if costs.price is None else PriceOut.filled(costs.price),
         "grid": None if costs.grid is None else GridOut.filled(costs.grid),
     }
-
-
-def _layout(given: LayoutIn) -> TrainingLayout:
-    return TrainingLayout(**given.model_dump())
 
 
 def _placed(run: LlmTraining) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from forerun.data.language_models.training import (
     Tokens,
     TrainingLayout,
 )
+from forerun.data.level import USUAL, Level
 from forerun.service.schemas.fields import LONGEST_NAME, OneDevice, Strict, example, options_of
 from forerun.service.schemas.llm.deployment import NamedPart
 from forerun.service.schemas.llm.model import LanguageModelIn
@@ -72,6 +73,7 @@ class TrainingEstimateIn(TrainingFields):
 
     layout: LayoutIn | None = None
     """how a step is divided; the fastest that fits when absent"""
+    level: Level = USUAL
 
 
 class TrainingPlanIn(TrainingFields):

@@ -1,7 +1,7 @@
 """Answers about training a language model: its layout, its figures, and the plan."""
 
 from forerun.data.described import Described
-from forerun.data.language_models.training import Objective
+from forerun.data.language_models.training import Objective, SampleLength
 from forerun.service.schemas.answers import DeviceOut, GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import PriceOut, counted
@@ -29,6 +29,10 @@ class TrainingRunOut(Described):
     """rank of adapters; 0 trains all weights"""
     frozen_weights: str | None
     """how frozen weights are stored; null for none"""
+    lengths: tuple[SampleLength, ...]
+    """distribution of the samples' lengths; empty for one length"""
+    packed: bool
+    """whether samples are joined to full sequences"""
 
 
 class PlacedOut(Described):
@@ -51,6 +55,7 @@ class PlacedOut(Described):
         words.append(f"micro-batch {own.micro_batch}")
         if own.zero_stage and self.data * own.context > 1:
             words.append(f"ZeRO {own.zero_stage}")
+        words += [own.schedule] if own.schedule != "1f1b" else []
         if own.recompute != "none":
             words.append(f"{own.recompute} recomputation")
         if own.offload != "none":
@@ -119,10 +124,11 @@ class AboutTrainingOut(LimitedAnswerOut):
         run = self.run
         how = f"LoRA of rank {run.lora_rank}" if run.lora_rank else "all weights"
         frozen = f" on {run.frozen_weights}" if run.frozen_weights else ""
+        most = "at most " if run.lengths and not run.packed else ""
         return (
-            f"{how}{frozen}, {run.global_batch:,} sequences of {run.sequence_tokens:,} tokens a "
-            f"step, {run.precision}, {run.optimizer}, {run.framework}, "
-            f"{counted(run.devices, 'device')}"
+            f"{how}{frozen}, {run.global_batch:,} sequences of "
+            f"{most}{run.sequence_tokens:,} tokens a step, {run.precision}, {run.optimizer}, "
+            f"{run.framework}, {counted(run.devices, 'device')}"
         )
 
     def to_fit(self, layout: LayoutIn) -> str:

@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from forerun.data.columns import Column
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Dense, Experts
@@ -15,6 +16,7 @@ from forerun.data.language_models.training import (
     Cluster,
     LlmTraining,
     Recompute,
+    SampleLength,
     TrainingFramework,
     TrainingLayout,
 )
@@ -27,7 +29,13 @@ from forerun.features.llm_training.memory import (
     layers_of_stages,
     stage_memory,
 )
-from forerun.features.llm_training.step import FEW_TOKENS, model_flop, step_work, trained_weights
+from forerun.features.llm_training.step import (
+    FEW_TOKENS,
+    StepWork,
+    model_flop,
+    step_work,
+    trained_weights,
+)
 from forerun.features.readers.language_model.reader import named_language_model
 from tests.devices import CATALOG
 
@@ -153,6 +161,9 @@ def test_trained_weights_are_all_weights_over_the_devices() -> None:
         (TrainingLayout(micro_batch=5), "global_batch = 64"),
         (TrainingLayout(expert=2), "no routed experts"),
         (TrainingLayout(virtual_stages=2), "virtual_stages"),
+        (TrainingLayout(schedule="zb-h1"), "zb-h1 needs pipeline above 1"),
+        (TrainingLayout(pipeline=2, schedule="zb-v"), "zb-v needs .* virtual_stages = 2"),
+        (TrainingLayout(pipeline=2, virtual_stages=2, schedule="zb-h2"), "virtual_stages = 1"),
         (TrainingLayout(pipeline=8, virtual_stages=8), "34 layers|32 layers"),
         (TrainingLayout(shard_devices=3), "shard_devices = 3"),
     ],
@@ -163,6 +174,72 @@ def test_degrees_that_do_not_divide_are_refused_by_their_name(
     """One line says which degree, and what it does not divide."""
     with pytest.raises(UnanswerableQuery, match=field):
         LlmTraining(LLAMA, 4096, 64, 8, layout).check()
+
+
+# Distributions of lengths.
+
+
+def work(run: LlmTraining, *layouts: TrainingLayout) -> StepWork:
+    return step_work(run, H100, Layouts.of(run, layouts or [run.layout]))
+
+
+def columns_of(own: StepWork) -> dict[str, Column]:
+    """Name of each column of works -> it."""
+    names = [name for name in StepWork.__dataclass_fields__ if name != "parts"]
+    return {**own.parts, **{name: getattr(own, name) for name in names}}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_distribution_of_one_length_is_that_length(packed: bool) -> None:
+    """Also where longer samples are cut to it; every column and all arithmetic are the same."""
+    plain = LlmTraining(LLAMA, 4096, 64, 8, TrainingLayout(micro_batch=2))
+    for tokens in (4096, 9000):
+        own = replace(plain, lengths=(SampleLength(tokens, 3.0),), packed=packed)
+        pairs = zip(columns_of(work(own)).values(), columns_of(work(plain)).values(), strict=True)
+        assert all((one == other).all() for one, other in pairs)
+        assert (model_flop(own), own.step_tokens) == (model_flop(plain), plain.step_tokens)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_padding_costs_the_mean_over_the_longest_of_a_micro_batch(micro_batch: int) -> None:
+    """Against all draws of a micro-batch; what no length changes stays."""
+    lengths = (SampleLength(512, 3.0), SampleLength(2048, 2.0), SampleLength(4096, 1.0))
+    plain = LlmTraining(LLAMA, 4096, 64, 8, TrainingLayout(micro_batch=micro_batch))
+    alone = {
+        one.tokens: columns_of(work(replace(plain, sequence_tokens=one.tokens))) for one in lengths
+    }
+    found = columns_of(work(replace(plain, lengths=lengths)))
+    for name, own in found.items():
+        expected = sum(
+            np.prod([one.share / 6.0 for one in drawn])
+            * alone[max(one.tokens for one in drawn)][name][0]
+            for drawn in product(lengths, repeat=micro_batch)
+        )
+        assert own[0] == pytest.approx(expected, rel=1e-9), name
+    assert found["optimizer"] == pytest.approx(alone[512]["optimizer"])
+
+
+def test_packing_fills_sequences_and_attends_within_samples() -> None:
+    """Products are those of full sequences; scores grow with the mean of squares over the mean."""
+    plain = LlmTraining(LLAMA, 4096, 64, 8, TrainingLayout(micro_batch=2))
+    lengths = (SampleLength(1024, 3.0), SampleLength(4096, 1.0))
+    packed, full = (
+        columns_of(work(own)) for own in (replace(plain, lengths=lengths, packed=True), plain)
+    )
+    for name in ("linear", "elementwise", "head", "starts", "tokens"):
+        assert packed[name] == pytest.approx(full[name]), name
+    squares = (3.0 * 1024**2 + 4096**2) / (3.0 * 1024 + 4096)
+    assert packed["attention"] / full["attention"] == pytest.approx(squares / 4096)
+    assert replace(plain, lengths=lengths, packed=True).step_tokens == plain.step_tokens
+
+
+def test_tokens_and_model_arithmetic_leave_padding_out() -> None:
+    lengths = (SampleLength(1024, 1.0), SampleLength(4096, 1.0))
+    plain = LlmTraining(LLAMA, 4096, 64, 8)
+    padded = replace(plain, lengths=lengths)
+    assert padded.step_tokens == 64 * 2560
+    halves = [model_flop(replace(plain, sequence_tokens=one.tokens)) for one in lengths]
+    assert model_flop(padded) == pytest.approx(sum(halves) / 2.0)
 
 
 # Memory of training steps against published formulas, and laws of layouts.
@@ -240,7 +317,7 @@ def test_interleaving_holds_more_by_the_published_factor(virtual: int) -> None:
     """1 + (p - 1) / (p v) of Korthikanti et al., section 4.2.3."""
     run = LlmTraining(LLAMA, 4096, 512, 8)
     table = Layouts.of(run, [TrainingLayout(pipeline=8, virtual_stages=virtual)])
-    assert groups_in_flight(table, 8, virtual)[0, 0] / (8 * virtual) == pytest.approx(
+    assert groups_in_flight(table, (8, virtual, 0))[0, 0] / (8 * virtual) == pytest.approx(
         1.0 + 7 / (8 * virtual)
     )
 
@@ -249,9 +326,37 @@ def test_micro_batches_in_flight_are_at_most_the_stages_and_those_of_the_step() 
     run = LlmTraining(LLAMA, 4096, 64, 8)
     for pipeline, batch in product((2, 4, 8), (1, 2, 8)):
         table = Layouts.of(run, [TrainingLayout(pipeline=pipeline, micro_batch=batch)])
-        flying = groups_in_flight(table, pipeline, 1)[0]
+        flying = groups_in_flight(table, (pipeline, 1, 0))[0]
         assert (flying <= np.minimum(pipeline, table.micro_batches)).all()
         assert flying[-1] == 1.0
+
+
+@pytest.mark.parametrize("pipeline", [2, 4, 8])
+def test_zero_bubble_schedules_hold_what_qi_et_al_publish(pipeline: int) -> None:
+    """Micro-batches of a stage at most: p of ZB-H1 and ZB-V, as 1F1B, and 2 p - 1 of ZB-H2 (arXiv
+    2401.10241, table 2 and section 6); no more than the step has.
+    """
+    run = LlmTraining(LLAMA, 4096, 512, 8)
+    for code, virtual, most in ((1, 1, pipeline), (2, 1, 2 * pipeline - 1), (3, 2, pipeline)):
+        for batch in (1, 512):
+            layout = TrainingLayout(pipeline=pipeline, virtual_stages=virtual, micro_batch=batch)
+            table = Layouts.of(run, [layout])
+            flying = groups_in_flight(table, (pipeline, virtual, code))[0] / virtual
+            assert flying.max() == min(most, table.micro_batches[0])
+
+
+def test_the_first_stage_of_zb_v_holds_embeddings_and_head() -> None:
+    """16 bytes for each weight of a table more than others; ZB-H1 holds one table at each end."""
+    run = LlmTraining(LLAMA, 4096, 64, 8)
+    tables = 16.0 * LLAMA.table_parameters()
+    v, h = memory(
+        run,
+        TrainingLayout(pipeline=8, virtual_stages=2, schedule="zb-v", zero_stage=0),
+        TrainingLayout(pipeline=8, schedule="zb-h1", zero_stage=0),
+    ).stages
+    assert v.argmax() == 0
+    assert v[0] - v[3] > 2.0 * tables > v[-1] - v[3] == 0.0
+    assert h[0] - h[3] > tables and h[-1] - h[3] > tables
 
 
 @pytest.mark.parametrize(("layers", "groups"), [(126, 8), (61, 16), (78, 12), (7, 8), (126, 128)])

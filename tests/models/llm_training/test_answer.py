@@ -1,6 +1,7 @@
 """Whole answers about training: laws of costs, utilisation by others' figures, grades."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +13,11 @@ from forerun.data.language_models.feed_forward import Dense
 from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.language_models.training import LlmTraining, TrainingLayout
 from forerun.data.list_prices import Price
+from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.memory import stage_memory
+from forerun.features.llm_training.step import MOST_SHARE
 from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.answers.served_models import InUse
 from forerun.models.llm_training.answer import (
     COSTS,
     Budget,
@@ -26,6 +31,7 @@ from forerun.models.llm_training.predictors import LlmTrainingMemory, TrainingPr
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import Estimate
 from tests.devices import A100, CATALOG, H100
+from tests.golden.bundle import predictors
 from tests.models.llm_training.test_step_time import made_up_rows
 
 LLAMA_13B = named_language_model("meta-llama/Llama-2-13b-hf")
@@ -101,6 +107,41 @@ def test_no_utilisation_is_above_one_and_recomputing_adds_a_third(
         own = found[name]
         assert own.low is not None and own.high is not None
         assert 0.0 < own.low <= own.value <= own.high <= 1.0
+
+
+LEVELS = (50.0, 80.0, 89.9, 90.0, 95.0, 99.0)
+
+
+def test_a_higher_level_contains_a_lower_one_and_the_usual_one_is_calibrated() -> None:
+    """Of time, rates and memory, by the predictor of the release; best estimates stay."""
+    known = TrainingPredictors.of(InUse(predictors()))
+    run = replace(RUN, framework="torchtitan", layout=TrainingLayout(zero_stage=3))
+    usual = training_answer(run, H100, known, COST)
+    found = [training_answer(run, H100, known, COST, level=level) for level in LEVELS]
+    assert found[3].estimates == usual.estimates and found[3].fits == usual.fits
+    for name in ("step_s", "tokens_per_s", "mfu", "run_days", "peak_memory_mib"):
+        own = [answer.estimates[name] for answer in found]
+        assert [one.coverage for one in own] == [level / 100.0 for level in LEVELS]
+        assert {one.value for one in own} == {usual.estimates[name].value}
+        assert all(one.low >= two.low and one.high <= two.high for one, two in pairwise(own)), name
+        assert own[0].high < own[2].high < own[-1].high or name in ("mfu", "tokens_per_s")
+    assert {own.trust["step_s"] for own in found} == {usual.trust["step_s"]}
+    assert any("above 95 %" in str(limit) for limit in found[-1].limits)
+
+
+def test_no_level_goes_below_what_a_step_takes_in_any_case() -> None:
+    """Time of its arithmetic, and memory of what is held between steps: at 99 % both are reached,
+    the one with the shortest step, the other with the shortest sequences.
+    """
+    known = TrainingPredictors.of(InUse(predictors()))
+    llama = named_language_model("llama-3.1-70b")
+    fast = LlmTraining(llama, 4096, 1024, 64, TrainingLayout(4, 1, 4, 5))
+    short = LlmTraining(LLAMA_13B, 128, 8, 8, TrainingLayout(zero_stage=3), framework="torchtitan")
+    found = training_answer(fast, H100, known, COST, level=99.0).estimates
+    assert found["mfu"].high == pytest.approx(MOST_SHARE)
+    found = training_answer(short, H100, known, COST, level=99.0).estimates
+    held = stage_memory(short, Layouts.of(short)).model_states[0] / 2**20
+    assert found["peak_memory_mib"].low == pytest.approx(held)
 
 
 def test_parts_add_up_to_the_step_and_to_the_memory(known: TrainingPredictors) -> None:

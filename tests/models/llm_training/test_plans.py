@@ -19,7 +19,7 @@ from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_training.plans import layouts_of, plan
-from forerun.models.llm_training.predictors import Seconds
+from forerun.models.llm_training.predictors import Seconds, TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from tests.devices import H100
 from tests.models.llm_training.test_step_time import made_up_rows
@@ -47,6 +47,11 @@ class NoMemory:
     ) -> tuple[Column, Column]:
         """Zeros."""
         return np.zeros(len(layouts)), np.zeros(len(layouts))
+
+
+def known(step: object, memory: object) -> TrainingPredictors:
+    """What answers times and memory."""
+    return TrainingPredictors(step, memory)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ class Uncertain:
 def test_layouts_known_within_more_than_a_factor_of_ten_are_counted_and_not_ranked() -> None:
     """As their times are withheld in answers."""
     run = LlmTraining(LLAMA, 8192, 256, 64)
-    found = plan(run, H100, Uncertain(), NoMemory(), kept=1000)
+    found = plan(run, H100, known(Uncertain(), NoMemory()), kept=1000)
     alone = [one for one in layouts_of(run, H100) if one.pipeline == 1]
     assert {one.run.layout.pipeline for one in (*found.best, *found.front)} == {1}
     assert (found.fitting, found.withheld) == (len(alone), found.searched - len(alone))
@@ -120,12 +125,12 @@ def test_layouts_known_within_more_than_a_factor_of_ten_are_counted_and_not_rank
 def test_the_best_layout_fits_and_no_other_that_fits_is_faster() -> None:
     """Without limits of memory another one wins, which is named among those that do not fit."""
     run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
-    found = plan(run, H100, step, WeightsAlone())
+    found = plan(run, H100, known(step, WeightsAlone()))
     limit = H100.usable_mib
     assert limit is not None
     assert all(one.upper_mib <= limit for one in found.best)
     assert all(one.seconds <= two.seconds for one, two in pairwise(found.best))
-    free = plan(run, H100, step, NoMemory())
+    free = plan(run, H100, known(step, NoMemory()))
     assert free.best[0].seconds <= found.best[0].seconds
     assert free.fitting == free.searched == found.searched
     assert all(one.upper_mib > limit for one in found.misses)
@@ -134,7 +139,7 @@ def test_the_best_layout_fits_and_no_other_that_fits_is_faster() -> None:
 
 def test_nothing_is_called_fitting_where_nothing_fits() -> None:
     """70 B on one device: no layout is best, and the winner of nothing has no measurement."""
-    found = plan(LlmTraining(LLAMA, 4096, 64, 1), H100, LlmTrainingStep(), WeightsAlone())
+    found = plan(LlmTraining(LLAMA, 4096, 64, 1), H100, known(LlmTrainingStep(), WeightsAlone()))
     assert found.best == ()
     assert found.fitting == 0
     assert found.misses
@@ -144,7 +149,9 @@ def test_nothing_is_called_fitting_where_nothing_fits() -> None:
 def test_the_front_trades_time_for_device_hours() -> None:
     """Along the front each layout is slower and cheaper than the one before."""
     run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
-    found = plan(run, H100, step, WeightsAlone(), devices=(32, 64, 128, 256), objective="price")
+    found = plan(
+        run, H100, known(step, WeightsAlone()), devices=(32, 64, 128, 256), objective="price"
+    )
     assert len(found.front) > 1
     for one, two in pairwise(found.front):
         assert one.tokens_per_s > two.tokens_per_s
@@ -155,7 +162,7 @@ def test_the_front_trades_time_for_device_hours() -> None:
 def test_wins_are_shares_and_a_close_call_names_the_second() -> None:
     """Shares of draws add up to one over the drawn layouts; equal ones are a close call."""
     run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
-    found = plan(run, H100, step, WeightsAlone(), kept=20)
+    found = plan(run, H100, known(step, WeightsAlone()), kept=20)
     assert sum(one.wins for one in found.best) == pytest.approx(1.0)
     if found.best[0].wins < 0.9:
         assert found.close is not None
@@ -167,7 +174,7 @@ def test_a_plan_does_not_read_the_layout_of_its_run() -> None:
     """The same plan for a run with another layout."""
     run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep()
     other = replace(run, layout=TrainingLayout(tensor=8))
-    one, two = (plan(own, H100, step, WeightsAlone()) for own in (run, other))
+    one, two = (plan(own, H100, known(step, WeightsAlone())) for own in (run, other))
     assert [own.run.layout for own in one.best] == [own.run.layout for own in two.best]
 
 

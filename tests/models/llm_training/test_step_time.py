@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from forerun.data.errors import InputError
-from forerun.data.language_models.training import Cluster, LlmTraining, TrainingLayout
+from forerun.data.language_models.training import Cluster, LlmTraining, SampleLength, TrainingLayout
 from forerun.data.list_prices import Price
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.llm_training.graph import decoder_graph
-from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.layouts import FILLED, SCHEDULE, Layouts
 from forerun.features.llm_training.memory import stage_memory
 from forerun.features.llm_training.step import model_flop, sheet_of
 from forerun.features.readers.language_model.reader import named_language_model
@@ -148,6 +148,24 @@ def test_recomputation_never_makes_a_released_step_faster(framework: str, precis
             assert len(less) > 5 and (more >= less * (1.0 - 1e-12)).all(), name
 
 
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "fsdp", "deepspeed"])
+def test_twice_the_devices_at_equal_batch_are_slower_by_messages_alone(framework: str) -> None:
+    """By constant rates exactly; learnt errors, which see shares of messages, add 3 % at most."""
+    released = TrainingPredictors.of(InUse(predictors())).step
+    for device, model in (("mi300x", MODELS[0]), ("b200-sxm-180gb", MODELS[1])):
+        sheet = CATALOG.get(device)
+        run = LlmTraining(model, 4096, 256, 64, framework=framework)  # type: ignore[arg-type]
+        twice = replace(run, devices=128, global_batch=512)
+        layouts = layouts_of(run, sheet)[:400]
+        for predictor, most in ((LlmTrainingStep(), 1e-9), (released, 0.03)):
+            less, more = (
+                predictor.of_layouts(own, sheet, Layouts.of(own, layouts)) for own in (run, twice)
+            )
+            sent = more.parts.parts["data_messages"] - less.parts.parts["data_messages"]
+            allowed = 1.0 + np.maximum(sent, 0.0) / less.parts.total
+            assert (more.seconds / less.seconds <= allowed * (1.0 + most)).all()
+
+
 def test_a_pipeline_waits_as_long_as_its_formula_says() -> None:
     """The bubble is (p - 1) / m of the busy time, over the groups of layers on a stage (arXiv
     2104.04473, section 2.2).
@@ -159,6 +177,109 @@ def test_a_pipeline_waits_as_long_as_its_formula_says() -> None:
         parts = LlmTrainingStep().predict([query(run)])[0].breakdown_ms
         busy = sum(parts.values()) - parts["bubble"] - parts["optimizer"]
         assert parts["bubble"] / busy == pytest.approx((pipeline - 1) / virtual / 64, rel=1e-6)
+
+
+def bubble_of(schedule: tuple[int, bool], passes: tuple[float, float, float]) -> float:
+    """Longest wait of a stage while a pipeline runs 24 micro-batches, by simulation.
+
+    Args:
+        schedule: micro-batches in flight at most, and whether gradients of weights are a pass of
+            their own, which runs where nothing else can; stages of 1F1B hold one less than the
+            stage before.
+        passes: time of a forward pass, and of a backward pass for inputs and for weights.
+    """
+    (held, apart), (forward, inputs, weights) = schedule, passes
+    stages, steps = 4, 24
+    done: list[list[list[float]]] = [[[], [], []] for _ in range(stages)]
+    free, started, now = [0.0] * stages, [-1.0] * stages, 0.0
+    while any(len(own[1 + apart]) < steps for own in done):
+        for stage in range(stages):
+            fed, back, rest = done[stage]
+            most = held if apart else stages - stage
+            ahead = done[stage - 1][0][len(fed) :] if stage else [0.0]
+            behind = done[stage + 1][1] if stage < stages - 1 else fed
+            behind = [max(own) for own in zip(fed, behind, strict=False)][len(back) :]
+            took = 0.0
+            if free[stage] > now:
+                continue
+            if behind and behind[0] <= now:
+                took = inputs + (0.0 if apart else weights)
+                back.append(now + took)
+            elif len(fed) < steps and len(fed) - len(back) < most and ahead and ahead[0] <= now:
+                took = forward
+                fed.append(now + took)
+            elif apart and len(rest) < len(back):
+                took = weights
+                rest.append(now + took)
+            if took:
+                started[stage] = now if started[stage] < 0.0 else started[stage]
+                free[stage] = now + took
+        now = min((one for one in free if one > now), default=now)
+    spans = [end - start for end, start in zip(free, started, strict=True)]
+    return max(spans) - steps * sum(passes)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "simulated", "passes"),
+    [
+        ("1f1b", (4, False), (1.0, 1.0, 1.0)),
+        ("1f1b", (4, False), (1.0, 1.25, 0.75)),
+        ("zb-h1", (4, True), (1.0, 1.0, 1.0)),
+        ("zb-h2", (7, True), (1.0, 1.0, 1.0)),
+    ],
+)
+def test_bubbles_are_those_of_a_simulated_pipeline(
+    schedule: str, simulated: tuple[int, bool], passes: tuple[float, float, float]
+) -> None:
+    """(p - 1) (F + B + W), less two or three W with the published memory of the schedule."""
+    published = 3.0 * (sum(passes) - FILLED[SCHEDULE.index(schedule)] * passes[2])
+    assert bubble_of(simulated, passes) == pytest.approx(published)
+
+
+@pytest.mark.parametrize(("schedule", "filled"), [("zb-h1", 2.0), ("zb-h2", 3.0), ("zb-v", 3.0)])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_gradients_of_weights_fill_the_bubble_of_a_step(schedule, filled, recompute) -> None:
+    """By two or three of a micro-batch's: a third of its products, or a fourth where they are
+    computed again; adapters have none.
+    """
+    model = replace(MODELS[2], vocabulary=0)
+    virtual = 1 + (schedule == "zb-v")
+    layout = TrainingLayout(
+        pipeline=4, virtual_stages=virtual, recompute=recompute, schedule=schedule
+    )
+    run = LlmTraining(model, 4096, 64, 4, layout)
+    parts = LlmTrainingStep().predict([query(run)])[0].breakdown_ms
+    micro_batch = (sum(parts.values()) - parts["bubble"] - parts["optimizer"]) * 4 / 64
+    products = parts["linear"] * 4 / 64
+    waiting = micro_batch - filled * products / (3.0 + (recompute == "full"))
+    assert parts["bubble"] == pytest.approx(3 / 4 * waiting, rel=1e-6)
+    adapted = replace(run, lora_rank=16)
+    plain = replace(adapted, layout=TrainingLayout(pipeline=4, recompute=recompute))
+    assert step_ms(LlmTrainingStep(), adapted) == pytest.approx(step_ms(LlmTrainingStep(), plain))
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron"])
+def test_zero_bubble_is_never_slower_than_1f1b(framework: str) -> None:
+    """All pipelines of a search by the predictor of the release, value and both ends; ZB-H1's first
+    stage holds as much.
+    """
+    known = TrainingPredictors.of(InUse(predictors()))
+    for device, model in (("h100", MODELS[0]), ("b200-sxm-180gb", MODELS[1])):
+        sheet = CATALOG.get(device)
+        run = LlmTraining(model, 4096, 256, 64, framework=framework)  # type: ignore[arg-type]
+        plain = [
+            one for one in layouts_of(run, sheet) if one.pipeline > 1 and one.virtual_stages == 1
+        ][:300]  # fmt: skip
+        tables = [
+            Layouts.of(run, [replace(one, schedule=own) for one in plain])
+            for own in ("1f1b", "zb-h1", "zb-h2")
+        ]
+        times = [known.of_layouts(run, sheet, table) for table in tables]
+        for name in ("seconds", "low", "high"):
+            ends = [getattr(own, name) for own in times]
+            assert len(plain) > 5 and (np.diff(ends, axis=0) <= 1e-12).all(), name
+        first = [stage_memory(run, table).stages[:, 0] for table in tables]
+        assert first[1] == pytest.approx(first[0])
 
 
 def test_nothing_is_faster_than_its_arithmetic(fitted: LlmTrainingStep) -> None:
@@ -293,6 +414,27 @@ def test_a_step_is_answered_as_the_network_that_it_is(known, run, precision, set
     for name in METRICS[1:]:
         assert own.estimates[name] == network.estimates[name], name
         assert own.trust[name] == network.trust[name], name
+
+
+def test_lengths_scale_what_kernels_answer(known) -> None:
+    """One length changes nothing, shorter samples are faster, most where they are padded, and
+    memory stays.
+    """
+    plain = answered(known, LORA)
+    one, padded, packed = (
+        answered(known, replace(LORA, lengths=tuple(own), packed=joined))
+        for own, joined in (
+            ([SampleLength(1024, 1.0)], False),
+            ([SampleLength(1024, 1.0), SampleLength(256, 3.0)], False),
+            ([SampleLength(1024, 1.0), SampleLength(256, 3.0)], True),
+        )
+    )
+    assert one.estimates == plain.estimates
+    assert padded.estimates["step_s"].value < packed.estimates["step_s"].value
+    assert packed.estimates["step_s"].value <= plain.estimates["step_s"].value
+    assert padded.estimates[PEAK_MEMORY] == plain.estimates[PEAK_MEMORY]
+    assert sum(padded.breakdown_s.values()) == pytest.approx(padded.estimates["step_s"].value)
+    assert {own.trust["step_s"].grade for own in (padded, packed)} == {"C"}
 
 
 def test_parts_rates_and_costs_follow_from_the_step(known) -> None:

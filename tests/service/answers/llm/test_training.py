@@ -47,6 +47,32 @@ def test_one_question_has_the_same_figures_through_every_door(adapting, command)
     assert command("train-step", *WORDS, *words) == by_http
 
 
+def test_schedules_lengths_and_levels_are_the_same_through_every_door(adapting, command):
+    layout = {"tensor": 4, "pipeline": 4, "virtual_stages": 2, "schedule": "zb-v"}
+    lengths = [{"tokens": 512, "share": 3.0}, {"tokens": 4096, "share": 1.0}]
+    content = {**LAYOUT, "layout": layout, "level": 80, "lengths": lengths, "packed": True}
+    by_http = asked(adapting, "estimate", content)
+    assert (by_http["level"], by_http["run"]["lengths"]) == (80, lengths)
+    own = {name: value for name, value in content.items() if name != "model"}
+    assert forerun.llm_training(LAYOUT["model"], **own).to_dict() == by_http
+    words = ("--tp", 4, "--pp", 4, "--vpp", 2, "--schedule", "zb-v", "--level", 80, "--packed")
+    sizes = ("--lengths", "512,3", "--lengths", "4096,1")
+    assert command("train-step", *WORDS, *words, *sizes) == by_http
+    texts = {**content, "lengths": ["512,3", "4096,1"]}
+    assert asked(adapting, "estimate", texts) == by_http
+    plan = {**EXAMPLE_PLAN, "lengths": lengths}
+    assert asked(adapting, "plan", plan)["run"]["sequence_tokens"] == 4096
+
+
+def test_padded_sequences_are_as_long_as_the_longest_sample(client):
+    content = {**LAYOUT, "lengths": ["512", "1024"]}
+    answer = asked(client, "estimate", content)
+    assert answer["run"]["sequence_tokens"] == 1024
+    one = asked(client, "estimate", {**LAYOUT, "lengths": ["1024,1"], "global_batch": 512})
+    plain = asked(client, "estimate", {**LAYOUT, "sequence_tokens": 1024, "global_batch": 512})
+    assert one["metrics"] == plain["metrics"]
+
+
 def test_one_plan_is_the_same_through_every_door(adapting, command):
     content = {**EXAMPLE_PLAN, "region": "france", "objective": "price"}
     by_http = asked(adapting, "plan", content)
@@ -106,6 +132,10 @@ def test_a_model_of_short_context_is_trained_at_its_length(client):
         ({"region": "atlantis"}, "#/region", "united-states"),
         ({"device": "epyc-9654"}, "#/device", "GPUs alone"),
         ({"frozen_weights": "nf4"}, "#/frozen_weights", "lora_rank"),
+        ({"packed": True}, "#/packed", "give lengths too"),
+        ({"lengths": ["many"]}, "#/lengths/0", "valid integer"),
+        ({"layout": {"schedule": "zb-h1"}}, "#/layout/schedule", "needs pipeline above 1"),
+        ({"level": 40}, "#/level", "50"),
         ({"tokens": 0}, "#/tokens", "greater than 0"),
     ],
 )
