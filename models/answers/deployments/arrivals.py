@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix
+from forerun.data.language_models.deployment import Engine
 from forerun.data.level import HALF_WIDTH, USUAL
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import in_step
@@ -70,6 +71,23 @@ def places(query: Query) -> float:
     return Limits.of(deployment, query.device, pool.parallelism).admitted * ranks
 
 
+def with_engine(query: Query, engine: Engine) -> Query:
+    """The deployment with another engine."""
+    return replace(query, workload=replace(query.deployment, engine=engine))
+
+
+def with_usual_places(query: Query) -> Query:
+    """The deployment with the limit of sequences and the share of memory that its engine takes
+    where none are given, unless it has more places with its own.
+
+    With as many requests in flight as have a place, it takes the same times.
+    """
+    own = query.deployment.engine
+    usual = replace(own, max_sequences=None, memory_share=Engine().memory_share)
+    found = query if own == usual else with_engine(query, usual)
+    return found if places(found) >= places(query) else query
+
+
 def closed_loops(query: Query) -> list[Query]:
     """The deployment with 1 request in flight, `STEP` times as many, ..., and with all places."""
     every = places(query)
@@ -122,6 +140,14 @@ class LoadCurve:
         ends = np.stack([value, low, np.maximum.accumulate(high, axis=1)], axis=2)
         estimates = {**times.estimates, **dict(zip(TIMES, ends, strict=True))}
         return cls(in_flight, replace(times, estimates=estimates), after)
+
+    def up_to(self, every: float) -> Self:
+        """The part of the curve up to a number of places."""
+        if every >= self.in_flight[-1]:
+            return self
+        in_flight = np.append(self.in_flight[self.in_flight < every], every)
+        estimates = {name: self._ends(name, in_flight) for name in TIMES}
+        return replace(self, in_flight=in_flight, times=replace(self.times, estimates=estimates))
 
     def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
         """Times and rates of closed loops of the deployment.
