@@ -86,6 +86,8 @@ PARTS: Final[Mapping[str, str]] = {
 """Part of a step -> what it is."""
 
 
+FEWEST: Final = tuple(1 << power for power in range(11))
+"""Numbers of devices of which the fewest is chosen where a request gives none."""
 BEST: Final[Mapping[Objective, str]] = {
     **{"time": "fastest", "price": "cheapest", "energy": "the one with least energy"}
 }
@@ -149,6 +151,8 @@ def training_plan(
     known = TrainingPredictors.of(in_use)
     own = _question(asked, device_named, None)
     budget = _budget(asked, own.costs)
+    if budget is None and "devices" not in asked.model_fields_set:
+        own = _on_fewest(asked, device_named, known)
     found = planned(
         own.run, own.device, known, own.costs,
         objective=asked.objective, budget=budget, kept=DRAWN,
@@ -228,6 +232,26 @@ def _question(
         **{name: getattr(asked, name) for name in AS_ASKED},
     )
     return _Question(run, device, _costs(asked, device), tuple(chosen))
+
+
+def _on_fewest(
+    asked: TrainingPlanIn, device_named: DeviceNamed, known: TrainingPredictors
+) -> _Question:
+    """The question on the fewest devices, of powers of two, on which a layout is sure to fit.
+
+    Raises:
+        InputError: as `_question`, or none fits.
+    """
+    for count in FEWEST:
+        own = _question(asked.model_copy(update={"devices": count}), device_named, None)
+        if plan(own.run, own.device, known, known, kept=1).best:
+            number = f"{counted(count, 'device')}, the fewest on which a layout is sure to fit"
+            return replace(own, chosen=(f"{number}: give devices for others", *own.chosen))
+    with in_field("devices"):
+        raise UnanswerableQuery(
+            f"No layout is sure to fit on up to {FEWEST[-1]:,} of {own.device.name}: give devices "
+            "for the nearest ones, train adapters (lora_rank), or shorten sequences."
+        )
 
 
 def _sizes(
