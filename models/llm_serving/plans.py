@@ -54,6 +54,8 @@ MOST_STAGES: Final = 8
 """Pipeline stages that are tried at most."""
 MOST_DEVICES: Final = 1024
 """Devices of one type at most, where no number is given."""
+ENOUGH: Final = 1_000_000
+"""Replicas at most where their number does not count."""
 SEQUENCES: Final = (None, 32, 128)
 BATCHED: Final = (None, 2048, 8192)
 """Settings of the scheduler that are tried; None is the engine's default."""
@@ -400,7 +402,8 @@ def _nearest(
     """Those that miss nothing but times, the price or the power, nearest first; each costs less
     than the one before it, and than the best.
     """
-    known = [one for one in missing if one.over.keys() <= _named(limits)]
+    named = {*limits.times, *map(tail_of, limits.tails), USD, POWER}
+    known = [one for one in missing if one.over.keys() <= named]
     if objective in ("energy", "carbon"):
         known = _with_power(known, pricing, limits)
     cost, found = min((one.cost(objective) for one in best), default=inf), []
@@ -411,11 +414,6 @@ def _nearest(
     return found
 
 
-def _named(limits: ServingLimits) -> set[str]:
-    """What a replica with enough devices may miss."""
-    return {*limits.times, *map(tail_of, limits.tails), USD, POWER}
-
-
 def _nearest_of_all(
     options: Iterable[ServingOption], limits: ServingLimits, pricing: Pricing
 ) -> list[ServingOption]:
@@ -423,10 +421,10 @@ def _nearest_of_all(
 
     Of those that are nearest by least times and least devices, figures decide.
     """
-    names = {*_named(limits), MEMORY, STOCK}
-    layouts = {layout_of(one.unit): one for one in options if one.over.keys() <= names}
+    known = (one for one in options if one.over.keys().isdisjoint({SCHEDULER, UNKNOWN}))
+    layouts = {layout_of(one.unit): one for one in known}
     near = sorted(layouts.values(), key=_worst)[:DRAWN]
-    units = [replace(one.unit, most=MOST_DEVICES // one.unit.devices, beaten=False)
+    units = [replace(one.unit, most=ENOUGH, beaten=False)
              for one in near if MEMORY not in one.over]  # fmt: skip
     found = [one for one in near if MEMORY in one.over]
     for one in fewest_replicas(units, pricing, limits):
@@ -534,14 +532,14 @@ def _bounded(
     excess = [_excess(unit.query) for unit in every]
     held = [unit for unit, own in zip(every, excess, strict=True) if own <= 1.0 and unit.most > 0]
     some = [unit for unit in held if unit.query.device.kind != "cpu"]
-    reasons: dict[int, tuple[dict[str, float], int]]
-    reasons = {id(unit): ({}, 1) for unit in held}  # least times are those of GPUs
+    # Least times are those of GPUs.
+    reasons: dict[int, tuple[dict[str, float], int]] = {id(unit): ({}, 1) for unit in held}
     least = least_times([unit.query for unit in some], np.ones(len(some)))
     reasons |= zip(map(id, some), _reasons(some, least, limits), strict=True)
     able = []
     for unit, own in zip(every, excess, strict=True):
-        few = {STOCK: unit.devices / max(unit.stock.at_hand, 1)}
-        over, fewest = reasons.get(id(unit), ({MEMORY: own} if own > 1.0 else few, 1))
+        pairs = ((MEMORY, own), (STOCK, unit.devices / unit.stock.at_hand))
+        over, fewest = reasons.get(id(unit), ({n: by for n, by in pairs if by > 1.0}, 1))
         schedulers = _schedulers(engine, unit.query.device)
         if over:
             out += [ServingOption(unit, fewest, {}, over)] * len(schedulers)
@@ -629,21 +627,21 @@ def _reasons(
         over = {n: float(by) for n, by in over.items() if by > 1.0}
         if number > unit.most:
             over = {STOCK: number * unit.devices / unit.stock.at_hand}
-        elif limits.usd_per_hour < inf and _dear(unit, number, limits):
-            over = {USD: number * unit.devices * unit.stock.usd / limits.usd_per_hour}
+        elif (by := _over_price(unit, number, limits)) > 1.0:
+            over = {USD: by}
         found.append((over, number))
     return found
 
 
 def _with_price(option: ServingOption, limits: ServingLimits) -> ServingOption:
     """The option with how far it misses the limit of the price, too."""
-    if not _dear(option.unit, option.replicas, limits):
-        return option
-    return replace(option, over={**option.over, USD: option.usd_per_hour / limits.usd_per_hour})
+    by = _over_price(option.unit, option.replicas, limits)
+    return replace(option, over={**option.over, USD: by}) if by > 1.0 else option
 
 
-def _dear(unit: Unit, replicas: int, limits: ServingLimits) -> bool:
-    return replicas * unit.devices * unit.stock.usd > limits.usd_per_hour
+def _over_price(unit: Unit, replicas: int, limits: ServingLimits) -> float:
+    """The price of replicas over its limit; 0, or no number, where there is none."""
+    return replicas * unit.devices * unit.stock.usd / limits.usd_per_hour
 
 
 def _at_once(pool: Pool) -> int:
@@ -753,8 +751,7 @@ class _Search:
         if self.held is None and self.unit.beaten:
             return ServingOption(self.unit, self.unit.most, {}, {SCHEDULER: 1.0})
         if found is None:  # there are not enough devices to keep up with the rate
-            few = (self.low + 1) * self.unit.devices / self.unit.stock.at_hand
-            return ServingOption(self.unit, self.low + 1, {}, {STOCK: few})
+            return ServingOption(self.unit, self.unit.most, {}, {STOCK: 1.0})
         found = replace(found, fewer=None if found is self.first else self.first)
         return _with_price(found, limits)
 

@@ -427,11 +427,6 @@ def beyond(arriving: float, capacity: Estimate) -> bool:
     return arriving >= capacity.value
 
 
-def out_of_reach(arriving: float, capacity: Estimate) -> bool:
-    """Whether so many requests arrive that no deployment of this capacity keeps up."""
-    return arriving >= (capacity.value if capacity.high is None else capacity.high)
-
-
 def as_served(query: Query, every: float) -> Query:
     """A closed loop with as many requests in flight as there are places; others as they are."""
     in_flight = query.deployment.load.concurrency

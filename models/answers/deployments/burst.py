@@ -73,12 +73,13 @@ def _with(own: Deployed, values: Mapping[str, float], limit: str) -> Deployed:
     """What is known, with other times and rates, and energy and price, which follow from these."""
     moved: dict[str, Estimate] = dict(own.estimates)
     for name, value in values.items():
-        moved[name] = _moved(moved.get(name, Estimate(value)), value)
+        known = moved.get(name, Estimate(value))
+        moved[name] = scaled(known, value / known.value)
     rate, devices = moved["tokens_per_s"], own.query.deployment.devices
     moved[PER_DEVICE] = scaled(rate, 1.0 / devices)
     moved = with_rate(moved, rate, devices, own.price)
-    known: dict[str, Estimate] = {name: moved[name] for name in METRICS if name in moved}
-    return replace(own, estimates=known, limits=(*own.limits, Limit(limit)))
+    estimates: dict[str, Estimate] = {name: moved[name] for name in METRICS if name in moved}
+    return replace(own, estimates=estimates, limits=(*own.limits, Limit(limit)))
 
 
 def _means(own: Deployed, count: int, in_use: InUse) -> dict[str, float]:
@@ -103,10 +104,3 @@ def _means(own: Deployed, count: int, in_use: InUse) -> dict[str, float]:
         RATE: found.requests_per_s,
         "tokens_per_s": found.tokens_per_s,
     }
-
-
-def _moved(known: Estimate, value: float) -> Estimate:
-    """An estimate with another value, whose interval has the same ratios."""
-    ratio = value / known.value
-    low, high = (None if end is None else ratio * end for end in (known.low, known.high))
-    return Estimate(value, low, high, known.coverage)

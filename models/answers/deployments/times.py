@@ -30,7 +30,6 @@ from forerun.models.answers.deployments.arrivals import (
     as_served,
     closed_loops,
     in_closed_loop,
-    out_of_reach,
     places,
     with_engine,
     with_usual_places,
@@ -97,7 +96,6 @@ class Loops:
     def __init__(self, loops: Sequence[Query], times: TimeColumns) -> None:
         self.loops, self._times = loops, times
         self._curves: dict[tuple[float, float], LoadCurve] = {}
-        self._full: dict[tuple[float, float], Prediction] = {}
 
     def curve(self, level: float, every: float) -> LoadCurve:
         """Their times with intervals of a level, up to a number of places."""
@@ -112,11 +110,8 @@ class Loops:
 
     def full(self, every: float, level: float = USUAL) -> Prediction:
         """The times with every place taken."""
-        if (level, every) not in self._full:
-            loop, limits = in_closed_loop(self.loops[-1], every), self._times.limits[-1:]
-            found = self.curve(level, every).closed([loop], limits).prediction(0)
-            self._full[level, every] = found
-        return self._full[level, every]
+        loop, limits = in_closed_loop(self.loops[-1], every), self._times.limits[-1:]
+        return self.curve(level, every).closed([loop], limits).prediction(0)
 
 
 def under_load(
@@ -218,6 +213,7 @@ def _on_curve(
         asked: n deployments.
         known: each with its times by the predictor, with intervals of its own level.
     """
+    capacity = loops.full(every).estimates.get(RATE)
     closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
     read: dict[int, Prediction] = {}
     for level, positions in groups_of(asked[at].level for at in closed).items():
@@ -229,11 +225,10 @@ def _on_curve(
     for at, (one, own) in enumerate(zip(asked, known, strict=True)):
         rate = one.deployment.load.requests_per_s
         if at in read:
-            capacity = loops.full(every).estimates.get(RATE) if without_place(one, every) else None
-            yield _Timed(own.query, read[at], capacity)
-        elif rate is None or (capacity := loops.full(every).estimates.get(RATE)) is None:
+            yield _Timed(own.query, read[at], capacity if without_place(one, every) else None)
+        elif rate is None or capacity is None:
             yield own
-        elif out_of_reach(rate, capacity):
+        elif rate >= (capacity.high or capacity.value):  # no deployment of it keeps up
             yield _Timed(in_closed_loop(one, every), loops.full(every, one.level), capacity)
         else:
             curve = loops.curve(one.level, every)

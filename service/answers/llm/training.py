@@ -21,6 +21,7 @@ from forerun.features.llm_training.graph import networks
 from forerun.features.llm_training.layouts import Layouts
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_training.answer import (
+    BUDGETED_DEVICES,
     MISSING,
     OF_POWER,
     ONE_POWER,
@@ -86,8 +87,6 @@ PARTS: Final[Mapping[str, str]] = {
 """Part of a step -> what it is."""
 
 
-FEWEST: Final = tuple(1 << power for power in range(11))
-"""Numbers of devices of which the fewest is chosen where a request gives none."""
 BEST: Final[Mapping[Objective, str]] = {
     **{"time": "fastest", "price": "cheapest", "energy": "the one with least energy"}
 }
@@ -242,16 +241,13 @@ def _on_fewest(
     Raises:
         InputError: as `_question`, or none fits.
     """
-    for count in FEWEST:
+    for count in BUDGETED_DEVICES:
         own = _question(asked.model_copy(update={"devices": count}), device_named, None)
         if plan(own.run, own.device, known, known, kept=1).best:
             number = f"{counted(count, 'device')}, the fewest on which a layout is sure to fit"
             return replace(own, chosen=(f"{number}: give devices for others", *own.chosen))
-    with in_field("devices"):
-        raise UnanswerableQuery(
-            f"No layout is sure to fit on up to {FEWEST[-1]:,} of {own.device.name}: give devices "
-            "for the nearest ones, train adapters (lora_rank), or shorten sequences."
-        )
+    most = f"{BUDGETED_DEVICES[-1]:,} of {own.device.name}"
+    raise UnanswerableQuery(f"No layout is sure to fit on up to {most}: give devices for others.")
 
 
 def _sizes(

@@ -126,8 +126,8 @@ class PlannedServingOut(ReplicasOut):
         for name, by in self.over.items():
             limit = most.get(name) or most.get(f"max_{name}") or 0.0
             end = "up to " * (risk == "upper" and name != "usd_per_hour")
-            figures = f"{digits(by * limit)} {UNITS.get(name, 'ms')} (limit {digits(limit)})"
-            own = f"{NAMES.get(name, name)} {end}{figures}"
+            figure = f"{end}{digits(by * limit)} {UNITS.get(name, 'ms')}"
+            own = f"{NAMES.get(name, name)} {figure} (limit {digits(limit)})"
             if name == "memory":
                 own = f"weights and one request take {by:.2f} times the memory for them"
             elif name == "devices":

@@ -71,10 +71,10 @@ def test_without_a_number_of_devices_it_is_the_fewest_that_are_enough(adapting, 
 
 
 def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
-    content = {"model": "llama-3.1-405b", "device": "l4", "sequence_tokens": 100_000}
+    content = {"model": "deepseek-v3", "device": "gtx-1650", "sequence_tokens": 100_000}
     answer = adapting.post("/v1/training/plan", json=content)
     assert answer.status_code == 422
-    assert "No layout is sure to fit on up to 1,024 of l4" in answer.json()["detail"]
+    assert "No layout is sure to fit on up to 16,384 of gtx-1650" in answer.json()["detail"]
 
 
 def test_a_model_by_its_configuration_is_one_by_its_name(client):
