@@ -148,10 +148,8 @@ def training_plan(
     `training_estimate`.
     """
     known = TrainingPredictors.of(in_use)
-    own = _question(asked, device_named, None)
+    own = _question_of_plan(asked, device_named, known)
     budget = _budget(asked, own.costs)
-    if budget is None and "devices" not in asked.model_fields_set:
-        own = _on_fewest(asked, device_named, known)
     found = planned(
         own.run, own.device, known, own.costs,
         objective=asked.objective, budget=budget, kept=DRAWN,
@@ -233,14 +231,17 @@ def _question(
     return _Question(run, device, _costs(asked, device), tuple(chosen))
 
 
-def _on_fewest(
+def _question_of_plan(
     asked: TrainingPlanIn, device_named: DeviceNamed, known: TrainingPredictors
 ) -> _Question:
-    """The question on the fewest devices, of powers of two, on which a layout is sure to fit.
+    """The question; without a number of devices or a budget, on the fewest devices, of powers of
+    two, on which a layout is sure to fit.
 
     Raises:
         InputError: as `_question`, or none fits.
     """
+    if asked.max_usd or asked.max_days or "devices" in asked.model_fields_set:
+        return _question(asked, device_named, None)
     for count in BUDGETED_DEVICES:
         own = _question(asked.model_copy(update={"devices": count}), device_named, None)
         if plan(own.run, own.device, known, known, kept=1).best:
