@@ -79,10 +79,13 @@ class Sheet:
         for form in sorted(used & ARITHMETIC.keys()):
             first, found = ARITHMETIC[form][0], self.precision(form)
             if found != first:
-                lines.append(
-                    f"{form} weights: no {first} peak on the sheet, so products in {found}"
-                )
+                lines.append(substituted(form, first, found))
         return tuple(lines)
+
+
+def substituted(form: str, first: str, found: str) -> str:
+    """That products with weights in a format are computed in another precision than its own."""
+    return f"{form} weights: no {first} peak on the sheet, so products in {found}"
 
 
 def _formats(forms: LayerFormats) -> tuple[str, ...]:

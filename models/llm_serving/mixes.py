@@ -207,7 +207,7 @@ def _solved(
     stocks = {unit.query.device.name: unit.stock for unit in own}
     names = np.array([unit.query.device.name for unit in own])
     uses = [devices * (names == name) for name in stocks]
-    most = [float(MOST_DEVICES if one.most is None else one.most) for one in stocks.values()]
+    most = [float(one.at_hand) for one in stocks.values()]
     if limits.usd_per_hour < inf:
         uses, most = [*uses, usd], [*most, limits.usd_per_hour]
     cost = usd if objective == "price" else devices

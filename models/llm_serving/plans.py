@@ -37,7 +37,6 @@ from forerun.models.limit import POWER
 from forerun.models.plans import (
     DRAWN,
     DRAWS,
-    MISSES,
     SAME,
     close_call,
     front,
@@ -55,6 +54,8 @@ MOST_STAGES: Final = 8
 """Pipeline stages that are tried at most."""
 MOST_DEVICES: Final = 1024
 """Devices of one type at most, where no number is given."""
+ENOUGH: Final = 1_000_000
+"""Replicas at most where their number does not count."""
 SEQUENCES: Final = (None, 32, 128)
 BATCHED: Final = (None, 2048, 8192)
 """Settings of the scheduler that are tried; None is the engine's default."""
@@ -91,6 +92,11 @@ class Stock:
     most: int | None = None
     usd_per_device_hour: float | None = None
     vcpus: int | None = None
+
+    @property
+    def at_hand(self) -> int:
+        """Devices that are tried at most."""
+        return MOST_DEVICES if self.most is None else self.most
 
     @property
     def usd(self) -> float:
@@ -199,6 +205,7 @@ class ServingOption:
         tails: metric -> 99th percentile, where it is limited.
         wins: share of draws from the intervals in which no other option is better.
         why: why it cannot be compared, of those that are `unknown`.
+        fewer: the same with the fewest replicas that keep up, where these miss something.
     """
 
     unit: Unit
@@ -208,6 +215,7 @@ class ServingOption:
     tails: Mapping[str, float] = field(default_factory=dict)
     wins: float = 0.0
     why: str = NO_INTERVAL
+    fewer: "ServingOption | None" = None
 
     @property
     def devices(self) -> int:
@@ -248,8 +256,8 @@ class ServingPlan:
         best: those that keep all limits, best first, and the rival; of one layout its best
             scheduler alone.
         misses: of those that miss a time, the price or the power, those nearest to the limits, each
-            of less cost than the one before it and than the best; where nothing fits in memory, the
-            replica that is nearest to it.
+            of less cost than the one before it and than the best; where there are none and nothing
+            keeps all limits, the one of all that misses its worst limit by least.
         front: those that keep all limits and that no other beats in time, price and power.
         searched: number of options.
         fitting: how many keep all limits.
@@ -305,10 +313,11 @@ def plan(
         seed: of the draws.
         tails: what answers percentiles; needed where they are limited.
     """
-    failed: Counter[str] = Counter()
+    out: list[ServingOption] = []
     costly = {one.device.name: why for one in stocks if (why := no_cost(one, limits, objective))}
     known = [one for one in stocks if one.device.name not in costly]
-    units = _bounded(models, load, engine, known, limits, apart, failed)
+    units = _bounded(models, load, engine, known, limits, apart, out)
+    failed = Counter(next(iter(one.over)) for one in out)
     able, missing = _holding(units, pricing, limits, objective, failed)
     unanswered = costly | _unanswered(able, missing)
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
@@ -317,11 +326,11 @@ def plan(
         failed[UNCHECKED] += len(fitting[CHECKED:])
         fitting, late = _checked(fitting[:CHECKED], tails, pricing, limits, objective)
         failed.update(next(iter(one.over)) for one in late)
-        missing += late
+        missing += [*late, *(one.fewer for one in fitting if one.fewer is not None)]
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
-    misses = _nearest(missing, limits, objective, best, pricing)[:MISSES]
-    if not fitting and {name for name, count in failed.items() if count} == {MEMORY}:
-        misses = [_nearest_to_fitting(_units(models, load, engine, known, apart))]
+    misses = _nearest(missing, limits, objective, best, pricing)
+    if not fitting and not misses and len(unanswered) < len(stocks):
+        misses = _nearest_of_all([*out, *missing], limits, pricing)
     close = close_call([one.wins for one in best])
     return ServingPlan(
         best=tuple(best[:kept] if close is None or close < kept else (*best[:kept], best[close])),
@@ -360,6 +369,7 @@ def _holding(
     ]
     missing = [one for one in (*found, *holding) if one.over]
     failed.update(next(iter(one.over)) for one in missing)
+    missing += [one.fewer for one in found if one.fewer is not None]
     return [one for one in holding if not one.over], missing
 
 
@@ -397,11 +407,36 @@ def _nearest(
     if objective in ("energy", "carbon"):
         known = _with_power(known, pricing, limits)
     cost, found = min((one.cost(objective) for one in best), default=inf), []
-    for one in sorted(known, key=lambda one: (max(one.over.values()), one.cost(objective))):
+    for one in sorted(known, key=lambda one: (_worst(one), one.cost(objective))):
         if one.cost(objective) < cost * (1.0 - SAME):
             cost = one.cost(objective)
             found.append(one)
     return found
+
+
+def _nearest_of_all(
+    options: Iterable[ServingOption], limits: ServingLimits, pricing: Pricing
+) -> list[ServingOption]:
+    """The option whose worst limit, also of memory and devices, is missed by least.
+
+    Of those that are nearest by least times and least devices, figures decide.
+    """
+    known = (one for one in options if one.over.keys().isdisjoint({SCHEDULER, UNKNOWN}))
+    layouts = {layout_of(one.unit): one for one in known}
+    near = sorted(layouts.values(), key=_worst)[:DRAWN]
+    units = [replace(one.unit, most=ENOUGH, beaten=False)
+             for one in near if MEMORY not in one.over]  # fmt: skip
+    found = [one for one in near if MEMORY in one.over]
+    for one in fewest_replicas(units, pricing, limits):
+        more = one.devices / one.unit.stock.at_hand
+        if UNKNOWN not in one.over:
+            found.append(replace(one, over={**one.over, STOCK: more} if more > 1.0 else one.over))
+    return sorted(found, key=_worst)[:1]
+
+
+def _worst(option: ServingOption) -> float:
+    """How many times over an option is the limit that it misses most."""
+    return max(option.over.values())
 
 
 def _criteria(options: Sequence[ServingOption]) -> Matrix:
@@ -428,11 +463,10 @@ def units_of(
     model: LanguageModel, load: RequestLoad, engine: Engine, stock: Stock, *, apart: bool = False
 ) -> Iterator[Unit]:
     """Each layout of a replica on devices of one type, by the default scheduler of an engine."""
-    most = MOST_DEVICES if stock.most is None else stock.most
     if stock.device.kind == "cpu" or stock.device.node_devices == 1:
         layouts, apart = [Parallelism()], False  # no link joins two of them
     else:
-        layouts = list(_layouts(model, engine, min(most, MOST_WORKER)))
+        layouts = list(_layouts(model, engine, min(stock.at_hand, MOST_WORKER)))
     pools: list[tuple[Pool, Pool | None]] = [(Pool(own), None) for own in layouts]
     if apart:
         alone = [own for own in layouts if own.pipeline == 1]
@@ -489,22 +523,26 @@ def _bounded(
     stocks: Sequence[Stock],
     limits: ServingLimits,
     apart: bool,
-    failed: Counter[str],
+    out: list[ServingOption],
 ) -> list[Unit]:
-    """The replicas that may keep the limits by memory and sheets, with each scheduler."""
+    """The replicas that may keep the limits by memory and sheets, with each scheduler; the others
+    are added to `out`.
+    """
     every = _units(models, load, engine, stocks, apart)
-    fits = [_fits(unit.query) for unit in every]
-    held = [unit for unit, own in zip(every, fits, strict=True) if own and unit.most > 0]
+    excess = [_excess(unit.query) for unit in every]
+    held = [unit for unit, own in zip(every, excess, strict=True) if own <= 1.0 and unit.most > 0]
     some = [unit for unit in held if unit.query.device.kind != "cpu"]
-    reasons = {id(unit): ("", 1) for unit in held}  # least times are those of GPUs
+    # Least times are those of GPUs.
+    reasons: dict[int, tuple[dict[str, float], int]] = {id(unit): ({}, 1) for unit in held}
     least = least_times([unit.query for unit in some], np.ones(len(some)))
     reasons |= zip(map(id, some), _reasons(some, least, limits), strict=True)
     able = []
-    for unit, own in zip(every, fits, strict=True):
-        own_reason, fewest = reasons.get(id(unit), (STOCK if own else MEMORY, 1))
+    for unit, own in zip(every, excess, strict=True):
+        pairs = ((MEMORY, own), (STOCK, unit.devices / unit.stock.at_hand))
+        over, fewest = reasons.get(id(unit), ({n: by for n, by in pairs if by > 1.0}, 1))
         schedulers = _schedulers(engine, unit.query.device)
-        if own_reason:
-            failed[own_reason] += len(schedulers)
+        if over:
+            out += [ServingOption(unit, fewest, {}, over)] * len(schedulers)
             continue
         for each in schedulers:
             deployment = replace(unit.query.deployment, engine=each)
@@ -526,7 +564,7 @@ def may_keep(
     """The replicas that may keep the times of some requests, each with its first scheduler."""
     times = ServingLimits(limits.times, risk=limits.risk)
     few = replace(load, requests_per_s=0.0)
-    able = _bounded(models, few, engine, stocks, times, apart, Counter())
+    able = _bounded(models, few, engine, stocks, times, apart, [])
     first = {layout_of(unit): unit for unit in reversed(able)}
     return [replace(unit, query=at_rate(unit.query, load.requests_per_s or 0.0))
             for unit in first.values()]  # fmt: skip
@@ -537,21 +575,14 @@ def keeps(estimates: Mapping[str, Estimate], limits: ServingLimits) -> bool:
     return not _over(estimates, limits)
 
 
-def _fits(query: Query) -> bool:
+def _excess(query: Query) -> float:
+    """What weights and one request need over what the engine may take of a device; 0 where its
+    memory is not known.
+    """
     if query.device.memory_gib is None:
-        return True
-    return all(own.fits for own in serving_memory(query.deployment, query.device, 1.0))
-
-
-def _nearest_to_fitting(units: Iterable[Unit]) -> ServingOption:
-    """The replica, none of which fits, that needs least of what the engine may take of a device."""
-
-    def excess(unit: Unit) -> float:
-        memory = serving_memory(unit.query.deployment, unit.query.device, 1.0)
-        return max(own.needed_mib / own.reserved_mib for own in memory)
-
-    nearest = min((unit for unit in units if unit.most), key=excess)
-    return ServingOption(nearest, 1, {}, {MEMORY: excess(nearest)})
+        return 0.0
+    memory = serving_memory(query.deployment, query.device, 1.0)
+    return max(own.needed_mib / own.reserved_mib for own in memory)
 
 
 def _schedulers(engine: Engine, device: Device) -> list[Engine]:
@@ -575,8 +606,8 @@ def _schedulers(engine: Engine, device: Device) -> list[Engine]:
 
 def _reasons(
     units: Sequence[Unit], least: LeastTimes, limits: ServingLimits
-) -> list[tuple[str, int]]:
-    """What each of n replicas fails by at its least times, empty for nothing; fewest replicas."""
+) -> list[tuple[dict[str, float], int]]:
+    """What each of n replicas misses at its least times -> how many times over; fewest replicas."""
     deployments = [unit.query.deployment for unit in units]
     after = np.array([max(own.load.output_tokens - 1.0, 0.0) for own in deployments])
     rate = np.array([own.load.requests_per_s or 0.0 for own in deployments])
@@ -592,17 +623,25 @@ def _reasons(
     times[LATENCY] = times["ttft_ms"] + after * times["tpot_ms"]
     found = []
     for row, (unit, number) in enumerate(zip(units, fewest.tolist(), strict=True)):
-        reasons = [n for n, most in limits.times.items() if n in times and times[n][row] > most]
+        over = {n: times[n][row] / m for n, m in limits.times.items() if n in times}
+        over = {n: float(by) for n, by in over.items() if by > 1.0}
         if number > unit.most:
-            reasons = [STOCK]
-        elif limits.usd_per_hour < inf and _dear(unit, number, limits):
-            reasons = [USD]
-        found.append((reasons[0] if reasons else "", number))
+            over = {STOCK: number * unit.devices / unit.stock.at_hand}
+        elif (by := _over_price(unit, number, limits)) > 1.0:
+            over = {USD: by}
+        found.append((over, number))
     return found
 
 
-def _dear(unit: Unit, replicas: int, limits: ServingLimits) -> bool:
-    return replicas * unit.devices * unit.stock.usd > limits.usd_per_hour
+def _with_price(option: ServingOption, limits: ServingLimits) -> ServingOption:
+    """The option with how far it misses the limit of the price, too."""
+    by = _over_price(option.unit, option.replicas, limits)
+    return replace(option, over={**option.over, USD: by}) if by > 1.0 else option
+
+
+def _over_price(unit: Unit, replicas: int, limits: ServingLimits) -> float:
+    """The price of replicas over its limit; 0, or no number, where there is none."""
+    return replicas * unit.devices * unit.stock.usd / limits.usd_per_hour
 
 
 def _at_once(pool: Pool) -> int:
@@ -713,9 +752,8 @@ class _Search:
             return ServingOption(self.unit, self.unit.most, {}, {SCHEDULER: 1.0})
         if found is None:  # there are not enough devices to keep up with the rate
             return ServingOption(self.unit, self.unit.most, {}, {STOCK: 1.0})
-        if found.over or not _dear(self.unit, found.replicas, limits):
-            return found
-        return replace(found, over={USD: found.usd_per_hour / limits.usd_per_hour})
+        found = replace(found, fewer=None if found is self.first else self.first)
+        return _with_price(found, limits)
 
 
 def _needed(unit: Unit, capacity: Estimate | None, limits: ServingLimits) -> int | None:
@@ -786,9 +824,7 @@ def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> S
         middle = min(ceil(GROWTH * low), most) if held is None else (low + held.replicas) // 2
         tried = of(middle)
         low, held = (middle, held) if tried.over else (low, tried)
-    if not _dear(held.unit, held.replicas, limits):
-        return held
-    return replace(held, over={USD: held.usd_per_hour / limits.usd_per_hour})
+    return _with_price(replace(held, fewer=first), limits)
 
 
 def _with_power(
@@ -861,8 +897,7 @@ def _replicas(best: Sequence[ServingOption], pricing: Pricing, limits: ServingLi
 
 def most_of(unit: Unit) -> int:
     """Replicas of a unit that there are devices for."""
-    most = MOST_DEVICES if unit.stock.most is None else unit.stock.most
-    return most // unit.devices
+    return unit.stock.at_hand // unit.devices
 
 
 def _spread(own: Estimate) -> float:

@@ -19,6 +19,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
+from forerun.features.llm_serving.operators import substituted
 from forerun.features.serving_features import GIB, arithmetic, multiplied_as
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
@@ -231,10 +232,7 @@ class ServingPower(StoredPredictor):
         wanted = multiplied_as(workload.weights).precisions[0]
         found, width = arithmetic(workload.weights, device), FORMATS[workload.weights].bytes
         if width < 2 and found != wanted:
-            lines.append(
-                f"{workload.weights} weights: the sheet has no {wanted} peak, so products are in "
-                f"{found}"
-            )
+            lines.append(substituted(workload.weights, wanted, found))
         if isinstance(workload, LlmServing):
             held = query.operation.device_count * (device.memory_gib or 0.0)
             need = workload.total_parameters * width / GIB

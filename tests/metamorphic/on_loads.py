@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise, product
+from math import inf
 
 from forerun.data.language_models.deployment import (
     Engine,
@@ -16,6 +17,7 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.level import USUAL
 from forerun.data.number_formats import FORMATS as OF_NAME
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.engine_settings import default_limits
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
@@ -25,6 +27,8 @@ from tests.metamorphic.on_devices import SLOWER, siblings
 
 MORE = 0.01
 """Share by which a figure may fall that must not."""
+MOVED = 0.01
+"""Share by which a limit that does not bind may move a figure, by interpolation."""
 AGREE = 0.05
 """Share by which times per token of one steady state may differ."""
 COLLECTIVES = 0.1
@@ -88,6 +92,9 @@ class Served:
     level: float = USUAL
     weights: str = ""
     for_prompts: int = 0
+    most: int | None = None
+    tokens: int | None = None
+    memory: float = 0.9
 
     def query(self) -> Query:
         """The query."""
@@ -98,7 +105,13 @@ class Served:
             concurrency=self.concurrency,
             cached_share=self.cached,
         )
-        engine = Engine(self.engine, self.version)  # type: ignore[arg-type]
+        engine = Engine(  # type: ignore[arg-type]
+            self.engine,
+            self.version,
+            max_sequences=self.most,
+            max_batched_tokens=self.tokens,
+            memory_share=self.memory,
+        )
         pool = Pool(Parallelism(self.tensor))
         prefill = Pool(pool.parallelism, self.for_prompts) if self.for_prompts else None
         deployment = LlmDeployment(_model(self.model, self.weights), load, engine, pool, prefill)
@@ -113,7 +126,10 @@ class Served:
         at = "" if self.level == USUAL else f" at {self.level:g} %"
         named = f"{self.model} {self.weights}".strip()
         apart = f" and {self.for_prompts} for prompts" if self.for_prompts else ""
-        return f"{named} {self.device}{apart} tp {self.tensor} {release} {lengths} {load}{at}"
+        own = f" {self.most} sequences" if self.most else ""
+        own += f" {self.tokens} batched" if self.tokens else ""
+        own += "" if self.memory == 0.9 else f" {self.memory:g} of the memory"
+        return f"{named} {self.device}{apart} tp {self.tensor} {release} {lengths} {load}{at}{own}"
 
 
 MEASURED = (
@@ -273,6 +289,29 @@ def a_rate_takes_as_long_per_token_as_its_closed_loop(grid: Grid) -> Iterator[Co
     for (ms, one), own in zip(pairs, _figures([one for _, one in pairs]), strict=True):
         if TPOT in own:
             yield f"{TPOT} of {one}", abs(own[TPOT] / ms - 1.0) - AGREE
+
+
+@law
+def limits_that_do_not_bind_change_nothing(grid: Grid) -> Iterator[Compared]:
+    """Of sequences and of memory with places left over; of tokens with room for all prompts.
+
+    No best estimate moves, and of sequences and memory no end of an interval; memory apart, which
+    engines reserve by these limits.
+    """
+    bases = [replace(one, input_tokens=200.0, concurrency=SOME) for one in _bases(grid)]
+    bases += [replace(one, concurrency=None, rate=0.1) for one in bases]
+    others = []
+    for one in bases:
+        tokens, sequences = default_limits(one.query().deployment.engine, CATALOG.get(one.device))
+        changed = [replace(one, memory=0.85), replace(one, most=17), replace(one, most=sequences)]
+        free = [own for own in changed if places(own.query()) >= 2.0 * SOME]
+        others += [(one, own, own.tokens) for own in (*free, replace(one, tokens=2 * tokens))]
+    figures = iter(_figures([own for one, other, _ in others for own in (one, other)]))
+    for _, other, tokens in others:
+        before, after = next(figures), next(figures)
+        for name, own in before.items():
+            if name != "peak_memory_mib" and not (tokens and name.endswith(("low", "high"))):
+                yield f"{name} of {other}", abs(after.get(name, inf) / own - 1.0) - MOVED
 
 
 @law

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.level import USUAL
 from forerun.data.list_prices import Price, list_price
 from forerun.data.query import Query
@@ -227,18 +228,15 @@ def priced(query: Query, time: Prediction, load: UnderLoad, price: Price | None 
     """
     in_flight = _in_flight(query, time)
     time = parts_within_wholes(time, query.deployment.load.output_tokens)
-    memory = memory_of(query, in_flight)
-    fits = all(own.fits for own in memory)
-    capacity, power = (load.capacity, load.power) if fits else (None, None)
+    memory, deployment = memory_of(query, in_flight), query.deployment
+    why = not_run(deployment.engine.name, query.device, deployment.model)
+    if why is None and not all(own.fits for own in memory):
+        why = CANNOT_RUN
+    capacity, power = (load.capacity, load.power) if why is None else (None, None)
     time = within_reach(query, time, capacity)
-    if not fits:
-        time = _withheld(time)
+    if why is not None:
+        time = replace(time, estimates={}, withheld=dict.fromkeys(METRICS, why))
     return Priced(_estimates(query, time, power, memory, price), time, power, memory, capacity)
-
-
-def _withheld(time: Prediction) -> Prediction:
-    """Without the times and rates of what does not fit the memory."""
-    return replace(time, estimates={}, withheld=dict.fromkeys(METRICS, CANNOT_RUN))
 
 
 def _estimates(

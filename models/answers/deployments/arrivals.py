@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix
+from forerun.data.language_models.deployment import Engine
 from forerun.data.level import HALF_WIDTH, USUAL
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import in_step
@@ -68,6 +69,23 @@ def places(query: Query) -> float:
     deployment, pool = query.deployment, query.deployment.pool
     ranks = pool.workers * pool.parallelism.attention_data
     return Limits.of(deployment, query.device, pool.parallelism).admitted * ranks
+
+
+def with_engine(query: Query, engine: Engine) -> Query:
+    """The deployment with another engine."""
+    return replace(query, workload=replace(query.deployment, engine=engine))
+
+
+def with_usual_places(query: Query) -> Query:
+    """The deployment with the limit of sequences and the share of memory that its engine takes
+    where none are given, unless it has more places with its own.
+
+    With as many requests in flight as have a place, it takes the same times.
+    """
+    own = query.deployment.engine
+    usual = replace(own, max_sequences=None, memory_share=Engine().memory_share)
+    found = query if own == usual else with_engine(query, usual)
+    return found if places(found) >= places(query) else query
 
 
 def closed_loops(query: Query) -> list[Query]:
@@ -123,6 +141,14 @@ class LoadCurve:
         estimates = {**times.estimates, **dict(zip(TIMES, ends, strict=True))}
         return cls(in_flight, replace(times, estimates=estimates), after)
 
+    def up_to(self, every: float) -> Self:
+        """The part of the curve up to a number of places."""
+        if every >= self.in_flight[-1]:
+            return self
+        in_flight = np.append(self.in_flight[self.in_flight < every], every)
+        estimates = {name: self._ends(name, in_flight) for name in TIMES}
+        return replace(self, in_flight=in_flight, times=replace(self.times, estimates=estimates))
+
     def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
         """Times and rates of closed loops of the deployment.
 
@@ -165,9 +191,10 @@ class LoadCurve:
         """Times of requests that arrive at random, at a rate below the upper end of the capacity.
 
         A token takes as long as in the closed loop that answers as many requests a second. From
-        `_kept_by_most` on, it takes longer with the probability of an overload, and at the upper
-        end of the capacity as long as in a full deployment. The first waits for other prompts, as
-        the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
+        `_kept_by_most` on, it takes longer with the probability of an overload, and from the
+        capacity on as long as in a full deployment, but for the low end. The first waits for other
+        prompts, as the prediction given says, and for a place, as in deployments that keep up
+        (`_Capacities`).
 
         Args:
             arriving: times by the predictor, whose limits and queue of prompts are kept, and its
@@ -183,13 +210,15 @@ class LoadCurve:
         found = {name: self._at(name, number) for name in ("tpot_ms", "ttft_service_ms")}
         found["tpot_ms"] = self._each(rate, found["tpot_ms"])
         if rate > kept:
-            start, end = (behind(own, capacity) for own in (kept, rate))
-            share = ((end - start) / (MOST_BEHIND - start)) ** LATE
+            start, end, full = (behind(own, capacity) for own in (kept, rate, capacity.value))
+            share = min((end - start) / (full - start), 1.0) ** LATE
             found = {name: self._fuller(name, own, share) for name, own in found.items()}
         each, served = found.values()
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
         first = _behind(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
         first = _behind(first, [self._queue_ms(rate, own) for own in (likely, most, least)])
+        if beyond(rate, capacity):
+            first = self._at("ttft_ms", float(self.in_flight[-1]))
         tokens = scaled(each, self.tokens_after)
         answered = min(1.0, capacity.value / rate)
         changed = {
@@ -396,11 +425,6 @@ def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> 
 def beyond(arriving: float, capacity: Estimate) -> bool:
     """Whether so many requests a second arrive that, more likely than not, the queue has no end."""
     return arriving >= capacity.value
-
-
-def out_of_reach(arriving: float, capacity: Estimate) -> bool:
-    """Whether so many requests arrive that no deployment of this capacity keeps up."""
-    return arriving >= (capacity.value if capacity.high is None else capacity.high)
 
 
 def as_served(query: Query, every: float) -> Query:

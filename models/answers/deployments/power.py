@@ -19,6 +19,7 @@ from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.answers.assumed import answered
+from forerun.models.answers.deployments.arrivals import places
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
@@ -46,7 +47,7 @@ class Occupancy:
 
     Attributes:
         in_flight: requests in flight on average, on all workers.
-        busy: share of the time in which a worker has at least one.
+        busy: share of the time in which a stage of a worker has at least one.
     """
 
     in_flight: float
@@ -54,25 +55,26 @@ class Occupancy:
 
     @property
     def while_busy(self) -> float:
-        """Requests in flight on average while there is work."""
+        """Requests in flight where all stages of all workers have as many as while they work."""
         return self.in_flight / self.busy
 
 
 def occupancy(query: Query, time: Prediction) -> Occupancy | None:
     """Requests in flight and share of the time with work; None where the times are not known.
 
-    Requests of a closed loop are always in flight, on as many workers. The mean number of those
-    that arrive at random follows from Little's law; on each worker it is taken to have a Poisson
-    distribution.
+    Requests of a closed loop are always in flight, on as many stages of workers. The mean number of
+    those that arrive at random follows from Little's law; on each stage it is taken to have a
+    Poisson distribution.
     """
     load, pool = query.deployment.load, query.deployment.pool
+    stages = pool.workers * pool.parallelism.pipeline
     if load.concurrency is not None:
-        return Occupancy(load.concurrency, min(load.concurrency / pool.workers, 1.0))
+        return Occupancy(load.concurrency, min(load.concurrency / stages, 1.0))
     latency, rate = (time.estimates.get(name) for name in ("request_latency_ms", "requests_per_s"))
     if latency is None or rate is None:
         return None
     in_flight = max(latency.value / 1e3 * rate.value, 1e-9)
-    return Occupancy(in_flight, -expm1(-in_flight / pool.workers))
+    return Occupancy(in_flight, -expm1(-in_flight / stages))
 
 
 def powers(
@@ -89,7 +91,7 @@ def powers(
         predictor: the predictor in use.
     """
     steps: dict[tuple[Hashable, ...], Sequence[Sequence[Query]]] = {}
-    asked: dict[int, tuple[tuple[Hashable, ...], Occupancy]] = {}
+    asked: dict[int, tuple[tuple[Hashable, ...], float, float]] = {}
     for row, (query, time) in enumerate(zip(queries, times, strict=True)):
         known = None if isinstance(time, InputError) else occupancy(query, time)
         if known is not None:
@@ -99,24 +101,24 @@ def powers(
                 degrees = _with_smaller_degrees(query) if able else []
                 steps[key] = [[as_serving(one, load) for one in degrees] for load in LOADS]
             if steps[key][0]:
-                asked[row] = key, known
-    every = [as_serving(queries[row], known.while_busy) for row, (_, known) in asked.items()]
+                asked[row] = key, min(known.while_busy, places(query)), known.busy
+    every = [as_serving(queries[row], number) for row, (_, number, _) in asked.items()]
     every += [one for own in steps.values() for step in own for one in step]
-    places, found, errors = answered(predictor, every)
+    positions, found, errors = answered(predictor, every)
     watts, alone = np.full(len(every), np.inf), dict[int, Prediction | InputError](errors)
     if found is not None:
-        watts[places] = np.nan_to_num(found.values[POWER], nan=np.inf)
-        count = sum(place < len(asked) for place in places)
-        alone |= zip(places[:count], found.of_rows(count, (POWER,)), strict=True)
+        watts[positions] = np.nan_to_num(found.values[POWER], nan=np.inf)
+        count = sum(place < len(asked) for place in positions)
+        alone |= zip(positions[:count], found.of_rows(count, (POWER,)), strict=True)
     curves, end = {}, len(asked)
     for key, step in steps.items():
         start, end = end, end + sum(map(len, step))
         # A device has more work with a smaller degree of tensor parallelism.
         curves[key] = _rising(watts[start:end].reshape(len(LOADS), -1).min(axis=1, initial=np.inf))
     outcomes = {}
-    for place, (row, (key, known)) in enumerate(asked.items()):
-        own = _on_curve(alone[place], curves[key], known.while_busy)
-        at_load = _at_load(own, queries[row].device, known.busy)
+    for place, (row, (key, number, busy)) in enumerate(asked.items()):
+        own = _on_curve(alone[place], curves[key], number)
+        at_load = _at_load(own, queries[row].device, busy)
         outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
     return [outcomes.get(row) for row in range(len(queries))]
 
@@ -193,8 +195,8 @@ def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Pre
 
     power = Estimate(waiting + busy * max(0.0, saturated.value - waiting))
     line = Limit(
-        f"requests are in flight for {100 * busy:.0f} % of the time, and the device is taken to "
-        f"draw {waiting:.0f} W else; no server with breaks was measured",
+        f"the device has work for {100 * busy:.0f} % of the time, and is taken to draw "
+        f"{waiting:.0f} W else; no server with breaks was measured",
         POWER,
     )
     return replace(
@@ -228,28 +230,19 @@ def as_serving(query: Query, in_flight: float) -> Query:
 
     Args:
         query: the deployment.
-        in_flight: requests in flight; no more of them are served at a time than there are places.
+        in_flight: requests that it serves at a time; one at least is asked about.
     """
     deployment = query.deployment
     worker, workers = deployment.pool.parallelism, deployment.pool.workers
     workload = LlmServing(
         **_sizes(deployment.model),
         request=request_kind(deployment.load.input_tokens, deployment.load.output_tokens),
-        max_sequences=sequences_of(query, in_flight),
+        max_sequences=max(1, round(in_flight)),
         tensor_parallel=worker.tensor if worker.expert == 1 else 1,
         expert_parallel=worker.expert,
         data_parallel=worker.attention_data * workers,
     )
     return Query(workload, query.device, operation=Operation(deployment.devices))
-
-
-def sequences_of(query: Query, in_flight: float) -> int:
-    """Requests that a deployment serves at a time, at least one; arguments as of `as_serving`."""
-    engine, pool = query.deployment.engine, query.deployment.pool
-    if engine.max_sequences is not None:
-        places = engine.max_sequences * pool.parallelism.attention_data * pool.workers
-        in_flight = min(in_flight, places)
-    return max(1, round(in_flight))
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,10 @@ from forerun.models.answers.deployments.arrivals import (
     LoadCurve,
     as_served,
     closed_loops,
-    out_of_reach,
+    in_closed_loop,
+    places,
+    with_engine,
+    with_usual_places,
     without_place,
 )
 from forerun.models.answers.deployments.bounds import within_sheets
@@ -92,26 +95,23 @@ class Loops:
 
     def __init__(self, loops: Sequence[Query], times: TimeColumns) -> None:
         self.loops, self._times = loops, times
-        self._curves: dict[float, LoadCurve] = {}
-        self._full: dict[float, Prediction] = {}
+        self._curves: dict[tuple[float, float], LoadCurve] = {}
 
-    def curve(self, level: float) -> LoadCurve:
-        """Their times with intervals of a level."""
-        if level not in self._curves:
+    def curve(self, level: float, every: float) -> LoadCurve:
+        """Their times with intervals of a level, up to a number of places."""
+        if (level, every) not in self._curves:
             times = self._times
             if level != USUAL:
                 own = [replace(loop, level=level) for loop in self.loops]
                 leveled = map(_leveled, times.predictions(), own)
                 times = TimeColumns.of_predictions([*leveled])
-            self._curves[level] = LoadCurve.of(self.loops, times)
-        return self._curves[level]
+            self._curves[level, every] = LoadCurve.of(self.loops, times).up_to(every)
+        return self._curves[level, every]
 
-    def full(self, level: float = USUAL) -> Prediction:
+    def full(self, every: float, level: float = USUAL) -> Prediction:
         """The times with every place taken."""
-        if level not in self._full:
-            limits = self._times.limits[-1:]
-            self._full[level] = self.curve(level).closed(self.loops[-1:], limits).prediction(0)
-        return self._full[level]
+        loop, limits = in_closed_loop(self.loops[-1], every), self._times.limits[-1:]
+        return self.curve(level, every).closed([loop], limits).prediction(0)
 
 
 def under_load(
@@ -133,25 +133,29 @@ def under_load(
     ones = [of_one_worker(query) for query in queries]
     members = _alike(ones)
     kept = {} if kept is None else kept
-    new = {k: closed_loops(ones[rows[0]]) for k, rows in members.items() if k not in kept}
-    loops = {key: new[key] if key in new else kept[key].loops for key in members}
-    served = {row: _served(ones[row], loops[key]) for key, rows in members.items() for row in rows}
-    asked = [served.get(row, one) for row, one in enumerate(ones)]
-    every = [loop for own in new.values() for loop in own]
-    times, errors = predicted_times([*asked, *every], in_use)
+    usual = {key: with_usual_places(ones[rows[0]]) for key, rows in members.items()}
+    shared = {key: at_any_load(one) for key, one in usual.items()}
+    every = {key: places(ones[rows[0]]) for key, rows in members.items()}
+    new = {shared[k]: closed_loops(one) for k, one in usual.items() if shared[k] not in kept}
+    asked, alone = [*ones], [*ones]
+    for key, row in ((key, row) for key, rows in members.items() for row in rows):
+        asked[row] = _served(ones[row], every[key])
+        alone[row] = with_engine(asked[row], usual[key].deployment.engine)
+    loops = [loop for own in new.values() for loop in own]
+    times, errors = predicted_times([*alone, *loops], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
-    alone = times.take(np.array(rows, dtype=np.intp)).predictions()
+    found = times.take(np.array(rows, dtype=np.intp)).predictions()
     timed = {
         row: _Timed(asked[row], _leveled(_arriving(time, ones[row]), queries[row]))
-        for row, time in zip(rows, alone, strict=True)
+        for row, time in zip(rows, found, strict=True)
     }
     keys, of_new = list(new), [*new.values()]
     for place, own_times in _times_of_loops(of_new, len(ones), times, errors, in_use).items():
         kept[keys[place]] = Loops(of_new[place], own_times)
-    for key in [key for key in members if key in kept]:
+    for key in [key for key in members if shared[key] in kept]:
         own = [row for row in members[key] if row in timed]
-        found = _on_curve(kept[key], [ones[row] for row in own], [timed[row] for row in own])
-        timed |= zip(own, found, strict=True)
+        alike, known = [ones[row] for row in own], [timed[row] for row in own]
+        timed |= zip(own, _on_curve(kept[shared[key]], every[key], alike, known), strict=True)
     columns = TimeColumns.of_predictions([timed[row].time for row in rows])
     possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
     power: Sequence[Prediction | None] = [None] * len(rows)
@@ -177,11 +181,9 @@ def _is_read(query: Query) -> bool:
     return query.device.kind == "cpu" and query.deployment.load.concurrency is None
 
 
-def _served(query: Query, loops: Sequence[Query]) -> Query:
+def _served(query: Query, every: float) -> Query:
     """The load that is predicted by itself: at most as many requests in flight as have a place."""
-    if _is_read(query):
-        return loops[0]
-    return as_served(query, loops[-1].deployment.load.concurrency or 1.0)
+    return in_closed_loop(query, 1.0) if _is_read(query) else as_served(query, every)
 
 
 def _arriving(time: Prediction, query: Query) -> Prediction:
@@ -201,35 +203,36 @@ def _leveled(found: Prediction, query: Query) -> Prediction:
 
 
 def _on_curve(
-    known_loops: Loops, asked: Sequence[Query], known: Sequence[_Timed]
+    loops: Loops, every: float, asked: Sequence[Query], known: Sequence[_Timed]
 ) -> Iterator[_Timed]:
     """Deployments that differ in their load and level alone.
 
     Args:
-        known_loops: closed loops of the deployment.
+        loops: closed loops of the deployment.
+        every: its places.
         asked: n deployments.
         known: each with its times by the predictor, with intervals of its own level.
     """
-    loops, curve, full = known_loops.loops, known_loops.curve, known_loops.full
-    every = loops[-1].deployment.load.concurrency or 1.0
+    capacity = loops.full(every).estimates.get(RATE)
     closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
     read: dict[int, Prediction] = {}
-    for level, places in groups_of(asked[at].level for at in closed).items():
-        rows = [closed[place] for place in places]
+    for level, positions in groups_of(asked[at].level for at in closed).items():
+        rows = [closed[place] for place in positions]
         limits = [(*without_place(asked[at], every), *known[at].time.limits) for at in rows]
-        found = curve(level).closed([asked[at] for at in rows], limits).predictions()
+        curve = loops.curve(level, every)
+        found = curve.closed([asked[at] for at in rows], limits).predictions()
         read |= zip(rows, found, strict=True)
     for at, (one, own) in enumerate(zip(asked, known, strict=True)):
         rate = one.deployment.load.requests_per_s
         if at in read:
-            capacity = full().estimates.get(RATE) if without_place(one, every) else None
-            yield _Timed(own.query, read[at], capacity)
-        elif rate is None or (capacity := full().estimates.get(RATE)) is None:
+            yield _Timed(own.query, read[at], capacity if without_place(one, every) else None)
+        elif rate is None or capacity is None:
             yield own
-        elif out_of_reach(rate, capacity):
-            yield _Timed(loops[-1], full(one.level), capacity)
+        elif rate >= (capacity.high or capacity.value):  # no deployment of it keeps up
+            yield _Timed(in_closed_loop(one, every), loops.full(every, one.level), capacity)
         else:
-            yield _Timed(one, curve(one.level).at_arrivals(own.time, capacity), capacity)
+            curve = loops.curve(one.level, every)
+            yield _Timed(one, curve.at_arrivals(own.time, capacity), capacity)
 
 
 def _times_of_loops(

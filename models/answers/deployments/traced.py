@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.requests import Requests
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import LeastTime
@@ -44,9 +45,12 @@ def served(query: Query, requests: Requests, scales: Scales, dispatch: Dispatch)
     """What requests meet, with iterations scaled by these factors.
 
     Raises:
-        UnanswerableQuery: the device is a processor, or the engine llama.cpp.
+        UnanswerableQuery: the device is a processor, or the engine llama.cpp or one that does not
+            run the model there.
     """
     deployment = query.deployment
+    if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:
+        raise UnanswerableQuery(f"{why}.")
     if query.device.kind == "cpu" or deployment.engine.name == "llama.cpp":
         raise UnanswerableQuery("On processors and with llama.cpp, give concurrency.")
 

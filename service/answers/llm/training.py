@@ -21,6 +21,7 @@ from forerun.features.llm_training.graph import networks
 from forerun.features.llm_training.layouts import Layouts
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_training.answer import (
+    BUDGETED_DEVICES,
     MISSING,
     OF_POWER,
     ONE_POWER,
@@ -153,7 +154,7 @@ def training_plan(
     `training_estimate`.
     """
     known = TrainingPredictors.of(in_use)
-    own = _question(asked, device_named, None)
+    own = _question_of_plan(asked, device_named, known)
     budget = _budget(asked, own.costs)
     found = planned(
         own.run, own.device, known, own.costs,
@@ -233,6 +234,26 @@ def _question(
         **{name: getattr(asked, name) for name in AS_ASKED},
     )
     return _Question(run, device, _costs(asked, device), tuple(chosen))
+
+
+def _question_of_plan(
+    asked: TrainingPlanIn, device_named: DeviceNamed, known: TrainingPredictors
+) -> _Question:
+    """The question; without a number of devices or a budget, on the fewest devices, of powers of
+    two, on which a layout is sure to fit.
+
+    Raises:
+        InputError: as `_question`, or none fits.
+    """
+    if asked.max_usd or asked.max_days or "devices" in asked.model_fields_set:
+        return _question(asked, device_named, None)
+    for count in BUDGETED_DEVICES:
+        own = _question(asked.model_copy(update={"devices": count}), device_named, None)
+        if plan(own.run, own.device, known, known, kept=1).best:
+            number = f"{counted(count, 'device')}, the fewest on which a layout is sure to fit"
+            return replace(own, chosen=(f"{number}: give devices for others", *own.chosen))
+    most = f"{BUDGETED_DEVICES[-1]:,} of {own.device.name}"
+    raise UnanswerableQuery(f"No layout is sure to fit on up to {most}: give devices for others.")
 
 
 def _sizes(

@@ -97,7 +97,7 @@ def train_plan(
     """Find the layouts in which a language model trains fastest, cheapest, or with least energy.
 
     Layouts count as fitting where the upper end of their memory does. A budget (--max-usd,
-    --max-days) chooses the number of devices.
+    --max-days) chooses the number of devices; without either, it is the fewest that fit.
 
     Args:
         context: the options as they were typed

@@ -24,6 +24,8 @@ NAMES: Final[Mapping[str, str]] = {
     "tpot_p99_ms": "99th percentile of the time per output token",
     "request_latency_p99_ms": "99th percentile of the request latency",
 }
+UNITS: Final = {"usd_per_hour": "USD an hour", "power_w": "W"}
+"""Limit that is of no time -> its unit."""
 FAILED: Final[Mapping[str, str]] = {
     "memory": "do not fit in memory",
     "devices": f"need more devices than there are ({MOST_DEVICES:,} of a type without a number)",
@@ -122,16 +124,15 @@ class PlannedServingOut(ReplicasOut):
         """Each limit that it misses, with the figure that counts."""
         lines = []
         for name, by in self.over.items():
-            limit = most.get(name, most.get(f"max_{name}"))
-            own = self.metrics.get(name) if name in TIMES else None
-            end = None if own is None else own.high if risk == "upper" else own.value
+            limit = most.get(name) or most.get(f"max_{name}") or 0.0
+            end = "up to " * (risk == "upper" and name != "usd_per_hour")
+            figure = f"{end}{digits(by * limit)} {UNITS.get(name, 'ms')}"
+            own = f"{NAMES.get(name, name)} {figure} (limit {digits(limit)})"
             if name == "memory":
-                lines.append(f"weights and one request take {by:.2f} times the memory for them")
-            elif limit is None or end is None:
-                upper = " at the upper end" * (name == "power_w" and risk == "upper")
-                lines.append(f"{NAMES.get(name, name)}{upper} {by:.2f} times the limit")
-            else:
-                lines.append(f"{NAMES[name]} up to {digits(end)} ms (limit {digits(limit)})")
+                own = f"weights and one request take {by:.2f} times the memory for them"
+            elif name == "devices":
+                own = f"{self.devices:,} devices, and there are {self.devices / by:,.0f}"
+            lines.append(own)
         return lines
 
 
@@ -369,7 +370,8 @@ class LlmPlanOut(LimitedAnswerOut):
     """options that keep all limits, best first, and the one that `measure` names"""
     misses: list[PlannedServingOut]
     """options that miss the times, the price or the power by least, each of less cost than the one
-    before it, and than the best; where nothing fits in memory, the replica nearest to it"""
+    before it, and than the best; without any where nothing keeps all limits, the option that misses
+    its worst limit by least"""
     front: list[PlannedServingOut]
     """options that keep all limits and that no other beats in the time of a request, in price and
     in power, fastest first"""

@@ -77,7 +77,7 @@ class TrainingEstimateIn(TrainingFields):
 
 
 class TrainingPlanIn(TrainingFields):
-    """The best layouts of training."""
+    """The best layouts of training, on the fewest devices that fit where no number is given."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
 

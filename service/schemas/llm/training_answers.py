@@ -120,15 +120,17 @@ class AboutTrainingOut(LimitedAnswerOut):
     """the predictor that answered"""
 
     def title(self) -> str:
-        """The devices and what is done on them."""
-        run = self.run
+        """What is done, and on which devices; how these were chosen where they were."""
+        run, devices = self.run, counted(self.run.devices, "device")
+        chosen = (own.partition(":")[0] for own in self.chosen if own.startswith(f"{devices}, "))
+        devices = next(chosen, devices)
         how = f"LoRA of rank {run.lora_rank}" if run.lora_rank else "all weights"
         frozen = f" on {run.frozen_weights}" if run.frozen_weights else ""
         most = "at most " if run.lengths and not run.packed else ""
         return (
             f"{how}{frozen}, {run.global_batch:,} sequences of "
             f"{most}{run.sequence_tokens:,} tokens a step, {run.precision}, {run.optimizer}, "
-            f"{run.framework}, {counted(run.devices, 'device')}"
+            f"{run.framework}, {devices}"
         )
 
     def to_fit(self, layout: LayoutIn) -> str:

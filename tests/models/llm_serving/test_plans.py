@@ -296,6 +296,59 @@ def test_each_miss_is_nearest_of_those_that_cost_less_than_the_one_before(
     assert ratios == sorted(ratios) and all(ratio > 1.0 for ratio in ratios)
 
 
+@pytest.mark.parametrize(
+    "limit", [{"ttft_ms": 300.0}, {"ttft_ms": 600.0}, {"tpot_ms": 40.0}], ids=str
+)
+def test_what_a_percentile_makes_too_few_is_named_with_the_limit(
+    limit: Mapping[str, float],
+) -> None:
+    """The best without it is still the best, or the cheapest of those that miss something."""
+    free, found = with_tails({}), with_tails(limit)
+    listed = [*found.best[:1], *found.misses]
+    assert cost(found) > listed[-1].usd_per_hour == cost(free)
+    assert listed[-1].over.keys() == {f"{name.removesuffix('_ms')}_p99_ms" for name in limit}
+    assert found.searched == free.searched
+
+
+def loosened(limits: ServingLimits, ratio: float) -> ServingLimits:
+    """Limits so many times as large."""
+    return ServingLimits(
+        {name: ratio * most for name, most in limits.times.items()},
+        usd_per_hour=ratio * limits.usd_per_hour,
+        power_w=ratio * limits.power_w,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "few"),
+    [
+        (ServingLimits({"tpot_ms": 0.01}), None),
+        (ServingLimits({"tpot_ms": 0.01, "ttft_ms": 500.0}), None),
+        (ServingLimits(LIMITS.times, usd_per_hour=0.5), None),
+        (ServingLimits(power_w=100.0), None),
+        (ServingLimits(), 2),
+        (ServingLimits({"tpot_ms": 20.0}), 2),
+    ],
+    ids=str,
+)
+def test_what_keeps_no_limit_has_a_nearest_option_that_larger_limits_keep(
+    limits: ServingLimits, few: int | None
+) -> None:
+    """As much larger as its worst limit is missed by, of the devices too; and of these, of price
+    and of power no less: more replicas may miss a time by less.
+    """
+    stocks = [replace(one, most=few) for one in STOCKS[: 1 if few else None]]
+    found = planned(limits, stocks=stocks)
+    assert not found.best
+    over = found.misses[0].over
+    worst = max(over.values())
+    for ratio in (1.0 + 1e-9, 0.99):
+        most = None if few is None else int(few * worst * ratio)
+        more = [replace(one, most=most) for one in stocks]
+        best = planned(loosened(limits, worst * ratio), stocks=more).best
+        assert best if ratio > 1.0 else over.keys() & limits.times.keys() or not best
+
+
 class Refusing(Formula):
     """Answers no L4, and gives no power."""
 

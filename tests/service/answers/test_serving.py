@@ -166,7 +166,7 @@ def test_weights_of_four_bits_are_answered_with_what_products_are_in(ask, block,
     assert answer["metrics"]["tokens_per_s"]["value"] > 0
     said = " ".join(answer["limits"])
     assert f"no language model in {weights} was in the training set" in said
-    assert ("nvfp4 weights: the sheet has no fp4 peak, so products are in bf16" in said) == (
+    assert ("nvfp4 weights: no fp4 peak on the sheet, so products in bf16" in said) == (
         weights == "nvfp4"
     )
 

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from forerun.data.errors import BadRequest
+from forerun.features.power.operator_features import waiting_w
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.deployment import EngineIn
+from tests.devices import CATALOG
 from tests.service.answers.llm.predictors import estimated
 
 ASKED = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1}
@@ -71,6 +73,25 @@ def test_a_worker_without_a_request_draws_less():
         4 * value(alone, "requests_per_s"), rel=0.05
     )
     assert value(spread, "power_w") < 0.9 * value(alone, "power_w")
+
+
+@pytest.mark.parametrize(
+    "model, device", [("llama-3.1-8b", "h100"), ("qwen3-32b", "a100-sxm-80gb")]
+)
+@pytest.mark.parametrize(
+    "load", [{"concurrency": 1}, {"concurrency": None, "requests_per_s": 0.01}]
+)
+def test_a_stage_that_waits_for_others_draws_between_idle_and_its_share(model, device, load):
+    """Of the power of a device that does all layers; energy is power times time."""
+    idle = waiting_w(CATALOG.get(device))
+    stages = (1, 2, 4, 8)
+    found = [asked(model=model, device=device, pp=number, **load) for number in stages]
+    watts = [value(one, "power_w") for one in found]
+    for number, own in zip(stages, watts, strict=True):
+        assert idle <= own <= idle + (watts[0] - idle) / number * 1.01, number
+    for own in found:
+        joules_per_s = value(own, "energy_per_token_j") * value(own, "tokens_per_s")
+        assert joules_per_s == pytest.approx(own.device_count * value(own, "power_w"))
 
 
 def test_accepted_drafts_are_faster_and_refused_ones_are_not():

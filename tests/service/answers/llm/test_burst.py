@@ -32,6 +32,23 @@ def test_requests_without_a_place_wait_longer_than_those_with_one(client):
         assert values == sorted(values), name
 
 
+@pytest.mark.parametrize("tokens", [1, 8])
+@pytest.mark.parametrize("changes", [{}, {"max_num_seqs": 64}, {"workers": 2}], ids=str)
+def test_a_burst_is_answered_as_a_trace_of_it(client, tokens, changes):
+    """Also where requests wait for a place; the only token of an answer ends the request."""
+    given = {"model": BURST["model"], "device": "a100", **changes}
+    own = ask(client, **given, osl=tokens, num_prompts=320)
+    request = {"arrival_s": 0.0, "input_tokens": 1024, "output_tokens": tokens}
+    replay = client.post("/v1/llm/replay", json=given | {"requests": [request] * 320}).json()
+    for name in ("ttft_ms", "tpot_ms", "request_latency_ms"):
+        assert own.get(name) == pytest.approx(replay[name]["mean"]), name
+    for name in ("requests_per_s", "tokens_per_s"):
+        assert own[name] == pytest.approx(replay[name]), name
+    if tokens == 1:
+        assert own["request_latency_ms"] == pytest.approx(own["ttft_ms"])
+        assert "tpot_ms" not in own
+
+
 def test_the_figures_of_a_burst_agree(client):
     own = ask(client, num_prompts=64)
     assert own["tokens_per_s"] == pytest.approx(128 * own["requests_per_s"])

@@ -168,7 +168,7 @@ def test_support_says_where_each_metric_was_measured(service):
 
 
 def test_no_price_is_made_up(ask):
-    missing = ask(device="gtx-1080-ti", tp=8)["missing"]
+    missing = ask(device="rtx-4090", tp=2)["missing"]
     assert "usd_per_device_hour" in missing["usd_per_million_tokens"]
 
 

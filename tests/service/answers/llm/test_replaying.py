@@ -2,6 +2,11 @@
 
 import pytest
 
+from forerun.data.language_models.engine_formats import not_run
+from forerun.features.readers.language_model.quantization import with_formats
+from forerun.features.readers.language_model.reader import named_language_model
+from tests.devices import CATALOG
+
 DEPLOYMENT = {
     "model": {"name": "llama-3.1-8b"},
     "device": "h100-sxm-80gb",
@@ -137,12 +142,26 @@ def test_processors_and_llama_cpp_are_refused(client):
     assert "concurrency" in refused(client, requests=requests, engine=llama)["detail"]
 
 
-def test_a_format_that_the_engine_does_not_run_is_said(adapting):
-    model = {"name": "llama-3.1-8b", "quantization": "nvfp4"}
-    found, plain = (
-        replayed(adapting, requests=arrivals(5, 1.0), model=own, engine={"name": "sglang"})
-        for own in (model, DEPLOYMENT["model"])
-    )
-    said = "sglang runs weights in nvfp4 from compute capability 10.0 on"
-    assert found["limits"][0].startswith(said)
-    assert not any(said in line for line in plain["limits"])
+@pytest.mark.parametrize(
+    ("device", "engine", "weights"),
+    [("h100", "sglang", "nvfp4"), ("a100", "trtllm", "nvfp4"), ("v100-sxm2-16gb", "vllm", "fp8")],
+)
+def test_what_an_engine_does_not_run_has_one_reason_and_no_figure_at_every_door(
+    adapting, device, engine, weights
+):
+    given = {"model": {"name": "llama-3.1-8b", "quantization": weights}, "device": device}
+    given |= {"engine": {"name": engine}}
+    lengths = {"input_tokens": 500, "output_tokens": 100}
+    model = with_formats(named_language_model("llama-3.1-8b"), weights=weights)
+    reason = not_run(engine, CATALOG.get(device), model)
+    why = refused(adapting, requests=arrivals(5, 1.0), **given)["detail"]
+    assert why == f"{reason}."
+    plan = {"model": given["model"], "engine": given["engine"], "devices": [device], **lengths}
+    answer = adapting.post("/v1/llm/plan", json=plan | {"requests_per_s": 1})
+    assert (answer.status_code, answer.json()["detail"]) == (422, why)
+    for load in ({"concurrency": 4}, {"requests_per_s": 0.1}, {"num_prompts": 4}):
+        estimate = adapting.post("/v1/llm/estimate", json=given | lengths | load).json()
+        assert estimate["metrics"].keys() == {"peak_memory_mib"}
+        assert set(estimate["missing"].values()) == {reason}
+        first = estimate["limit_details"][0]
+        assert (first["message"], first["severity"]) == (reason, "refusal")

@@ -81,6 +81,28 @@ def test_one_plan_is_the_same_through_every_door(adapting, command):
     assert command("train-plan", *WORDS, "--objective", "price") == by_http
 
 
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 16}, {"device": "l40s"}], ids=str)
+def test_without_a_number_of_devices_it_is_the_fewest_that_are_enough(adapting, changes):
+    """And is said before the answer, with how to give another."""
+    content = {"model": "llama-3.1-8b", "device": "h100", **changes}
+    found = asked(adapting, "plan", content)
+    count = found["run"]["devices"]
+    given = asked(adapting, "plan", content | {"devices": count})
+    assert found["best"] == given["best"] and found["fitting"] == given["fitting"] > 0
+    assert count == 1 or not asked(adapting, "plan", content | {"devices": count // 2})["fitting"]
+    said = f"{count} device{'s' * (count > 1)}, the fewest on which a layout is sure to fit"
+    assert f"{said}: give devices for others" in found["chosen"]
+    own = {name: value for name, value in content.items() if name != "model"}
+    assert said in str(forerun.training_plan(content["model"], **own)).splitlines()[0]
+
+
+def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
+    content = {"model": "deepseek-v3", "device": "gtx-1650", "sequence_tokens": 100_000}
+    answer = adapting.post("/v1/training/plan", json=content)
+    assert answer.status_code == 422
+    assert "No layout is sure to fit on up to 16,384 of gtx-1650" in answer.json()["detail"]
+
+
 def test_a_model_by_its_configuration_is_one_by_its_name(client):
     by_name = asked(client, "estimate", {**EXAMPLE_ESTIMATE, "lora_rank": 0} | WITHOUT_FROZEN)
     given = {**EXAMPLE_ESTIMATE, "lora_rank": 0, "model": {"config": LLAMA}} | WITHOUT_FROZEN
