@@ -191,10 +191,9 @@ class LoadCurve:
         """Times of requests that arrive at random, at a rate below the upper end of the capacity.
 
         A token takes as long as in the closed loop that answers as many requests a second. From
-        `_kept_by_most` on, it takes longer with the probability of an overload, and from the
-        capacity on as long as in a full deployment, but for the low end. The first waits for other
-        prompts, as the prediction given says, and for a place, as in deployments that keep up
-        (`_Capacities`).
+        `_kept_by_most` on, it takes longer with the probability of an overload, and at the upper
+        end of the capacity as long as in a full deployment. The first waits for other prompts, as
+        the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
 
         Args:
             arriving: times by the predictor, whose limits and queue of prompts are kept, and its
@@ -210,15 +209,13 @@ class LoadCurve:
         found = {name: self._at(name, number) for name in ("tpot_ms", "ttft_service_ms")}
         found["tpot_ms"] = self._each(rate, found["tpot_ms"])
         if rate > kept:
-            start, end, full = (behind(own, capacity) for own in (kept, rate, capacity.value))
-            share = min((end - start) / (full - start), 1.0) ** LATE
+            start, end = (behind(own, capacity) for own in (kept, rate))
+            share = ((end - start) / (MOST_BEHIND - start)) ** LATE
             found = {name: self._fuller(name, own, share) for name, own in found.items()}
         each, served = found.values()
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
         first = _behind(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
         first = _behind(first, [self._queue_ms(rate, own) for own in (likely, most, least)])
-        if beyond(rate, capacity):
-            first = self._at("ttft_ms", float(self.in_flight[-1]))
         tokens = scaled(each, self.tokens_after)
         answered = min(1.0, capacity.value / rate)
         changed = {

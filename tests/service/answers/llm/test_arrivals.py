@@ -235,19 +235,6 @@ def test_times_rise_without_a_step_up_to_those_of_a_full_deployment(ask, capacit
         assert own[-2] == pytest.approx(own[-1], rel=0.02)
 
 
-@pytest.mark.parametrize("model, tensor", [("llama-3.1-8b", 1), ("qwen3-30b-a3b", 2)])
-def test_too_many_arrivals_meet_the_server_of_too_many_requests_in_flight(ask, model, tensor):
-    """From the capacity on, every figure that is known is that of every place taken."""
-    asked = {"model": model, "tp": tensor}
-    full = ask(**asked, concurrency=5000)
-    capacity = full["deployment"]["capacity"]
-    for rate in (capacity["requests_per_s"], 0.9 * capacity["high"], 2 * capacity["high"]):
-        found = ask(**asked, requests_per_s=rate)["metrics"]
-        assert full["metrics"].keys() - found.keys() == set(ENDLESS)
-        for name, own in found.items():
-            assert own["value"] == pytest.approx(full["metrics"][name]["value"], rel=1e-6), name
-
-
 def test_twice_the_workers_keep_up_with_about_twice_as_much(ask, capacity):
     two = ask(requests_per_s=1.0, device_count=2, data_parallel_size=2)
     found = two["deployment"]["capacity"]["requests_per_s"] / capacity["requests_per_s"]
