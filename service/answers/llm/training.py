@@ -249,7 +249,7 @@ def _question_of_plan(
         return _question(asked, device_named, None)
     for count in BUDGETED_DEVICES:
         own = _question(asked.model_copy(update={"devices": count}), device_named, None)
-        if plan(own.run, own.device, known, known, kept=1).best:
+        if plan(own.run, own.device, known, kept=1).best:
             number = f"{counted(count, 'device')}, the fewest on which a layout is sure to fit"
             return replace(own, chosen=(f"{number}: give devices for others", *own.chosen))
     most = f"{BUDGETED_DEVICES[-1]:,} of {own.device.name}"

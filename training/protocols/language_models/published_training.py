@@ -150,8 +150,9 @@ def _query(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
     Raises:
         UnanswerableQuery: the degrees do not fit the model or the devices.
     """
+    degrees: dict[str, Any] = {name: int(row[name]) for name in DEGREES}
     layout = TrainingLayout(
-        **{name: int(row[name]) for name in DEGREES},
+        **degrees,
         zero_stage=row["zero_stage"],
         sequence_parallel=bool(row["sequence_parallel"]),
         recompute=row["recompute"],
