@@ -22,6 +22,10 @@ def _named(path: str) -> str:
     return RENAMED.get(path, field)
 
 
+def _of_prompts(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**schema, "description": f"workers for prompts alone: {schema['description']}"}
+
+
 @dataclass(frozen=True)
 class FlatFields:
     """The fields of a kind of request and of its parts.
@@ -32,13 +36,13 @@ class FlatFields:
     """
 
     parts: Mapping[str, type[BaseModel]]
-    without: frozenset[str] = frozenset({"model.name", "model.config", "device"})
+    without: frozenset[str] = frozenset({"model", "model.name", "model.config", "device"})
 
     @cached_property
     def fields(self) -> Mapping[str, Mapping[str, Any]]:
         """Path of each field -> its JSON schema."""
         return {
-            path: schema
+            path: _of_prompts(schema) if part.startswith("prefill") else schema
             for part, kind in self.parts.items()
             for name, schema in kind.model_json_schema()["properties"].items()
             if (path := f"{part}.{name}" if part else name) not in self.without | self.parts.keys()

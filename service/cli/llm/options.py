@@ -16,9 +16,7 @@ from forerun.service.cli.commands import WORDS
 from forerun.service.cli.options import option_of
 from forerun.service.requests.field_names import ALSO, without_also
 from forerun.service.requests.flat_fields import FlatFields
-from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn, PrefillIn
-from forerun.service.schemas.llm.model import LanguageModelIn
-from forerun.service.schemas.serving import LlmEstimateIn
+from forerun.service.schemas.serving import SERVING_FIELDS
 
 OF_LOAD: Final = frozenset(
     {"input_tokens", "output_tokens", "concurrency", "requests_per_s", "num_prompts"}
@@ -54,7 +52,7 @@ class RequestOptions(FlatFields):
         return [
             option_of(
                 name,
-                {**schema, "description": _help(path, schema), "default": None},
+                {**schema, "description": _help(schema), "default": None},
                 dict.fromkeys((name, *ALSO.get(path, ()), *self.further.get(name, ()))),
             )
             for (path, schema), name in zip(self.fields.items(), self.paths, strict=True)
@@ -94,23 +92,12 @@ class RequestOptions(FlatFields):
         return partial(_name, typed, known)
 
 
-OF_SERVING: Final = RequestOptions(
-    {
-        "": LlmEstimateIn,
-        "model": LanguageModelIn,
-        "engine": EngineIn,
-        "parallelism": ParallelismIn,
-        "prefill": PrefillIn,
-        "prefill.parallelism": ParallelismIn,
-    }
-)
+OF_SERVING: Final = RequestOptions(SERVING_FIELDS.parts)
 
 
-def _help(path: str, schema: Mapping[str, Any]) -> str:
+def _help(schema: Mapping[str, Any]) -> str:
     """What a field is, and its default."""
     text, default = without_also(schema["description"]), schema.get("default")
-    if path.startswith("prefill."):
-        return f"of workers for prompts alone: {text}"
     if isinstance(default, bool):
         default = "yes" if default else "no"
     return text if default in (None, "") else f"{text} [{default}]"

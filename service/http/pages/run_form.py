@@ -52,7 +52,6 @@ def refusals(limits: Iterable[LimitOut]) -> str:
 
 MOST_DEVICES = 12
 LONGEST_NAME = 200
-LONGEST_CONFIG = 40_000
 USUAL_DEVICES = ("rtx-4090", "a100-pcie-80gb", "l4")
 """Devices that are asked about when the address names none."""
 
@@ -76,7 +75,6 @@ RUNTIMES: Mapping[Runtime, str] = {
 }
 
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
-Config = Annotated[str, Field(max_length=LONGEST_CONFIG)]
 
 
 class EmptyIsAbsent(BaseModel):
@@ -178,6 +176,15 @@ class Link:
     address: str
 
 
+VALUES: Mapping[str, str] = {
+    **{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "other": "another"},
+    **{"megatron": "Megatron-LM", "megatron-legacy": "Megatron-LM before 2023"},
+    **{"fsdp": "FSDP, Transformers", "deepspeed": "DeepSpeed", "maxtext": "MaxText"},
+    "nf4": "nf4 (QLoRA)",
+}
+"""Value of a field -> its title, where it is no word of its own."""
+
+
 def form_field(name: str, own: Mapping[str, Any], of: str = "") -> dict[str, Any]:
     """A field of a schema as the macro `described` of `run_fields.html` takes it.
 
@@ -195,7 +202,7 @@ def form_field(name: str, own: Mapping[str, Any], of: str = "") -> dict[str, Any
         "label": label[0].upper() + label[1:],
         "hint": hint,
         "type": part["type"],
-        "choices": {each: "no" if default is True else each for each in choices},
+        "choices": {each: "no" if default is True else VALUES.get(each, each) for each in choices},
         "default": default,
         "low": part.get("minimum", part.get("exclusiveMinimum")),
         "high": part.get("maximum", part.get("exclusiveMaximum")),
@@ -267,7 +274,7 @@ def model_of(name: str | None, config: str | None) -> dict[str, Any]:
         BadRequest: the text is no JSON.
     """
     if config is None:
-        return {"name": name}
+        return {} if name is None else {"name": name}
     try:
         return {"config": json.loads(config)}
     except ValueError as error:

@@ -36,7 +36,7 @@ PATHS = {
     "requests": "/requests",
     "too large": f"/?{RUN}&devices=l4&devices=h200&batch_size=8192",
     "too long": "/llm?input_tokens=1000000",
-    "two devices": "/llm?device=l4&device=h100-sxm-80gb&max_sequences=1024",
+    "two devices": "/llm?device=l4&device=h100-sxm-80gb&concurrency=1024",
     "problem": "/problems/unknown-device",
 }
 
@@ -163,6 +163,7 @@ CHANGES = {
     f"/compare?{RUN}&devices=l4&devices=t4": ("#batch_size", "8", "16"),
     f"/power?{RUN}&devices=l4": ("#batch_size", "8", "16"),
     "/llm": ("#input_tokens", "512", "2048"),
+    "/training": ("#lora_rank", "8", "64"),
     "/neighbours": ("#cpus", "8", "16"),
     f"{PATHS['plan']}&devices=l4": ("#tpot_ms", "60", "70"),
 }
@@ -202,12 +203,12 @@ def test_the_back_button_shows_the_question_before_with_its_form(page_at, addres
 
 
 def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_at):
-    page = page_at("/llm?max_sequences=8")
+    page = page_at("/llm?concurrency=8")
     before = page.locator("#answer h2").first.inner_text()
     enter(page, "#name", "llama-3.1-9b")
     line = unanswered(page)
     assert "llama-3.1-9b" in line.inner_text()
-    assert "max_sequences=8" in line.get_by_role("link", name="llama-3.1-8b").get_attribute("href")
+    assert "concurrency=8" in line.get_by_role("link", name="llama-3.1-8b").get_attribute("href")
     assert page.locator("#answer h2").first.inner_text() == before
     assert page.locator("#answer.stale").count() == 1
     assert "9b" not in page.url
