@@ -17,6 +17,7 @@ from tests.service.pages.harness import (
     wait_for_charts,
 )
 from tests.service.real_server import real_server
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -31,6 +32,8 @@ PATHS = {
     "plan without a question": "/plan",
     "fleet": "/plan?name=llama-3.1-8b&trace=splitwise_conv&window_s=600&tpot_ms=80&devices=h100",
     "training": "/training",
+    "training on several devices": "/training?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64"
+    "&lora_rank=0&tokens=1e12",
     "neighbours": "/neighbours",
     "circuits": "/circuits",
     "requests": "/requests",
@@ -76,6 +79,27 @@ def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
         page.set_viewport_size({"width": width, "height": HEIGHT})
         check_width(page)
         assert page.evaluate(OUTSIDE) == [], f"{width} px"
+
+
+SIDEWAYS = """[...document.querySelectorAll(".scroll:has(.plans)")].filter((each) =>
+  each.checkVisibility() && each.scrollWidth > each.clientWidth + 1).length"""
+ON_OTHERS = """[...document.querySelectorAll(".mark-text.role-mark, .role-legend text, figcaption")]
+  .flatMap((each) => each.matches("g") ? [...each.querySelectorAll("text")] : [each])
+  .filter((each) => getComputedStyle(each).visibility === "visible")
+  .map((each) => each.getBoundingClientRect())
+  .filter((own, at, all) => all.some((other, place) => place < at && own.left < other.right
+    && other.left < own.right && own.top < other.bottom && other.top < own.bottom)).length"""
+"""Number of names of points, of legends and headings of charts that lie on another."""
+
+
+@pytest.mark.parametrize("name", ["plan", "training on several devices", "llm"])
+def test_plans_are_seen_whole_and_no_names_in_charts_lie_on_each_other(page_at, name):
+    page = page_at(PATHS[name], 1200)
+    for width in (1200, 375, 1600):
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        eventually(lambda: page.evaluate(f"{SIDEWAYS} + {ON_OTHERS}") == 0, within_s=10)
+    if name == "plan":
+        assert page.locator(".mark-text.role-mark text:visible").count() > 4
 
 
 @pytest.mark.parametrize(
