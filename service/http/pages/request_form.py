@@ -4,6 +4,7 @@ What a field asks, its unit, bounds, default and help come from its schema, so t
 request appears on its page.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -124,8 +125,10 @@ class RequestForm(Generic[Asked]):
     def label(self, path: str) -> str:
         """What the form calls the field at a path of the request."""
         name, last = self.field_of(path), path.rpartition(".")[2]
-        label = {"name": "Model", "device": "Device"}.get(name)
-        label = label or self.described.get(name, {}).get("label", path).partition(",")[0]
+        known = {"name": "Model", "device": "Device"} | {
+            n: f["label"] for n, f in self.described.items()
+        }
+        label = re.split(" *[,:(]", known.get(name, path))[0]
         is_part = name in self.lists and last in WRITTEN
         return f"{WRITTEN[last]} of {label.lower()}" if is_part else label
 
