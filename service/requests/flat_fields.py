@@ -14,7 +14,7 @@ RENAMED: Final = {
 """Path of a field -> its name in the list, where the last key says too little."""
 
 
-def _named(path: str) -> str:
+def named(path: str) -> str:
     """The name of a field: its last key, with the part where that alone says too little."""
     part, _, field = path.rpartition(".")
     if part.startswith("prefill"):
@@ -51,7 +51,7 @@ class FlatFields:
     @cached_property
     def paths(self) -> Mapping[str, str]:
         """Name of each field -> its path in a request."""
-        return {_named(path): path for path in self.fields}
+        return {named(path): path for path in self.fields}
 
     def request(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The request that fields by their names make; what is None was not given.

@@ -3,16 +3,15 @@ name them.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from forerun.data.errors import BadRequest
-from forerun.service.cli.commands import WORDS
+from forerun.service.cli.commands import WORDS, flags
 from forerun.service.cli.options import option_of
 from forerun.service.requests.field_names import ALSO, without_also
 from forerun.service.requests.flat_fields import FlatFields
@@ -76,20 +75,17 @@ class RequestOptions(FlatFields):
     def names(self, context: typer.Context) -> Callable[[str], str]:
         """Path of a field of the request -> the option that sets it, as it was typed.
 
-        An option that was not typed has the first of its names; a field without one has its path.
+        An option that was not typed has the first of its names; a part is named by an option that
+        was typed and sets a field of it; a field without an option has its path.
         """
-        words = context.meta.get(WORDS, ())
-        known: dict[str, str] = {}
-        typed: dict[str, str] = {}
-        for option in context.command.params:
-            if option.param_type_name == "option":
-                path = self.paths.get(str(option.name), str(option.name))
-                flags = (*option.opts, *option.secondary_opts)
-                known[path] = flags[0]
-                given = [flag for flag in flags if _is_among(flag, words)]
-                if given:
-                    typed[path] = given[-1]
-        return partial(_name, typed, known)
+        known = {self.paths.get(name, name): flag for name, flag in flags(context).items()}
+        words = {word.partition("=")[0] for word in context.meta.get(WORDS, ())}
+
+        def name(path: str) -> str:
+            inner = (n for of, n in known.items() if of.startswith(f"{path}.") and n in words)
+            return known.get(path) or next(inner, path)
+
+        return name
 
 
 OF_SERVING: Final = RequestOptions(SERVING_FIELDS.parts)
@@ -101,13 +97,3 @@ def _help(schema: Mapping[str, Any]) -> str:
     if isinstance(default, bool):
         default = "yes" if default else "no"
     return text if default in (None, "") else f"{text} [{default}]"
-
-
-def _is_among(flag: str, words: Sequence[str]) -> bool:
-    return any(word == flag or word.startswith(f"{flag}=") for word in words)
-
-
-def _name(typed: Mapping[str, str], known: Mapping[str, str], path: str) -> str:
-    """The option of a field; of a part, one that was typed and sets a field of it."""
-    inner = (name for of, name in typed.items() if of.startswith(f"{path}."))
-    return typed.get(path) or next(inner, known.get(path, path))

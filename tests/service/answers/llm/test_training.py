@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import forerun
+from forerun.data.errors import InputError
 from forerun.data.language_models.training import LlmTraining
 from forerun.features.llm_training.graph import decoder_graph
 from forerun.features.readers.language_model.reader import named_language_model, read_language_model
@@ -53,6 +54,23 @@ def test_one_plan_is_the_same_through_every_door(adapting, command):
     own = {name: value for name, value in content.items() if name != "model"}
     assert forerun.training_plan(content["model"], **own).to_dict() == by_http
     assert command("train-plan", *WORDS, "--objective", "price") == by_http
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--tp", 3), "^--tp: tensor x context x pipeline = 3 does not"),
+        (
+            ("--micro-batch-size", 7),
+            r"^--global-batch = \d+ is no multiple .* --micro-batch-size = 7",
+        ),
+        (("--vpp", 5), "^--vpp needs pipeline above 1"),
+        (("--region", "atlantis"), "^--region: .* give --grid-g-co2-per-kwh"),
+    ],
+)
+def test_what_is_wrong_names_the_option_that_was_typed(command, options, said):
+    with pytest.raises(InputError, match=said):
+        command("train-step", *WORDS, *options)
 
 
 def test_a_model_by_its_configuration_is_one_by_its_name(client):
