@@ -61,14 +61,18 @@ def in_options(text: str, context: Any) -> str:
 
 
 def flags(context: Any) -> dict[str, str]:
-    """Field -> the option of a command that sets it: as it was typed, else by its first name."""
+    """Field -> the option of a command that sets it: as it was typed, else by its first name.
+
+    Those that were typed come first.
+    """
     words = {word.partition("=")[0] for word in context.meta.get(WORDS, ())}
     found = {
         own.name: next(filter(words.__contains__, (*own.opts, *own.secondary_opts)), own.opts[0])
         for own in context.command.params
         if own.opts[0][0] == "-"
     }
-    return {**found, **context.meta.get(FURTHER, {})}
+    typed_first = sorted(found.items(), key=lambda item: item[1] not in words)
+    return {**dict(typed_first), **context.meta.get(FURTHER, {})}
 
 
 ARGUMENT: Final = re.compile(r"^ +(\w+): (.+(?:\n {8,}.+)*)", re.MULTILINE)

@@ -14,6 +14,10 @@ RENAMED: Final = {
 """Path of a field -> its name in the list, where the last key says too little."""
 
 
+WRITTEN: Final = {"device": "NAME", "count": "count", "usd_per_device_hour": "USD"}
+"""Field of a type of devices -> its name in words."""
+
+
 def named(path: str) -> str:
     """The name of a field: its last key, with the part where that alone says too little."""
     part, _, field = path.rpartition(".")
@@ -23,7 +27,8 @@ def named(path: str) -> str:
 
 
 def _of_prompts(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**schema, "description": f"workers for prompts alone: {schema['description']}"}
+    text = f"workers for prompts alone: {schema['description']}"
+    return {**schema, "description": text, "default": None}  # there are none by default
 
 
 @dataclass(frozen=True)

@@ -264,13 +264,7 @@ class DiffusionEstimateIn(_ServedOn):
 
 
 SERVING_FIELDS: Final = FlatFields(
-    {
-        "": LlmEstimateIn,
-        "model": LanguageModelIn,
-        "engine": EngineIn,
-        "parallelism": ParallelismIn,
-        "prefill": PrefillIn,
-        "prefill.parallelism": ParallelismIn,
-    }
+    {own.PART: own for own in (LlmEstimateIn, LanguageModelIn, EngineIn, ParallelismIn)}
+    | {"prefill": PrefillIn, "prefill.parallelism": ParallelismIn}
 )
 """What options and forms ask of a deployed model, but for the model and the device."""

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import typer
 
-from forerun.data.errors import BadRequest
-from forerun.service.cli.commands import WORDS, flags
+from forerun.service.cli.commands import flags
 from forerun.service.cli.options import option_of
 from forerun.service.requests.field_names import ALSO, without_also
-from forerun.service.requests.flat_fields import FlatFields
+from forerun.service.requests.flat_fields import WRITTEN, FlatFields
 from forerun.service.schemas.serving import SERVING_FIELDS
 
 OF_LOAD: Final = frozenset(
@@ -58,32 +57,20 @@ class RequestOptions(FlatFields):
             if name not in without
         ]
 
-    def request(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The request without model and device that options make; what is None was not given.
-
-        Raises:
-            BadRequest: an option is of workers for prompts, and there are none.
-        """
-        ofs = [name for name in given if name.startswith("prefill_") and given[name] is not None]
-        if ofs and given["prefill_workers"] is None:
-            option = f"--{ofs[0].replace('_', '-')}"
-            raise BadRequest(
-                f"{option} is of workers for prompts alone: give --prefill-workers too."
-            )
-        return super().request(given)
-
     def names(self, context: typer.Context) -> Callable[[str], str]:
         """Path of a field of the request -> the option that sets it, as it was typed.
 
         An option that was not typed has the first of its names; a part is named by an option that
-        was typed and sets a field of it; a field without an option has its path.
+        sets a field of it, one that was typed where there is one; items of a list say which of
+        their fields is meant; a field without an option has its path.
         """
         known = {self.paths.get(name, name): flag for name, flag in flags(context).items()}
-        words = {word.partition("=")[0] for word in context.meta.get(WORDS, ())}
 
         def name(path: str) -> str:
-            inner = (n for of, n in known.items() if of.startswith(f"{path}.") and n in words)
-            return known.get(path) or next(inner, path)
+            inner = (flag for of, flag in known.items() if of.startswith(f"{path}."))
+            part, *_, last = path.split(".")
+            of_item = f"{WRITTEN.get(last, last)} of {known[part]}" if part in known else path
+            return known.get(path) or next(inner, of_item)
 
         return name
 

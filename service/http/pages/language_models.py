@@ -29,16 +29,19 @@ from forerun.service.http.pages.chart import (
 )
 from forerun.service.http.pages.charts import parts_chart
 from forerun.service.http.pages.request_form import Given, RequestForm, request_page
-from forerun.service.http.pages.run_form import Refused, in_words, refusals, sorted_devices
+from forerun.service.http.pages.run_form import (
+    Refused,
+    doublings,
+    in_words,
+    refusals,
+)
 from forerun.service.schemas.answers import IntervalOut, ServingOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
 from forerun.service.schemas.serving import SERVING_FIELDS, LlmEstimateIn
 
-LARGEST_CURVE = 1024
-"""Largest number of concurrent requests of the curves, unless more are asked."""
-MOST_POWERS = 21
-"""Powers of two from 1 to the largest number of concurrent requests that is answered."""
+MOST_REQUESTS = 1_000_000
+"""Largest number of concurrent requests that is answered."""
 
 METRICS = (
     "ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s",
@@ -83,6 +86,7 @@ FORM: Final = RequestForm(
     },
     choices={"quantization": {name: name for name in BYTES}},
     boxes=frozenset({"device"}),
+    offers=is_answered,
 )
 
 
@@ -124,11 +128,6 @@ class Served:
         """The deployment that answers; empty where there is none."""
         own = None if isinstance(self.answer, InputError) else self.answer.deployment
         return [] if own is None else [own]
-
-
-def _fields(given: Given, answers: Answers) -> dict[str, Any]:
-    listed = sorted_devices(answers, given.get("device", "").split())
-    return {"catalog": list(filter(is_answered, listed))}
 
 
 def _answer(given: Given, answers: Answers) -> dict[str, Any]:
@@ -175,9 +174,7 @@ def _served(given: Given, answers: Answers, ask: Ask) -> Served:
     """The answer for the one device of a question."""
     asked = FORM.asked(given)
     name, count = given.get("name") or asked.model.name or "your model", asked.concurrency
-    powers = {2.0**power for power in range(MOST_POWERS)}
-    most = max(LARGEST_CURVE, 2 * (count or 0.0))
-    counts = sorted({own for own in powers if own <= most} | {count}) if count else []
+    counts = doublings(count, MOST_REQUESTS) if count else []
     answer, *others = ask([given, *({**given, "concurrency": own} for own in counts)])
     if isinstance(answer, InputError):
         answer = _divided(given, ask) or answer
@@ -366,4 +363,4 @@ def layouts_chart(given: Given, device: str, ask: Ask) -> Chart | None:
     return Chart(title, f"{title}: rate of a device over that of a user.", spec, rows, columns)
 
 
-router = request_page(FORM, _answer, _fields)
+router = request_page(FORM, _answer)

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse
 
+from forerun.data.device import Device
 from forerun.data.errors import InputError, in_field
 from forerun.features.readers.language_model.reader import named_models
 from forerun.service.http.answers import Answers
@@ -24,12 +25,11 @@ from forerun.service.http.pages.rendering import (
     page_router,
     problem_page,
 )
-from forerun.service.http.pages.run_form import form_field, model_of
+from forerun.service.http.pages.run_form import form_field, is_gpu, model_of, sorted_devices
 from forerun.service.http.state import TheAnswers, TheBody
 from forerun.service.problems import Problem, problem_of, unfit
 from forerun.service.requests.field_names import renamed
-from forerun.service.requests.flat_fields import FlatFields
-from forerun.service.schemas.llm.serving_plan import WRITTEN
+from forerun.service.requests.flat_fields import WRITTEN, FlatFields
 
 Asked = TypeVar("Asked", bound=BaseModel)
 Given = Mapping[str, Any]
@@ -49,6 +49,7 @@ class RequestForm(Generic[Asked]):
         choices: field -> value that is offered -> its title, where the schema lists none.
         lists: field with a list -> how its text is read.
         boxes: fields of boxes to check, of which none may be checked.
+        offers: whether a device is offered.
     """
 
     path: str
@@ -59,6 +60,7 @@ class RequestForm(Generic[Asked]):
     choices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     lists: Mapping[str, Callable[[str], list[Any]]] = field(default_factory=dict)
     boxes: frozenset[str] = frozenset()
+    offers: Callable[[Device], bool] = is_gpu
 
     @cached_property
     def described(self) -> Mapping[str, dict[str, Any]]:
@@ -146,7 +148,7 @@ class RequestForm(Generic[Asked]):
 def request_page(
     form: RequestForm[Any],
     answer: Callable[[Given, Answers], Mapping[str, Any]],
-    more: Callable[[Given, Answers], Mapping[str, Any]],
+    more: Callable[[], Mapping[str, Any]] = dict,
 ) -> APIRouter:
     """A router with the page of a form; what is too long for an address is the body of a request.
 
@@ -163,15 +165,17 @@ def request_page(
         given = form.given(f"{request.url.query}&{body.decode(errors='replace')}")
         asks = bool(given) or asks_for_part(request)
 
-        def fields(known: Given = given) -> dict[str, Any]:
+        def fields() -> dict[str, Any]:
+            chosen = given.get("device", "").split() if asks else ()
+            catalog = list(filter(form.offers, sorted_devices(answers, chosen)))
             own = {"asks": form, "given": given, "answered": asks, "models": named_models()}
-            return {**own, **more(known, answers)}
+            return {**own, "catalog": catalog, **more()}
 
         try:
             own = answer(given, answers) if asks else {}
         except (InputError, ValidationError) as error:
             asks, problem = False, form.problem(error)
-            return problem_page(request, problem, form.field_of, f"{name}.html", lambda: fields({}))
+            return problem_page(request, problem, form.field_of, f"{name}.html", fields)
         return page_or_part(request, name, form.path, own, fields)
 
     return router

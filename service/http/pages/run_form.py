@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, model_validator
@@ -261,10 +261,9 @@ def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]
     return first + sorted(others, key=lambda device: (device.vendor.lower(), device.title.lower()))
 
 
-def gpus(answers: Answers, chosen: Sequence[str]) -> list[Device]:
-    """The GPUs of the catalogue with a spec sheet, in the order of `sorted_devices`."""
-    listed = sorted_devices(answers, chosen)
-    return [own for own in listed if own.kind == "gpu" and own.has_sheet]
+def is_gpu(device: Device) -> bool:
+    """Whether a device is a GPU with a spec sheet."""
+    return device.kind == "gpu" and device.has_sheet
 
 
 def model_of(name: str | None, config: str | None) -> dict[str, Any]:
@@ -285,7 +284,8 @@ METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 """Metrics that the page shows, in order."""
 
 LARGEST_CURVE = 1024
-"""Largest batch size of the curves, unless the form asks for more."""
+"""Largest batch size, or number of concurrent requests, of the curves, unless more are asked."""
+Count = TypeVar("Count", int, float)
 
 
 @dataclass(frozen=True)
@@ -375,8 +375,12 @@ def batch_points(form: RunForm, answers: Answers, sizes: list[int]) -> list[Batc
     ]
 
 
-def batch_sizes(chosen: int) -> list[int]:
-    """Powers of two from 1 to `LARGEST_CURVE` or twice the chosen batch size, and that size."""
-    most = min(LARGEST_BATCH, max(LARGEST_CURVE, 2 * chosen))
-    powers = {2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most}
-    return sorted(powers | {chosen})
+def doublings(chosen: Count, most: int = LARGEST_BATCH) -> list[Count]:
+    """Powers of two from 1 to `LARGEST_CURVE` or twice what is chosen, and that.
+
+    Args:
+        chosen: batch size, or another count.
+        most: largest count that is answered.
+    """
+    last: int = int(min(most, max(LARGEST_CURVE, 2 * chosen)))
+    return sorted({chosen, *(2**power for power in range(last.bit_length()))})

@@ -10,7 +10,6 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart, layer, number, short, shown
 from forerun.service.http.pages.charts import trade_off
 from forerun.service.http.pages.request_form import Given, RequestForm, request_page
-from forerun.service.http.pages.run_form import gpus
 from forerun.service.schemas.llm.serving_plan import (
     EXAMPLE_PLAN,
     PLAN_FIELDS,
@@ -40,9 +39,10 @@ FORM: Final = RequestForm(
 )
 
 
-def _fields(given: Given, answers: Answers) -> dict[str, Any]:
+def _examples() -> dict[str, Any]:
+    """What a form without a question needs: examples of numbers, and devices with a list price."""
     example = {name: f"such as {own}" for name, own in EXAMPLE_PLAN.items()}
-    return {"catalog": gpus(answers, ()), "priced": priced_devices(), "example": example}
+    return {"priced": priced_devices(), "example": example}
 
 
 def _answer(given: Given, answers: Answers) -> dict[str, Any]:
@@ -107,4 +107,4 @@ def front_chart(front: Sequence[PlannedServingOut]) -> Chart | None:
     return trade_off("What speed costs", rows, ("seconds", "cost"), columns)
 
 
-router = request_page(FORM, _answer, _fields)
+router = request_page(FORM, _answer, _examples)

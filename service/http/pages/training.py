@@ -9,7 +9,6 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart, label
 from forerun.service.http.pages.charts import parts_chart, trade_off
 from forerun.service.http.pages.request_form import Given, RequestForm, request_page
-from forerun.service.http.pages.run_form import gpus
 from forerun.service.schemas.llm.training import (
     TRAINING_FIELDS,
     TrainingEstimateIn,
@@ -37,10 +36,6 @@ FORM: Final = RequestForm(
 )
 
 
-def _fields(given: Given, answers: Answers) -> dict[str, Any]:
-    return {"catalog": gpus(answers, given.get("device", "").split())}
-
-
 def _answer(given: Given, answers: Answers) -> dict[str, Any]:
     """The context of `training_answer.html`.
 
@@ -57,8 +52,9 @@ def _answer(given: Given, answers: Answers) -> dict[str, Any]:
     estimate = training_estimate(
         TrainingEstimateIn.model_validate(content | run), answers.device, in_use
     )
+    times = {part.name.replace("_", " "): part.seconds for part in estimate.breakdown}
     charts = (
-        parts_chart("Where the time of a step goes", "s", {"step": _timed(estimate)}),
+        parts_chart("Where the time of a step goes", "s", {"step": times}),
         parts_chart("Memory of the fullest stage", "MiB", {"fullest stage": _memory(estimate)}),
         parts_chart("Memory of each pipeline stage", "MiB", _stages(estimate)),
         front_chart(plan.front),
@@ -73,11 +69,6 @@ def _answer(given: Given, answers: Answers) -> dict[str, Any]:
         "columns": COLUMNS,
         "charts": [chart for chart in charts if chart],
     }
-
-
-def _timed(answer: TrainingOut) -> dict[str, float]:
-    """Part of a step -> seconds."""
-    return {part.name.replace("_", " "): part.seconds for part in answer.breakdown}
 
 
 SHOWN: Mapping[str, str] = {
@@ -125,4 +116,4 @@ def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
     return trade_off("Days and price by number of devices", rows, ("days", "cost"), columns)
 
 
-router = request_page(FORM, _answer, _fields)
+router = request_page(FORM, _answer)

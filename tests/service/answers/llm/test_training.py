@@ -61,8 +61,8 @@ def test_one_plan_is_the_same_through_every_door(adapting, command):
     [
         (("--tp", 3), "^--tp: tensor x context x pipeline = 3 does not"),
         (
-            ("--micro-batch-size", 7),
-            r"^--global-batch = \d+ is no multiple .* --micro-batch-size = 7",
+            ("--global-batch-size", 10, "--micro-batch-size", 7),
+            "^--global-batch-size = 10 is no multiple .* --micro-batch-size = 7",
         ),
         (("--vpp", 5), "^--vpp needs pipeline above 1"),
         (("--region", "atlantis"), "^--region: .* give --grid-g-co2-per-kwh"),
