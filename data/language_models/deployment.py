@@ -52,9 +52,9 @@ class Engine:
     """
 
     name: EngineName = "vllm"
-    """the engine"""
+    """inference engine"""
     version: Annotated[str, Field(max_length=200)] = ""
-    """its version, such as 0.15.1"""
+    """version of the engine, such as 0.15.1"""
     max_batched_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """most tokens of one iteration on one data-parallel rank"""
     max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -93,14 +93,14 @@ class Parallelism:
     """
 
     tensor: Degree = 1
-    """devices that share each layer's products"""
+    """tensor parallelism: devices that share each layer's products"""
     pipeline: Degree = 1
-    """groups of devices that hold successive layers"""
+    """pipeline parallelism: groups of devices that hold successive layers"""
     attention_data: Degree = 1
     """data-parallel ranks of attention, each with requests of its own"""
     expert: Degree = 1
-    """devices that routed experts are spread over whole; 1 where each expert is divided over all
-    devices of the layer"""
+    """expert parallelism: devices that routed experts are spread over whole; 1 where each expert is
+    divided over all devices of the layer"""
 
     @property
     def devices(self) -> int:

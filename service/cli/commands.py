@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.requests.field_names import renamed
+from forerun.service.requests.flat_fields import named
 
 Verb = TypeVar("Verb", bound=Callable[..., None])
 COMMANDS: Final[Mapping[str, str]] = {
@@ -56,13 +57,22 @@ FURTHER: Final = "forerun.further"
 
 def in_options(text: str, context: Any) -> str:
     """A message with the options of a command in place of the fields that they set."""
-    return renamed(text, _options_of(context))
+    return renamed(text, flags(context))
 
 
-def _options_of(context: Any) -> dict[str, str]:
-    """Field -> the option of a command that sets it."""
-    named = {own.name: own.opts[0] for own in context.command.params if own.opts[0][0] == "-"}
-    return {**named, **context.meta.get(FURTHER, {})}
+def flags(context: Any) -> dict[str, str]:
+    """Field -> the option of a command that sets it: as it was typed, else by its first name.
+
+    Those that were typed come first.
+    """
+    words = {word.partition("=")[0] for word in context.meta.get(WORDS, ())}
+    found = {
+        own.name: next(filter(words.__contains__, (*own.opts, *own.secondary_opts)), own.opts[0])
+        for own in context.command.params
+        if own.opts[0][0] == "-"
+    }
+    typed_first = sorted(found.items(), key=lambda item: item[1] not in words)
+    return {**dict(typed_first), **context.meta.get(FURTHER, {})}
 
 
 ARGUMENT: Final = re.compile(r"^ +(\w+): (.+(?:\n {8,}.+)*)", re.MULTILINE)
@@ -128,8 +138,8 @@ class NamingCommand(DescribedCommand):
                 error.args = (said,)
             if isinstance(error, UnknownDevice) and not error.field and ctx.params.get("device"):
                 error.field = ("device",)
-            names = [own for own in error.field if isinstance(own, str)]
-            option = _options_of(ctx).get(".".join(names), "")
+            path = ".".join(own for own in error.field if isinstance(own, str))
+            option = flags(ctx).get(named(path), "")
             if option not in str(error) and not str(error).startswith("--"):
                 error.args = (f"{option}: {error}",)
             raise

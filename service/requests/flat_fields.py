@@ -14,12 +14,21 @@ RENAMED: Final = {
 """Path of a field -> its name in the list, where the last key says too little."""
 
 
-def _named(path: str) -> str:
+WRITTEN: Final = {"device": "NAME", "count": "count", "usd_per_device_hour": "USD"}
+"""Field of a type of devices -> its name in words."""
+
+
+def named(path: str) -> str:
     """The name of a field: its last key, with the part where that alone says too little."""
     part, _, field = path.rpartition(".")
     if part.startswith("prefill"):
         return f"prefill_{field}"
     return RENAMED.get(path, field)
+
+
+def _of_prompts(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    text = f"workers for prompts alone: {schema['description']}"
+    return {**schema, "description": text, "default": None}  # there are none by default
 
 
 @dataclass(frozen=True)
@@ -32,13 +41,13 @@ class FlatFields:
     """
 
     parts: Mapping[str, type[BaseModel]]
-    without: frozenset[str] = frozenset({"model.name", "model.config", "device"})
+    without: frozenset[str] = frozenset({"model", "model.name", "model.config", "device"})
 
     @cached_property
     def fields(self) -> Mapping[str, Mapping[str, Any]]:
         """Path of each field -> its JSON schema."""
         return {
-            path: schema
+            path: _of_prompts(schema) if part.startswith("prefill") else schema
             for part, kind in self.parts.items()
             for name, schema in kind.model_json_schema()["properties"].items()
             if (path := f"{part}.{name}" if part else name) not in self.without | self.parts.keys()
@@ -47,7 +56,7 @@ class FlatFields:
     @cached_property
     def paths(self) -> Mapping[str, str]:
         """Name of each field -> its path in a request."""
-        return {_named(path): path for path in self.fields}
+        return {named(path): path for path in self.fields}
 
     def request(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The request that fields by their names make; what is None was not given.

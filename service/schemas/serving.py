@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
@@ -12,10 +12,14 @@ from forerun.data.workload import Diffusion, LlmServing, Parameters
 from forerun.service.requests.commands import fields_of
 from forerun.service.requests.faults import about_fields, within_command
 from forerun.service.requests.field_names import in_own_names, merged, names_written
+from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.fields import OneDevice, Strict, example, options_of
 from forerun.service.schemas.llm.deployment import (
     MOST_DEVICES,
     DeploymentFields,
+    EngineIn,
+    ParallelismIn,
+    PrefillIn,
     field_paths,
     no_rate,
 )
@@ -257,3 +261,10 @@ class DiffusionEstimateIn(_ServedOn):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_DIFFUSION]})
     model: DiffusionIn
     """the model and its samples"""
+
+
+SERVING_FIELDS: Final = FlatFields(
+    {own.PART: own for own in (LlmEstimateIn, LanguageModelIn, EngineIn, ParallelismIn)}
+    | {"prefill": PrefillIn, "prefill.parallelism": ParallelismIn}
+)
+"""What options and forms ask of a deployed model, but for the model and the device."""

@@ -1,7 +1,6 @@
 """`forerun llm plan`: what to serve a language model on."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,7 +15,6 @@ from forerun.service.cli.output import show_answer, working
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
-    WRITTEN,
     LlmPlanIn,
     size_of,
     stock_of,
@@ -101,7 +99,7 @@ def plan(
         content["sizes"] = list(map(size_of, size))
     if trace is not None:
         content |= _traced(trace)
-    out = _planned(content, partial(_named, OF_PLAN.names(context)))
+    out = _planned(content, OF_PLAN.names(context))
     if written_as is not None:
         with in_field("written_as"):
             typer.echo(out.written_as(written_as).rstrip("\n"))
@@ -124,15 +122,6 @@ def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlan
     in_use = o.in_use(devices, "llm_deployment", map(devices.get, names))
     with working("searching deployments"):
         return llm_plan(asked, lambda given: devices.get(str(given)), in_use)
-
-
-def _named(name_of: Callable[[str], str], path: str) -> str:
-    """The option of a field, with what it is of the option where that lists several."""
-    part, _, own = path.partition(".")
-    if part not in LISTED:
-        return name_of(path)
-    last = own.rpartition(".")[2]
-    return f"{WRITTEN.get(last, last)} of {LISTED[part]}".removeprefix(" of ")
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:

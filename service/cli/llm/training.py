@@ -12,6 +12,7 @@ from forerun.service.cli.options import takes
 from forerun.service.cli.output import show_answer, working
 from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.training import (
+    TRAINING_FIELDS,
     ArgumentsOf,
     ClusterIn,
     LayoutIn,
@@ -38,13 +39,10 @@ FRAMEWORK_OF: Final[dict[str, TrainingFramework]] = {
 """Value of `--as` -> framework that is planned for where none is asked for."""
 LEFT_TO_SCRIPT: Final = ("accelerate", "deepspeed")
 """Values of `--as` that do not say how adapters are made."""
-NOT_OPTIONS: Final = frozenset({"device", "model"})
 OF_STEP: Final = RequestOptions(
-    {"": TrainingEstimateIn, "layout": LayoutIn, "cluster": ClusterIn},
-    NOT_OPTIONS,
-    SHORT,
+    {"": TrainingEstimateIn, "layout": LayoutIn, "cluster": ClusterIn}, further=SHORT
 )
-OF_PLAN: Final = RequestOptions({"": TrainingPlanIn, "cluster": ClusterIn}, NOT_OPTIONS, SHORT)
+OF_PLAN: Final = RequestOptions(TRAINING_FIELDS.parts, further=SHORT)
 OneDevice = Annotated[list[str], typer.Option()]
 
 

@@ -58,6 +58,7 @@ LARGER: Mapping[str, Mapping[str, float]] = {
     "MiB": {"GiB": 1024.0, "TiB": 1024.0**2},
     "W": {"kW": 1e3},
     "J": {"kJ": 1e3, "MJ": 1e6},
+    "USD": {"M USD": 1e6},
 }
 """Unit -> larger units of the same quantity, each as a number of the unit."""
 

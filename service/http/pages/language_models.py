@@ -2,17 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
-
-from pydantic import Field
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError
-from forerun.data.language_models.deployment import EngineName
+from forerun.data.errors import BadRequest, InputError, in_field
 from forerun.data.language_models.weights import BYTES
 from forerun.data.metrics import TITLES, metric
-from forerun.features.readers.language_model.reader import named_models
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.answers.llm.support import is_answered
 from forerun.service.http.answers import Answers
@@ -32,25 +28,20 @@ from forerun.service.http.pages.chart import (
     shown,
 )
 from forerun.service.http.pages.charts import parts_chart
-from forerun.service.http.pages.rendering import form_page
+from forerun.service.http.pages.request_form import Given, RequestForm, request_page
 from forerun.service.http.pages.run_form import (
-    Config,
-    EmptyIsAbsent,
-    Name,
     Refused,
+    doublings,
     in_words,
-    model_of,
     refusals,
-    sorted_devices,
 )
 from forerun.service.schemas.answers import IntervalOut, ServingOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
-from forerun.service.schemas.serving import LlmEstimateIn
+from forerun.service.schemas.serving import SERVING_FIELDS, LlmEstimateIn
 
-PATH = "/llm"
-LARGEST_CURVE = 1024
-"""Largest number of concurrent requests of the curves, unless the form asks for more."""
+MOST_REQUESTS = 1_000_000
+"""Largest number of concurrent requests that is answered."""
 
 METRICS = (
     "ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s",
@@ -69,8 +60,6 @@ FORMATS = (None, "fp8", "int4")
 DEGREES = (1, 2, 4, 8)
 """Degrees of tensor parallelism that are compared."""
 
-USUAL_MODEL = "llama-3.1-8b"
-
 MOST_CHANGES = 24
 """Most changes after which the nearest question that can run is given up."""
 
@@ -80,48 +69,25 @@ CHANGED: Mapping[str, str] = {
 }  # fmt: skip
 """Field that the nearest question may change -> what it counts."""
 
-Ask = Callable[[Sequence["LlmForm"]], list[ServingOut | InputError]]
-
-Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
-Tokens = Annotated[float, Field(ge=1, le=1e7)]
-
-
-class LlmForm(EmptyIsAbsent):
-    """A language model by its name or its config.json, how it is served, and the devices."""
-
-    device: list[Name] = Field(default=["h100-sxm-80gb"], max_length=MOST_COMPARED)
-    device_count: Degree | None = None
-    name: Name = USUAL_MODEL
-    config: Config | None = None
-    max_sequences: int = Field(default=64, ge=1, le=65_536)
-    weights: Name | None = None
-    tensor_parallel: Degree | None = None
-    expert_parallel: Degree = 1
-    input_tokens: Tokens = 1024
-    output_tokens: Tokens = 256
-    requests_per_s: float | None = Field(default=None, gt=0, le=1e6)
-    engine: EngineName = "vllm"
-    usd_per_device_hour: float | None = Field(default=None, ge=0, le=1e6)
-
-    def asked(self, count: int | None = None) -> LlmEstimateIn:
-        """The request about the first device.
-
-        Args:
-            count: number of concurrent requests; that of the form when None.
-
-        Raises:
-            BadRequest: the text of config.json is no JSON.
-        """
-        same = {"device_count", "input_tokens", "output_tokens", "requests_per_s"}
-        content = self.model_dump(include={*same, "usd_per_device_hour"}, exclude_none=True)
-        if self.requests_per_s is None:
-            content["concurrency"] = count or self.max_sequences
-        model = model_of(self.name, self.config) | {"quantization": self.weights}
-        parallelism = {"expert": self.expert_parallel}
-        if self.tensor_parallel is not None:
-            parallelism["tensor"] = self.tensor_parallel
-        parts = {"model": model, "engine": {"name": self.engine}, "parallelism": parallelism}
-        return LlmEstimateIn.model_validate({**content, **parts, "device": self.device[0]})
+Ask = Callable[[Sequence[Given]], list[ServingOut | InputError]]
+FORM: Final = RequestForm(
+    path="/llm",
+    kind=LlmEstimateIn,
+    fields=SERVING_FIELDS,
+    usual={
+        **{"name": "llama-3.1-8b", "device": "h100-sxm-80gb"},
+        **{"input_tokens": "1024", "output_tokens": "256", "concurrency": "64"},
+    },
+    instead={
+        "concurrency": "requests_per_s num_prompts",
+        "requests_per_s": "concurrency",
+        "num_prompts": "concurrency",
+        "command": "name config input_tokens output_tokens concurrency",
+    },
+    choices={"quantization": {name: name for name in BYTES}},
+    boxes=frozenset({"device"}),
+    offers=is_answered,
+)
 
 
 @dataclass(frozen=True)
@@ -129,17 +95,21 @@ class Served:
     """The answer for one device, or why there is none.
 
     Attributes:
-        form: the form that asks about this device alone.
+        given: what is asked about this device alone.
+        name: what the page calls the model.
         device: the spec sheet.
         answer: the estimate, or the error that prevents one.
+        asked: number of concurrent requests; None where another load is asked.
         by_count: number of concurrent requests -> answer, where there is one.
         refused: why it cannot serve as asked, or why requests wait; None where it can.
     """
 
-    form: LlmForm
+    given: Given
+    name: str
     device: Device
     answer: ServingOut | InputError
-    by_count: Mapping[int, ServingOut]
+    asked: float | None
+    by_count: Mapping[float, ServingOut]
     refused: Refused | None = None
 
     @property
@@ -160,45 +130,38 @@ class Served:
         return [] if own is None else [own]
 
 
-def _fields(form: LlmForm, answers: Answers) -> dict[str, Any]:
-    return {
-        "catalog": list(filter(is_answered, sorted_devices(answers, form.device))),
-        "models": named_models(),
-        "choices": {
-            "weights": {name: name for name in BYTES},
-            "engine": {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
-                       "llama.cpp": "llama.cpp", "other": "another"},
-        },
-    }  # fmt: skip
-
-
-def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:
+def _answer(given: Given, answers: Answers) -> dict[str, Any]:
     """The context of `llm_answer.html`.
 
     Raises:
-        InputError: what the form asks cannot be answered on any of its devices.
+        InputError, ValidationError: what is given is not valid, or cannot be answered on any of the
+            devices.
     """
     in_use = answers.adaptation.current()
 
-    def ask(forms: Sequence[LlmForm]) -> list[ServingOut | InputError]:
-        return llm_estimates([each.asked() for each in forms], answers.device, in_use)
+    def ask(given: Sequence[Given]) -> list[ServingOut | InputError]:
+        return llm_estimates([FORM.asked(each) for each in given], answers.device, in_use)
 
-    names = dict.fromkeys(form.device)
-    found = [_served(form.model_copy(update={"device": [n]}), answers, ask) for n in names]
+    names = dict.fromkeys(given["device"].split())
+    if len(names) > MOST_COMPARED:
+        with in_field("device"):
+            raise BadRequest(f"{len(names)} devices are more than {MOST_COMPARED}: leave some out.")
+    found = [_served({**given, "device": name}, answers, ask) for name in names]
     if found and all(isinstance(each.answer, InputError) for each in found):
         raise cast(InputError, found[0].answer)
     served = [each for each in found if not (each.refused and each.refused.fatal)]
     able = [each for each in served if each.deployments]
     charts = (
-        *(load_chart(name, able, form.max_sequences) for name in CURVES),
-        layouts_chart(able[0].form, label(able[0].device), ask) if able else None,
+        *(load_chart(name, able) for name in CURVES),
+        layouts_chart(able[0].given, label(able[0].device), ask) if able else None,
         parts_chart("Where the time goes", "%", _shares(able)),
         parts_chart("What takes the memory of a device", "MiB", _memory(able)),
     )
+    name = found[0].name if found else ""
     return {
-        "subject": f"{form.name} on {', '.join(each.title for each in found)}",
+        "subject": f"{name} on {', '.join(each.title for each in found)}",
         "description": "; ".join(f"{e.title}: {in_words(e.metrics)}" for e in able),
-        "form": form,
+        "name": name,
         "served": served,
         "others": [each for each in found if each not in served],
         "metrics": METRICS,
@@ -207,32 +170,37 @@ def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:
     }
 
 
-def _served(form: LlmForm, answers: Answers, ask: Ask) -> Served:
-    """The answer for the one device of a form."""
-    most = max(LARGEST_CURVE, 2 * form.max_sequences)
-    powers = {2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most}
-    counts = [] if form.requests_per_s else sorted(powers | {form.max_sequences})
-    answer, *others = ask([form, *(form.model_copy(update={"max_sequences": n}) for n in counts)])
+def _served(given: Given, answers: Answers, ask: Ask) -> Served:
+    """The answer for the one device of a question."""
+    asked = FORM.asked(given)
+    name, count = given.get("name") or asked.model.name or "your model", asked.concurrency
+    counts = doublings(count, MOST_REQUESTS) if count else []
+    answer, *others = ask([given, *({**given, "concurrency": own} for own in counts)])
     if isinstance(answer, InputError):
-        answer = _divided(form, ask) or answer
-    device = answers.device(form.device[0])
+        answer = _divided(given, ask) or answer
+    with in_field("device"):
+        device = answers.device(given["device"])
     by_count = {c: o for c, o in zip(counts, others, strict=True) if isinstance(o, ServingOut)}
-    refused = None if isinstance(answer, InputError) else _refused(form, answer, ask, device)
-    return Served(form, device, answer, by_count, refused)
+    served = Served(given, name, device, answer, count, by_count)
+    return (
+        served
+        if isinstance(answer, InputError)
+        else replace(served, refused=_refused(given, f"{name} on {served.title}", answer, ask))
+    )
 
 
-def _divided(form: LlmForm, ask: Ask) -> ServingOut | None:
+def _divided(given: Given, ask: Ask) -> ServingOut | None:
     """The answer that says why a model has no room on the given number of devices, None without.
 
     Where no degree is given, the model is divided over as many as it needs, which may be more.
     """
-    if form.device_count is None or form.tensor_parallel is not None:
+    if "device_count" not in given or "tensor" in given:
         return None
-    (found,) = ask([form.model_copy(update={"tensor_parallel": form.device_count})])
+    (found,) = ask([{**given, "tensor": given["device_count"]}])
     return found if isinstance(found, ServingOut) and refusals(found.limit_details) else None
 
 
-def _refused(form: LlmForm, answer: ServingOut, ask: Ask, device: Device) -> Refused | None:
+def _refused(given: Given, subject: str, answer: ServingOut, ask: Ask) -> Refused | None:
     """Why the model cannot serve as asked, or all requests at once; None where it can.
 
     The nearest question that can is part of it.
@@ -240,13 +208,12 @@ def _refused(form: LlmForm, answer: ServingOut, ask: Ask, device: Device) -> Ref
     why, waiting = refusals(answer.limit_details), _waiting(answer)
     if not why and not waiting:
         return None
-    subject = f"{form.name} on {answer.device_count:,} × {label(device)}"
-    other = form
+    other: Given = given
     for _ in range(MOST_CHANGES):
         changes = _changes(other, answer)
         if not changes:
             break
-        other = other.model_copy(update=changes)
+        other = {**other, **changes}
         (found,) = ask([other])
         if isinstance(found, InputError):
             break
@@ -254,8 +221,8 @@ def _refused(form: LlmForm, answer: ServingOut, ask: Ask, device: Device) -> Ref
         if not refusals(answer.limit_details) and not (_waiting(answer) and waiting):
             rate = answer.metrics.get("tokens_per_s")
             more = f": {quantity(rate.value, rate.unit)}" if waiting and rate else ""
-            words = _difference(form, other, answer) + more
-            return Refused(subject, why or waiting, words, other.address(PATH), bool(why))
+            words = _difference(given, other, answer) + more
+            return Refused(subject, why or waiting, words, FORM.address(other), bool(why))
     return Refused(subject, why or waiting, fatal=bool(why))
 
 
@@ -264,45 +231,43 @@ def _waiting(answer: ServingOut) -> str:
     return next((limit for limit in answer.limits if "the others wait" in limit), "")
 
 
-def _changes(form: LlmForm, answer: ServingOut) -> dict[str, Any]:
-    """Fields of the form that bring a question nearer to one that can run; empty for none."""
+def _changes(given: Given, answer: ServingOut) -> dict[str, Any]:
+    """Fields that bring a question nearer to one that can run; empty for none."""
+    load = FORM.asked(given).load()
     most, deployment = answer.model and answer.model.most_tokens, answer.deployment
-    if most and form.input_tokens + form.output_tokens > most:
-        output = min(form.output_tokens, float(most // 2))
+    if most and load.input_tokens + load.output_tokens > most:
+        output = min(load.output_tokens, float(most // 2))
         return {"input_tokens": most - output, "output_tokens": output}
     if deployment is None:
         return {}
     if not all(own.fits for own in deployment.memory):
-        if form.device_count or form.tensor_parallel:
-            return {"device_count": None, "tensor_parallel": None}
-        return {"input_tokens": form.input_tokens // 2} if form.input_tokens >= 2 else {}
-    if form.requests_per_s and deployment.capacity:
-        able = min(deployment.capacity.requests_per_s, form.requests_per_s)
+        if given.get("device_count") or given.get("tensor"):
+            return {"device_count": None, "tensor": None}
+        return {"input_tokens": load.input_tokens // 2} if load.input_tokens >= 2 else {}
+    if load.requests_per_s and deployment.capacity:
+        able = min(deployment.capacity.requests_per_s, load.requests_per_s)
         return {"requests_per_s": float(f"{0.9 * able:.2g}")}
     if _waiting(answer) and 2 * answer.device_count <= MOST_DEVICES:
         return {"device_count": 2 * answer.device_count}
     return {}
 
 
-def _difference(form: LlmForm, other: LlmForm, answer: ServingOut) -> str:
-    """What another form asks that the first one does not."""
-    words = [
-        f"{short(getattr(other, field))} {what}"
-        for field, what in CHANGED.items()
-        if getattr(other, field) != getattr(form, field)
-    ]
-    if other.device_count != form.device_count or other.tensor_parallel != form.tensor_parallel:
+def _difference(given: Given, other: Given, answer: ServingOut) -> str:
+    """What another question asks that the first one does not."""
+    changed = {name for name, own in other.items() if own != given.get(name)}
+    words = [f"{short(other[name])} {what}" for name, what in CHANGED.items() if name in changed]
+    if changed & {"device_count", "tensor"}:
         words.append(f"{answer.device_count:,} devices")
     return ", ".join(words)
 
 
-def load_chart(name: str, found: Sequence[Served], asked: int) -> Chart | None:
+def load_chart(name: str, found: Sequence[Served]) -> Chart | None:
     """A metric over the number of concurrent requests, with its interval; None where not known.
 
     Args:
         name: the metric.
-        found: the answers for each device.
-        asked: number of concurrent requests that is marked, as are those that fill a cache.
+        found: the answers for each device. The number of requests that is asked is marked, and
+            those that fill a cache.
     """
     rows: list[Mapping[str, Cell]] = [
         {"device": each.title, "count": count, **interval_cells(own, own.unit)}
@@ -321,10 +286,11 @@ def load_chart(name: str, found: Sequence[Served], asked: int) -> Chart | None:
     )
     places = [int(own.largest_concurrency) for e in found for own in e.deployments[0].memory]
     full = [own for own in places if 1 <= own <= max(c for e in found for c in e.by_count)]
+    asked = found[0].asked or 0.0
     spec["layer"] += [marked("count", [asked]), marked("count", full, (1, 3))]
     summary = (
-        f"{TITLES[name]} over the number of concurrent requests, with intervals. Dashed: {asked:,} "
-        f"as asked. Dotted: the caches are full{''.join(f', {n:,}' for n in full)}."
+        f"{TITLES[name]} over the number of concurrent requests, with intervals. Dashed: "
+        f"{asked:,.0f} as asked. Dotted: the caches are full{''.join(f', {n:,}' for n in full)}."
     )
     columns = {"device": "device", "count": "requests", "value": unit, "low": "low", "high": "high"}
     return Chart(TITLES[name], summary, spec, rows, columns)
@@ -355,14 +321,14 @@ def _memory(found: Sequence[Served]) -> dict[str, dict[str, float]]:
     return bars
 
 
-def layouts_chart(form: LlmForm, device: str, ask: Ask) -> Chart | None:
+def layouts_chart(given: Given, device: str, ask: Ask) -> Chart | None:
     """Rate of a device against rate of a user, for formats of the weights and layouts.
 
-    None where fewer than two of them can serve what the form asks.
+    None where fewer than two of them can serve what is asked.
     """
-    formats = dict.fromkeys(own or form.weights for own in FORMATS)
+    formats = dict.fromkeys(own or given.get("quantization") for own in FORMATS)
     asked = [
-        form.model_copy(update={"weights": own, "tensor_parallel": degree, "device_count": degree})
+        {**given, "quantization": own, "tensor": degree, "device_count": degree}
         for own in formats
         for degree in DEGREES
     ]
@@ -376,9 +342,9 @@ def layouts_chart(form: LlmForm, device: str, ask: Ask) -> Chart | None:
         )
         if tpot and rate:
             rows.append({
-                "weights": each.weights or "as published", "user": 1e3 / tpot.value,
+                "weights": each["quantization"] or "as published", "user": 1e3 / tpot.value,
                 "device": rate.value, "usd": price.value if price else None,
-                "layout": f"tensor parallel {each.tensor_parallel}",
+                "layout": f"tensor parallel {each['tensor']}",
             })  # fmt: skip
     if len(rows) < 2:
         return None
@@ -397,4 +363,4 @@ def layouts_chart(form: LlmForm, device: str, ask: Ask) -> Chart | None:
     return Chart(title, f"{title}: rate of a device over that of a user.", spec, rows, columns)
 
 
-router = form_page(PATH, "llm", LlmForm, _answer, _fields)
+router = request_page(FORM, _answer)

@@ -22,9 +22,9 @@ from forerun.service.http.pages.run_form import (
     DeviceAnswer,
     RunForm,
     batch_points,
-    batch_sizes,
     curl,
     device_answers,
+    doublings,
     form_context,
     in_words,
     network_presets,
@@ -113,7 +113,7 @@ def curves_page(
     request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers
 ) -> HTMLResponse:
     """The curves over batch sizes, which the start page asks for after its answer."""
-    points = batch_points(form, answers, batch_sizes(form.batch_size))
+    points = batch_points(form, answers, doublings(form.batch_size))
     charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
     template = "curves.html" if asks_for_part(request) else "curves_page.html"
     return rendered(template, CURVES, form=form, curves=[c for c in charts if c])

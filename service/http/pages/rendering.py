@@ -107,7 +107,7 @@ def page_or_part(
     own = {**answer, "origin": str(request.base_url).rstrip("/")}
     if asks_for_part(request):
         return rendered(f"{name}_answer.html", path, **own)
-    return rendered(f"{name}.html", path, **own, **form())
+    return rendered(f"{name}.html", path, **own, **form(), page=name)
 
 
 def form_page(

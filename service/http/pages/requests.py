@@ -24,7 +24,7 @@ EXAMPLES = (
     Link(
         "Llama 3.3 70B in FP8 on H100 and H200",
         "One request arriving a second; as many devices as it needs.",
-        "/llm?name=llama-3.3-70b&weights=fp8&requests_per_s=1&device=h100-sxm-80gb&"
+        "/llm?name=llama-3.3-70b&quantization=fp8&requests_per_s=1&device=h100-sxm-80gb&"
         "device=h200-sxm-141gb",
     ),
     Link(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, model_validator
@@ -52,7 +52,6 @@ def refusals(limits: Iterable[LimitOut]) -> str:
 
 MOST_DEVICES = 12
 LONGEST_NAME = 200
-LONGEST_CONFIG = 40_000
 USUAL_DEVICES = ("rtx-4090", "a100-pcie-80gb", "l4")
 """Devices that are asked about when the address names none."""
 
@@ -76,7 +75,6 @@ RUNTIMES: Mapping[Runtime, str] = {
 }
 
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
-Config = Annotated[str, Field(max_length=LONGEST_CONFIG)]
 
 
 class EmptyIsAbsent(BaseModel):
@@ -178,6 +176,15 @@ class Link:
     address: str
 
 
+VALUES: Mapping[str, str] = {
+    **{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "other": "another"},
+    **{"megatron": "Megatron-LM", "megatron-legacy": "Megatron-LM before 2023"},
+    **{"fsdp": "FSDP, Transformers", "deepspeed": "DeepSpeed", "maxtext": "MaxText"},
+    "nf4": "nf4 (QLoRA)",
+}
+"""Value of a field -> its title, where it is no word of its own."""
+
+
 def form_field(name: str, own: Mapping[str, Any], of: str = "") -> dict[str, Any]:
     """A field of a schema as the macro `described` of `run_fields.html` takes it.
 
@@ -195,7 +202,7 @@ def form_field(name: str, own: Mapping[str, Any], of: str = "") -> dict[str, Any
         "label": label[0].upper() + label[1:],
         "hint": hint,
         "type": part["type"],
-        "choices": {each: "no" if default is True else each for each in choices},
+        "choices": {each: "no" if default is True else VALUES.get(each, each) for each in choices},
         "default": default,
         "low": part.get("minimum", part.get("exclusiveMinimum")),
         "high": part.get("maximum", part.get("exclusiveMaximum")),
@@ -254,10 +261,9 @@ def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]
     return first + sorted(others, key=lambda device: (device.vendor.lower(), device.title.lower()))
 
 
-def gpus(answers: Answers, chosen: Sequence[str]) -> list[Device]:
-    """The GPUs of the catalogue with a spec sheet, in the order of `sorted_devices`."""
-    listed = sorted_devices(answers, chosen)
-    return [own for own in listed if own.kind == "gpu" and own.has_sheet]
+def is_gpu(device: Device) -> bool:
+    """Whether a device is a GPU with a spec sheet."""
+    return device.kind == "gpu" and device.has_sheet
 
 
 def model_of(name: str | None, config: str | None) -> dict[str, Any]:
@@ -267,7 +273,7 @@ def model_of(name: str | None, config: str | None) -> dict[str, Any]:
         BadRequest: the text is no JSON.
     """
     if config is None:
-        return {"name": name}
+        return {} if name is None else {"name": name}
     try:
         return {"config": json.loads(config)}
     except ValueError as error:
@@ -278,7 +284,8 @@ METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 """Metrics that the page shows, in order."""
 
 LARGEST_CURVE = 1024
-"""Largest batch size of the curves, unless the form asks for more."""
+"""Largest batch size, or number of concurrent requests, of the curves, unless more are asked."""
+Count = TypeVar("Count", int, float)
 
 
 @dataclass(frozen=True)
@@ -368,8 +375,12 @@ def batch_points(form: RunForm, answers: Answers, sizes: list[int]) -> list[Batc
     ]
 
 
-def batch_sizes(chosen: int) -> list[int]:
-    """Powers of two from 1 to `LARGEST_CURVE` or twice the chosen batch size, and that size."""
-    most = min(LARGEST_BATCH, max(LARGEST_CURVE, 2 * chosen))
-    powers = {2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most}
-    return sorted(powers | {chosen})
+def doublings(chosen: Count, most: int = LARGEST_BATCH) -> list[Count]:
+    """Powers of two from 1 to `LARGEST_CURVE` or twice what is chosen, and that.
+
+    Args:
+        chosen: batch size, or another count.
+        most: largest count that is answered.
+    """
+    last: int = int(min(most, max(LARGEST_CURVE, 2 * chosen)))
+    return sorted({chosen, *(2**power for power in range(last.bit_length()))})

@@ -2,30 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from pydantic import Field
-
-from forerun.data.language_models.training import (
-    Batch,
-    Degree,
-    Objective,
-    Tokens,
-    TrainingFramework,
-    TrainingPrecision,
-)
-from forerun.data.training_options import FrozenFormat
-from forerun.features.readers.language_model.reader import named_models
 from forerun.service.answers.llm.training import training_estimate, training_plan
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart, label
 from forerun.service.http.pages.charts import parts_chart, trade_off
-from forerun.service.http.pages.rendering import form_page
-from forerun.service.http.pages.run_form import Config, EmptyIsAbsent, Name, gpus, model_of
-from forerun.service.schemas.llm.training import Amount, TrainingEstimateIn, TrainingPlanIn
+from forerun.service.http.pages.request_form import Given, RequestForm, request_page
+from forerun.service.schemas.llm.training import (
+    TRAINING_FIELDS,
+    TrainingEstimateIn,
+    TrainingPlanIn,
+)
 from forerun.service.schemas.llm.training_answers import PlannedOut, TrainingOut
 
-PATH = "/training"
 METRICS = (
     "step_s", "tokens_per_s", "tokens_per_s_per_device", "mfu", "hfu", "allocated_memory_mib",
     "reserved_memory_mib", "peak_memory_mib", "power_w", "run_days", "run_usd", "run_kwh",
@@ -35,48 +25,26 @@ COLUMNS = ("step_s", "mfu", "peak_memory_mib", "run_days", "run_usd")
 """Those of the table of layouts."""
 
 
-class TrainingForm(EmptyIsAbsent):
-    """A language model by its name or its config.json, and how it is trained on what."""
-
-    name: Name = "llama-3.1-8b"
-    config: Config | None = None
-    device: Name = "rtx-4090"
-    devices: Degree = 1
-    lora_rank: int = Field(default=16, ge=0, le=65_536)
-    frozen_weights: FrozenFormat = "nf4"
-    sequence_tokens: Tokens | None = None
-    global_batch: Batch | None = None
-    tokens: Amount = 1e7
-    precision: TrainingPrecision = "bf16"
-    framework: TrainingFramework | None = None
-    objective: Objective = "time"
-    usd_per_device_hour: float | None = Field(default=None, ge=0, le=1e6)
-
-    def asked(self) -> TrainingPlanIn:
-        """The request for a plan.
-
-        Raises:
-            BadRequest: the text of config.json is no JSON.
-        """
-        content = self.model_dump(exclude={"name", "config"}, exclude_none=True)
-        content["model"] = model_of(self.name, self.config)
-        if not self.lora_rank:
-            del content["frozen_weights"]
-        asked: TrainingPlanIn = TrainingPlanIn.model_validate(content)
-        return asked
+FORM: Final = RequestForm(
+    path="/training",
+    kind=TrainingPlanIn,
+    fields=TRAINING_FIELDS,
+    usual={
+        **{"name": "llama-3.1-8b", "device": "rtx-4090", "devices": "1", "tokens": "10000000"},
+        **{"lora_rank": "16", "frozen_weights": "nf4"},
+    },
+)
 
 
-def _fields(form: TrainingForm, answers: Answers) -> dict[str, Any]:
-    return {"catalog": gpus(answers, [form.device]), "models": named_models()}
-
-
-def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
+def _answer(given: Given, answers: Answers) -> dict[str, Any]:
     """The context of `training_answer.html`.
 
     Raises:
-        InputError: what the form asks cannot be answered.
+        InputError, ValidationError: what is given is not valid, or cannot be answered.
     """
-    in_use, asked = answers.adaptation.current(), form.asked()
+    if given["lora_rank"] == "0":
+        given = {**given, "frozen_weights": None}  # no weights are frozen
+    in_use, asked = answers.adaptation.current(), FORM.asked(given)
     plan = training_plan(asked, answers.device, in_use)
     first = next(iter((*plan.best, *plan.misses)))
     content = asked.model_dump(include=set(TrainingEstimateIn.model_fields), exclude_unset=True)
@@ -84,16 +52,16 @@ def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
     estimate = training_estimate(
         TrainingEstimateIn.model_validate(content | run), answers.device, in_use
     )
+    times = {part.name.replace("_", " "): part.seconds for part in estimate.breakdown}
     charts = (
-        parts_chart("Where the time of a step goes", "s", {"step": _timed(estimate)}),
+        parts_chart("Where the time of a step goes", "s", {"step": times}),
         parts_chart("Memory of the fullest stage", "MiB", {"fullest stage": _memory(estimate)}),
         parts_chart("Memory of each pipeline stage", "MiB", _stages(estimate)),
         front_chart(plan.front),
     )
-    subject = f"{form.name} on {plan.run.devices:,} × {label(answers.device(form.device))}"
+    device = label(answers.device(given["device"]))
     return {
-        "subject": subject,
-        "form": form,
+        "subject": f"{given['name']} on {plan.run.devices:,} × {device}",
         "plan": plan,
         "first": estimate,
         "time": {part.meaning: part.seconds for part in estimate.breakdown},
@@ -101,11 +69,6 @@ def _answer(form: TrainingForm, answers: Answers) -> dict[str, Any]:
         "columns": COLUMNS,
         "charts": [chart for chart in charts if chart],
     }
-
-
-def _timed(answer: TrainingOut) -> dict[str, float]:
-    """Part of a step -> seconds."""
-    return {part.name.replace("_", " "): part.seconds for part in answer.breakdown}
 
 
 SHOWN: Mapping[str, str] = {
@@ -153,4 +116,4 @@ def front_chart(front: Sequence[PlannedOut]) -> Chart | None:
     return trade_off("Days and price by number of devices", rows, ("days", "cost"), columns)
 
 
-router = form_page(PATH, "training", TrainingForm, _answer, _fields)
+router = request_page(FORM, _answer)

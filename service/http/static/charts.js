@@ -121,6 +121,20 @@ function offerExports(figure, rows) {
   figure.append(menu);
 }
 
+// The width decides the rows of a legend, and these the height. Of names of points that would lie on
+// each other the first is shown; the tooltip has the others.
+async function fit(view) {
+  for (const _ of "twice") await view.resize().runAsync();
+  const shown = [];
+  for (const text of view.container().querySelectorAll(".role-mark.mark-text text")) {
+    const own = text.getBoundingClientRect();
+    const isFree = shown.every((other) => own.right < other.left || other.right < own.left
+      || own.bottom < other.top || other.bottom < own.top);
+    text.style.visibility = isFree ? "visible" : "hidden";
+    if (isFree) shown.push(own);
+  }
+}
+
 async function drawOne(figure) {
   const spec = withToggles(JSON.parse(figure.querySelector("script").textContent));
   const plot = figure.querySelector(".plot");
@@ -132,7 +146,7 @@ async function drawOne(figure) {
     tooltip: (handler, event, item, value) => tell(plot, event, value),
   });
   await view.runAsync();
-  await view.resize().runAsync(); // the width decides the rows of a legend, and these the height
+  await fit(view);
   views.push(view);
   offerExports(figure, spec.data.values);
   figure.dataset.drawn = "yes";
@@ -151,7 +165,7 @@ document.addEventListener("toggle", (event) => draw(event.target), true);
 let waiting = null;
 addEventListener("resize", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(() => views.forEach((view) => view.resize().runAsync()), 100);
+  waiting = setTimeout(() => views.forEach(fit), 100);
 });
 
 document.addEventListener("htmx:afterSettle", (event) => draw(event.target));

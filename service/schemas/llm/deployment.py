@@ -164,8 +164,8 @@ class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
 
     tensor: Degree | None = Field(
         default=None,
-        description="devices that share each layer's products; the smallest number that fits when "
-        "absent",
+        description="tensor parallelism: devices that share each layer's products; the smallest "
+        "number that fits when absent",
     )
 
     def parallelism(self) -> Parallelism | None:
@@ -181,7 +181,7 @@ class PrefillIn(Strict):
     parallelism: ParallelismIn = Field(default_factory=ParallelismIn)
     """devices of each of these workers"""
     workers: Degree = 1
-    """number of these workers"""
+    """number of them"""
 
 
 class DeploymentFields(NamedPart):
@@ -192,11 +192,10 @@ class DeploymentFields(NamedPart):
     output_tokens: Tokens | None = None
     """mean tokens of an answer"""
     concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = None
-    """requests in flight over all devices, where each answer is followed by the next request at
-    once"""
+    """requests in flight over all devices; each answer is followed by the next request at once"""
     requests_per_s: Annotated[Rate | None, BeforeValidator(no_rate)] = None
-    """rate of Poisson arrivals over all devices, in place of `concurrency`; inf counts as not
-    given"""
+    """Poisson arrivals over all devices, requests per second; in place of `concurrency`; inf counts
+    as not given"""
     cached_share: Share = 0.0
     """share of the input tokens whose keys and values are in a prefix cache"""
     input_variation: Variation = 0.0
@@ -212,7 +211,7 @@ class DeploymentFields(NamedPart):
     prefill: PrefillIn | None = None
     """workers of their own for prompts (disaggregated serving)"""
     usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
-    """price of a device; a list price, where one is known, when absent"""
+    """price of a device, USD an hour; a list price, where one is known, when absent"""
 
     @property
     def has_lengths(self) -> bool:

@@ -89,10 +89,6 @@ Stocks = Annotated[
 ]
 
 
-WRITTEN: Final = {"device": "NAME", "count": "count", "usd_per_device_hour": "USD"}
-"""Field of a type of devices -> its name in words."""
-
-
 def stock_of(word: str) -> dict[str, str]:
     """A type of devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, to be validated."""
     stock, _, usd = word.partition("@")

@@ -1,6 +1,6 @@
 """Requests about training a language model."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -13,6 +13,7 @@ from forerun.data.language_models.training import (
     TrainingLayout,
 )
 from forerun.data.level import USUAL, Level
+from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.fields import LONGEST_NAME, OneDevice, Strict, example, options_of
 from forerun.service.schemas.llm.deployment import NamedPart
 from forerun.service.schemas.llm.model import LanguageModelIn
@@ -59,7 +60,7 @@ class TrainingFields(options_of(LlmTraining, NamedPart, without=OWN)):  # type: 
     tokens: Amount | None = None
     """number of tokens to train on"""
     usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
-    """price of a device; a list price, where one is known, when absent"""
+    """price of a device, USD an hour; a list price, where one is known, when absent"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
@@ -84,8 +85,12 @@ class TrainingPlanIn(TrainingFields):
     objective: Objective = "time"
     """what is least for a number of tokens; price and energy follow from the time of all devices"""
     max_usd: Amount | None = None
-    """most that the tokens may cost; chooses the number of devices: the fastest"""
+    """most that the tokens may cost, USD; chooses the number of devices: the fastest"""
     max_days: Amount | None = None
     """most days that the tokens may take; chooses the number of devices: the cheapest"""
     kept: Annotated[int, Field(ge=1, le=20)] = 5
     """layouts that are answered"""
+
+
+TRAINING_FIELDS: Final = FlatFields({"": TrainingPlanIn, "cluster": ClusterIn})
+"""What options and forms ask of a plan of training, but for the model and the device."""

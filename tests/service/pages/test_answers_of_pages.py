@@ -3,18 +3,25 @@
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
+from pydantic import Field
 
-from forerun.service.http.pages import PAGES
+from forerun.service.http.pages import PAGES, language_models, serving_plan, training
+from forerun.service.http.pages.chart import scaled, short
 from forerun.service.http.pages.charts import CACHED, roofline_chart
 from forerun.service.http.pages.compare import STEPS
+from forerun.service.http.pages.rendering import environment
 from forerun.service.http.pages.run_form import RunForm, device_answers
 from forerun.service.presets import PREDICT, presets
+from forerun.service.schemas.answers import IntervalOut
 from tests.every import for_every
 
 pytestmark = pytest.mark.slow
 PART = {"hx-request": "true"}
+FORMS = (language_models.FORM, serving_plan.FORM, training.FORM)
+"""Forms that are made of the fields of a request."""
 
 
 def text_of(answer):
@@ -56,7 +63,7 @@ PAGES_AND_FIELDS = sorted({
     for route in router.routes
     if "GET" in route.methods and "{" not in route.path
     for field in fields_of(route)
-})  # fmt: skip
+} | {(form.path, field) for form in FORMS for field in form.described})  # fmt: skip
 
 
 @for_every("path, field", PAGES_AND_FIELDS)
@@ -116,7 +123,7 @@ def test_what_cannot_be_answered_is_a_page_or_one_line(adapting):
     assert "Batch size: " in html.unescape(wrong.text)
     assert "greater than or equal to 1" in wrong.text
     rate = adapting.get("/llm?requests_per_s=-1").text
-    assert "Requests that arrive each second, in place of concurrent ones: " in rate
+    assert "Poisson arrivals over all devices: " in rate
 
 
 @pytest.mark.parametrize(
@@ -134,7 +141,7 @@ def test_a_name_that_is_not_known_is_answered_with_links_to_the_nearest(adapting
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("get", "/nothing", 404), ("post", "/llm", 405)]
+    ("method", "path", "status"), [("get", "/nothing", 404), ("post", "/compare", 405)]
 )
 def test_a_browser_gets_a_page_about_a_path_that_there_is_not(adapting, method, path, status):
     page = getattr(adapting, method)(path, headers={"accept": "text/html,*/*"})
@@ -244,10 +251,94 @@ def test_a_named_model_has_times_memory_and_price(adapting):
     by_rate = adapting.get("/llm?name=llama-3.1-8b&requests_per_s=2", headers=PART)
     assert "arrival rate" in text_of(by_rate)
     assert adapting.get("/llm?name=lama-3.1-8b").status_code == 404
-    gguf = adapting.get("/llm?device=epyc-9654&weights=q4_k_m&engine=llama.cpp&max_sequences=1")
+    gguf = adapting.get("/llm?device=epyc-9654&quantization=q4_k_m&engine=llama.cpp&concurrency=1")
     listed = ("epyc-9654", "h100-sxm-80gb", "q4_k_m")
     assert all(f' value="{one}"' in gguf.text for one in listed)
     assert "What takes the memory" not in gguf.text  # the sheet of a processor gives none
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.path)
+def test_a_form_has_every_field_of_its_request_once_and_a_new_one_unasked(adapting, form):
+    class New(form.kind):
+        tenants: int = Field(default=3, ge=1, description="tenants of the service; each pays")
+
+    page = text_of(adapting.get(form.path))
+    named = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', page)
+    own = {"name", "config", *form.described, *({"device"} - {form.path == "/plan" and "device"})}
+    assert set(named) == own
+    assert sorted(own - {"device"}) == sorted(name for name in named if name != "device")
+    fields = replace(form.fields, parts={**form.fields.parts, "": New})
+    more = replace(form, kind=New, fields=fields)
+    made = environment().get_template(f"{form.path[1:]}.html").render(
+        path=form.path, asks=more, given=more.usual, answered=False, catalog=[], models=[],
+        priced=(), example={},
+    )  # fmt: skip
+    assert '<label for="tenants">Tenants of the service</label>' in made
+    assert 'placeholder="3"' in made
+    assert "each pays" in made
+
+
+SERVED = {
+    "model": {"name": "qwen3-8b", "quantization": "fp8", "cache_format": "fp8"},
+    "device": "l4", "device_count": 4, "input_tokens": 700, "output_tokens": 90, "concurrency": 12,
+    "engine": {"name": "sglang", "max_sequences": 8, "chunked_prefill": False},
+    "parallelism": {"tensor": 2}, "usd_per_device_hour": 0.5, "level": 80,
+}  # fmt: skip
+TRAINED = {
+    "model": "llama-3.2-1b", "device": "a100-sxm-80gb", "devices": 8, "tokens": 1e9,
+    "sequence_tokens": 2048, "lora_rank": 0, "optimizer": "adamw", "framework": "torchtitan",
+    "objective": "price", "usd_per_device_hour": 2.5, "cluster": {"network_gbit_s": 100},
+}  # fmt: skip
+
+
+def as_fields(form, request):
+    """The fields of a form that ask what a request asks."""
+    model = request["model"] if isinstance(request["model"], dict) else {"name": request["model"]}
+    flat = {"model.name": model["name"], **{k: v for k, v in request.items() if k != "model"}}
+    flat |= {f"model.{name}": own for name, own in model.items()}
+    for part in ("engine", "parallelism", "cluster"):
+        flat |= {f"{part}.{name}": own for name, own in flat.pop(part, {}).items()}
+    names = {path: name for name, path in form.fields.paths.items()} | {"model.name": "name"}
+    return {names.get(p, p): str(v).lower() if v is False else v for p, v in flat.items()}
+
+
+@pytest.mark.parametrize(
+    ("module", "request_", "endpoint"),
+    [(language_models, SERVED, "/v1/llm/estimate"), (training, TRAINED, "/v1/training/plan")],
+    ids=["served", "trained"],
+)
+def test_a_form_answers_what_its_endpoint_does(adapting, module, request_, endpoint):
+    out = adapting.post(endpoint, json=request_).json()
+    params = as_fields(module.FORM, request_)
+    page = text_of(adapting.get(module.FORM.path, params=params, headers=PART))
+    first = out["best"][0] if "best" in out else out
+    assert len(first["metrics"]) >= 5
+    for name in {*first["metrics"]} & {*module.METRICS}:
+        own = scaled(IntervalOut(**first["metrics"][name]))
+        assert f"<strong>{short(own.value)}</strong> {own.unit}" in page, name
+
+
+@pytest.mark.parametrize(
+    ("address", "field", "said"),
+    [
+        ("/llm?input_tokens=0", "input_tokens", "greater than or equal to 1"),
+        ("/llm?memory_share=2", "memory_share", "Share of a device&#39;s memory"),
+        ("/llm?quantization=fp3", "quantization", "fp3"),
+        ("/llm?device_count=3&tensor=2", "device_count", "workers"),
+        ("/llm?command=vllm+serve+qwen3-8b", "input_tokens", "missing"),
+        ("/llm?device=l4&device=l44", "device", "l44"),
+        ("/training?devices=0", "devices", "greater than or equal to 1"),
+        ("/training?network_gbit_s=-1", "network_gbit_s", "Network rate of one device"),
+        ("/training?region=atlantis", "region", "atlantis"),
+        ("/training?lora_rank=0&frozen_weights=nf4&devices=many", "devices", "valid integer"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_field_with_the_form(adapting, address, field, said):
+    page, part = (adapting.get(address, headers=headers).text for headers in ({}, PART))
+    line = f'data-field="{field}">[^<]*{re.escape(said)}'
+    assert re.search(line, part), part
+    assert re.search(line, page), part
+    assert re.search(f'<(input|select)[^>]* name="{field}"', page)
 
 
 @pytest.mark.parametrize("path", ["/llm?requests_per_s=2", "/neighbours", "/power?graph=resnet50"])

@@ -17,6 +17,7 @@ from tests.service.pages.harness import (
     wait_for_charts,
 )
 from tests.service.real_server import real_server
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -31,12 +32,14 @@ PATHS = {
     "plan without a question": "/plan",
     "fleet": "/plan?name=llama-3.1-8b&trace=splitwise_conv&window_s=600&tpot_ms=80&devices=h100",
     "training": "/training",
+    "training on several devices": "/training?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64"
+    "&lora_rank=0&tokens=1e12",
     "neighbours": "/neighbours",
     "circuits": "/circuits",
     "requests": "/requests",
     "too large": f"/?{RUN}&devices=l4&devices=h200&batch_size=8192",
     "too long": "/llm?input_tokens=1000000",
-    "two devices": "/llm?device=l4&device=h100-sxm-80gb&max_sequences=1024",
+    "two devices": "/llm?device=l4&device=h100-sxm-80gb&concurrency=1024",
     "problem": "/problems/unknown-device",
 }
 
@@ -76,6 +79,27 @@ def test_nothing_lies_outside_its_card_at_any_width(page_at, path):
         page.set_viewport_size({"width": width, "height": HEIGHT})
         check_width(page)
         assert page.evaluate(OUTSIDE) == [], f"{width} px"
+
+
+SIDEWAYS = """[...document.querySelectorAll(".scroll:has(.plans)")].filter((each) =>
+  each.checkVisibility() && each.scrollWidth > each.clientWidth + 1).length"""
+ON_OTHERS = """[...document.querySelectorAll(".mark-text.role-mark, .role-legend text, figcaption")]
+  .flatMap((each) => each.matches("g") ? [...each.querySelectorAll("text")] : [each])
+  .filter((each) => getComputedStyle(each).visibility === "visible")
+  .map((each) => each.getBoundingClientRect())
+  .filter((own, at, all) => all.some((other, place) => place < at && own.left < other.right
+    && other.left < own.right && own.top < other.bottom && other.top < own.bottom)).length"""
+"""Number of names of points, of legends and headings of charts that lie on another."""
+
+
+@pytest.mark.parametrize("name", ["plan", "training on several devices", "llm"])
+def test_plans_are_seen_whole_and_no_names_in_charts_lie_on_each_other(page_at, name):
+    page = page_at(PATHS[name], 1200)
+    for width in (1200, 375, 1600):
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        eventually(lambda: page.evaluate(f"{SIDEWAYS} + {ON_OTHERS}") == 0, within_s=10)
+    if name == "plan":
+        assert page.locator(".mark-text.role-mark text:visible").count() > 4
 
 
 @pytest.mark.parametrize(
@@ -163,6 +187,7 @@ CHANGES = {
     f"/compare?{RUN}&devices=l4&devices=t4": ("#batch_size", "8", "16"),
     f"/power?{RUN}&devices=l4": ("#batch_size", "8", "16"),
     "/llm": ("#input_tokens", "512", "2048"),
+    "/training": ("#lora_rank", "8", "64"),
     "/neighbours": ("#cpus", "8", "16"),
     f"{PATHS['plan']}&devices=l4": ("#tpot_ms", "60", "70"),
 }
@@ -202,12 +227,12 @@ def test_the_back_button_shows_the_question_before_with_its_form(page_at, addres
 
 
 def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_at):
-    page = page_at("/llm?max_sequences=8")
+    page = page_at("/llm?concurrency=8")
     before = page.locator("#answer h2").first.inner_text()
     enter(page, "#name", "llama-3.1-9b")
     line = unanswered(page)
     assert "llama-3.1-9b" in line.inner_text()
-    assert "max_sequences=8" in line.get_by_role("link", name="llama-3.1-8b").get_attribute("href")
+    assert "concurrency=8" in line.get_by_role("link", name="llama-3.1-8b").get_attribute("href")
     assert page.locator("#answer h2").first.inner_text() == before
     assert page.locator("#answer.stale").count() == 1
     assert "9b" not in page.url

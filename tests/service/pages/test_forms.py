@@ -1,6 +1,6 @@
 """Forms of pages: fields, addresses, and requests that become forms."""
 
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -8,11 +8,16 @@ from pydantic import ValidationError
 from forerun.data.errors import BadRequest
 from forerun.data.list_prices import list_price
 from forerun.service.http.pages.compare import BadPrices, CompareForm
-from forerun.service.http.pages.language_models import LlmForm
+from forerun.service.http.pages.language_models import FORM as SERVING
 from forerun.service.http.pages.neighbours import NeighboursForm
 from forerun.service.http.pages.requests import EXAMPLES, further_presets
 from forerun.service.http.pages.run_form import RunForm, network_presets
 from forerun.service.presets import as_prediction, presets
+
+
+def serving(address):
+    """The request of an address of the page of language models."""
+    return SERVING.asked({**SERVING.given(address), "device": "l4"})
 
 
 def test_fields_that_were_left_empty_take_their_defaults():
@@ -102,20 +107,27 @@ def test_prices_count_only_where_cost_is_ranked():
 
 
 def test_a_language_model_is_asked_with_lengths():
-    form = LlmForm(name="llama-3.1-8b", max_sequences=4, input_tokens=512, tensor_parallel=2)
-    asked = form.asked()
+    asked = serving("concurrency=4&input_tokens=512&tensor=2")
     assert (asked.model.name, asked.concurrency, asked.input_tokens) == ("llama-3.1-8b", 4, 512)
     assert asked.parallelism.tensor == 2
-    arriving = LlmForm(requests_per_s=2, weights="fp8", usd_per_device_hour=1).asked()
+    arriving = serving("requests_per_s=2&quantization=fp8&usd_per_device_hour=1")
     assert (arriving.requests_per_s, arriving.concurrency) == (2, None)
     assert (arriving.model.quantization, arriving.usd_per_device_hour) == ("fp8", 1)
 
 
 def test_a_language_model_is_asked_by_its_configuration():
-    asked = LlmForm(name="mine.json", config='{"model_type": "llama"}').asked()
+    asked = serving("name=mine.json&config={%22model_type%22:%22llama%22}")
     assert (asked.model.name, asked.model.config) == (None, {"model_type": "llama"})
     with pytest.raises(BadRequest, match="not valid JSON"):
-        LlmForm(config="{").asked()
+        serving("config={")
+
+
+def test_a_command_of_an_engine_stands_in_place_of_what_is_usual():
+    command = "vllm serve Qwen/Qwen3-8B --max-num-seqs 8 && vllm bench serve --random-input-len 99"
+    asked = serving(urlencode({"command": f"{command} --max-concurrency 7"}))
+    assert (asked.model.name, asked.input_tokens, asked.concurrency) == ("Qwen/Qwen3-8B", 99, 7)
+    assert asked.engine.max_sequences == 8
+    assert serving(urlencode({"command": command, "input_tokens": 5})).input_tokens == 5
 
 
 def test_a_program_of_ones_own_is_described_by_its_fields():

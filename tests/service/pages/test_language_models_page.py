@@ -71,7 +71,7 @@ def test_a_file_that_is_no_configuration_is_explained(page_at, tmp_path):
 
 
 def test_requests_that_wait_are_said_first_with_what_more_devices_give(page_at):
-    page = page_at("/llm?max_sequences=1024")
+    page = page_at("/llm?concurrency=1024")
     first = page.locator("#answer > *").first
     assert "Some requests wait" in first.inner_text()
     assert "the others wait" in first.inner_text()
@@ -110,7 +110,7 @@ def test_the_start_page_offers_few_examples_and_its_models_have_every_figure(pag
 
 
 def test_a_request_has_the_titles_of_the_other_pages_and_a_line_that_is_seen_whole(page_at):
-    page = page_at("/llm?max_sequences=32")
+    page = page_at("/llm?concurrency=32")
     titles = page.locator("#answer table.answers tbody th").all_inner_texts()
     page = page_at("/requests?preset=deploy-8b")
     assert page.locator("#answer table.answers tbody th").all_inner_texts() == titles

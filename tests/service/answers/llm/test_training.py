@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import forerun
+from forerun.data.errors import InputError
 from forerun.data.language_models.training import LlmTraining
 from forerun.features.llm_training.graph import decoder_graph
 from forerun.features.readers.language_model.reader import named_language_model, read_language_model
@@ -101,6 +102,23 @@ def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
     answer = adapting.post("/v1/training/plan", json=content)
     assert answer.status_code == 422
     assert "No layout is sure to fit on up to 16,384 of gtx-1650" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--tp", 3), "^--tp: tensor x context x pipeline = 3 does not"),
+        (
+            ("--global-batch-size", 10, "--micro-batch-size", 7),
+            "^--global-batch-size = 10 is no multiple .* --micro-batch-size = 7",
+        ),
+        (("--vpp", 5), "^--vpp needs pipeline above 1"),
+        (("--region", "atlantis"), "^--region: .* give --grid-g-co2-per-kwh"),
+    ],
+)
+def test_what_is_wrong_names_the_option_that_was_typed(command, options, said):
+    with pytest.raises(InputError, match=said):
+        command("train-step", *WORDS, *options)
 
 
 def test_a_model_by_its_configuration_is_one_by_its_name(client):
