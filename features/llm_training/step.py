@@ -211,7 +211,10 @@ def _step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
     groups = layouts.pipeline * layouts.virtual_stages
     layers = float(len(run.model.layers))
     weights = (parts["linear"] + parts["experts"]) / (2.0 + layouts.passes)
-    filled = FILLED[layouts.schedule.astype(np.intp)] * (0.0 if run.lora_rank else 1.0)
+    # One micro-batch passes all stages forwards and back: only later ones fill more of the bubble.
+    most = 1.0 + 3.0 * (layouts.micro_batches - 1.0) / np.maximum(layouts.pipeline - 1.0, 1.0)
+    filled = np.minimum(FILLED[layouts.schedule.astype(np.intp)], most)
+    filled *= 0.0 if run.lora_rank else 1.0
     gathers, reductions = _data_messages(run, sheet.links, layouts)
     step, host = _optimizer(run, sheet, layouts, tokens)
     return StepWork(

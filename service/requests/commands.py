@@ -341,8 +341,14 @@ def _of_sglang(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
         del given["chunked_prefill_size"]
         read.set("engine.chunked_prefill", False, "chunked_prefill_size")
     if (name := "speculative_num_draft_tokens") in given:
-        # The first of these is the model's own next token.
-        read.set("engine.draft_tokens", int(read.number(name, given.pop(name))) - 1, name)
+        # The first of these is the model's own next token. A tree is answered as its longest chain.
+        drafts = int(read.number(name, given.pop(name))) - 1
+        steps = int(
+            read.number("speculative_num_steps", given.pop("speculative_num_steps", drafts))
+        )
+        if int(read.number("speculative_eagle_topk", given.pop("speculative_eagle_topk", 1))) > 1:
+            read.notes.append(f"a tree of drafts is answered as a chain of {steps}")
+        read.set("engine.draft_tokens", min(drafts, steps), name)
     if (name := "scheduler_recv_interval") in given:
         read.set("engine.hold_iterations", read.number(name, given.pop(name)) / 2.0, name)
     if "random_input_len" in given:

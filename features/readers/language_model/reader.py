@@ -86,7 +86,7 @@ def model_files(path: Path) -> dict[str, Any]:
     """The objects of a model's `config.json` and of the `hf_quant_config.json` next to it.
 
     Args:
-        path: the first file, or the folder that holds it.
+        path: the first file, or Mistral's `params.json`, or the folder that holds one.
 
     Returns:
         `config`, and `quantization` where there is that file.
@@ -95,7 +95,11 @@ def model_files(path: Path) -> dict[str, Any]:
         UnreadableModel, ModelTooLarge: as `json_object` and `read_language_model`; the message
             names the file.
     """
-    file = path / "config.json" if path.is_dir() else path
+    file = path
+    if path.is_dir():
+        file = path / "config.json"
+        if not file.is_file() and (other := path / "params.json").is_file():
+            file = other
     block = file.with_name("hf_quant_config.json")
     found = {"config": dict(json_object(file, None if path.is_file() else str(file)))}
     found |= {"quantization": dict(json_object(block))} if block.is_file() else {}

@@ -203,7 +203,7 @@ def form_field(name: str, own: Mapping[str, Any], of: str = "") -> dict[str, Any
         "hint": hint,
         "type": part["type"],
         "choices": {each: "no" if default is True else VALUES.get(each, each) for each in choices},
-        "default": default,
+        "default": None if default == [] else default,
         "low": part.get("minimum", part.get("exclusiveMinimum")),
         "high": part.get("maximum", part.get("exclusiveMaximum")),
     }

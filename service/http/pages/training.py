@@ -33,6 +33,7 @@ FORM: Final = RequestForm(
         **{"name": "llama-3.1-8b", "device": "rtx-4090", "devices": "1", "tokens": "10000000"},
         **{"lora_rank": "16", "frozen_weights": "nf4"},
     },
+    lists={"lengths": str.split},
 )
 
 

@@ -39,7 +39,7 @@ const uploads = {
 
 // A field that stands in place of others clears them.
 function alone({ value, dataset }) {
-  for (const name of (value && dataset.instead?.split(" ")) || []) {
+  for (const name of value && dataset.instead ? dataset.instead.split(" ") : []) {
     field[name].value = "";
     document.getElementById(`${name}-chosen`)?.replaceChildren();
   }

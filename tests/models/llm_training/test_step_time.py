@@ -258,6 +258,18 @@ def test_gradients_of_weights_fill_the_bubble_of_a_step(schedule, filled, recomp
     assert step_ms(LlmTrainingStep(), adapted) == pytest.approx(step_ms(LlmTrainingStep(), plain))
 
 
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2"])
+def test_one_micro_batch_passes_all_stages_forwards_and_back(schedule) -> None:
+    """Only its own gradients of weights fill the bubble."""
+    run = LlmTraining(
+        replace(MODELS[2], vocabulary=0), 4096, 1, 4, TrainingLayout(pipeline=4, schedule=schedule)
+    )
+    parts = LlmTrainingStep().predict([query(run)])[0].breakdown_ms
+    micro_batch = (sum(parts.values()) - parts["bubble"] - parts["optimizer"]) * 4
+    waiting = micro_batch - parts["linear"] * 4 / 3.0
+    assert parts["bubble"] == pytest.approx(3 / 4 * waiting, rel=1e-6)
+
+
 @pytest.mark.parametrize("framework", ["torchtitan", "megatron"])
 def test_zero_bubble_is_never_slower_than_1f1b(framework: str) -> None:
     """All pipelines of a search by the predictor of the release, value and both ends; ZB-H1's first

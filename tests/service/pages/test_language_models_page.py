@@ -52,6 +52,9 @@ def test_a_model_of_ones_own_is_asked_by_its_config_json(page_at, tmp_path):
     with asking(page, "own-1b"):
         page.set_input_files("#file-config", file)
     assert page.locator("#answer h2").first.inner_text() == "own-1b.json"
+    page.get_by_text("own-1b.json", exact=True).locator("visible=true").first.wait_for()
+    assert page.locator("#config-chosen").inner_text() == "own-1b.json"
+    assert page.locator("#config-problem").inner_text() == ""
     assert "weights take 2.3" in page.inner_text("#answer")
     page.reload()
     wait_for_charts(page)

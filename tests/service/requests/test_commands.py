@@ -71,6 +71,11 @@ def asked(command, **given):
             {"engine.draft_tokens": 3, "engine.hold_iterations": 5.0},
         ),
         (
+            "sglang serve --model qwen3-8b --speculative-num-draft-tokens 64 "
+            "--speculative-num-steps 5 --speculative-eagle-topk 8",
+            {"engine.draft_tokens": 5},
+        ),
+        (
             "python -m sglang.bench_serving --backend sglang --random-input 512 "
             "--random-output 128",
             {"input_tokens": 256.0, "num_prompts": 1000},

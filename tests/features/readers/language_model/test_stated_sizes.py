@@ -1,9 +1,11 @@
 """Families whose fields have names of their own: sizes by model cards, and mistakes in lists."""
 
+import json
+
 import pytest
 
 from forerun.data.errors import UnreadableModel
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.reader import model_files, read_language_model
 
 WRITTEN = [
     (
@@ -73,6 +75,13 @@ def test_params_json_of_mistral_is_read_as_its_config_json():
     for name, value in (*others, ("quantization", quantised)):
         with pytest.raises(UnreadableModel, match=r"give the config\.json"):
             read_language_model({**PARAMS, name: value})
+
+
+def test_a_folder_may_hold_params_json_alone(tmp_path):
+    (tmp_path / "params.json").write_text(json.dumps(PARAMS))
+    assert model_files(tmp_path)["config"] == PARAMS
+    (tmp_path / "config.json").write_text(json.dumps(WRITTEN[0][0]))
+    assert model_files(tmp_path)["config"] != PARAMS
 
 
 def test_numbers_of_each_layer_are_checked():
