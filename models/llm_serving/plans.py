@@ -417,13 +417,14 @@ def _nearest(
 def _nearest_of_all(
     options: Iterable[ServingOption], limits: ServingLimits, pricing: Pricing
 ) -> list[ServingOption]:
-    """The option whose worst limit, also of memory and devices, is missed by least.
+    """The option whose worst limit, also of devices, is missed by least; where none fits the memory,
+    that which needs least.
 
     Of those that are nearest by least times and least devices, figures decide.
     """
     known = (one for one in options if one.over.keys().isdisjoint({SCHEDULER, UNKNOWN}))
     layouts = {layout_of(one.unit): one for one in known}
-    near = sorted(layouts.values(), key=_worst)[:DRAWN]
+    near = sorted(layouts.values(), key=_last_without_memory)[:DRAWN]
     units = [replace(one.unit, most=ENOUGH, beaten=False)
              for one in near if MEMORY not in one.over]  # fmt: skip
     found = [one for one in near if MEMORY in one.over]
@@ -431,7 +432,11 @@ def _nearest_of_all(
         more = one.devices / one.unit.stock.at_hand
         if UNKNOWN not in one.over:
             found.append(replace(one, over={**one.over, STOCK: more} if more > 1.0 else one.over))
-    return sorted(found, key=_worst)[:1]
+    return sorted(found, key=_last_without_memory)[:1]
+
+
+def _last_without_memory(option: ServingOption) -> tuple[bool, float]:
+    return MEMORY in option.over, _worst(option)
 
 
 def _worst(option: ServingOption) -> float:

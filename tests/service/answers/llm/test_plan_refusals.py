@@ -310,6 +310,14 @@ def test_where_nothing_fits_the_layout_nearest_to_it_is_shown(adapting, home):
     assert "memory" in more["failed"] and not any("memory" in m["over"] for m in more["misses"])
 
 
+def test_what_fits_is_nearer_than_what_does_not_however_slow_it_is(adapting):
+    content = {"model": "llama-3.1-70b", "devices": ["h200"], **SHORT, "tpot_ms": 0.5}
+    plan = asked(adapting, content)
+    assert "memory" in plan["failed"] and plan["best"] == []
+    (miss,) = plan["misses"]
+    assert miss["over"].keys() == {"tpot_ms"}
+
+
 @pytest.mark.parametrize(
     "changes", [{"engine": {"name": "llama.cpp"}}, {"devices": ["epyc-9654"]}], ids=str
 )
