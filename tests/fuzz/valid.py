@@ -35,13 +35,12 @@ FORM = (
 )
 ONE_DEVICE = FORM.replace("devices=rtx-4090&devices=l4", "devices=a100-pcie-80gb")
 LLM_FORM = (
-    "device=h100-sxm-80gb&device_count=2&parameters_billion=8.03&active_billion=3&request=chat"
-    "&max_sequences=64&weights=fp8&architecture=experts&tensor_parallel=2&experts=64"
-    "&experts_per_token=4"
+    "device=h100-sxm-80gb&device_count=2&name=mixtral-8x7b&concurrency=8&max_sequences=64"
+    "&quantization=fp8&tensor=2&expert=2"
 )
 NAMED_FORM = (
     "device=h100-sxm-80gb&name=llama-3.1-8b&input_tokens=512&output_tokens=128&requests_per_s=2"
-    "&engine=sglang&weights=fp8&tensor_parallel=2&usd_per_device_hour=3"
+    "&engine=sglang&quantization=fp8&tensor=2&usd_per_device_hour=3"
 )
 SHEETS = ("rtx-4090", "xeon-platinum-8480-plus", "mi300x")
 SOFTWARE = {
