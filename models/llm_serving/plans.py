@@ -417,8 +417,8 @@ def _nearest(
 def _nearest_of_all(
     options: Iterable[ServingOption], limits: ServingLimits, pricing: Pricing
 ) -> list[ServingOption]:
-    """The option whose worst limit, also of devices, is missed by least; where none fits the memory,
-    that which needs least.
+    """The option whose worst limit, also of devices, is missed by least; where none fits the
+    memory, that which needs least.
 
     Of those that are nearest by least times and least devices, figures decide.
     """
