@@ -348,10 +348,10 @@ def planned(
         UnanswerableQuery: no number of devices keeps the budget.
         UnknownBandwidth, UnknownPrecision: the device has no sheet with the figures.
     """
-    batch, chosen = run.global_batch, tuple[str, ...]()
+    chosen: tuple[str, ...] = ()
     counts = [int(run.devices * step) for step in AROUND if run.devices * step >= 1.0]
     if budget is not None:
-        counts = [count for count in BUDGETED_DEVICES if batch % count == 0 or count <= batch]
+        counts = [*BUDGETED_DEVICES]
     others = plan(run, device, known, devices=sorted({*counts}))
     if budget is not None:
         run = replace(run, devices=_affordable(others.front, device, costs, budget))

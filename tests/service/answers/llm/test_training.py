@@ -97,6 +97,13 @@ def test_without_a_number_of_devices_it_is_the_fewest_that_are_enough(adapting, 
     assert said in str(forerun.training_plan(content["model"], **own)).splitlines()[0]
 
 
+def test_a_budget_may_take_more_devices_than_a_step_has_sequences(adapting):
+    content = {"model": "llama-3.1-70b", "device": "h100", "tokens": 1e12, "max_days": 6}
+    found = asked(adapting, "plan", content)
+    assert found["run"]["devices"] > found["run"]["global_batch"]
+    assert found["best"][0]["metrics"]["run_days"]["value"] <= 6
+
+
 def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
     content = {"model": "deepseek-v3", "device": "gtx-1650", "sequence_tokens": 100_000}
     answer = adapting.post("/v1/training/plan", json=content)
