@@ -268,9 +268,13 @@ def _cache(given: Fields) -> str | None:
 
 def _expression(given: Fields, name: str, text: str) -> re.Pattern[str]:
     """A regular expression that a file brings; others could take hours to match."""
+    refusal = given.bad(name, f"holds the regular expression {short(text)}, which is not read here")
     if not _SIMPLE.fullmatch(text) or text.count("*") + text.count("+") > MOST_REPETITIONS:
-        raise given.bad(name, f"holds the regular expression {short(text)}, which is not read here")
-    return re.compile(text)
+        raise refusal
+    try:
+        return re.compile(text)
+    except re.error:
+        raise refusal from None
 
 
 def _inner(path: str) -> str:
