@@ -73,8 +73,8 @@ class Engine:
     """probability that a drafted token is accepted, given that those before it were; needed where
     tokens are drafted"""
     hold_iterations: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
-    """iterations that a prompt waits for by setting: half of SGLang's `--scheduler-recv-interval`,
-    TensorRT-LLM's `batch_wait_timeout_iters`"""
+    """decoding steps a prompt waits for by setting: half of SGLang's
+    `--scheduler-recv-interval`, TensorRT-LLM's `batch_wait_timeout_iters`"""
     sampling: Sampling | None = None
     """greedy decoding or sampling by top-p; as in measured runs when absent: greedy, on processors
     as the model's published settings say"""

@@ -327,8 +327,8 @@ class _Rank(NamedTuple):
             rate = others / (after * tpot)
             arrived = rate * (self.shared + self.added.of(batch))
             meanwhile = rate * self.decoding
-            held = (1.0 + self.held) * meanwhile
-            alone = held / np.maximum(-np.expm1(-held), 1e-12)
+            together = (1.0 + self.held) * meanwhile
+            alone = together / np.maximum(-np.expm1(-together), 1e-12)
             batch = np.clip(arrived + np.exp(-arrived) * alone, 1.0, most)
             iteration = self.chunks * (self.shared + self.added.of(batch))
             busy = np.minimum(rate * longest / most, BUSIEST)

@@ -72,7 +72,8 @@ def _tokens_per_sequence(deployment: LlmDeployment) -> float:
 def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
     """Most tokens and most sequences of an iteration where none are given.
 
-    A server of llama.cpp has one slot unless `--parallel` gives more.
+    llama.cpp has one slot unless more are given, since runs of one stream alone were measured; its
+    server starts four where `--parallel` gives none (ggml-org/llama.cpp#16736).
     """
     if engine.name == "llama.cpp":
         return SMALL_TOKENS, 1

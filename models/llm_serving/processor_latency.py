@@ -370,8 +370,8 @@ def _check(query: Query) -> None:
         reason = (
             f"the engine works on {most} requests at once: give a concurrency of at most {most}"
         )
-    elif engine.draft_tokens:
-        reason = "speculative decoding is not answered on processors"
+    elif engine.draft_tokens or engine.hold_iterations:
+        reason = "drafted tokens and prompts that are held back are not answered on processors"
     if reason is not None:
         raise UnanswerableQuery(f"Not answered on {query.device.name}: {reason}.")
 

@@ -354,6 +354,25 @@ def test_intervals_of_a_held_out_group_come_from_a_fit_that_does_not_know_it(mon
     assert (1, False, False) in known, "models"
 
 
+def test_runs_with_drafted_tokens_train_nothing():
+    """Answers about drafts follow from runs without, by the ratio of the closed forms."""
+
+    def drafting(query, tokens):
+        own = with_engine(query.deployment, draft_tokens=tokens, draft_acceptance=0.7)
+        return replace(query, workload=own)
+
+    odd = np.arange(len(ROWS)) % 2 == 1
+    mixed = [drafting(own, 3) if at else own for own, at in zip(ROWS.queries, odd, strict=True)]
+    fit = LlmLatency(trees=20, calibrated=False).fit
+    without, among = fit(ROWS.take(~odd)), fit(replace(ROWS, queries=mixed))
+    asked = [*ROWS.queries, *(drafting(own, 2) for own in ROWS.queries)]
+    found, other = (own.predict(asked).values["tpot_ms"] for own in (without, among))
+    assert found.tolist() == other.tolist()
+    plain = LlmLatency().predict(asked).values["tpot_ms"]
+    ratios = (found / plain).reshape(2, -1)
+    assert ratios[1] == pytest.approx(ratios[0], rel=1e-6)
+
+
 def test_a_few_slow_runs_do_not_raise_the_others():
     """Twice the time in a fifth of runs that nothing tells apart moves no prediction of theirs."""
     slow = np.arange(len(ROWS)) % 5 == 0

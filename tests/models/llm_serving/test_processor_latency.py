@@ -214,11 +214,12 @@ def test_more_requests_than_the_engine_works_on_are_refused(predictor):
             predictor.predict([replace(query("vllm"), workload=own)])
 
 
-def test_workers_for_prompts_and_more_than_eight_sockets_are_refused(predictor):
+def test_settings_without_an_effect_on_processors_are_refused(predictor):
     plain = query("vllm")
     apart = replace(plain.deployment, prefill=Pool())
     many = replace(plain.deployment, pool=Pool(Parallelism(tensor=16)))
-    for own, said in ((apart, "prompts alone"), (many, "8 sockets")):
+    held = replace(plain.deployment, engine=replace(plain.deployment.engine, hold_iterations=5.0))
+    for own, said in ((apart, "prompts alone"), (many, "8 sockets"), (held, "held back")):
         with pytest.raises(UnanswerableQuery, match=said):
             predictor.predict([replace(plain, workload=own)])
 

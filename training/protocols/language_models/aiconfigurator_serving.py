@@ -151,9 +151,9 @@ def _engine(row: Row, in_flight: float, ranks: int) -> Engine:
     if "drafted" in recipe:
         drafts = recipe["drafted"][ranks > 1]
         settings |= {"draft_tokens": drafts, "draft_acceptance": ACCEPTED}
-    if "own" in recipe:
+    if "by_rank" in recipe:
         sequences = in_flight / ranks
-    if "prompt" in recipe:
+    if "one_prompt" in recipe:
         tokens = _number(row["isl"]) + (1 + drafts) * sequences + SPARE
         settings["max_batched_tokens"] = int(tokens)
     if "poll" in recipe:
