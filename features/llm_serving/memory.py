@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from forerun.data.device import Device
+from forerun.data.device_slices import no_link
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.deployment import (
@@ -164,7 +165,7 @@ def smallest_parallelism(
     Raises:
         UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
     """
-    alone = device.node_devices == 1
+    alone = no_link(device) is not None
     tensors = [1] if alone or engine.name == "llama.cpp" else _tensor_degrees(model)
     degrees = [(each, given.pipeline) for each in tensors]
     tensor, pipeline = degrees[-1][0], 2 * given.pipeline

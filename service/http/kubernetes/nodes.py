@@ -84,9 +84,8 @@ def device_of(
     label = next((node.labels[name] for name in PRODUCTS if node.labels.get(name)), None)
     if label is None:
         return None
-    product = label.removesuffix("-SHARED")
     try:
-        device = device_named(NAMED_OTHERWISE.get(product, product))
+        device = device_named(NAMED_OTHERWISE.get(label, label))
     except UnknownDevice:
         return None
     if slice_profile is not None:
