@@ -58,6 +58,7 @@ vGPU types reference)."""
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
 IN_TURNS: Final = "times are those of a run while no other uses its compute units and bandwidth"
+_PART: Final = re.compile(r"mig|\d(?:gb|c|q|mib|pct)", re.IGNORECASE)
 _NAME: Final = re.compile(
     rf"(?P<device>.+?)[ _-](?:mig[ _-](?P<any>\S+)|(?P<profile>{_BARE}))", re.IGNORECASE
 )
@@ -77,6 +78,8 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
     >>> device_and_profile("GRID A100DX-3-40C"), device_and_profile("nvidia_a30_1g.6gb")
     (('A100DX', '3g.40gb'), ('nvidia_a30', '1g.6gb'))
     """
+    if _PART.search(name) is None:
+        return None
     if (found := _NAME.fullmatch(name.strip())) is not None:
         return found["device"], (found["any"] or found["profile"]).lower()
     if (found := _TYPE.fullmatch(name.strip())) is None:

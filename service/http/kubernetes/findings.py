@@ -148,10 +148,10 @@ def _of_placement(
         try:
             answers.device(product.partition("-MIG-")[0])
         except UnknownDevice as error:
-            if not devices_of(nodes[-1:], None, answers.device):
+            if not devices_of(nodes[-1:], None, answers.devices.named):
                 yield Finding(label, str(error), is_error=label == OWN_LABEL)
     nodes += [ClusterNode(one.name, {OWN_LABEL: one.name}, {}, Raw()) for one in devices]
-    known = devices_of(nodes, requested_slice(pod), answers.device)
+    known = devices_of(nodes, requested_slice(pod), answers.devices.named)
     # Without a device, only what is wrong on any is found.
     assessed = list(known.values()) or [next(d for d in answers.devices.catalog if d.kind == "gpu")]
     needed, problems = _assessed(pod, placed, answers, assessed)
