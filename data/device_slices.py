@@ -90,7 +90,8 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
 
 
 def slice_of(device: Device, profile: str) -> Device | None:
-    """A slice or a share of a GPU as a device; None for a profile that it does not have.
+    """A slice or a share of a GPU as a device, or the slice itself; None for a profile that it
+    does not have.
 
     Bandwidth, cache and memory of a slice are in proportion to the memory of the profile, in
     eighths; compute units and arithmetic in proportion to its compute slices. No link joins slices
@@ -102,6 +103,8 @@ def slice_of(device: Device, profile: str) -> Device | None:
         device: the whole GPU.
         profile: such as 1g.10gb or 1c.3g.40gb+me, or 12q, 4096mib or 50pct of a share.
     """
+    if device.name.endswith(f"-mig-{profile.replace('.', '-')}"):
+        return device
     share = SHARE.fullmatch(profile)
     figures = _sliced(device, profile) if share is None else _shared(device, share)
     if figures is None:
@@ -152,6 +155,7 @@ def profiles_of(device: Device) -> tuple[str, ...]:
         profile
         for names, gigabytes, profiles in PROFILES
         if re.fullmatch(f"({names})(-.+)?", device.name)
+        and not any(caveat.startswith(PART) for caveat in device.caveats)
         and abs((device.memory_gib or 0.0) / gigabytes - 1.0) < SAME_MEMORY
         for profile in profiles.split()
     )

@@ -64,7 +64,7 @@ def devices_of(
         if slice_profile is not None
         else _with_memory(known[product], node.labels)
         for node in nodes
-        if (product := products.get(node.name)) in known
+        if (product := products.get(node.name, "")) in known
     }
 
 
@@ -92,6 +92,12 @@ def requested_devices(pod: Pod) -> int | None:
         if name in WHOLE_DEVICES or name.startswith(SLICE_RESOURCE)
     ]
     return sum(int(count) for count in counts if count.isdecimal()) or None
+
+
+def requested_resource(pod: Pod) -> str:
+    """The resource by which a pod requests GPUs or slices; NVIDIA's where it requests none."""
+    names = (name for name, _ in _requested(pod))
+    return next((n for n in names if n in WHOLE_DEVICES or n.startswith(SLICE_RESOURCE)), NVIDIA)
 
 
 def _requested(pod: Pod) -> list[tuple[str, str]]:

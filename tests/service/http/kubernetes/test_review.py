@@ -140,7 +140,7 @@ def test_templates_of_pods_are_reviewed_as_pods_are(adapting):
     template = {"metadata": wrong["metadata"], "spec": wrong["spec"]}
     deployment = {"metadata": {"name": "d"}, "spec": {"replicas": 2, "template": template}}
     response = answered(adapting, review(deployment, "Deployment", "apps"))
-    assert "batch_size" in response["status"]["message"]
+    assert "forerun.dev/batch-size?" in response["status"]["message"]
     right = answered(adapting, review({"metadata": {}, "spec": {}}, "Deployment", "apps"))
     assert right["allowed"] is True
 
