@@ -227,6 +227,8 @@ class DeploymentFields(NamedPart):
     def _load_is_whole(self) -> Self:
         """Either a whole load is given, or nothing of it."""
         given = self.model_fields_set & set(DeploymentFields.model_fields)
+        if given and self.input_tokens is None:
+            self.input_tokens = self.encoded_tokens()
         for field, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
             if given and getattr(self, field) is None:
                 raise about_fields("{} is missing, which {} needs", field, _first(given, other))
@@ -238,6 +240,10 @@ class DeploymentFields(NamedPart):
         if given and sum(load is not None for load in loads) != 1:
             raise about_fields("give one of {} and {}", "concurrency", "requests_per_s")
         return self
+
+    def encoded_tokens(self) -> float | None:
+        """Length to which the model's encoder brings every input; None where prompts decide."""
+        return None
 
     def load(self) -> RequestLoad:
         """Lengths and arrivals of a request with lengths."""
