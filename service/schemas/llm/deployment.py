@@ -121,9 +121,6 @@ class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
 
     PART = "engine"
 
-    max_request_tokens: int | None = Field(default=None, ge=1, le=100_000_000)
-    """most tokens of a request with its answer; longer requests are refused"""
-
     @field_validator("name", mode="before")
     @classmethod
     def _name(cls, given: Any) -> Any:
@@ -154,7 +151,7 @@ class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
 
     def engine(self) -> Engine:
         """The engine of a deployment."""
-        return Engine(**self.model_dump(exclude={"max_request_tokens"}))
+        return Engine(**self.model_dump())
 
 
 class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
