@@ -47,7 +47,7 @@ def test_llama_cpp_sets_the_whole_context_of_its_slots_aside(llama):
     large = replace(four, max_request_tokens=131_072)
     assert not pool_memory(llama, device(40.0), LOAD, large, Pool(), 1.0).fits
     found = smallest_parallelism(llama, device(40.0), LOAD, large, Parallelism())
-    assert found.devices == 2
+    assert found.devices == 4
     own = replace(large, name="vllm")
     without = replace(own, max_request_tokens=None)
     first, second = (pool_memory(llama, device(40.0), LOAD, e, Pool(), 1.0) for e in (own, without))
