@@ -182,7 +182,8 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
 
     def encoded_tokens(self) -> float | None:
         """As of the model."""
-        return self.model.encoded_tokens()
+        tokens: float | None = self.model.encoded_tokens()
+        return tokens
 
     @property
     def at_once(self) -> float | None:

@@ -402,8 +402,9 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
 
     vLLM does not start where its cache has no room for one request of the longest context.
     """
-    if own.asked.engine.max_request_tokens is not None:
-        return own.asked.engine.max_request_tokens
+    longest: int | None = own.asked.engine.max_request_tokens
+    if longest is not None:
+        return longest
     deployment = whole.query.deployment
     room = min((memory.cache_tokens for memory in whole.memory), default=inf)
     if room >= (deployment.model.most_tokens or 0) or room < 1:

@@ -83,7 +83,8 @@ class LanguageModelIn(NamedPart):
             model = self.language_model()
         except InputError:
             return None
-        return model and model.encoder and model.encoder.tokens
+        encoder = None if model is None else model.encoder
+        return None if encoder is None else encoder.tokens
 
     def sizes(self, engine: str = "") -> ModelSizesOut | None:
         """Parameters, experts and cache of the model; as `language_model`."""
