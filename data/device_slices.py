@@ -1,21 +1,46 @@
 """Slices of a GPU (MIG) and shares of its memory (vGPU) as devices of their own."""
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from forerun.data.spec_sheet import Device
 
-PROFILE: Final = re.compile(r"(?:\d+c[.-])?(?P<units>[1-7])g[.-](?P<gigabytes>\d+)gb(?:\+\S+)?")
-"""A profile of a slice: compute instances, compute slices and memory."""
-SLICES: Final = 8
-"""Memory of a GPU is divided into eight slices; of its compute units, about an eighth is one."""
-STATED_OVER_SLICES: Final = (0.75, 1.25)
-"""Memory that names of profiles state, in gigabytes, over that of the slices: 5 of 40 GB is exact,
-and 6 of 24 GB two slices, 12 of 94 GB one."""
-WITH_SLICES: Final = re.compile(
-    r"(a30|a100|a800|h20|h100|h200|h800|gh200|b200|b300|gb200|gb300|rtx-pro-6000)(-.+)?"
+_BARE: Final = r"(?:\dc[.-])?\dg[.-]\d+gb(?:[.+-](?:me\.all|me|gfx))?"
+PROFILE: Final = re.compile(
+    r"(?:(?P<part>\d)c[.-])?(?P<units>\d)g[.-](?P<gigabytes>\d+)gb(?:(?P<sign>[.+-])(?P<media>.+))?"
 )
-"""Names of GPUs that can be divided (NVIDIA, "Multi-Instance GPU User Guide", supported GPUs)."""
+"""A profile of a slice: compute slices of a compute instance, those of the whole slice, memory,
+and what it has of engines for media and graphics.
+"""
+PROFILES: Final = (
+    ("a30", 24, "1g.6gb 1g.6gb+me 2g.12gb 2g.12gb+me 4g.24gb"),
+    ("a100|a800", 40, "1g.5gb 1g.5gb+me 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb"),
+    ("[ah][18]00", 80, "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb"),
+    ("h100|h800", 94, "1g.12gb 1g.12gb+me 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb"),
+    ("h20|h100|gh200", 96, "1g.12gb 1g.12gb+me 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb"),
+    ("h200", 141, "1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb"),
+    ("gh200", 144, "1g.18gb 1g.18gb+me 1g.36gb 2g.36gb 3g.72gb 4g.72gb 7g.144gb"),
+    ("b200", 180, "1g.23gb 1g.23gb+me 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb"),
+    ("gb200", 186, "1g.23gb 1g.23gb+me 1g.47gb 2g.47gb 3g.93gb 4g.93gb 7g.186gb"),
+    ("gb200", 186, "1g.24gb 1g.24gb+me 3g.95gb 4g.95gb 7g.189gb"),
+    ("b300", 269, "1g.34gb 1g.34gb+me 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb"),
+    ("gb300", 278, "1g.35gb 1g.35gb+me 1g.70gb 2g.70gb 3g.139gb 4g.139gb 7g.278gb"),
+    ("rtx-pro-6000", 96, "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"),
+    ("rtx-pro-6000", 96, "2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me 4g.96gb 4g.96gb+gfx"),
+)
+"""Names of GPUs that can be divided, their memory in gigabytes, and their profiles.
+
+NVIDIA, "Multi-Instance GPU User Guide", supported MIG profiles; those of GB200, B300 and GB300 by
+the configurations of mig-parted, the GPU Operator 25.3 and the DGX Station GB300 (two drivers of
+GB200 round differently).
+"""
+COMPUTE_SLICES: Final = {"4": 4, "7": 8}
+"""Slices of the largest profile -> parts of the compute units, of which each slice has one."""
+SAME_MEMORY: Final = 0.01
+"""Relative difference up to which memory is that of a row of `PROFILES`."""
+MEMORY_SLICES: Final = 8
+"""Memory of a GPU is divided into eight slices."""
 WITH_SHARES: Final = re.compile(r"([pvtalhb]|gb|gh)\d+.*|quadro-rtx-.*|rtx-(a|6000-ada|pro-).*")
 """Names of GPUs that NVIDIA's virtual GPU software divides ("Virtual GPU Software User Guide")."""
 SHARE: Final = re.compile(r"(?P<amount>\d{1,7})(?P<unit>c|q|mib|pct)")
@@ -33,7 +58,11 @@ vGPU types reference)."""
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
 IN_TURNS: Final = "times are those of a run while no other uses its compute units and bandwidth"
-_NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
+_PART: Final = re.compile(r"mig|\d(?:gb|c|q|mib|pct)", re.IGNORECASE)
+_NAME: Final = re.compile(
+    rf"(?P<device>.+?)[ _-](?:mig[ _-](?P<any>\S+)|(?P<profile>{_BARE}))", re.IGNORECASE
+)
+_ALONE: Final = re.compile(rf"(?:nvidia\.com/)?(?:mig-)?(?P<profile>{_BARE})", re.IGNORECASE)
 _TYPE: Final = re.compile(
     r"(?:(?:nvidia|grid)[ -]+)*(?P<board>.+?)-(?:(?P<units>[1-7])-)?"
     r"(?P<share>(?P<gigabytes>\d+)(?:[cq]|mib|pct))(?:me)?",
@@ -46,11 +75,13 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
 
     >>> device_and_profile("a100-sxm-80gb-mig-1g-10gb"), device_and_profile("NVIDIA L40S-12Q")
     (('a100-sxm-80gb', '1g-10gb'), ('L40S', '12q'))
-    >>> device_and_profile("GRID A100DX-3-40C")
-    ('A100DX', '3g.40gb')
+    >>> device_and_profile("GRID A100DX-3-40C"), device_and_profile("nvidia_a30_1g.6gb")
+    (('A100DX', '3g.40gb'), ('nvidia_a30', '1g.6gb'))
     """
+    if _PART.search(name) is None:
+        return None
     if (found := _NAME.fullmatch(name.strip())) is not None:
-        return found["device"], found["profile"].lower()
+        return found["device"], (found["any"] or found["profile"]).lower()
     if (found := _TYPE.fullmatch(name.strip())) is None:
         return None
     board = BOARDS.get(found["board"].lower(), found["board"])
@@ -59,23 +90,26 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
 
 
 def slice_of(device: Device, profile: str) -> Device | None:
-    """A slice or a share of a GPU as a device; None for a profile that it does not have.
-
-    No link joins slices (NVIDIA, "Multi-Instance GPU User Guide", application considerations).
+    """A slice or a share of a GPU as a device, or the slice itself; None for a profile that it
+    does not have.
 
     Bandwidth, cache and memory of a slice are in proportion to the memory of the profile, in
-    eighths; compute units and arithmetic in proportion to its compute slices; its power is not
-    known. A share has all but the memory to itself while nobody else is at work.
+    eighths; compute units and arithmetic in proportion to its compute slices. No link joins slices
+    (NVIDIA, "Multi-Instance GPU User Guide", application considerations), and they share the power
+    limit of the GPU, which bounds none of them. A share has all but the memory to itself while
+    nobody else is at work.
 
     Args:
         device: the whole GPU.
         profile: such as 1g.10gb or 1c.3g.40gb+me, or 12q, 4096mib or 50pct of a share.
     """
+    if device.name.endswith(f"-mig-{profile.replace('.', '-')}"):
+        return device
     share = SHARE.fullmatch(profile)
     figures = _sliced(device, profile) if share is None else _shared(device, share)
     if figures is None:
         return None
-    said = "its figures are in proportion" if share is None else IN_TURNS
+    said = "its figures are scaled from the whole GPU's" if share is None else IN_TURNS
     common = {
         "aliases": (),
         "node_devices": 1,
@@ -84,6 +118,23 @@ def slice_of(device: Device, profile: str) -> Device | None:
         "origin": "registered",
     }
     return device.model_copy(update={**common, **figures})
+
+
+def no_link(device: Device) -> str | None:
+    """Why one model is not divided over several such devices, in words; None where it may be."""
+    if device.kind == "cpu" or device.node_devices != 1:
+        return None
+    why = " (MIG slices have neither NVLink nor peer-to-peer access)" * ("-mig-" in device.name)
+    return f"no link joins one {device.name} to another{why}"
+
+
+def no_power(device: Device) -> str | None:
+    """Why the power of a GPU is not known, in words; None where its sheet has a design power."""
+    if device.kind == "cpu" or device.tdp_w is not None:
+        return None
+    if "-mig-" in device.name:
+        return "MIG slices share the power limit of the GPU; none has a design power of its own"
+    return "the sheet of the device has no design power"
 
 
 def _shared(device: Device, share: re.Match[str]) -> dict[str, object] | None:
@@ -98,25 +149,58 @@ def _shared(device: Device, share: re.Match[str]) -> dict[str, object] | None:
     return {"name": name, "title": title, "memory_gib": min(gib, whole)}
 
 
+def profiles_of(device: Device) -> tuple[str, ...]:
+    """The profiles of the slices that a GPU can be divided into; none of any other device."""
+    return tuple(
+        profile
+        for names, gigabytes, profiles in PROFILES
+        if re.fullmatch(f"({names})(-.+)?", device.name)
+        and not any(caveat.startswith(PART) for caveat in device.caveats)
+        and abs((device.memory_gib or 0.0) / gigabytes - 1.0) < SAME_MEMORY
+        for profile in profiles.split()
+    )
+
+
+def why_no_slice(device: Device, profile: str) -> str:
+    """Why a GPU has no slice of that profile, with those that it has, in a sentence."""
+    if known := ", ".join(profiles_of(device)):
+        return f"{device.name} has no MIG profile {profile:.40}; it has {known}."
+    return f"{device.name} cannot be divided into MIG slices, or its profiles are not known."
+
+
+def gpus_with(name: str, devices: Iterable[Device]) -> list[str]:
+    """Names of the slices that a profile without a GPU may mean; none for any other name.
+
+    Args:
+        name: such as 1g.10gb, or nvidia.com/mig-1g.10gb, a resource of Kubernetes.
+        devices: where slices are sought.
+    """
+    if (found := _ALONE.fullmatch(name.strip())) is None:
+        return []
+    slices = (slice_of(device, found["profile"].lower()) for device in devices)
+    return [own.name for own in slices if own]
+
+
 def _sliced(device: Device, profile: str) -> dict[str, object] | None:
-    found = PROFILE.fullmatch(profile)
-    if found is None or not WITH_SLICES.fullmatch(device.name):
+    found, known = PROFILE.fullmatch(profile), profiles_of(device)
+    if found is None or device.memory_gib is None or device.memory_bandwidth_gbs is None:
         return None
-    if device.memory_gib is None or device.memory_bandwidth_gbs is None:
+    units, gigabytes, part = found["units"], found["gigabytes"], found["part"]
+    media = f"{found['sign']}{found['media']}" if found["media"] else ""
+    whole = f"{units}g.{gigabytes}gb"
+    if not {whole + media, whole + media.replace(".", "+", 1)} & {*known} or (part or "1") > units:
         return None
-    units = int(found["units"]) / SLICES
-    stated = int(found["gigabytes"]) / device.memory_gib
-    memory = min(max(round(SLICES * stated), 1), SLICES) / SLICES
-    if not STATED_OVER_SLICES[0] <= stated / memory <= STATED_OVER_SLICES[1]:
-        return None
+    compute = int(part or units) / COMPUTE_SLICES[known[-1][0]]
+    memory = round(MEMORY_SLICES * int(gigabytes) / device.memory_gib) / MEMORY_SLICES
+    named = f"{part}c.{whole}" if part else whole
     return {
-        "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",
-        "title": f"{device.title} MIG {found['units']}g.{found['gigabytes']}gb",
+        "name": f"{device.name}-mig-{named.replace('.', '-')}",
+        "title": f"{device.title} MIG {named}",
         "memory_gib": memory * device.memory_gib,
         "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
-        "peak_tflops": {name: units * peak for name, peak in device.peak_tflops.items()},
-        "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
-        "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
+        "peak_tflops": {name: compute * peak for name, peak in device.peak_tflops.items()},
+        "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, compute),
+        "compute_units": device.compute_units and max(round(compute * device.compute_units), 1),
         "l2_mib": _scaled(device.l2_mib, memory),
         "tdp_w": None,
         "idle_w": None,

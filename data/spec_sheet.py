@@ -208,9 +208,9 @@ _FIGURES: Final = tuple(
 )
 _TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")
-_COMPANY: Final = re.compile(r"^(?:nvidia|amd|intel|google|aws)(?=.)")
-_BRAND: Final = re.compile(r"^(?:nvidia|amd|intel|google|aws|tesla|geforce|radeon|instinct)(?=.)")
-_SUFFIX: Final = re.compile(r"(?<=.)(?:tensorcoregpu|gpu)$")
+_OTHER: Final = re.compile(r"[^a-z0-9]+")
+_COMPANY: Final = re.compile(r"(?:nvidia|amd|intel|google|aws)+(?=.)")
+_BRAND: Final = re.compile(r"(?:nvidia|amd|intel|google|aws|tesla|geforce|radeon|instinct)+(?=.)")
 
 
 def lookup_key(name: str, *, brands: bool = True) -> str:
@@ -222,9 +222,9 @@ def lookup_key(name: str, *, brands: bool = True) -> str:
         >>> lookup_key("NVIDIA GeForce RTX 3090"), lookup_key("AMD_Instinct_MI100")
         ('rtx3090', 'mi100')
     """
-    text = _CPU_CLOCK.sub("", _TRADEMARK.sub("", name.lower()))
-    key = _SUFFIX.sub("", re.sub(r"[^a-z0-9]", "", text))
-    prefix = _BRAND if brands else _COMPANY
-    while (shorter := prefix.sub("", key)) != key:
-        key = shorter
-    return key
+    text = _TRADEMARK.sub("", name.lower())
+    whole = _OTHER.sub("", _CPU_CLOCK.sub("", text) if "@" in text else text)
+    key = whole.removesuffix("gpu").removesuffix("tensorcore") if whole.endswith("gpu") else whole
+    key = key or whole
+    before = (_BRAND if brands else _COMPANY).match(key)
+    return key if before is None else key[before.end() :]

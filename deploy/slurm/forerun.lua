@@ -124,6 +124,14 @@ function M.devices_of(places)
   return devices
 end
 
+-- What the service says of fields of the request, with the keys of a job in their place.
+local function in_keys(text)
+  for key, field in pairs(LIMITS) do
+    text = text:gsub("body%.limits%." .. field, key):gsub("did you mean " .. field .. "%?", "did you mean " .. key .. "?")
+  end
+  return (text:gsub("body%.workload%.", ""):gsub("body%.", ""))
+end
+
 -- The body of an answer with status 200.
 function M.body_of(answer)
   local status = answer:match("^HTTP/1%.%d (%d%d%d) ")
@@ -131,7 +139,7 @@ function M.body_of(answer)
   local _, last = answer:find("\r\n\r\n", 1, true)
   if not last then error("the answer has no end of its header", 0) end
   local body = answer:sub(last + 1)
-  if MISTAKES[status] then mistake((body:match('"detail":"(.-[^\\])"') or body:sub(1, 300)):gsub('\\"', '"')) end
+  if MISTAKES[status] then mistake(in_keys((body:match('"detail":"(.-[^\\])"') or body:sub(1, 300)):gsub('\\"', '"'))) end
   if status ~= "200" then error("status " .. status .. ": " .. body:sub(1, 300), 0) end
   local length = answer:sub(1, last):lower():match("\r\ncontent%-length:%s*(%d+)")
   if length and tonumber(length) ~= #body then error("the answer is cut off", 0) end

@@ -27,14 +27,27 @@ USUAL_SEQUENCES: Final = 256
 def free_bytes(
     model: LanguageModel, device: Device, engine: Engine, degrees: Parallelism
 ) -> float | None:
-    """Bytes that the engine may use for keys and values; negative where weights alone are more.
+    """Bytes that the engine may use for keys and values; negative where weights alone, or with the
+    cache that is set aside, are more.
 
     None where the memory of the device is not known.
     """
     if device.memory_gib is None:
         return None
     taken = weight_bytes(model, degrees) + activation_bytes(model, engine, degrees)
-    return memory_share(engine) * device.memory_gib * GIB - taken - OVERHEAD_BYTES
+    free = memory_share(engine) * device.memory_gib * GIB - taken - OVERHEAD_BYTES
+    aside = bytes_set_aside(model, engine, degrees)
+    return free if aside is None else aside if aside <= free else free - aside
+
+
+def bytes_set_aside(model: LanguageModel, engine: Engine, degrees: Parallelism) -> float | None:
+    """Keys and values for which llama.cpp takes memory at its start: those of the whole context of
+    each slot (`-c`, divided by `-np`). None of other engines, and where no context is given.
+    """
+    if engine.name != "llama.cpp" or engine.max_request_tokens is None:
+        return None
+    slot = cache_bytes(model, engine.max_request_tokens, degrees.tensor) / degrees.pipeline
+    return (engine.max_sequences or 1) * slot
 
 
 def memory_share(engine: Engine) -> float:

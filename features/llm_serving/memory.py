@@ -1,9 +1,11 @@
 """Memory of one device of a deployment: weights, keys and values, activations, and what is left."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, Literal
 
 from forerun.data.device import Device
+from forerun.data.device_slices import no_link
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.deployment import (
@@ -19,6 +21,7 @@ from forerun.features.llm_serving.device_bytes import (
     OVERHEAD_BYTES,
     USUAL_SEQUENCES,
     activation_bytes,
+    bytes_set_aside,
     cache_bytes,
     free_bytes,
     memory_share,
@@ -42,7 +45,7 @@ class PoolMemory:
     Attributes:
         weights_mib: weights in their formats.
         cache_mib: keys, values and states of the requests in flight, at least of one, at the end
-            of their answers.
+            of their answers; of all slots, where llama.cpp sets them aside.
         activations_mib: activations and logits of the largest iteration.
         overhead_mib: context of the device, graphs and collectives.
         reserved_mib: what the engine takes at its start, used or not.
@@ -120,12 +123,14 @@ def pool_memory(
     ranks = pool.workers * degrees.attention_data
     reserved = memory_share(engine) * usable
     free = max(0.0, free_bytes(model, device, engine, degrees) or 0.0)
-    room = float("inf") if whole == 0.0 else free / whole
-    most = float(engine.max_sequences or float("inf"))
+    room = inf if whole == 0.0 else free / whole
+    most, aside = float(engine.max_sequences or inf), bytes_set_aside(model, engine, degrees)
+    if aside is not None:
+        room = min(room, float(engine.max_sequences or 1))
     at_once = max(1.0, min(in_flight / ranks, room, most))
     return PoolMemory(
         weights_mib=weights / MIB,
-        cache_mib=at_once * whole / MIB,
+        cache_mib=(at_once * whole if aside is None else aside) / MIB,
         activations_mib=activations / MIB,
         overhead_mib=OVERHEAD_BYTES / MIB,
         reserved_mib=reserved / MIB,
@@ -164,7 +169,7 @@ def smallest_parallelism(
     Raises:
         UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
     """
-    alone = device.node_devices == 1
+    alone = no_link(device) is not None
     tensors = [1] if alone or engine.name == "llama.cpp" else _tensor_degrees(model)
     degrees = [(each, given.pipeline) for each in tensors]
     tensor, pipeline = degrees[-1][0], 2 * given.pipeline

@@ -10,12 +10,17 @@ repeating that block; where anything differs, the whole network is traced.
 """
 
 import importlib
+import logging
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
+from io import StringIO
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -146,7 +151,7 @@ def trace_module(
     for probing in (True, False):
         size = PROBE_BATCH if probing else None
         try:
-            with torch.no_grad(), warnings.catch_warnings():
+            with torch.no_grad(), warnings.catch_warnings(), _silent():
                 # Export warns of attributes set during the pass, such as an LSTM's flat weights.
                 warnings.simplefilter("ignore")
                 program = torch.export.export(
@@ -161,8 +166,38 @@ def trace_module(
             continue
         own = _batch(inputs, given)
         return _graph_of(program, owners, probing, batch_size if probing else own, marks=marks)
-    reason = str(why).strip().splitlines()[0][:200] if why and str(why) else type(why).__name__
-    raise UnreadableModel(type(module).__name__, f"torch.export cannot trace it: {reason}.")
+    assert why is not None
+    mend = "give example inputs that it runs with"
+    if type(why).__name__ == OF_VALUES:
+        mend = "values decide what runs: use torch.where or torch.cond, or leave the branch out"
+    said = f"torch.export cannot trace it: {_said(why)}; {mend}. FORERUN_DEBUG=1 shows more."
+    raise UnreadableModel(type(module).__name__, said) from why
+
+
+OF_VALUES: Final = "GuardOnDataDependentSymNode"
+"""Name of the error of torch where a branch depends on values of a tensor."""
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what torch logs and prints of an export that fails; its error says the same."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _said(error: Exception) -> str:
+    """The first line of an error of a user's code, with the last place of that code in it."""
+    others = (Path(torch.__file__).parent, Path(__file__).parent, sysconfig.get_path("stdlib"))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not one.filename.startswith(("<", *map(str, others)))]
+    where = f" ({Path(own[-1].filename).name}:{own[-1].lineno} in {own[-1].name})" if own else ""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{lines[0][:200].rstrip('. ')}{where}"
 
 
 def trace_callable(name: str) -> OperatorGraph:
@@ -180,7 +215,9 @@ def trace_callable(name: str) -> OperatorGraph:
         with torch.device("meta"):
             made = getattr(importlib.import_module(place), attribute)()
     except (ImportError, AttributeError, TypeError) as error:
-        raise UnreadableModel(name, f"{error}; name a function without arguments.") from None
+        raise UnreadableModel(name, f"{error}; name a function without arguments.") from error
+    except Exception as error:
+        raise UnreadableModel(name, f"it fails: {type(error).__name__}: {_said(error)}.") from error
     parts = made if isinstance(made, tuple) else (made, ())
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise UnreadableModel(name, "it must return (nn.Module, example inputs).")

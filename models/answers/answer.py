@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import groups_of
+from forerun.data.device_slices import no_power
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
@@ -373,6 +374,8 @@ def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
     query = case.query
     if metric in prediction.withheld:
         return prediction.withheld[metric]
+    if metric.startswith(("power", "energy")) and (why := no_power(query.device)) is not None:
+        return why
     if not isinstance(query.workload, OperatorWorkload):
         own = (limit for limit in prediction.limits if limit.metric and limit.concerns(metric))
         return (

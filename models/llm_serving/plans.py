@@ -17,6 +17,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
+from forerun.data.device_slices import no_link
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
     Engine,
@@ -468,8 +469,8 @@ def units_of(
     model: LanguageModel, load: RequestLoad, engine: Engine, stock: Stock, *, apart: bool = False
 ) -> Iterator[Unit]:
     """Each layout of a replica on devices of one type, by the default scheduler of an engine."""
-    if stock.device.kind == "cpu" or stock.device.node_devices == 1:
-        layouts, apart = [Parallelism()], False  # no link joins two of them
+    if stock.device.kind == "cpu" or no_link(stock.device):
+        layouts, apart = [Parallelism()], False
     else:
         layouts = list(_layouts(model, engine, min(stock.at_hand, MOST_WORKER)))
     pools: list[tuple[Pool, Pool | None]] = [(Pool(own), None) for own in layouts]

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.device import Device
+from forerun.data.device_slices import no_power
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.grid_carbon import Grid
 from forerun.data.language_models.training import LlmTraining, Objective
@@ -55,8 +56,8 @@ OTHER_MEMORY: Final = (
     "extrapolated: memory of this framework was not measured; the range is that of others"
 )
 CANNOT_RUN: Final = "does not fit in memory"
+NO_ANSWER: Final = "no predictor answers it"
 MISSING: Final[Mapping[str, str]] = {
-    POWER: "the sheet of the device has no design power",
     "run_days": "give tokens, the number of tokens to train on",
     "run_usd": "no list price of this device is known; give usd_per_device_hour",
     "run_kwh": "it follows from power and time, of which one is not known",
@@ -162,7 +163,7 @@ def training_answer(
         query=query,
         estimates={name: estimates[name] for name in METRICS if name in estimates},
         trust={name: own for name in METRICS if name in estimates and (own := found.trust(name))},
-        missing=_missing(estimates, missing, costs),
+        missing=_missing(estimates, {POWER: no_power(device) or NO_ANSWER, **missing}, costs),
         limits=limits,
         breakdown_s=found.parts_s if step is not None else {},
         parts_mib=found.parts_mib,
@@ -459,7 +460,7 @@ def _missing(
     if costs.tokens is None:
         known |= dict.fromkeys(COSTS, MISSING["run_days"])
     if STEP not in estimates:
-        untimed = why.get(STEP, "no predictor answers it")
+        untimed = why.get(STEP, NO_ANSWER)
         known |= dict.fromkeys(set(METRICS) - {POWER}, untimed)
     known |= why
     return {name: known[name] for name in METRICS if name not in estimates}

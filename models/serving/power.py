@@ -97,9 +97,9 @@ class ServingPower(StoredPredictor):
         return (POWER, LATENCY, "energy_j", *RATE.values(), *ENERGY_OF_ONE.values())
 
     def answers(self, query: Query) -> bool:
-        """Kinds of models in the training set, on GPUs with known design power and memory."""
+        """Kinds of models in the training set, on GPUs with known memory."""
         device = query.device
-        sheet = device.has_sheet and device.tdp_w is not None and device.memory_gib is not None
+        sheet = device.has_sheet and device.memory_gib is not None
         fitted = query.workload.kind in KINDS and fit_name(query) in self.fits
         return fitted and device.kind == "gpu" and sheet
 

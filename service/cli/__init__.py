@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -45,6 +46,8 @@ def main() -> None:
     try:
         app()
     except InputError as error:
+        if error.__cause__ is not None and os.environ.get("FORERUN_DEBUG"):
+            traceback.print_exception(error.__cause__)
         print(f"forerun: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

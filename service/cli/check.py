@@ -21,7 +21,7 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
 
     One line for each: the line of the file, what is wrong, and how to mend it. The exit code is 1
     where there is an error, 0 where there are at most warnings, and 2 for a file that is neither a
-    manifest nor a job script.
+    manifest nor a job script. A file that names no workload has one line that says how it would.
 
     Args:
         file: manifest of Kubernetes (.yaml, .json) or job script of Slurm
@@ -49,6 +49,7 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
     devices = list(map(answers.devices.get, names))
     with working("checking"):
         lines = [own for one in asked for own in _lines(one, answers, devices)]
+        lines = lines or _unchecked(asked, named=bool(devices))
     if json:
         print_json({"findings": lines})
     else:
@@ -68,9 +69,33 @@ def _lines(
     return sorted((_line(own, asked) for own in found), key=lambda own: own["line"])
 
 
+def _unchecked(asked: "Sequence[Asked]", *, named: bool) -> "list[dict[str, str | int]]":
+    """That no pod or job of a file names a workload, or the GPU of the slices that it requests."""
+    from forerun.service.cli.job_scripts import COMMENT
+    from forerun.service.http.kubernetes.findings import Finding
+    from forerun.service.http.kubernetes.nodes import named_products, requested_slice
+    from forerun.service.http.kubernetes.pods import PREFIX
+
+    able = [one for one in asked if any(n.startswith(PREFIX) for n in one.places)]
+    if not able:
+        how = f"the annotation {PREFIX}graph or {PREFIX}llm"
+        if asked[0].is_job:
+            how = f"--comment={COMMENT}graph=resnet50,batch_size=64 (or another network)"
+        why = f"nothing was checked: {how} names the workload"
+        return [_line(Finding("", why), asked[0]) | {"severity": "note"}]
+    sliced = (one for one in able if requested_slice(one.pod) and not named_products(one.pod))
+    if named or (first := next(sliced, None)) is None:
+        return []
+    why = "whether it fits was not checked: name the GPU by nvidia.com/gpu.product or --device"
+    return [_line(Finding("", why), first) | {"severity": "note"}]
+
+
 def _line(own: "Finding", asked: "Asked") -> "dict[str, str | int]":
+    from forerun.service.cli.job_scripts import as_keys
+
     place = asked.places.get(own.name, asked.place)
     name = place.name or own.name
     text = f"{name}: {own.message}" if name else own.message
     severity = "error" if own.is_error else "warning"
+    text = as_keys(text) if asked.is_job else text
     return {"line": place.line, "severity": severity, "text": text}

@@ -54,7 +54,12 @@ def job_in(text: str) -> Asked:
     limits = {} if count is None else {NVIDIA: str(count)}
     selector = {PRODUCT: kinds[0]} if kinds else None
     spec = PodSpec([Container(Resources(limits))], selector)
-    return Asked(Pod(Metadata(annotations=annotations), spec), Place(1), places, found)
+    return Asked(Pod(Metadata(annotations=annotations), spec), Place(1), places, found, is_job=True)
+
+
+def as_keys(text: str) -> str:
+    """A text about the annotations of a pod, with the keys of a job's comment in their place."""
+    return re.sub(rf"{PREFIX}([a-z-]+)", lambda found: found[1].replace("-", "_"), text)
 
 
 def _annotations(

@@ -40,12 +40,14 @@ class Asked:
         place: where it begins.
         places: annotation, label or resource -> where it is written.
         found: what was wrong with its form, with names as in `places`.
+        is_job: whether it is a job of Slurm.
     """
 
     pod: Pod
     place: Place
     places: Mapping[str, Place]
     found: list[Finding] = field(default_factory=list)
+    is_job: bool = False
 
 
 def pods_in(text: str) -> list[Asked]:

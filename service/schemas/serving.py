@@ -180,6 +180,11 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
             made._notes, made._closed = (*notes, fast), closed
         return made
 
+    def encoded_tokens(self) -> float | None:
+        """As of the model."""
+        tokens: float | None = self.model.encoded_tokens()
+        return tokens
+
     @property
     def at_once(self) -> float | None:
         """As in the request, where no other load is given."""

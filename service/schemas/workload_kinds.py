@@ -184,6 +184,10 @@ class LlmDeploymentIn(DeploymentFields):
     model: LanguageModelIn
     """the model, or the name of a public model alone"""
 
+    def encoded_tokens(self) -> float | None:
+        """As of the model."""
+        return self.model.encoded_tokens()
+
     @model_validator(mode="after")
     def _is_whole(self) -> "LlmDeploymentIn":
         """Lengths and a load are given, and the layers of the model are known."""

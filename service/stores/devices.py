@@ -1,7 +1,10 @@
 """The catalogue together with spec sheets that users registered, one JSON file per device."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from threading import Lock
+from typing import Literal
 
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
@@ -94,10 +97,22 @@ class DeviceStore:
                 self._held.put(name, device)
         return device
 
+    def named(self, names: AbstractSet[str]) -> dict[str, Device]:
+        """Name -> device, of each name that has one; that others have none is kept too."""
+        with self._lock:
+            self._refresh()
+            catalog, held = self._catalog, self._held
+        found = {name: held.get(name) for name in names}
+        for name in (name for name, own in found.items() if own is None):
+            with suppress(InputError):  # of instance types with GPUs
+                found[name] = catalog.find(name)
+            held.put(name, found[name] or False)
+        return {name: own for name, own in found.items() if own}
+
     def held(self, name: str) -> Device | None:
         """The device from the cache of names; None if it is not there or something changed."""
         with self._lock:
-            return self._held.get(name) if self._files.is_unchanged(self._seen) else None
+            return self._held.get(name) or None if self._files.is_unchanged(self._seen) else None
 
     def register(self, device: Device) -> Device:
         """Store a device's sheet on disk, and replace a registered one of the same name.
@@ -143,4 +158,4 @@ class DeviceStore:
             return
         stamp = self._files.stamp()
         self._catalog, self._seen = _catalog_with(self._files.values().values()), stamp
-        self._held: Recent[str, Device] = Recent(NAMES_HELD)
+        self._held: Recent[str, Device | Literal[False]] = Recent(NAMES_HELD)

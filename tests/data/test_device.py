@@ -29,7 +29,7 @@ from forerun.data.device import (
     DeviceCatalog,
     lookup_key,
 )
-from forerun.data.device_slices import slice_of
+from forerun.data.device_slices import profiles_of, slice_of
 from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
 from forerun.data.facts import facts_of
 from forerun.data.list_prices import list_price
@@ -236,6 +236,8 @@ class TestLookup:
             *("", " ", "-", "gpu", "nvidia", "NVIDIA_H100_80GB_HBM3_TP"),
             # Slices that do not exist.
             *("a100-sxm-80gb-mig-9g-90gb", "no-gpu-mig-1g-10gb", "mi300x-mig-1g-24gb"),
+            *("h100-sxm-80gb-mig-5g-80gb", "a100-sxm-80gb-mig-3g-20gb", "a30-mig-3g-12gb"),
+            *("h100-sxm-80gb-mig-3g-40gb+me", "h200-mig-1g-18gb+gfx", "h100-mig-3c-2g-20gb"),
             *("l4-mig-1g-5gb", "rtx-4090-mig-1g-5gb", "rtx-a3000-mig-1g-6gb"),
             *("l40s-96q", "l40s-0q", "rtx-4090-12c", "mi300x-24c", "epyc-9654-24c"),
         ],
@@ -421,6 +423,43 @@ def test_seven_small_slices_take_no_more_than_the_whole():
         assert 0.8 * getattr(whole, figure) <= 7 * getattr(own, figure) <= getattr(whole, figure)
 
 
+@pytest.mark.parametrize(("name", "units"), [("a30", 4), ("rtx-pro-6000-server", 4), ("h20", 8)])
+def test_slices_of_every_profile_are_in_proportion(name, units):
+    """Fractions of memory and of compute units are those of NVIDIA's guide."""
+    whole = CATALOG.get(name)
+    for profile in profiles_of(whole):
+        own = slice_of(whole, profile)
+        assert own.compute_units == round(int(profile[0]) / units * whole.compute_units)
+        stated = float(re.findall(r"(\d+)gb", profile)[0])
+        assert own.memory_gib == pytest.approx(stated, rel=0.02)
+        assert own == CATALOG.get(own.name) == CATALOG.get(f"{name}-mig-{profile}")
+
+
+def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
+    """The largest is the whole memory."""
+    divided = [own for own in CATALOG if profiles_of(own)]
+    assert len(divided) == 21
+    for whole in divided:
+        slices = [slice_of(whole, profile) for profile in profiles_of(whole)]
+        assert max(own.memory_gib for own in slices) == whole.memory_gib
+
+
+def test_a_profile_that_a_gpu_lacks_is_refused_with_those_that_it_has():
+    with pytest.raises(UnknownDevice, match=r"it has 1g\.10gb, .* 3g\.40gb, 4g\.40gb") as error:
+        CATALOG.get("h100-sxm-80gb-mig-5g-80gb")
+    assert not error.value.did_you_mean
+    with pytest.raises(UnknownDevice, match="cannot be divided into MIG slices"):
+        CATALOG.get("l4-mig-1g-5gb")
+
+
+@pytest.mark.parametrize("name", ["1g.18gb", "mig-1g.18gb", "nvidia.com/mig-1g.18gb"])
+def test_a_profile_alone_is_refused_with_the_gpus_that_have_it(name):
+    with pytest.raises(UnknownDevice, match="give the GPU of the slice too") as error:
+        CATALOG.get(name)
+    named = re.findall(r"\S+-mig-1g-18gb", str(error.value))
+    assert named == ["h200-sxm-141gb-mig-1g-18gb", "h200-nvl-141gb-mig-1g-18gb"]
+
+
 @pytest.mark.parametrize("profile", ["", "8g.80gb", "1g", "all", "1g.80gb0", "7g.160gb", "1g.1gb"])
 def test_an_unknown_profile_is_no_device(profile):
     assert slice_of(CATALOG.get("h100-sxm-80gb"), profile) is None
@@ -432,6 +471,10 @@ def test_an_unknown_profile_is_no_device(profile):
         ("A100-SXM4-80GB MIG 1g.10gb", "a100-sxm-80gb", "1g.10gb"),
         ("a100-sxm-80gb-mig-1g-10gb", "a100-sxm-80gb", "1g.10gb"),
         ("h100-sxm-80gb-mig-3g-40gb", "h100-sxm-80gb", "3g.40gb"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "h100-sxm-80gb", "1g.10gb"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED", "h100-sxm-80gb", "1g.10gb"),
+        ("nvidia_a100-sxm4-40gb_1g.5gb", "a100-sxm-40gb", "1g.5gb"),
+        ("h100-sxm-80gb-mig-1g.10gb.me", "h100-sxm-80gb", "1g.10gb"),
         ("a30-mig-1g-6gb", "a30", "1g.6gb"),
         ("a100-sxm-40gb-mig-1g-5gb", "a100-sxm-40gb", "1g.5gb"),
     ],

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
+from forerun.data.device_slices import no_power
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.language_models.engine_formats import not_run
 from forerun.data.level import USUAL
@@ -205,7 +206,7 @@ def _deployed(
     return Deployed(
         query=query,
         estimates=estimates,
-        missing=_missing(estimates, time, power, price),
+        missing=_missing(estimates, time, power, price, query.device),
         limits=(*limits, *level_notes(estimates, query)),
         trust=_trust(estimates, query, limits, evidence),
         memory=memory,
@@ -289,6 +290,7 @@ def _missing(
     time: Prediction,
     power: Prediction | None,
     price: Price | None,
+    device: Device,
 ) -> dict[str, str]:
     """Metric without an estimate -> the reason."""
     withheld = {**time.withheld, **({} if power is None else power.withheld)}
@@ -298,6 +300,8 @@ def _missing(
         ENERGY: "it follows from power and rate, of which one is not known",
         PRICE: NO_PRICE if price is None else "it follows from the rate, which is not known",
     }
+    if (why := no_power(device)) is not None:
+        usual[POWER] = why
     return {
         name: withheld.get(name) or usual.get(name, "no predictor answers it")
         for name in METRICS

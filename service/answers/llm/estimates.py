@@ -8,7 +8,12 @@ from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.deployments.burst import with_burst
 from forerun.models.answers.served_models import InUse
 from forerun.service.answers.answer import estimated_all, graded, rendered
-from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
+from forerun.service.answers.llm.question import (
+    DeploymentQuestion,
+    DeviceNamed,
+    check_joined,
+    question_of,
+)
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.answers import (
     CapacityOut,
@@ -108,6 +113,8 @@ def _sized(asked: LlmEstimateIn, device_named: DeviceNamed) -> Query:
             f"Times on {device.name} follow from lengths: give input_tokens, output_tokens and "
             "concurrency (--input-tokens 512 --output-tokens 128 --concurrency 1)."
         )
+    with asked.as_written():
+        check_joined(device, {"device_count": asked.device_count})
     with asked.as_written(), in_field("model"):
         workload = asked.model.workload()
     operation = Operation(device_count=asked.device_count)

@@ -9,6 +9,7 @@ from math import ceil, fsum, inf, isclose, log2
 from typing import Any, Final
 
 from forerun.data.cloud_instances import virtual_processors
+from forerun.data.device_slices import no_link
 from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_field
 from forerun.data.errors import UnknownLanguageModel as UnknownModel
 from forerun.data.grid_carbon import Grid, grid_of
@@ -244,8 +245,8 @@ def _not_run(
     found = [why for why in dict.fromkeys(reasons) if why is not None]
     if all(reasons):
         raise UnanswerableQuery(f"{'; '.join(found)}.")
-    alone = [one.device for one in stocks if one.device.node_devices == 1]
-    return found + [f"replicas of several {own.name}, which no link joins" for own in alone]
+    alone = filter(None, (no_link(one.device) for one in stocks))
+    return found + [f"replicas of several devices, as {why}" for why in alone]
 
 
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
@@ -401,8 +402,9 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
 
     vLLM does not start where its cache has no room for one request of the longest context.
     """
-    if own.asked.engine.max_request_tokens is not None:
-        return own.asked.engine.max_request_tokens
+    longest: int | None = own.asked.engine.max_request_tokens
+    if longest is not None:
+        return longest
     deployment = whole.query.deployment
     room = min((memory.cache_tokens for memory in whole.memory), default=inf)
     if room >= (deployment.model.most_tokens or 0) or room < 1:

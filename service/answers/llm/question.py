@@ -1,10 +1,11 @@
 """Requests about deployed language models as queries: what is left open is chosen and said."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from forerun.data.device import Device
-from forerun.data.errors import BadRequest, in_field
+from forerun.data.device_slices import no_link
+from forerun.data.errors import BadRequest, UnanswerableQuery, in_field
 from forerun.data.language_models.deployment import (
     Engine,
     LlmDeployment,
@@ -84,6 +85,8 @@ def _deployment_question(
     prefill = None
     if asked.prefill is not None:
         with in_field("prefill"):
+            check_joined(device, {"workers": 2})
+        with in_field("prefill"):
             own = divided.by(asked.prefill.parallelism, "parallelism", "workers for prompts: ")
         prefill = Pool(own, asked.prefill.workers)
     for_prompts = 0 if prefill is None else prefill.devices
@@ -144,8 +147,12 @@ class _Divided:
 
         Raises:
             BadRequest: the model cannot be divided so.
-            UnanswerableQuery: no number of devices that is tried has the memory.
+            UnanswerableQuery: no number of devices that is tried has the memory, or no link joins
+                the devices.
         """
+        names = ("tensor", "pipeline", "attention_data", "expert")
+        with in_field(field):
+            check_joined(self.device, {name: getattr(given, name) or 1 for name in names})
         whole = given.parallelism()
         if whole is not None:
             with in_field(field):
@@ -171,6 +178,22 @@ class _Divided:
         with in_field(field):
             check_degrees(self.model, found)
         return found
+
+
+def check_joined(device: Device, degrees: Mapping[str, int]) -> None:
+    """Refuse a model that is divided over devices which no link joins.
+
+    Args:
+        device: the type of the devices.
+        degrees: field -> number of devices by it; only one more than 1 is refused.
+
+    Raises:
+        UnanswerableQuery: there is such a field; the error names it.
+    """
+    divided = next((name for name, degree in degrees.items() if degree > 1), None)
+    if divided is not None and (why := no_link(device)) is not None:
+        with in_field(divided):
+            raise UnanswerableQuery(f"{why}: each serves by itself, as workers.")
 
 
 def _workers(

@@ -245,8 +245,10 @@ def _question_of_plan(
     Raises:
         InputError: as `_question`, or none fits.
     """
-    if asked.max_usd or asked.max_days or "devices" in asked.model_fields_set:
+    if asked.devices is not None:
         return _question(asked, device_named, None)
+    if asked.max_usd or asked.max_days:
+        return _question(asked.model_copy(update={"devices": 1}), device_named, None)
     for count in BUDGETED_DEVICES:
         own = _question(asked.model_copy(update={"devices": count}), device_named, None)
         if plan(own.run, own.device, known, kept=1).best:
@@ -296,7 +298,7 @@ def _budget(asked: TrainingPlanIn, costs: Costs) -> Budget | None:
     """
     if asked.max_usd is None and asked.max_days is None:
         return None
-    if "devices" in asked.model_fields_set:
+    if asked.devices is not None:
         with in_field("devices"):
             raise BadRequest("A budget chooses the number of devices: give no devices with it.")
     if costs.tokens is None:

@@ -83,4 +83,4 @@ def _help(schema: Mapping[str, Any]) -> str:
     text, default = without_also(schema["description"]), schema.get("default")
     if isinstance(default, bool):
         default = "yes" if default else "no"
-    return text if default in (None, "") else f"{text} [{default}]"
+    return text if default in (None, "", []) else f"{text} [{default}]"

@@ -84,7 +84,7 @@ def by_device(asked: ExtenderArgs, placed: Placed, answers: Answers) -> Advice:
     if placed.ranking is None and placed.serving is None:
         return Advice()
     profile = requested_slice(asked.pod)
-    of_node = devices_of(asked.nodes, profile, answers.device)
+    of_node = devices_of(asked.nodes, profile, answers.devices.named)
     if not of_node:
         return Advice()
     if placed.serving is not None:

@@ -13,14 +13,14 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnanswerableQuery, UnknownDevice
+from forerun.data.device_slices import why_no_slice
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.service.answers.ranking import Kept
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.advice import by_device, rank_request
 from forerun.service.http.kubernetes.extender import ClusterNode, ExtenderArgs, Pod
 from forerun.service.http.kubernetes.language_models import RATES, TIMES, requests_on
 from forerun.service.http.kubernetes.nodes import (
-    NVIDIA,
     OWN_LABEL,
     SHARES,
     SLICE_RESOURCE,
@@ -28,6 +28,7 @@ from forerun.service.http.kubernetes.nodes import (
     devices_of,
     named_products,
     requested_devices,
+    requested_resource,
     requested_slice,
 )
 from forerun.service.http.kubernetes.pods import LIMITS, MOST, OPTIONS, PREFIX, Placed, placed_by
@@ -114,10 +115,12 @@ def _refused(error: InputError, given: Mapping[str, str]) -> Iterator[Finding]:
         name = _annotation(item["loc"], given)
         said = unfit([item], name_of=lambda path: _annotation(path.split("."), given)).detail
         message = said.removeprefix(f"{name}: ")
-        if item["type"] == "extra_forbidden" and "did you mean" not in message:
+        if item["type"] == "extra_forbidden":
             own = name.removeprefix(PREFIX).replace("-", "_")
-            if close := get_close_matches(own, NAMES, 1, LIKE):
-                message += f"; did you mean {PREFIX}{close[0].replace('_', '-')}?"
+            known = [one for one in NAMES if "llm" in given or one not in OF_SERVING]
+            close = get_close_matches(own, known, 1, LIKE)
+            meant = f"; did you mean {PREFIX}{close[0].replace('_', '-')}?" if close else ""
+            message = f"nothing reads it{meant}"
         yield Finding(name, message)
 
 
@@ -142,22 +145,24 @@ def _of_placement(
     if placed.ranking is None and placed.serving is None:
         return
     yield from _counts(pod)
-    nodes = []
-    for label, product in named_products(pod):
-        nodes.append(ClusterNode(product, {label: product}, {}, Raw()))
-        try:
-            answers.device(product.partition("-MIG-")[0])
-        except UnknownDevice as error:
-            if not devices_of(nodes[-1:], None, answers.device):
+    profile, resource, named = requested_slice(pod), requested_resource(pod), answers.devices.named
+    products = [*named_products(pod), *((OWN_LABEL, one.name) for one in devices)]
+    nodes = [ClusterNode(product, {label: product}, {}, Raw()) for label, product in products]
+    known, whole = devices_of(nodes, profile, named), devices_of(nodes, None, named)
+    for label, product in products:
+        if product not in whole:
+            try:
+                answers.device(product)
+            except InputError as error:
                 yield Finding(label, str(error), is_error=label == OWN_LABEL)
-    nodes += [ClusterNode(one.name, {OWN_LABEL: one.name}, {}, Raw()) for one in devices]
-    known = devices_of(nodes, requested_slice(pod), answers.device)
+        elif product not in known and resource.startswith(SLICE_RESOURCE):
+            yield Finding(resource, why_no_slice(whole[product], profile or ""))
     # Without a device, only what is wrong on any is found.
     assessed = list(known.values()) or [next(d for d in answers.devices.catalog if d.kind == "gpu")]
     needed, problems = _assessed(pod, placed, answers, assessed)
     requested = requested_devices(pod)
     on_gpus = any(device.kind == "gpu" for device in known.values())
-    contradiction = [*_contradicted(needed, requested, on_gpus)]
+    contradiction = [*_contradicted(needed, requested, on_gpus, resource)]
     yield from contradiction
     yield from (Finding("", f"{name}: {why}", False) for name, why in problems.items() if known)
     left = [one for one in nodes if one.name in known and known[one.name].name not in problems]
@@ -212,7 +217,9 @@ def _counts(pod: Pod) -> Iterator[Finding]:
                 yield Finding(name, f"no GPUs are requested by this name; did you mean {close[0]}?")
 
 
-def _contradicted(needed: int | None, requested: int | None, on_gpus: bool) -> Iterator[Finding]:
+def _contradicted(
+    needed: int | None, requested: int | None, on_gpus: bool, resource: str
+) -> Iterator[Finding]:
     """What the pod's number of GPUs says against the number of devices of its workload."""
     if needed is None:
         return
@@ -220,11 +227,13 @@ def _contradicted(needed: int | None, requested: int | None, on_gpus: bool) -> I
     if requested is None:
         if on_gpus or needed > 1:
             said = f"the workload runs on {devices}, and no container requests GPUs"
-            yield Finding(NVIDIA, said, is_error=False)
+            yield Finding(resource, said, is_error=False)
     elif needed > requested:
         said = f"the workload runs on {devices}, and {requested} are requested"
-        yield Finding(NVIDIA, said)
+        yield Finding(resource, said)
     elif needed < requested:
         said = f"{requested} are requested, and the workload runs on {devices}"
-        mend = f"give its degrees of parallelism, or request {needed}"
-        yield Finding(NVIDIA, f"{said}: {mend}", is_error=False)
+        mend = f"request {needed}"
+        if not resource.startswith(SLICE_RESOURCE):
+            mend = f"give its degrees of parallelism, or {mend}"
+        yield Finding(resource, f"{said}: {mend}", is_error=False)

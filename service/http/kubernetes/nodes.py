@@ -4,12 +4,12 @@ Labels are those of NVIDIA's GPU feature discovery, of AMD's node labeller, of G
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from forerun.data.device import Device
 from forerun.data.device_slices import slice_of
-from forerun.data.errors import UnknownDevice
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 
 OWN_LABEL: Final = "forerun.dev/device"
@@ -39,59 +39,39 @@ NAMED_OTHERWISE: Final = {
 """Names of GKE that do not say which product they mean."""
 SLICE_RESOURCE: Final = "nvidia.com/mig-"
 MIB: Final = 2.0**10
+DevicesNamed = Callable[[AbstractSet[str]], Mapping[str, Device]]
+"""Names -> the device of each name that has one."""
 
 
 def devices_of(
-    nodes: Iterable[ClusterNode],
-    slice_profile: str | None,
-    device_named: Callable[[str], Device],
+    nodes: Sequence[ClusterNode], slice_profile: str | None, devices_named: DevicesNamed
 ) -> dict[str, Device]:
     """Node -> device that a pod would use on it; nodes whose device is not known are left out.
 
     Args:
-        nodes: the nodes; each name of a product among their labels is looked up once.
-        slice_profile: as in `device_of`.
-        device_named: as in `device_of`.
-    """
-    known: dict[str, Device | UnknownDevice] = {}
-
-    def looked_up(name: str) -> Device:
-        if name not in known:
-            try:
-                known[name] = device_named(name)
-            except UnknownDevice as error:
-                known[name] = error
-        found = known[name]
-        if isinstance(found, UnknownDevice):
-            raise found
-        return found
-
-    found = ((node.name, device_of(node, slice_profile, looked_up)) for node in nodes)
-    return {name: device for name, device in found if device is not None}
-
-
-def device_of(
-    node: ClusterNode, slice_profile: str | None, device_named: Callable[[str], Device]
-) -> Device | None:
-    """The device that a pod would use on a node; None where it is not known.
-
-    Args:
-        node: the node.
+        nodes: the nodes; the products among their labels are looked up together, each once.
         slice_profile: profile of the slice that the pod requests, such as 1g.10gb; None where it
             requests whole devices, or as a node is divided evenly.
-        device_named: name -> device; raises `UnknownDevice`.
+        devices_named: names -> the device of each name that has one.
     """
-    label = next((node.labels[name] for name in PRODUCTS if node.labels.get(name)), None)
-    if label is None:
-        return None
-    product = label.removesuffix("-SHARED")
-    try:
-        device = device_named(NAMED_OTHERWISE.get(product, product))
-    except UnknownDevice:
-        return None
+    products = {node.name: product for node in nodes if (product := product_of(node)) is not None}
+    known = devices_named({*products.values()})
     if slice_profile is not None:
-        return slice_of(device, slice_profile)
-    return _with_memory(device, node.labels)
+        slices = {name: slice_of(device, slice_profile) for name, device in known.items()}
+        known = {name: device for name, device in slices.items() if device is not None}
+    return {
+        node.name: known[product]
+        if slice_profile is not None
+        else _with_memory(known[product], node.labels)
+        for node in nodes
+        if (product := products.get(node.name, "")) in known
+    }
+
+
+def product_of(node: ClusterNode) -> str | None:
+    """The name of a node's device by its labels; None where none tells."""
+    label = next((node.labels[name] for name in PRODUCTS if node.labels.get(name)), None)
+    return None if label is None else NAMED_OTHERWISE.get(label, label)
 
 
 def requested_slice(pod: Pod) -> str | None:
@@ -112,6 +92,12 @@ def requested_devices(pod: Pod) -> int | None:
         if name in WHOLE_DEVICES or name.startswith(SLICE_RESOURCE)
     ]
     return sum(int(count) for count in counts if count.isdecimal()) or None
+
+
+def requested_resource(pod: Pod) -> str:
+    """The resource by which a pod requests GPUs or slices; NVIDIA's where it requests none."""
+    names = (name for name, _ in _requested(pod))
+    return next((n for n in names if n in WHOLE_DEVICES or n.startswith(SLICE_RESOURCE)), NVIDIA)
 
 
 def _requested(pod: Pod) -> list[tuple[str, str]]:

@@ -85,7 +85,7 @@ def placed_by(pod: Pod) -> Placed:
     workload: dict[str, Any] = {**whole, **fields}
     if not workload:
         if options or limits:
-            raise BadRequest("forerun.dev/graph or forerun.dev/workload is missing.")
+            raise BadRequest("forerun.dev/graph is missing: it names the workload.")
         return Placed(None, speed)
     workload.setdefault("kind", "network")
     operation = {"power_limit_w": options.pop("power_limit_w", None)}

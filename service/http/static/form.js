@@ -37,9 +37,17 @@ const uploads = {
   },
 };
 
-// A field that stands in place of others clears them.
-function alone({ value, dataset }) {
+// A field that stands in place of others clears them, which a line at each says.
+function alone({ value, dataset, labels }) {
+  for (const line of form.querySelectorAll(".cleared")) line.remove();
   for (const name of value && dataset.instead ? dataset.instead.split(" ") : []) {
+    if (field[name].value && field[name].type !== "hidden") {
+      const line = Object.assign(document.createElement("p"), {
+        className: "note small cleared", role: "status",
+        textContent: `Left out: ${labels?.[0]?.textContent.trim() ?? "a file"} stands in its place.`,
+      });
+      field[name].after(line);
+    }
     field[name].value = "";
     document.getElementById(`${name}-chosen`)?.replaceChildren();
   }
@@ -63,6 +71,7 @@ for (const choice of form?.querySelectorAll("[data-upload]") ?? []) {
       say("Drop another file here.");
       const line = { className: "problem small", textContent: `${file.name}: ${error.message}` };
       problem.replaceChildren(Object.assign(document.createElement("p"), line));
+      document.getElementById("answer")?.classList.add("stale");
     } finally {
       drop.removeAttribute("aria-busy");
     }

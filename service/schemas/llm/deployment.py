@@ -121,9 +121,6 @@ class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
 
     PART = "engine"
 
-    max_request_tokens: int | None = Field(default=None, ge=1, le=100_000_000)
-    """most tokens of a request with its answer; longer requests are refused"""
-
     @field_validator("name", mode="before")
     @classmethod
     def _name(cls, given: Any) -> Any:
@@ -154,7 +151,7 @@ class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
 
     def engine(self) -> Engine:
         """The engine of a deployment."""
-        return Engine(**self.model_dump(exclude={"max_request_tokens"}))
+        return Engine(**self.model_dump())
 
 
 class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
@@ -227,6 +224,8 @@ class DeploymentFields(NamedPart):
     def _load_is_whole(self) -> Self:
         """Either a whole load is given, or nothing of it."""
         given = self.model_fields_set & set(DeploymentFields.model_fields)
+        if given and self.input_tokens is None:
+            self.input_tokens = self.encoded_tokens()
         for field, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
             if given and getattr(self, field) is None:
                 raise about_fields("{} is missing, which {} needs", field, _first(given, other))
@@ -238,6 +237,10 @@ class DeploymentFields(NamedPart):
         if given and sum(load is not None for load in loads) != 1:
             raise about_fields("give one of {} and {}", "concurrency", "requests_per_s")
         return self
+
+    def encoded_tokens(self) -> float | None:
+        """Length to which the model's encoder brings every input; None where prompts decide."""
+        return None
 
     def load(self) -> RequestLoad:
         """Lengths and arrivals of a request with lengths."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, model_validator
 
-from forerun.data.errors import in_field
+from forerun.data.errors import InputError, in_field
 from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
 from forerun.features.readers.language_model.quantization import CACHE, WEIGHTS, with_formats
@@ -76,6 +76,15 @@ class LanguageModelIn(NamedPart):
         if cache is None:
             return ()
         return (f"keys and values in {cache}, as checkpoints in {self.quantization} have them",)
+
+    def encoded_tokens(self) -> float | None:
+        """As of a request; also None of what is no model, which is said where it is read."""
+        try:
+            model = self.language_model()
+        except InputError:
+            return None
+        encoder = None if model is None else model.encoder
+        return None if encoder is None else encoder.tokens
 
     def sizes(self, engine: str = "") -> ModelSizesOut | None:
         """Parameters, experts and cache of the model; as `language_model`."""

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 from forerun.data.language_models.training import (
     Batch,
     Cluster,
+    Degree,
     LlmTraining,
     Objective,
     Tokens,
@@ -78,10 +79,12 @@ class TrainingEstimateIn(TrainingFields):
 
 
 class TrainingPlanIn(TrainingFields):
-    """The best layouts of training, on the fewest devices that fit where no number is given."""
+    """The best layouts of training."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
 
+    devices: Degree | None = None
+    """number of devices; when absent, the fewest that fit, or those that a budget chooses"""
     objective: Objective = "time"
     """what is least for a number of tokens; price and energy follow from the time of all devices"""
     max_usd: Amount | None = None

@@ -181,6 +181,20 @@ def test_a_comment_of_several_lines_is_one_line_of_the_log():
     assert printed[1:] == [f"log {said}", f"user {said}"]
 
 
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ("body.limits.latency_ms: Input should be more (given -4)", "max_latency_ms: Input should"),
+        ("body.workload.max_latncy_ms: did you mean latency_ms?", "max_latncy_ms: did you mean ma"),
+        ("body.objective: Input should be 'latency_ms'", "objective: Input should be 'latency_ms'"),
+    ],
+)
+def test_a_mistake_names_the_keys_of_the_comment(detail, said):
+    answer = f'HTTP/1.1 422 Unprocessable\\r\\n\\r\\n{{\\"detail\\":\\"{detail}\\"}}'
+    (printed,) = lua(f'local _, why = pcall(forerun.body_of, "{answer}"); print(why.mistake)')
+    assert printed.startswith(said)
+
+
 @pytest.mark.parametrize("status", [404, 422])
 def test_what_the_service_finds_wrong_with_a_comment_is_told_to_the_owner(status):
     body = r'{"type":"/problems/x","detail":"batchsize: \\"batchsize\\" is no field","more":"a"}'

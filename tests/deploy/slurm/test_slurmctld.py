@@ -64,7 +64,7 @@ def test_a_job_gets_advice_and_with_the_service_stopped_it_is_submitted_all_the_
         assert other["Features"].startswith("(null)")
         wrong, printed = slurm.submit("forerun:graph=resnet50,batchsize=64")
         assert unadvised(wrong)
-        assert "no advice: body.workload.batchsize: " in printed
+        assert "no advice: batchsize: " in printed
         assert "did you mean batch_size?" in printed
         server.stop()
     assert not path.exists()

@@ -37,6 +37,23 @@ def test_heads_of_keys_are_divided_until_each_device_has_one(llama):
     assert [cache_bytes(llama, 1, tensor) for tensor in (2, 8, 16)] == [65_536, 16_384, 16_384]
 
 
+def test_llama_cpp_sets_the_whole_context_of_its_slots_aside(llama):
+    """Of llama-server -c 16384 -np 4: 4,096 tokens in each slot, used or not."""
+    four = Engine("llama.cpp", max_sequences=4, max_request_tokens=4096)
+    for in_flight in (1.0, 4.0, 100.0):
+        known = pool_memory(llama, device(40.0), LOAD, four, Pool(), in_flight)
+        assert known.cache_mib * MIB == pytest.approx(16_384 * 131_072)
+        assert (known.largest_concurrency, known.fits) == (4, True)
+    large = replace(four, max_request_tokens=131_072)
+    assert not pool_memory(llama, device(40.0), LOAD, large, Pool(), 1.0).fits
+    found = smallest_parallelism(llama, device(40.0), LOAD, large, Parallelism())
+    assert found.devices == 4
+    own = replace(large, name="vllm")
+    without = replace(own, max_request_tokens=None)
+    first, second = (pool_memory(llama, device(40.0), LOAD, e, Pool(), 1.0) for e in (own, without))
+    assert first == second
+
+
 def test_a_latent_vector_is_on_every_device():
     latent = named_language_model("deepseek-ai/DeepSeek-R1")
     latent = replace(latent, formats=replace(latent.formats, cache="bf16"))

@@ -190,8 +190,28 @@ def test_what_cannot_be_traced_says_why():
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
-    with pytest.raises(UnreadableModel, match=r"torch\.export cannot trace it"):
+    with pytest.raises(UnreadableModel, match=r"torch\.export cannot trace it") as error:
         trace_module(Stops(), (torch.zeros(1, 4),))
+    assert "use torch.where or torch.cond" in str(error.value)
+
+
+def test_a_module_that_fails_is_one_line_with_its_place(tmp_path, monkeypatch, capfd):
+    """What torch logs and prints of it is its error once more."""
+    (tmp_path / "failing.py").write_text(
+        "import torch\nlayer = torch.nn.Linear(10, 3)\n"
+        "class Own(torch.nn.Module):\n    def forward(self, x):\n        return layer(x)\n"
+        "def make():\n    return Own(), (torch.zeros(2, 3),)\n"
+        "def broken():\n    raise ValueError('no checkpoint')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnreadableModel) as error:
+        trace_callable("failing:make")
+    (line,) = str(error.value).splitlines()
+    assert "(failing.py:5 in forward); give example inputs" in line
+    assert error.value.__cause__ is not None
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(UnreadableModel, match=r"no checkpoint \(failing\.py:9 in broken\)"):
+        trace_callable("failing:broken")
 
 
 def test_a_function_is_traced_by_its_name(tmp_path, monkeypatch):

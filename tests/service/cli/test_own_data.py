@@ -307,17 +307,45 @@ def checked(forerun, tmp_path):
         JOB,
         MANIFEST + "---\n" + MANIFEST,
         MANIFEST.replace("gpu: 1}", "gpu: 1, nvidia.com/gpumem: 8192}"),
-        "#!/bin/sh\ntrue\n",
+        MANIFEST.replace("NVIDIA-L4", "NVIDIA-A100-SXM4-80GB").replace("gpu: 1", "mig-3g.40gb: 1"),
+        MANIFEST.replace("NVIDIA-L4", "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb-SHARED"),
     ],
 )
 def test_a_right_file_has_no_line(checked, text):
     assert checked(text) == (0, "")
 
 
+SLICES = MANIFEST.replace("gpu: 1", "mig-3g.40gb: 1")
+BARE = "\n".join(line for line in SLICES.splitlines() if "forerun.dev" not in line)
+NOWHERE = SLICES.replace("nvidia.com/gpu.product: NVIDIA-L4", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("#!/bin/sh\ntrue\n", "1: note: nothing was checked: --comment=forerun:graph=resnet50"),
+        (BARE, "7: note: nothing was checked: the annotation forerun.dev/graph or"),
+        (f"{BARE}\n---\n{BARE}", "7: note: nothing was checked: the annotation"),
+        (NOWHERE, "7: note: whether it fits was not checked: name the GPU by nvidia.com/gpu.prod"),
+    ],
+)
+def test_what_is_not_checked_is_one_line(checked, text, line):
+    code, (own,) = checked(text)
+    assert code == 0 and own.startswith(line)
+
+
+def test_the_device_of_a_slice_may_be_named_on_the_command_line(checked):
+    for device in ("a100-sxm-80gb", "a100-sxm-80gb-mig-3g-40gb"):
+        assert checked(NOWHERE, "--device", device) == (0, "")
+    code, (line,) = checked(NOWHERE, "--device", "a30")
+    assert code == 1 and "nvidia.com/mig-3g.40gb: a30 has no MIG profile" in line
+
+
 @pytest.mark.parametrize(
     ("text", "before", "after", "line"),
     [
-        (MANIFEST, "batch-size", "batchsize", "10: error: forerun.dev/batchsize: 'batchsize' is"),
+        (MANIFEST, "batch-size", "batchsize",
+         "10: error: forerun.dev/batchsize: nothing reads it; did you mean forerun.dev/batch"),
         (MANIFEST, '"64"', "64", "10: error: forerun.dev/batch-size: 64 is no text"),
         (MANIFEST, "resnet50", "resnet51x", "9: error: forerun.dev/graph: No graph"),
         (MANIFEST, '"64"', '"65536"', "7: error: l4: does not fit"),
@@ -328,7 +356,17 @@ def test_a_right_file_has_no_line(checked, text):
          "12: error: forerun.dev/device: No device named 'l40000'. Did you mean l40"),
         (MANIFEST, "  name: train", "  annotations: {forerun.dev/graph: resnet50}",
          "4: error: forerun.dev/graph: write it in the metadata of the pod's template"),
-        (JOB, "batch_size=64", "batchsize=64", "4: error: batchsize: 'batchsize' is no field"),
+        (MANIFEST, "gpu: 1", "mig-3g.40gb: 1", "15: error: nvidia.com/mig-3g.40gb: l4 cannot be"),
+        (SLICES, "NVIDIA-L4", "NVIDIA-A100-SXM4-40GB",
+         "15: error: nvidia.com/mig-3g.40gb: a100-sxm-40gb has no MIG profile 3g.40gb; it has 1g"),
+        (SLICES.replace("NVIDIA-L4", "NVIDIA-H100-PCIe"), "40gb: 1", "40gb: 2",
+         "15: warning: nvidia.com/mig-3g.40gb: 2 are requested, and the workload runs on 1"),
+        (JOB, "batch_size=64", "batchsize=64",
+         "4: error: batchsize: nothing reads it; did you mean batch_size?"),
+        (JOB, "batch_size=64", "max_latncy_ms=64",
+         "4: error: max_latncy_ms: nothing reads it; did you mean max_latency_ms?"),
+        (JOB, "graph=resnet50,batch_size=64", "max_latency_ms=9", "1: error: graph is missing"),
+        (JOB, "gpu:l4:1", "gpu:a100_3g.20gb:1", "3: warning: --gres: No device named 'a100_3g.20"),
         (JOB, "batch_size=64", "batch_size", "4: error: --comment: 'batch_size' is not KEY=VALUE"),
         (JOB, "batches=100", "batches=x", "4: error: --comment: batches=x is no number"),
         (JOB, "batches=100", "llm=a", "4: error: --comment: llm is read of pods alone"),

@@ -242,6 +242,29 @@ def test_a_question_with_an_error_leaves_the_answer_before_and_its_address(page_
     assert page.locator(".unanswered, .stale").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [(f"/?{RUN}&devices=l4", "#batch_size"), ("/neighbours", "#cpus"), ("/llm", "#input_tokens")],
+)
+def test_a_number_out_of_bounds_is_said_and_the_answer_before_dimmed(page_at, address, field):
+    page = page_at(address)
+    enter(page, field, "0")
+    assert "greater than" in unanswered(page).inner_text()
+    assert page.locator("#answer.stale").count() == 1
+    assert page.get_attribute(field, "aria-invalid") == "true"
+
+
+def test_a_load_in_place_of_another_is_said_where_it_clears_it(page_at):
+    page = page_at("/llm?concurrency=8")
+    page.locator("summary", has_text="Arrivals").click()
+    ask(page, "#requests_per_s", "2")
+    assert page.input_value("#concurrency") == ""
+    (line,) = page.locator(".cleared").all_inner_texts()
+    assert line.startswith("Left out: ") and "per second" in line
+    ask(page, "#input_tokens", "512")
+    assert page.locator(".cleared").count() == 0
+
+
 def test_an_address_has_no_empty_field_and_the_title_says_what_is_answered(page_at):
     page = page_at(f"/?{RUN}&devices=l4")
     assert page.title().startswith("ResNet-50 on L4 · ")

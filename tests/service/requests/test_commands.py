@@ -93,7 +93,10 @@ def asked(command, **given):
         ),
         (
             "llama-server -hf unsloth/Llama-3.1-8B-Instruct-GGUF:Q8_0 -c 8192 -np 2 -ngl 33",
-            {"model.quantization": "q8_0", "engine.max_request_tokens": 4096, "concurrency": 2},
+            {
+                **{"model.quantization": "q8_0", "engine.max_request_tokens": 4096},
+                **{"engine.max_sequences": 2, "concurrency": 2},
+            },
         ),
         (
             "vllm serve someone/Qwen3-8B-AWQ",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.device import Device
+from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError, UnknownDevice, UnknownGraph
 from forerun.service.stores import devices as device_store
 from forerun.service.stores import leaderboard as module
@@ -54,6 +54,23 @@ def test_what_is_held_is_never_older_than_the_last_registration(tmp_path):
         store.register(card(tdp_w=tdp))
         assert store.held("my-card") in (None, card(tdp_w=tdp))
         assert store.get("my-card").tdp_w == tdp
+
+
+def test_a_name_that_nothing_has_is_sought_once_until_a_sheet_changes(tmp_path, monkeypatch):
+    """Labels of a thousand nodes of types that nobody registered cost their look-up once."""
+    store, sought = DeviceStore(tmp_path / "devices"), []
+    find = DeviceCatalog.find
+    monkeypatch.setattr(
+        DeviceCatalog, "find", lambda own, name: sought.append(name) or find(own, name)
+    )
+    names = {"my-card", "l4", "aws/p5.48xlarge", *(f"ACME-{number}" for number in range(1_000))}
+    assert [*store.named(names)] == [*store.named(names)] == ["l4"]
+    assert sorted(sought) == sorted(names)
+    assert store.held("my-card") is None
+    with pytest.raises(UnknownDevice):
+        store.get("my-card")
+    store.register(card())
+    assert store.named(names).keys() == {"l4", "my-card"}
 
 
 def test_registrations_at_once_are_all_kept(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 import forerun
 from forerun.data.device import DeviceCatalog
+from forerun.data.device_slices import no_link
 from forerun.data.language_models.deployment import Parallelism
 from forerun.service.answers.llm import planning
 from forerun.service.cli import app
@@ -342,14 +343,31 @@ def test_devices_that_no_link_joins_are_replicas_by_themselves(adapting, device)
         one["devices"] == one["replicas"] and one["prefill"] is None
         for one in (*plan["best"], *plan["front"])
     )
-    assert f"replicas of several {device}, which no link joins" in plan["not_searched"]
+    why = no_link(CATALOG.get(device))
+    assert f"replicas of several devices, as {why}" in plan["not_searched"]
     content = {"model": "llama-3.1-70b", "device": device, "requests_per_s": 1}
     content |= {"input_tokens": 500, "output_tokens": 100}
     answer = adapting.post("/v1/llm/estimate", json=content)
     assert answer.status_code == 422 and "do not fit" in answer.json()["detail"]
-    content |= {"model": FEW["model"], "parallelism": {"tensor": 2}}
-    said = adapting.post("/v1/llm/estimate", json=content).json()["limits"]
-    assert any("goes beyond the 1 that links join" in line for line in said)
+    content |= {"model": FEW["model"]}
+    divided = {"parallelism": {"tensor": 2}, "prefill": {}}
+    for field, own in (*divided.items(), ("parallelism", {"pipeline": 2})):
+        fault = adapting.post("/v1/llm/estimate", json=content | {field: own}).json()
+        assert why in fault["detail"] and fault["errors"][0]["pointer"].startswith(f"#/{field}/")
+    by_sizes = {"model": FEW["model"], "device": device, "device_count": 2}
+    assert why in adapting.post("/v1/llm/estimate", json=by_sizes).json()["detail"]
+    assert adapting.post("/v1/llm/estimate", json=content | {"workers": 2}).status_code == 200
+
+
+def test_a_slice_is_answered_by_sizes_as_a_whole_gpu_is_but_for_power(adapting):
+    whole, part = (
+        adapting.post("/v1/llm/estimate", json={"model": FEW["model"], "device": device}).json()
+        for device in ("h100-sxm-80gb", "h100-sxm-80gb-mig-3g-40gb")
+    )
+    rates = [own["metrics"]["tokens_per_s"]["value"] for own in (whole, part)]
+    assert 0.25 * rates[0] < rates[1] < rates[0]
+    assert {"power_w", "energy_per_token_j"} <= part["missing"].keys() - whole["missing"].keys()
+    assert "share the power limit" in part["missing"]["power_w"]
 
 
 def option(replicas, wins):

@@ -23,10 +23,9 @@ from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.plans import Stock, units_of
 from forerun.service.answers.llm.serving_commands import commands, gpus_of_server
 from forerun.service.answers.llm.serving_manifests import GKE, KARPENTER, LABELS, PRODUCT
-from forerun.service.http.kubernetes.extender import ClusterNode
-from forerun.service.http.kubernetes.nodes import device_of
 from forerun.service.requests.commands import fields_of
 from forerun.service.schemas.serving import LlmEstimateIn
+from tests.service.http.kubernetes.requests import device_of
 
 PUBLISHED = json.loads((Path(__file__).parent / "published_engine_arguments.json").read_text())
 CATALOG = DeviceCatalog.load()
@@ -200,9 +199,7 @@ def test_manifests_run_the_command_on_nodes_with_the_device(engine, name):
         (volume,) = pod["volumes"]
         assert volume["emptyDir"] == {"medium": "Memory"}
         assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/dev/shm"}]
-        assert (
-            device_of(ClusterNode("n", pod["nodeSelector"], {}, b""), None, CATALOG.get) == device
-        )
+        assert device_of(pod["nodeSelector"]) == device
 
 
 def test_labels_of_nodes_name_the_device_that_they_select():
@@ -211,8 +208,7 @@ def test_labels_of_nodes_name_the_device_that_they_select():
         device = CATALOG.get(name)
         for label, value in zip((PRODUCT[device.vendor], GKE, KARPENTER), own, strict=True):
             if value:
-                node = ClusterNode("n", {label: value}, {}, b"")
-                assert device_of(node, None, CATALOG.get) == device, value
+                assert device_of({label: value}) == device, value
     text = commands(deployed(pool=Pool(Parallelism(8))), H200, DEEPSEEK, "", 1)["kubernetes"]
     assert f"        # or {GKE}: nvidia-h200-141gb\n" in text
     unknown = CATALOG.get("a10")

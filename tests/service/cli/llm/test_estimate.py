@@ -16,6 +16,7 @@ from forerun.data.errors import (
 )
 from forerun.service.cli import app
 from forerun.service.cli.llm import table
+from forerun.service.schemas.llm.deployment import PrefillIn
 from tests.service.answers.llm.predictors import LLAMA
 
 LENGTHS = ("--isl", "1024", "--osl", "256", "--concurrency", "32")
@@ -178,6 +179,25 @@ def test_what_is_wrong_in_a_configuration_names_its_file(run, tmp_path):
     )
     with pytest.raises(UnreadableModel, match=rf"{file}: num_hidden_layers is 'x'"):
         run("estimate", file, "--device", "h100", *LENGTHS)
+
+
+def test_degrees_of_workers_for_prompts_mean_one_worker_as_over_http(run):
+    """`prefill.workers` of POST /v1/llm/estimate is 1 where it is left out."""
+    words = ("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS, "--prefill-tensor", 2)
+    pool = json.loads(run(*words, "--json"))["deployment"]["prefill"]
+    assert (pool["workers"], pool["parallelism"]["tensor"]) == (1, 2)
+    one = run(*words, "--prefill-workers", 1, "--json")
+    assert json.loads(one)["deployment"]["prefill"] == pool
+    assert PrefillIn().workers == 1
+
+
+def test_whisper_takes_no_length_of_a_prompt(run):
+    load = ("estimate", "whisper-tiny", "--device", "l4", "--osl", 50, "--concurrency", 2, "--json")
+    without, given = (json.loads(run(*load, *own)) for own in ((), ("--isl", 1500)))
+    assert without == given
+    assert "input_tokens 1,500, to which" in " ".join(without["deployment"]["chosen"])
+    with pytest.raises(BadRequest, match="--input-tokens is missing"):
+        run("estimate", "t5-small", *load[2:])
 
 
 SOUND = ("--isl", "4", "--osl", "50", "--concurrency", "1")

@@ -1,6 +1,24 @@
 """Requests of a kube-scheduler to an extender, as Go's encoder writes them."""
 
+from collections.abc import Set as AbstractSet
 from typing import Any
+
+from msgspec import Raw
+
+from forerun.data.device import Device
+from forerun.service.http.kubernetes.extender import ClusterNode
+from forerun.service.http.kubernetes.nodes import devices_of
+from tests.devices import CATALOG
+
+
+def named(names: AbstractSet[str]) -> dict[str, Device]:
+    """The device of each name that the catalogue has."""
+    return {name: device for name in names if (device := CATALOG.find(name))}
+
+
+def device_of(labels: dict[str, str], profile: str | None = None) -> Device | None:
+    """The device of a node with these labels, or a slice of it."""
+    return devices_of([ClusterNode("a", labels, {}, Raw())], profile, named).get("a")
 
 
 def node(name: str, product: str | None = None, **more: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What pods ask for in their annotations, and devices of nodes by their labels."""
 
-import difflib
 import json
 
 import pytest
@@ -9,7 +8,6 @@ from msgspec import Raw, convert
 from forerun.data.errors import BadRequest
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 from forerun.service.http.kubernetes.nodes import (
-    device_of,
     devices_of,
     devices_on,
     requested_devices,
@@ -18,7 +16,7 @@ from forerun.service.http.kubernetes.nodes import (
 from forerun.service.http.kubernetes.pods import placed_by, residents_of
 from forerun.service.http.schemas import RankIn
 from tests.devices import CATALOG
-from tests.service.http.kubernetes.requests import pod
+from tests.service.http.kubernetes.requests import device_of, named, pod
 
 
 def placed(**annotations: str):
@@ -112,10 +110,6 @@ def test_residents_that_are_no_programs_are_refused(text):
 PRODUCT = "nvidia.com/gpu.product"
 
 
-def device(labels: dict[str, str], profile: str | None = None):
-    return device_of(ClusterNode("a", labels, {}, Raw()), profile, CATALOG.get)
-
-
 @pytest.mark.parametrize(
     ("label", "text", "name"),
     [
@@ -133,35 +127,28 @@ def device(labels: dict[str, str], profile: str | None = None):
     ],
 )
 def test_labels_of_node_labellers_name_the_device(label, text, name):
-    assert device({label: text}).name == name
+    assert device_of({label: text}).name == name
 
 
 def test_the_own_label_comes_before_all_others():
     labels = {"nvidia.com/gpu.product": "Tesla-T4", "forerun.dev/device": "l4"}
-    assert device(labels).name == "l4"
+    assert device_of(labels).name == "l4"
 
 
 @pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.product": "NVIDIA-Z9000"}])
 def test_a_node_without_a_known_product_has_no_device(labels):
-    assert device(labels) is None
+    assert device_of(labels) is None
 
 
-def test_each_label_is_looked_up_once_and_no_similar_names_are_sought(monkeypatch):
+def test_the_labels_of_all_nodes_are_looked_up_together():
     labels = ["NVIDIA-Z9000", "NVIDIA-Z9001", "Tesla-T4", "NVIDIA-L4"]
     nodes = [
         ClusterNode(str(number), {PRODUCT: labels[number % len(labels)]}, {}, Raw())
         for number in range(100)
     ]
-    asked, sought = [], []
-    monkeypatch.setattr(difflib, "get_close_matches", lambda *given, **more: sought.append(given))
-
-    def named(name):
-        asked.append(name)
-        return CATALOG.get(name)
-
-    found = devices_of(nodes, None, named)
-    assert sorted(asked) == sorted(labels)
-    assert sought == []
+    asked = []
+    found = devices_of(nodes, None, lambda names: asked.append(names) or named(names))
+    assert asked == [{*labels}]
     assert {name: device.name for name, device in found.items()} == {
         node.name: {"Tesla-T4": "t4", "NVIDIA-L4": "l4"}[node.labels[PRODUCT]]
         for node in nodes
@@ -171,7 +158,9 @@ def test_each_label_is_looked_up_once_and_no_similar_names_are_sought(monkeypatc
 
 def test_the_memory_that_a_node_states_counts_where_it_is_another_than_the_sheets():
     product = {"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}
-    usual, larger = (device({**product, "nvidia.com/gpu.memory": m}) for m in ("97871", "147456"))
+    usual, larger = (
+        device_of({**product, "nvidia.com/gpu.memory": m}) for m in ("97871", "147456")
+    )
     assert usual == CATALOG.get("gh200-96gb")
     assert larger.memory_gib == 144.0
     assert larger.name != usual.name
@@ -180,7 +169,7 @@ def test_the_memory_that_a_node_states_counts_where_it_is_another_than_the_sheet
 
 def test_a_slice_has_its_part_of_each_figure_and_no_power():
     whole = CATALOG.get("a100-sxm-80gb")
-    own = device({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"})
+    own = device_of({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"})
     assert own.memory_gib == whole.memory_gib / 2
     assert own.memory_bandwidth_gbs == whole.memory_bandwidth_gbs / 2
     assert own.peak("fp16") == pytest.approx(whole.peak("fp16") * 3 / 8)
@@ -202,7 +191,7 @@ def test_a_pods_container_says_which_slice_or_share_it_uses(resource, amount, pr
     asked = convert(pod({}, {"nvidia.com/gpu": "1", resource: amount}), Pod)
     assert requested_slice(asked) == profile
     assert requested_slice(convert(pod({}, {"nvidia.com/gpu": "1"}), Pod)) is None
-    own = device({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, profile)
+    own = device_of({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, profile)
     assert (own and own.memory_gib) == gib
     assert own is None or CATALOG.get(own.name) == own
 

@@ -74,7 +74,7 @@ def test_what_is_right_is_admitted_without_a_word(adapting, content):
     ("annotations", "limits", "selector", "said"),
     [
         ({"graph": "resnet50", "batchsize": "64"}, GPU, None, "forerun.dev/batchsize: "),
-        ({"graph": "resnet50", "batchsize": "64"}, GPU, None, "did you mean batch_size?"),
+        ({"graph": "resnet50", "batchsize": "64"}, GPU, None, "did you mean forerun.dev/batch"),
         ({"graph": "resnet50", "max-latency": "4"}, GPU, None, "forerun.dev/max-latency-ms?"),
         ({"graph": "resnet50", "max-latency-ms": "x"}, GPU, None, "forerun.dev/max-latency-ms: "),
         ({"graph": "resnet50", "objective": "speed"}, GPU, None, "forerun.dev/objective: "),
@@ -140,7 +140,7 @@ def test_templates_of_pods_are_reviewed_as_pods_are(adapting):
     template = {"metadata": wrong["metadata"], "spec": wrong["spec"]}
     deployment = {"metadata": {"name": "d"}, "spec": {"replicas": 2, "template": template}}
     response = answered(adapting, review(deployment, "Deployment", "apps"))
-    assert "batch_size" in response["status"]["message"]
+    assert "forerun.dev/batch-size?" in response["status"]["message"]
     right = answered(adapting, review({"metadata": {}, "spec": {}}, "Deployment", "apps"))
     assert right["allowed"] is True
 
