@@ -6,6 +6,7 @@ the capacity: by the ends of intervals that are worse, or by best estimates. Wha
 memory or by the least times of the spec sheet is not priced.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,7 +111,8 @@ class ServingLimits:
 
     Attributes:
         times: metric, such as `tpot_ms` -> its most.
-        tails: metric -> the most of its 99th percentile over requests.
+        tails: what the event model answers -> its most: a percentile over requests, such as
+            `tpot_p99_ms`, or a mean or percentile of a class of them, such as `chat.tpot_ms`.
         usd_per_hour: most price of all devices.
         power_w: most power of all devices.
         risk: `upper`: limits hold at the upper ends of intervals; `value`: at best estimates.
@@ -121,6 +123,15 @@ class ServingLimits:
     usd_per_hour: float = inf
     power_w: float = inf
     risk: Risk = "upper"
+
+    def bounded(self) -> "ServingLimits":
+        """The same, with limits of percentiles and classes as those of the means, too, which they
+        bound: of all requests, and of a class that is served alone.
+        """
+        times = dict(self.times)
+        for name, most in self.tails.items():
+            times[mean_of(name)] = min(most, times.get(mean_of(name), inf))
+        return replace(self, times=times)
 
     def end(self, own: Estimate) -> float | None:
         """The end of an interval that counts for a limit from above."""
@@ -152,10 +163,12 @@ class Pricing(Protocol):
 
 
 class Tails(Protocol):
-    """99th percentiles of times."""
+    """Means and percentiles of times by the event model."""
 
-    def p99_ms(self, query: Query, replicas: int) -> Mapping[str, float]:
-        """Metric -> percentile over the requests that reach one of so many replicas."""
+    def figures_ms(self, query: Query, replicas: int) -> Mapping[str, float]:
+        """Names as of `ServingLimits.tails` -> figure over the requests that reach one of so many
+        replicas.
+        """
         ...
 
 
@@ -184,13 +197,22 @@ class Unit:
 
     def share(self, replicas: int) -> Query:
         """One replica with its share of the rate."""
-        return at_rate(self.query, (self.query.deployment.load.requests_per_s or 0.0) / replicas)
+        return at_rate(self.query, _rate_of(self.query) / replicas)
 
 
 def at_rate(query: Query, requests_per_s: float) -> Query:
     """A deployment at another rate of its requests."""
-    load = replace(query.deployment.load, requests_per_s=requests_per_s)
+    return at_load(query, query.deployment.load, requests_per_s)
+
+
+def at_load(query: Query, load: RequestLoad, requests_per_s: float | None) -> Query:
+    """A deployment with requests of these lengths at a rate."""
+    load = replace(load, requests_per_s=requests_per_s)
     return replace(query, workload=replace(query.deployment, load=load))
+
+
+def _rate_of(query: Query) -> float:
+    return query.deployment.load.requests_per_s or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +224,7 @@ class ServingOption:
         replicas: how many.
         estimates: metric -> estimate of one replica at its share of the rate.
         over: limit that it misses -> how many times over; empty where all hold.
-        tails: metric -> 99th percentile, where it is limited.
+        tails: figures of the event model, where some are limited.
         wins: share of draws from the intervals in which no other option is better.
         why: why it cannot be compared, of those that are `unknown`.
         fewer: the same with the fewest replicas that keep up, where these miss something.
@@ -296,6 +318,7 @@ def plan(
     kept: int = 5,
     seed: int = 0,
     tails: Tails | None = None,
+    classes: Sequence[RequestLoad] = (),
 ) -> ServingPlan:
     """The best ways to serve requests that arrive at a rate.
 
@@ -312,11 +335,13 @@ def plan(
         kept: number of options that are kept.
         seed: of the draws.
         tails: what answers percentiles; needed where they are limited.
+        classes: requests of each class, which must fit the memory.
     """
     out: list[ServingOption] = []
+    limits = limits.bounded()
     costly = {one.device.name: why for one in stocks if (why := no_cost(one, limits, objective))}
     known = [one for one in stocks if one.device.name not in costly]
-    units = _bounded(models, load, engine, known, limits, apart, out)
+    units = _bounded(models, [load, *classes], engine, known, limits, apart, out)
     failed = Counter(next(iter(one.over)) for one in out)
     able, missing = _holding(units, pricing, limits, objective, failed)
     unanswered = costly | _unanswered(able, missing)
@@ -402,7 +427,7 @@ def _nearest(
     """Those that miss nothing but times, the price or the power, nearest first; each costs less
     than the one before it, and than the best.
     """
-    named = {*limits.times, *map(tail_of, limits.tails), USD, POWER}
+    named = {*limits.times, *limits.tails, USD, POWER}
     known = [one for one in missing if one.over.keys() <= named]
     if objective in ("energy", "carbon"):
         known = _with_power(known, pricing, limits)
@@ -523,7 +548,7 @@ def _units(
 
 def _bounded(
     models: Sequence[LanguageModel],
-    load: RequestLoad,
+    loads: Sequence[RequestLoad],
     engine: Engine,
     stocks: Sequence[Stock],
     limits: ServingLimits,
@@ -531,10 +556,10 @@ def _bounded(
     out: list[ServingOption],
 ) -> list[Unit]:
     """The replicas that may keep the limits by memory and sheets, with each scheduler; the others
-    are added to `out`.
+    are added to `out`. Of the loads, the first is that of all requests.
     """
-    every = _units(models, load, engine, stocks, apart)
-    excess = [_excess(unit.query) for unit in every]
+    every = _units(models, loads[0], engine, stocks, apart)
+    excess = [max(_excess(at_load(unit.query, own, 0.0)) for own in loads) for unit in every]
     held = [unit for unit, own in zip(every, excess, strict=True) if own <= 1.0 and unit.most > 0]
     some = [unit for unit in held if unit.query.device.kind != "cpu"]
     # Least times are those of GPUs.
@@ -569,7 +594,7 @@ def may_keep(
     """The replicas that may keep the times of some requests, each with its first scheduler."""
     times = ServingLimits(limits.times, risk=limits.risk)
     few = replace(load, requests_per_s=0.0)
-    able = _bounded(models, few, engine, stocks, times, apart, [])
+    able = _bounded(models, [few], engine, stocks, times, apart, [])
     first = {layout_of(unit): unit for unit in reversed(able)}
     return [replace(unit, query=at_rate(unit.query, load.requests_per_s or 0.0))
             for unit in first.values()]  # fmt: skip
@@ -763,7 +788,7 @@ class _Search:
 
 def _needed(unit: Unit, capacity: Estimate | None, limits: ServingLimits) -> int | None:
     """Replicas that keep up with the rate; None where the capacity is not known."""
-    rate = unit.query.deployment.load.requests_per_s or 0.0
+    rate = _rate_of(unit.query)
     if capacity is None or (limits.risk == "upper" and not capacity.low):
         return None
     if limits.risk == "upper":
@@ -784,9 +809,14 @@ def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str,
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def tail_of(metric: str) -> str:
-    """Name of the 99th percentile of a time."""
-    return f"{metric.removesuffix('_ms')}_p99_ms"
+def tail_of(metric: str, percent: int = 99) -> str:
+    """Name of a percentile of a time."""
+    return f"{metric.removesuffix('_ms')}_p{percent}_ms"
+
+
+def mean_of(name: str) -> str:
+    """Name of the mean of a time by that of a percentile, or of the mean."""
+    return re.sub(r"_p\d\d_ms$", "_ms", name)
 
 
 def _checked(
@@ -803,21 +833,22 @@ def _checked(
 
 
 def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:
-    """An option with the fewest replicas, of as many or more, that also keep the percentiles; or
-    with what it misses with as many.
+    """An option with the fewest replicas, of as many or more, that also keep what the event model
+    answers; or with what it misses with as many.
 
-    The upper end of a percentile is as far above it as that of the mean.
+    Upper ends are as far above that as of the mean of all requests.
     """
     most = most_of(option.unit)
 
     def of(replicas: int) -> ServingOption:
-        found = tails.p99_ms(option.unit.share(replicas), replicas)
+        found = tails.figures_ms(option.unit.share(replicas), replicas)
         over = {}
         for name, limit in limits.tails.items():
-            own = option.estimates[name]
+            own = option.estimates[mean_of(name).rpartition(".")[2]]
             end = found[name] * (limits.end(own) or own.value) / own.value
             if end > limit:
-                over[tail_of(name)] = end / limit
+                over[name] = end / limit
+        over = dict(sorted(over.items(), key=lambda item: -item[1]))
         unit = replace(option.unit, fewest=replicas, most=most, beaten=False)
         return replace(option, unit=unit, replicas=replicas, over=over, tails=found)
 

@@ -20,7 +20,7 @@ from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths
-from forerun.models.answers.deployments.plans import EventTails, PlanPricing
+from forerun.models.answers.deployments.plans import ByClass, EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
 from forerun.models.llm_serving.mixes import mix
@@ -102,10 +102,15 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         with in_field("requests_per_s"):
             raise BadRequest("Requests that arrive at once have no rate: give requests_per_s too.")
     _check_lengths(own, load)
+    classes = asked.class_loads()
+    for place, one in enumerate(classes.values()):
+        with in_field("classes", place):
+            _check_lengths(own, one)
+    pricing = ByClass(PlanPricing(in_use), classes)
     found = plan(
-        [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
+        [*own.models], load, asked.engine.engine(), own.stocks, pricing,
         limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
-        tails=EventTails(in_use, asked.traced_at_rate()),
+        tails=EventTails(in_use, asked.traced_at_rate(), classes), classes=[*classes.values()],
     )  # fmt: skip
     unanswered = _unanswered(found, own)
     (best, misses, front, rival), whole = _listed(found, own)
@@ -217,8 +222,8 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
         with in_field("disaggregated"):
             raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
-    if tails and (is_llama_cpp or "cpu" in kinds):
-        with in_field(tail_of(next(iter(tails)))):
+    if (tails or asked.classes) and (is_llama_cpp or "cpu" in kinds):
+        with in_field("classes" if asked.classes else next(iter(tails))):
             raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
     limits = ServingLimits(
         times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
@@ -262,8 +267,8 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
 
 def _most(asked: LlmPlanIn) -> dict[str, float]:
     """Limit of the request -> its most."""
-    names = (*TIMES, "max_usd_per_hour", "max_power_w", *map(tail_of, TIMES))
-    return {n: most for n in names if (most := getattr(asked, n)) is not None}
+    names = (*TIMES, "max_usd_per_hour", "max_power_w")
+    return {n: most for n in names if (most := getattr(asked, n)) is not None} | asked.tails()
 
 
 def _listed(
@@ -321,7 +326,13 @@ def _out(
         limited_by=answer.limited_by,
         wins=option.wins if drawn else None,
         worse=None if first in (None, option) or option.over else _worse(option, first, own),
-        p99_ms=dict(option.tails),
+        p99_ms={n: option.tails[tail_of(n)] for n in TIMES if option.tails},
+        classes={
+            one: {
+                n.partition(".")[2]: ms for n, ms in option.tails.items() if n.startswith(f"{one}.")
+            }
+            for one in own.asked.class_loads()
+        },
         over=dict(option.over),
         request=_request(option, answer.query, own),
     )

@@ -16,6 +16,7 @@ from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
     LlmPlanIn,
+    class_of,
     size_of,
     stock_of,
 )
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut
 
 LISTED: Final = {
-    **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"}
+    **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"},
+    "classes": "--class",
 }
 """Field with a list -> the option that gives it, or one of it."""
 OF_PLAN: Final = RequestOptions(PLAN_FIELDS.parts, PLAN_FIELDS.without | {*LISTED, "trace"})
@@ -57,6 +59,14 @@ Sizes = Annotated[
     list[str] | None,
     typer.Option(help="INPUT,OUTPUT,SHARE of a histogram of lengths; repeatable"),
 ]
+Classes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--class",
+        help="NAME,RATE,INPUT,OUTPUT,LIMIT=MS of a class of requests with limits of its own, such "
+        "as chat,10,500,200,ttft_p99_ms=1000; repeatable",
+    ),
+]
 WrittenAs = Annotated[
     str | None,
     typer.Option(
@@ -74,6 +84,7 @@ def plan(
     number_format: Formats = None,
     trace: Traced = None,
     size: Sizes = None,
+    request_class: Classes = None,
     run: dict[str, Any],
     written_as: WrittenAs = None,
     explain: o.Explain = False,
@@ -97,6 +108,8 @@ def plan(
         content["formats"] = [name for given in number_format for name in given.split(",")]
     if size:
         content["sizes"] = list(map(size_of, size))
+    if request_class:
+        content["classes"] = list(map(class_of, request_class))
     if trace is not None:
         content |= _traced(trace)
     out = _planned(content, OF_PLAN.names(context))

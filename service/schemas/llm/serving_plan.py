@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from forerun.data.cloud_instances import matching
+from forerun.data.columns import Column
 from forerun.data.errors import in_field
 from forerun.data.language_models.deployment import RequestLoad
 from forerun.data.language_models.requests import Requests
@@ -36,6 +37,7 @@ Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 LENGTHS = ("input_tokens", "output_tokens")
 VARIATIONS = ("input_variation", "output_variation")
+P99: Final = tuple(map(tail_of, TIMES))
 NEEDS: Final = {
     **dict.fromkeys(("startup_s", "stabilization_s", "cap_kw"), ("a plan over time", "window_s")),
     "cap_risk": ("a power cap", "cap_kw"),
@@ -113,6 +115,53 @@ def size_of(word: str) -> dict[str, str]:
     return dict(zip(SizeIn.model_fields, word.split(","), strict=False))
 
 
+ClassLimit = Literal[
+    "ttft_ms",
+    "ttft_p95_ms",
+    "ttft_p99_ms",
+    "tpot_ms",
+    "tpot_p95_ms",
+    "tpot_p99_ms",
+    "request_latency_ms",
+    "request_latency_p95_ms",
+    "request_latency_p99_ms",
+]
+
+
+class ClassIn(Strict):
+    """Requests of one class, with limits of their own."""
+
+    name: Annotated[str, Field(pattern=r"^[\w-]+$", max_length=LONGEST_NAME)]
+    """name, such as chat"""
+    requests_per_s: Rate
+    """their rate"""
+    input_tokens: Tokens
+    """mean length of their prompts"""
+    output_tokens: Tokens
+    """mean length of their answers"""
+    input_variation: Variation = 0.0
+    """standard deviation of the prompts' lengths over their mean"""
+    output_variation: Variation = 0.0
+    """standard deviation of the answers' lengths over their mean"""
+    limits: dict[ClassLimit, Milliseconds] = Field(default_factory=dict)
+    """limit on a mean, or on a 95th or 99th percentile -> its most, milliseconds"""
+
+    def load(self) -> RequestLoad:
+        """Lengths and rate."""
+        lengths = self.input_tokens, self.output_tokens
+        variations = self.input_variation, self.output_variation
+        return RequestLoad(*lengths, None, self.requests_per_s, 0.0, *variations)
+
+
+def class_of(word: str) -> dict[str, Any]:
+    """A class by NAME,RATE,INPUT,OUTPUT,FIELD=VALUE,..., to be validated."""
+    given = word.split(",")
+    fields = dict(zip(ClassIn.model_fields, (own for own in given if "=" not in own), strict=False))
+    more = dict(own.split("=", 1) for own in given if "=" in own)
+    own = {name: more.pop(name) for name in VARIATIONS if name in more}
+    return {**fields, **own, "limits": more}
+
+
 class LlmPlanIn(NamedPart):
     """What to serve a language model on: traffic, limits and devices at hand."""
 
@@ -140,6 +189,9 @@ class LlmPlanIn(NamedPart):
     """share of the input tokens whose keys and values are in a prefix cache"""
     sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
     """histogram of lengths, in place of their means"""
+    classes: Annotated[list[ClassIn], Field(min_length=1, max_length=16)] | None = None
+    """classes of requests with rates, lengths and limits of their own, in place of these; limits
+    are checked by the event model"""
     requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = None
     """a trace, as in POST /v1/llm/replay: it has rate and lengths"""
     trace: Annotated[str, Field(max_length=80)] | None = None
@@ -195,7 +247,7 @@ class LlmPlanIn(NamedPart):
         traced = [n for n in ("requests", "trace") if getattr(self, n) is not None]
         means = [n for n in LENGTHS if getattr(self, n) is not None]
         of_lengths = [*means, *(n for n in VARIATIONS if getattr(self, n))]
-        sources = traced if self.sizes is None else [*traced, "sizes"]
+        sources = traced + [n for n in ("sizes", "classes") if getattr(self, n) is not None]
         if len(sources) > 1:
             raise about_fields("give one of {} and {}", *sources[:2])
         if sources and of_lengths:
@@ -203,14 +255,18 @@ class LlmPlanIn(NamedPart):
         if not sources and len(means) < 2:
             missing = next(n for n in LENGTHS if n not in means)
             raise about_fields("{} is missing", missing)
-        if not traced and self.requests_per_s is None:
+        if self.classes is not None and self.requests_per_s is not None:
+            raise about_fields("{} follows from {}: leave it out", "requests_per_s", "classes")
+        names = [own.name for own in self.classes or ()]
+        if len(set(names)) < len(names):
+            raise about_fields("{} have one name twice", "classes")
+        if not traced and not names and self.requests_per_s is None:
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):
             raise about_fields("{} of a mix is price or devices", "objective")
-        power = [] if self.max_power_w is None else ["max_power_w"]
-        unkept = [*power, *map(tail_of, self.tails())]
-        if self.mix and unkept:
-            raise about_fields("{} is no limit of a mix: leave it out", unkept[0])
+        given = (n for n in ("max_power_w", "classes", *P99) if getattr(self, n) is not None)
+        if self.mix and (unkept := next(given, None)):
+            raise about_fields("{} is not kept by a mix: leave it out", unkept)
         if self.window_s is not None and not traced:
             raise about_fields("{} is of a trace: give {} too", "window_s", "trace")
         return self
@@ -232,9 +288,18 @@ class LlmPlanIn(NamedPart):
         return self
 
     def tails(self) -> dict[str, float]:
-        """Metric -> limit of its 99th percentile, milliseconds."""
-        given = (self.ttft_p99_ms, self.tpot_p99_ms, self.request_latency_p99_ms)
-        return {n: most for n, most in zip(TIMES, given, strict=True) if most is not None}
+        """Limit of a 99th percentile, or of a class (`chat.ttft_ms`) -> its most, milliseconds."""
+        found = {n: most for n in P99 if (most := getattr(self, n)) is not None}
+        return found | {
+            f"{own.name}.{n}": most for own in self.classes or () for n, most in own.limits.items()
+        }
+
+    def class_loads(self) -> dict[str, RequestLoad]:
+        """Class -> its lengths and rate."""
+        return {
+            own.name: replace(own.load(), cached_share=self.cached_share)
+            for own in self.classes or ()
+        }
 
     def load(self) -> RequestLoad:
         """Rate and lengths of the requests; a rate that is given replaces that of a trace.
@@ -247,13 +312,17 @@ class LlmPlanIn(NamedPart):
             rate = self.requests_per_s or mean.requests_per_s
             return replace(mean, requests_per_s=rate, cached_share=self.cached_share)
         if self.sizes is not None:
-            (given_in, varied_in), (given_out, varied_out) = (
-                _moments(self.sizes, name) for name in LENGTHS
-            )
+            parts = [[own.share, own.input_tokens, own.output_tokens, 0, 0] for own in self.sizes]
         else:
-            given_in, varied_in = self.input_tokens or 0.0, self.input_variation
-            given_out, varied_out = self.output_tokens or 0.0, self.output_variation
-        rest = (None, self.requests_per_s, self.cached_share, varied_in, varied_out)
+            names = ("requests_per_s", *LENGTHS, *VARIATIONS)
+            given: list[Any] = self.classes or [self]
+            parts = [[getattr(own, n) or 0.0 for n in names] for own in given]
+        shares, *lengths = np.array(parts, dtype=float).T
+        rate = self.requests_per_s or float(shares.sum())
+        (given_in, given_out), (varied_in, varied_out) = zip(
+            *(_moments(shares, *lengths[place::2]) for place in (0, 1)), strict=True
+        )
+        rest = (None, rate, self.cached_share, varied_in, varied_out)
         return RequestLoad(given_in, given_out, *rest)
 
     def loads(self) -> list[RequestLoad]:
@@ -287,12 +356,11 @@ class LlmPlanIn(NamedPart):
         return replace(found, arrival_s=found.arrival_s * scale)
 
 
-def _moments(sizes: list[SizeIn], name: str) -> tuple[float, float]:
-    """Mean of a length, and its standard deviation over the mean."""
-    total = sum(own.share for own in sizes)
-    mean = sum(own.share * getattr(own, name) for own in sizes) / total
-    square = sum(own.share * (getattr(own, name) - mean) ** 2 for own in sizes) / total
-    return mean, square**0.5 / mean
+def _moments(shares: Column, means: Column, variations: Column) -> tuple[float, float]:
+    """Mean of a length over parts, and its standard deviation over the mean."""
+    mean = float(np.average(means, weights=shares))
+    square = np.average((means - mean) ** 2 + (variations * means) ** 2, weights=shares)
+    return mean, float(square) ** 0.5 / mean
 
 
 PLAN_FIELDS: Final = FlatFields(

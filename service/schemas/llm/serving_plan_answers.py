@@ -6,23 +6,34 @@ from typing import Any, Final
 
 from forerun.data.described import Described
 from forerun.data.errors import InputError
-from forerun.models.llm_serving.plans import MOST_DEVICES, Risk, ServingObjective
+from forerun.models.llm_serving.plans import (
+    MOST_DEVICES,
+    Risk,
+    ServingObjective,
+    mean_of,
+    tail_of,
+)
 from forerun.service.figures import digits
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.training_answers import GridOut
 
-TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
-NAMES: Final[Mapping[str, str]] = {
+TIMES: Final = {
     "ttft_ms": "time to first token",
     "tpot_ms": "time per output token",
     "request_latency_ms": "request latency",
+}
+"""Metric that is limited -> in words."""
+NAMES: Final[Mapping[str, str]] = {
+    **TIMES,
     "usd_per_hour": "price",
     "power_w": "power",
-    "ttft_p99_ms": "99th percentile of the time to first token",
-    "tpot_p99_ms": "99th percentile of the time per output token",
-    "request_latency_p99_ms": "99th percentile of the request latency",
+    **{
+        tail_of(name, percent): f"{percent}th percentile of the {words}"
+        for percent in (95, 99)
+        for name, words in TIMES.items()
+    },
 }
 UNITS: Final = {"usd_per_hour": "USD an hour", "power_w": "W"}
 """Limit that is of no time -> its unit."""
@@ -31,10 +42,15 @@ FAILED: Final[Mapping[str, str]] = {
     "devices": f"need more devices than there are ({MOST_DEVICES:,} of a type without a number)",
     "scheduler": "differ only in settings of the scheduler and are no better",
     "unknown": "have no interval, price or answer",
-    **{name: f"exceed the limit on {words}" for name, words in NAMES.items()},
     "unchecked": "cost more than those whose percentiles were checked",
 }
-"""What options fail by -> in words."""
+"""What options fail by, other than limits -> in words."""
+
+
+def in_words(limit: str) -> str:
+    """A limit, of a class of requests such as `chat.ttft_ms` too."""
+    own, _, name = limit.rpartition(".")
+    return f"{own and f'{own}: '}{NAMES.get(name, name)}"
 
 
 class TrafficOut(Described):
@@ -115,6 +131,8 @@ class PlannedServingOut(ReplicasOut):
     """why it is not the first; null for the first"""
     p99_ms: dict[str, float]
     """metric -> 99th percentile by the event model, milliseconds; empty where none is limited"""
+    classes: dict[str, dict[str, float]]
+    """class of requests -> its means and percentiles by the event model, milliseconds"""
     over: dict[str, float]
     """limit that it misses -> how many times over; empty where all hold"""
     request: dict[str, Any]
@@ -124,10 +142,11 @@ class PlannedServingOut(ReplicasOut):
         """Each limit that it misses, with the figure that counts."""
         lines = []
         for name, by in self.over.items():
-            limit = most.get(name) or most.get(f"max_{name}") or 0.0
+            tails = [own for limit, own in most.items() if mean_of(limit) == name]
+            limit = most.get(name) or most.get(f"max_{name}") or min(tails, default=0.0)
             end = "up to " * (risk == "upper" and name != "usd_per_hour")
             figure = f"{end}{digits(by * limit)} {UNITS.get(name, 'ms')}"
-            own = f"{NAMES.get(name, name)} {figure} (limit {digits(limit)})"
+            own = f"{in_words(name)} {figure} (limit {digits(limit)})"
             if name == "memory":
                 own = f"weights and one request take {by:.2f} times the memory for them"
             elif name == "devices":
@@ -361,8 +380,9 @@ class LlmPlanOut(LimitedAnswerOut):
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
     """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
-    power_w, a percentile; scheduler: another one of the layout is as good; unknown: no interval,
-    price or answer; unchecked: they cost more than those whose percentiles were checked"""
+    also of a class (chat.ttft_ms), power_w, a percentile; scheduler: another one of the layout is as
+    good; unknown: no interval, price or answer; unchecked: they cost more than those whose
+    percentiles were checked"""
     withheld: int
     """how many were left out of an order by speed: their latency is not known within a factor of
     10"""
@@ -407,7 +427,7 @@ class LlmPlanOut(LimitedAnswerOut):
     def remedy(self) -> str:
         """What to change where nothing keeps all limits."""
         ways = {
-            "loosen a limit": self.failed.keys() & NAMES.keys(),
+            "loosen a limit": self.failed.keys() - FAILED.keys(),
             "add devices": "devices" in self.failed,
             "add formats or devices with more memory": "memory" in self.failed,
             "take best estimates (risk value)": self.risk == "upper"
@@ -423,6 +443,9 @@ class LlmPlanOut(LimitedAnswerOut):
         if first is not None and (tails := first.p99_ms):
             said = ", ".join(f"{NAMES[name]} {own:,.0f} ms" for name, own in tails.items())
             lines.append(f"99th percentiles of the first by the event model: {said}")
+            own = {f"{of}.{n}": ms for of, got in first.classes.items() for n, ms in got.items()}
+            lines += [f"{in_words(n)} {digits(own[n])} ms (limit {digits(self.most[n])})"
+                      for n in self.most if n in own]  # fmt: skip
         return lines + (self.mix.lines(first.usd_per_hour if first else None) if self.mix else [])
 
     def written_as(self, kind: str) -> str:
@@ -442,7 +465,10 @@ class LlmPlanOut(LimitedAnswerOut):
 
     def counts(self) -> list[str]:
         """What was searched, and what failed by which limit, one line each."""
-        failed = ", ".join(f"{count:,} {FAILED[name]}" for name, count in self.failed.items())
+        failed = ", ".join(
+            f"{count:,} {FAILED.get(name) or f'exceed the limit on {in_words(name)}'}"
+            for name, count in self.failed.items()
+        )
         lines = [f"{self.fitting:,} of {self.searched:,} options keep all limits"]
         lines += [f"not searched: {why}" for why in self.not_searched]
         lines += [f"left out: {failed}"] if failed else []

@@ -12,6 +12,7 @@ from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.answers.deployments.plans import ByClass
 from forerun.models.llm_serving.plans import (
     NO_POWER,
     NO_PRICE,
@@ -24,6 +25,7 @@ from forerun.models.llm_serving.plans import (
     fewest_replicas,
     layout_of,
     plan,
+    tail_of,
     units_of,
 )
 from forerun.models.prediction import Estimate
@@ -229,18 +231,20 @@ def test_layouts_on_one_type_share_most_of_their_error() -> None:
 
 
 class Queue:
-    """Percentiles of three times the mean without a queue, and more where replicas are few."""
+    """Percentiles of three times the mean, also of a class."""
 
-    def p99_ms(self, query: Query, replicas: int) -> dict[str, float]:
+    def figures_ms(self, query: Query, replicas: int) -> dict[str, float]:
         """Those of one replica, by the formula of the means."""
         (own,) = Formula().figures([query])
         assert not isinstance(own, InputError)
-        return {name: 3.0 * own.estimates[name].value for name in own.estimates}
+        times = {tail_of(name): 3.0 * one.value for name, one in own.estimates.items()}
+        return times | {f"{of}.{name}": ms for of in ("a", "b") for name, ms in times.items()}
 
 
 def with_tails(most: Mapping[str, float], risk: Risk = "upper") -> ServingPlan:
     """A plan with limits of percentiles."""
-    limits = ServingLimits(LIMITS.times, most, risk=risk)
+    tails = {tail_of(name): own for name, own in most.items()}
+    limits = ServingLimits(LIMITS.times, tails, risk=risk)
     return plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, tails=Queue())
 
 
@@ -253,13 +257,13 @@ def test_percentiles_hold_with_as_few_replicas_as_will_do(risk: Risk) -> None:
     fewer = {layout_of(one.unit): one.replicas for one in free.best}
     more = 0
     for one in found.best:
-        assert one.tails["ttft_ms"] * wide <= limits["ttft_ms"]
+        assert one.tails["ttft_p99_ms"] * wide <= limits["ttft_ms"]
         before = fewer.get(layout_of(one.unit), one.replicas)
         assert one.replicas >= before
         if one.replicas > before:
             more += 1
-            less = Queue().p99_ms(one.unit.share(one.replicas - 1), one.replicas - 1)
-            assert less["ttft_ms"] * wide > limits["ttft_ms"]
+            less = Queue().figures_ms(one.unit.share(one.replicas - 1), one.replicas - 1)
+            assert less["ttft_p99_ms"] * wide > limits["ttft_ms"]
     assert more
     assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
     assert found.searched == free.searched
@@ -270,7 +274,40 @@ def test_looser_percentiles_never_cost_more() -> None:
     costs = [cost(with_tails({"ttft_ms": most})) for most in (500.0, 700.0, 1000.0, 5000.0)]
     assert costs == sorted(costs, reverse=True)
     none = with_tails({"ttft_ms": 1.0})
-    assert not none.best and none.failed["ttft_p99_ms"] > 0
+    assert not none.best and none.failed["ttft_ms"] > 0
+
+
+CLASSES = {"a": LOAD, "b": RequestLoad(8000.0, 300.0, None, 0.5)}
+
+
+def of_classes(names: str, tails: Mapping[str, float]) -> ServingPlan:
+    """A plan for some classes, with limits of them."""
+    own = {name: CLASSES[name] for name in names}
+    load = replace(LOAD, requests_per_s=sum(one.requests_per_s or 0.0 for one in own.values()))
+    return plan([LLAMA], load, Engine(), STOCKS, ByClass(Formula(), own), tails=Queue(),
+                limits=ServingLimits(tails=tails), classes=[*own.values()])  # fmt: skip
+
+
+def test_a_further_class_and_a_tighter_limit_never_cost_less() -> None:
+    """Each class holds by its own limits, and the one that fails is named."""
+    mosts = (200.0, 500.0, 900.0, 5000.0)
+    costs = [cost(of_classes("ab", {"b.ttft_p99_ms": most})) for most in mosts]
+    assert costs == sorted(costs, reverse=True) and inf > costs[0] > costs[-1]
+    for most in mosts:
+        tails = {"a.ttft_p99_ms": most}
+        both, alone = of_classes("ab", {**tails, "b.tpot_p99_ms": 200.0}), of_classes("a", tails)
+        assert cost(alone) <= cost(both)
+    none = of_classes("ab", {"a.ttft_p99_ms": 1e4, "b.ttft_p99_ms": 1.0})
+    assert not none.best and none.failed["b.ttft_ms"] > 0 and "a.ttft_ms" not in none.failed
+
+
+def test_what_does_not_hold_one_class_alone_is_not_searched_for_all() -> None:
+    """Neither where the longest request does not fit the memory."""
+    long = {"a": LOAD, "b": RequestLoad(120_000.0, 300.0, None, 0.01)}
+    found = plan([LLAMA], LOAD, Engine(), STOCKS[:1], ByClass(Formula(), long),
+                 limits=ServingLimits(), classes=[*long.values()])  # fmt: skip
+    short = plan([LLAMA], LOAD, Engine(), STOCKS[:1], Formula(), limits=ServingLimits())
+    assert found.failed["memory"] > short.failed.get("memory", 0)
 
 
 @pytest.mark.parametrize(

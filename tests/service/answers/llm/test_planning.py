@@ -312,7 +312,7 @@ def test_percentiles_are_those_of_the_event_model_and_are_kept(adapting, home, c
     assert free["best"][0]["usd_per_hour"] <= plan["best"][0]["usd_per_hour"]
     assert free["best"][0]["p99_ms"] == {}
     none = asked(adapting, {**own, "ttft_p99_ms": 1})
-    assert none["best"] == [] and none["failed"]["ttft_p99_ms"] > 0
+    assert none["best"] == [] and none["failed"]["ttft_ms"] > 0
     called = ("llm", "plan", FEW["model"], "--device", "h100-sxm-80gb", "--trace")
     called += ("splitwise_conv", "--request-rate", "4", "--ttft-p99-ms", "2000", "--kept", "1")
     app([*called], standalone_mode=False)
@@ -418,3 +418,61 @@ def test_looser_limits_are_kept_by_more_of_the_replayed_requests(in_use_of_plans
     stages = replace(unit.query.deployment, pool=Pool(Parallelism(pipeline=2)))
     piped = replace(unit, query=replace(unit.query, workload=stages))
     assert replayed(replace(fleet, unit=piped), {}, in_use_of_plans, most=500) is None
+
+
+CHAT = {
+    "name": "chat",
+    **{"requests_per_s": 10, "input_tokens": 500, "output_tokens": 200},
+    "limits": {"ttft_p99_ms": 1000},
+}
+BATCH = {
+    "name": "batch",
+    **{"requests_per_s": 1, "input_tokens": 8000, "output_tokens": 300},
+    "limits": {"request_latency_p95_ms": 60000},
+}
+OF_CLASSES = {"model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"], "kept": 1}
+
+
+def test_each_class_of_requests_has_its_own_limits(adapting, home, capsys):
+    """A further class never makes a plan cheaper, and what fails is named by class and limit."""
+    plan = asked(adapting, {**OF_CLASSES, "classes": [CHAT, BATCH]})
+    (first, *_) = plan["best"]
+    traffic = plan["traffic"]
+    assert traffic["requests_per_s"] == 11
+    assert traffic["input_tokens"] == pytest.approx((10 * 500 + 8000) / 11)
+    assert traffic["input_variation"] > 1
+    own = first["classes"]
+    assert own["chat"]["ttft_p99_ms"] < own["batch"]["ttft_p99_ms"]
+    high = {n: m["high"] / m["value"] for n, m in first["metrics"].items() if n in LIMITS}
+    assert own["chat"]["ttft_p99_ms"] * high["ttft_ms"] <= 1000
+    assert own["batch"]["request_latency_p95_ms"] * high["request_latency_ms"] <= 60000
+    for one in (CHAT, BATCH):
+        alone = asked(adapting, {**OF_CLASSES, "classes": [one]})["best"][0]
+        assert alone["usd_per_hour"] <= first["usd_per_hour"]
+    tight = {**BATCH, "limits": {"ttft_p95_ms": 10}}
+    none = asked(adapting, {**OF_CLASSES, "classes": [CHAT, tight]})
+    assert none["best"] == [] and none["failed"]["batch.ttft_ms"] > 0
+    words = ("chat,10,500,200,ttft_p99_ms=1000", "batch,1,8000,300,ttft_p95_ms=10")
+    called = ("llm", "plan", "llama-3.1-8b", "--device", "l40s,h100-sxm-80gb", "--kept", "1")
+    app([*called, "--class", words[0], "--class", words[1]], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "batch: time to first token up to" in said and "(limit 10)" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"requests_per_s": 3}, "requests_per_s follows from classes"),
+        ({"input_tokens": 3}, "input_tokens follows from classes"),
+        ({"trace": "splitwise_conv"}, "give one of trace and classes"),
+        ({"mix": True}, "classes is not kept by a mix"),
+        ({"classes": [CHAT, CHAT]}, "classes have one name twice"),
+        ({"classes": [{**CHAT, "limits": {"ttft_p50_ms": 1}}]}, "ttft_p95_ms"),
+        ({"engine": {"name": "llama.cpp"}}, "Percentiles are answered on GPUs alone"),
+        ({"classes": [CHAT, {**BATCH, "input_tokens": 1e6}]}, "the model takes 131,072"),
+    ],
+    ids=lambda own: next(iter(own)) if isinstance(own, dict) else "",
+)
+def test_classes_that_contradict_a_plan_are_refused(adapting, changes, words):
+    own = {**OF_CLASSES, "classes": [CHAT, BATCH], **changes}
+    assert words in asked(adapting, own, 422)["detail"]
