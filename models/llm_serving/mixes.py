@@ -104,7 +104,7 @@ def grouped(
 def mix(
     models: Sequence[LanguageModel],
     loads: Sequence[RequestLoad],
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     pricing: Pricing,
     *,
@@ -117,7 +117,8 @@ def mix(
     Args:
         models: the model in each number format to choose from.
         loads: lengths and rate of each of n groups of requests.
-        engine: its settings; limits of its scheduler that it does not give are its defaults.
+        engines: settings to choose from; limits of the scheduler that they do not give are its
+            defaults.
         stocks: types of devices to choose from.
         pricing: what answers times and capacity.
         limits: what must hold of each group, and the most price; not the power.
@@ -128,7 +129,7 @@ def mix(
     pairs = [
         (place, unit)
         for place, load in enumerate(loads)
-        for unit in may_keep(models, load, engine, stocks, limits, apart=apart)
+        for unit in may_keep(models, load, engines, stocks, limits, apart=apart)
     ]
     units, rates = _priced(pairs, len(loads), pricing, limits)
     demand = np.array([load.requests_per_s or 0.0 for load in loads])

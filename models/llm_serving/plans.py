@@ -308,7 +308,7 @@ class ServingPlan:
 def plan(
     models: Sequence[LanguageModel],
     load: RequestLoad,
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     pricing: Pricing,
     *,
@@ -325,7 +325,8 @@ def plan(
     Args:
         models: the model in each number format to choose from.
         load: lengths and rate of all requests.
-        engine: its settings; limits of its scheduler that it gives are kept, others are chosen.
+        engines: settings to choose from, such as with drafts and without; limits of the scheduler
+            that they give are kept, others are chosen.
         stocks: types of devices to choose from; one option has one type. Formats that the engine
             does not run on a type are not searched there.
         pricing: what answers times, capacity and power.
@@ -341,7 +342,7 @@ def plan(
     limits = limits.bounded()
     costly = {one.device.name: why for one in stocks if (why := no_cost(one, limits, objective))}
     known = [one for one in stocks if one.device.name not in costly]
-    units = _bounded(models, [load, *classes], engine, known, limits, apart, out)
+    units = _bounded(models, [load, *classes], engines, known, limits, apart, out)
     failed = Counter(next(iter(one.over)) for one in out)
     able, missing = _holding(units, pricing, limits, objective, failed)
     unanswered = costly | _unanswered(able, missing)
@@ -486,7 +487,8 @@ def _one_a_layout(options: Sequence[ServingOption]) -> list[ServingOption]:
 def layout_of(unit: Unit) -> tuple[object, ...]:
     """What replicas share whose schedulers alone differ."""
     own = unit.query.deployment
-    return unit.query.device.name, own.model, own.pool, own.prefill
+    drafts = own.engine.draft_tokens, own.engine.draft_acceptance
+    return unit.query.device.name, own.model, own.pool, own.prefill, drafts
 
 
 def units_of(
@@ -533,23 +535,27 @@ def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parall
 def _units(
     models: Sequence[LanguageModel],
     load: RequestLoad,
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     apart: bool,
 ) -> list[Unit]:
-    """Each layout of each model on each type of devices that the engine runs it on."""
+    """Each layout of each model on each type of devices that an engine runs it on; drafts are not
+    answered on processors, nor run by engines in stages of a pipeline.
+    """
     return [
         unit
-        for model, stock in product(models, stocks)
+        for model, stock, engine in product(models, stocks, engines)
         if not_run(engine.name, stock.device, model) is None
+        and not (engine.draft_tokens and stock.device.kind == "cpu")
         for unit in units_of(model, load, engine, stock, apart=apart)
+        if not engine.draft_tokens or unit.query.deployment.pool.parallelism.pipeline == 1
     ]
 
 
 def _bounded(
     models: Sequence[LanguageModel],
     loads: Sequence[RequestLoad],
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     limits: ServingLimits,
     apart: bool,
@@ -558,7 +564,7 @@ def _bounded(
     """The replicas that may keep the limits by memory and sheets, with each scheduler; the others
     are added to `out`. Of the loads, the first is that of all requests.
     """
-    every = _units(models, loads[0], engine, stocks, apart)
+    every = _units(models, loads[0], engines, stocks, apart)
     excess = [max(_excess(at_load(unit.query, own, 0.0)) for own in loads) for unit in every]
     held = [unit for unit, own in zip(every, excess, strict=True) if own <= 1.0 and unit.most > 0]
     some = [unit for unit in held if unit.query.device.kind != "cpu"]
@@ -570,7 +576,7 @@ def _bounded(
     for unit, own in zip(every, excess, strict=True):
         pairs = ((MEMORY, own), (STOCK, unit.devices / unit.stock.at_hand))
         over, fewest = reasons.get(id(unit), ({n: by for n, by in pairs if by > 1.0}, 1))
-        schedulers = _schedulers(engine, unit.query.device)
+        schedulers = _schedulers(unit.query.deployment.engine, unit.query.device)
         if over:
             out += [ServingOption(unit, fewest, {}, over)] * len(schedulers)
             continue
@@ -585,7 +591,7 @@ def _bounded(
 def may_keep(
     models: Sequence[LanguageModel],
     load: RequestLoad,
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     limits: ServingLimits,
     *,
@@ -594,7 +600,7 @@ def may_keep(
     """The replicas that may keep the times of some requests, each with its first scheduler."""
     times = ServingLimits(limits.times, risk=limits.risk)
     few = replace(load, requests_per_s=0.0)
-    able = _bounded(models, [few], engine, stocks, times, apart, [])
+    able = _bounded(models, [few], engines, stocks, times, apart, [])
     first = {layout_of(unit): unit for unit in reversed(able)}
     return [replace(unit, query=at_rate(unit.query, load.requests_per_s or 0.0))
             for unit in first.values()]  # fmt: skip

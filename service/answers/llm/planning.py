@@ -40,7 +40,7 @@ from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
-from forerun.service.answers.llm.serving_commands import CONVERTED, commands, not_written
+from forerun.service.answers.llm.serving_commands import CONVERTED, commands, drafting, not_written
 from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, SizeIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
@@ -108,7 +108,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
             _check_lengths(own, one)
     pricing = ByClass(PlanPricing(in_use), classes)
     found = plan(
-        [*own.models], load, asked.engine.engine(), own.stocks, pricing,
+        [*own.models], load, asked.engines(), own.stocks, pricing,
         limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
         tails=EventTails(in_use, asked.traced_at_rate(), classes), classes=[*classes.values()],
     )  # fmt: skip
@@ -182,7 +182,7 @@ def _mixed(own: _Question) -> MixOut:
     for load in loads:
         _check_lengths(own, load)
     found = mix(
-        [*own.models], loads, asked.engine.engine(), own.stocks, PlanPricing(own.in_use),
+        [*own.models], loads, asked.engines(), own.stocks, PlanPricing(own.in_use),
         limits=own.limits, objective="price" if asked.objective == "price" else "devices",
         apart=asked.disaggregated,
     )  # fmt: skip
@@ -260,6 +260,9 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
     if model is None:
         with in_field("model"):
             raise BadRequest("Give the model by its name or its config.")
+    if not model.draft_layers and any(own.method == "mtp" for own in asked.drafts):
+        with in_field("drafts"):
+            raise BadRequest(f"{asked.model.name or 'The model'} has no layers that draft (mtp).")
     if model.encoder is not None:
         raise UnanswerableQuery("Plans are made of decoders alone; this model has an encoder.")
     return model
@@ -366,6 +369,9 @@ def _request(option: ServingOption, query: Query, own: _Question) -> dict[str, A
         "max_batched_tokens": deployment.engine.max_batched_tokens,
         "max_sequences": deployment.engine.max_sequences,
     }
+    if deployment.engine.draft_tokens:
+        drafts = deployment.engine.draft_tokens, deployment.engine.draft_acceptance
+        engine |= zip(("draft_tokens", "draft_acceptance"), drafts, strict=True)
     found: dict[str, Any] = {
         "model": model,
         "device": own.given[query.device.name],
@@ -432,7 +438,12 @@ def _commands(
         name = named_model(name).name
     given = own.models[deployment.model] or own.asked.model.quantization
     weights = given if isinstance(given, str) else ""
-    found = commands(deployment, device, name, weights, replicas, longest)
+    drafts = deployment.engine.draft_tokens, deployment.engine.draft_acceptance
+    draft = next((d for d in own.asked.drafts if (d.tokens, d.acceptance) == drafts), None)
+    further = (
+        drafting(deployment.engine.name, draft.method, draft.tokens, draft.model) if draft else ()
+    )
+    found = commands(deployment, device, name, weights, replicas, longest, further)
     refused = not_written(deployment, device, found)
     if deployment.engine.name == "llama.cpp" and device.kind == "cpu":
         file = "-".join(filter(None, (name.rpartition("/")[2], weights)))

@@ -74,6 +74,7 @@ def commands(
     weights: str,
     replicas: int,
     longest: int | None = None,
+    further: Sequence[str] = (),
 ) -> dict[str, str]:
     """The replicas of a deployment as commands of its engine, for one of them, and as manifests.
 
@@ -87,6 +88,7 @@ def commands(
         weights: format of its weights; empty for its own.
         replicas: number of replicas.
         longest: maximum context length; None for that of the model.
+        further: more options of the engine, as of `drafting`.
     """
     engine, gpus = deployment.engine.name, gpus_of_server(device)
     workers = list(_placed(deployment, gpus))
@@ -96,7 +98,8 @@ def commands(
         return {}
     model = name if not weights or weights in CONVERTED else f"{name}-{weights}"
     options = {
-        own.role: _options(deployment.engine, own.split, weights, longest) for own in workers
+        own.role: [*_options(deployment.engine, own.split, weights, longest), *further]
+        for own in workers
     }
     start = [*PROGRAMS[engine], model]
     whole = len(workers) == workers[0].servers == 1
@@ -107,6 +110,27 @@ def commands(
         found |= manifests(served, [*start, *options[""]]) if whole else {}
         found |= llmisvc(served, options) if engine == "vllm" else {}
     return found
+
+
+def drafting(engine: str, method: str, tokens: int, model: str | None) -> list[str]:
+    """Options of speculative decoding by a chain of tokens; empty for engines without commands.
+
+    They are those of vLLM's `SpeculativeConfig` and of SGLang's "Speculative Decoding", where
+    layers of the model draft as EAGLE does.
+    """
+    if engine == "vllm":
+        named = {"method": method, "num_speculative_tokens": tokens}
+        config = json.dumps(named | ({"model": model} if model else {}))
+        return ["--speculative-config", config]
+    if engine != "sglang":
+        return []
+    algorithm = "EAGLE" if method == "mtp" else method.upper()
+    options: dict[str, object] = {"speculative-algorithm": algorithm}
+    options |= {"speculative-draft-model-path": model} if model else {}
+    if method != "ngram":
+        options |= {"speculative-num-steps": tokens, "speculative-eagle-topk": 1}
+    # The first of these is the model's own next token.
+    return _words({**options, "speculative-num-draft-tokens": tokens + 1}.items())
 
 
 def not_written(

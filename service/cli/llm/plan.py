@@ -17,6 +17,7 @@ from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
     LlmPlanIn,
     class_of,
+    draft_of,
     size_of,
     stock_of,
 )
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 LISTED: Final = {
     **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"},
-    "classes": "--class",
+    **{"classes": "--class", "drafts": "--draft"},
 }
 """Field with a list -> the option that gives it, or one of it."""
 OF_PLAN: Final = RequestOptions(PLAN_FIELDS.parts, PLAN_FIELDS.without | {*LISTED, "trace"})
@@ -67,6 +68,14 @@ Classes = Annotated[
         "as chat,10,500,200,ttft_p99_ms=1000; repeatable",
     ),
 ]
+Drafts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft",
+        help="METHOD,TOKENS,ACCEPTANCE of speculative decoding to try, such as mtp,1,0.8, and of "
+        "eagle or eagle3 its checkpoint; repeatable",
+    ),
+]
 WrittenAs = Annotated[
     str | None,
     typer.Option(
@@ -85,6 +94,7 @@ def plan(
     trace: Traced = None,
     size: Sizes = None,
     request_class: Classes = None,
+    draft: Drafts = None,
     run: dict[str, Any],
     written_as: WrittenAs = None,
     explain: o.Explain = False,
@@ -110,6 +120,8 @@ def plan(
         content["sizes"] = list(map(size_of, size))
     if request_class:
         content["classes"] = list(map(class_of, request_class))
+    if draft:
+        content["drafts"] = list(map(draft_of, draft))
     if trace is not None:
         content |= _traced(trace)
     out = _planned(content, OF_PLAN.names(context))

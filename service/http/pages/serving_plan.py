@@ -15,6 +15,7 @@ from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
     LlmPlanIn,
     class_of,
+    draft_of,
     size_of,
     stock_of,
 )
@@ -37,6 +38,7 @@ FORM: Final = RequestForm(
         "devices": lambda text: [*map(stock_of, text.replace(",", " ").split())],
         "sizes": lambda text: [*map(size_of, text.split())],
         "classes": lambda text: [*map(class_of, text.split())],
+        "drafts": lambda text: [*map(draft_of, text.split())],
         "requests": lambda text: read_trace(text).rows(),
     },
 )

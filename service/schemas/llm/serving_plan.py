@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from forerun.data.cloud_instances import matching
 from forerun.data.columns import Column
 from forerun.data.errors import in_field
-from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.models.llm_serving.mixes import grouped
@@ -19,6 +19,7 @@ from forerun.service.requests.faults import about_fields
 from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
 from forerun.service.schemas.llm.deployment import (
+    DRAFTED,
     EngineIn,
     NamedPart,
     Rate,
@@ -115,6 +116,7 @@ def size_of(word: str) -> dict[str, str]:
     return dict(zip(SizeIn.model_fields, word.split(","), strict=False))
 
 
+DraftMethod = Literal["mtp", "eagle", "eagle3", "ngram"]
 ClassLimit = Literal[
     "ttft_ms",
     "ttft_p95_ms",
@@ -126,6 +128,32 @@ ClassLimit = Literal[
     "request_latency_p95_ms",
     "request_latency_p99_ms",
 ]
+
+
+class DraftIn(Strict):
+    """Speculative decoding that may be used."""
+
+    method: DraftMethod
+    """how tokens are drafted: by layers of the model (mtp), a head (eagle, eagle3) or the prompt
+    (ngram)"""
+    tokens: Annotated[int, Field(ge=1, le=64)]
+    """tokens drafted in an iteration"""
+    acceptance: Share
+    """probability that a drafted token is accepted, given that those before it were"""
+    model: Name | None = None
+    """checkpoint of the head; needed of eagle and eagle3"""
+
+    @model_validator(mode="after")
+    def _has_a_head(self) -> Self:
+        if self.method.startswith("eagle") != (self.model is not None):
+            needs = "needs {}, the checkpoint of its head" if self.model is None else "has no {}"
+            raise about_fields(f"{self.method} {needs}", "model")
+        return self
+
+
+def draft_of(word: str) -> dict[str, str]:
+    """Drafts by METHOD,TOKENS,ACCEPTANCE,MODEL, to be validated."""
+    return dict(zip(DraftIn.model_fields, word.split(","), strict=False))
 
 
 class ClassIn(Strict):
@@ -198,6 +226,8 @@ class LlmPlanIn(NamedPart):
     """name of a public trace, in place of `requests`"""
     engine: EngineIn = Field(default_factory=EngineIn)
     """the inference engine; limits of its scheduler that are given are not chosen"""
+    drafts: Annotated[list[DraftIn], Field(max_length=8)] = Field(default_factory=list)
+    """speculative decoding to try, too; drafting a token is taken to cost a layer of the model"""
     ttft_ms: Milliseconds | None = None
     """limit on the mean time to first token, milliseconds"""
     tpot_ms: Milliseconds | None = None
@@ -278,6 +308,11 @@ class LlmPlanIn(NamedPart):
             is_usual = getattr(self, name) == type(self).model_fields[name].default
             if getattr(self, needed) is None and not is_usual:
                 raise about_fields(f"{{}} is of {what}: give {{}} too", name, needed)
+        if self.drafts and self.engine.draft_tokens:
+            raise about_fields("give one of {} and {}", "drafts", DRAFTED)
+        drafts = [(own.tokens, own.acceptance) for own in self.drafts]
+        if len(set(drafts)) < len(drafts):
+            raise about_fields("two of {} have the same tokens and acceptance", "drafts")
         if self.formats and self.model.quantization is not None:
             raise about_fields("give one of {} and {}", "formats", "model.quantization")
         for least, most, why in BOUNDS:
@@ -286,6 +321,14 @@ class LlmPlanIn(NamedPart):
                 fault = f"{{}} {high:g} is below {{}} {low:g}, but {why}"
                 raise about_fields(f"{fault}: raise it, or leave {{}} out", most, least, least)
         return self
+
+    def engines(self) -> list[Engine]:
+        """The engine, without drafts and with each."""
+        own = self.engine.engine()
+        return [own] + [
+            replace(own, draft_tokens=one.tokens, draft_acceptance=one.acceptance)
+            for one in self.drafts
+        ]
 
     def tails(self) -> dict[str, float]:
         """Limit of a 99th percentile, or of a class (`chat.ttft_ms`) -> its most, milliseconds."""

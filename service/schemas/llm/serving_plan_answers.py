@@ -107,6 +107,9 @@ class ReplicasOut(Described):
             words.append(f"{self.engine.max_sequences} sequences")
         if self.engine.max_batched_tokens is not None:
             words.append(f"{self.engine.max_batched_tokens:,} batched tokens")
+        if self.engine.draft_tokens:
+            accepted = self.engine.draft_acceptance
+            words.append(f"{self.engine.draft_tokens} drafted (acceptance {accepted:g})")
         words += [self.format] * bool(self.format)
         count = self.devices // self.replicas
         devices = f"{self.replicas} x {count} {self.device}" if self.replicas > 1 else ""
@@ -380,8 +383,8 @@ class LlmPlanOut(LimitedAnswerOut):
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
     """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
-    also of a class (chat.ttft_ms), power_w, a percentile; scheduler: another one of the layout is as
-    good; unknown: no interval, price or answer; unchecked: they cost more than those whose
+    also of a class (chat.ttft_ms), power_w, a percentile; scheduler: another one of the layout is
+    as good; unknown: no interval, price or answer; unchecked: they cost more than those whose
     percentiles were checked"""
     withheld: int
     """how many were left out of an order by speed: their latency is not known within a factor of

@@ -38,7 +38,7 @@ def mixed(
     *loads: RequestLoad, stocks: list[Stock] = STOCKS, limits: ServingLimits = LIMITS, **asked
 ) -> Mix:
     """A mix by the formula."""
-    return mix([LLAMA], loads, Engine(), stocks, Sized(), limits=limits, **asked)
+    return mix([LLAMA], loads, [Engine()], stocks, Sized(), limits=limits, **asked)
 
 
 def scaled(times: float) -> list[RequestLoad]:

@@ -84,7 +84,7 @@ def planned(
     limits: ServingLimits = LIMITS, load: RequestLoad = LOAD, stocks: Sequence[Stock] = STOCKS
 ) -> ServingPlan:
     """A plan by the formula."""
-    return plan([LLAMA], load, Engine(), stocks, Formula(), limits=limits)
+    return plan([LLAMA], load, [Engine()], stocks, Formula(), limits=limits)
 
 
 def cost(found: ServingPlan) -> float:
@@ -177,7 +177,7 @@ def test_a_limit_that_nothing_exceeds_changes_nothing() -> None:
     """However wide the intervals are: the end that counts is known."""
     loose = ServingLimits({"tpot_ms": 1e6, "ttft_ms": 1e9})
     prices = [
-        cost(plan([LLAMA], LOAD, Engine(), STOCKS, Formula(wide=4.0), limits=limits))
+        cost(plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(wide=4.0), limits=limits))
         for limits in (ServingLimits(), loose)
     ]
     assert prices[0] == prices[1] < inf
@@ -186,7 +186,7 @@ def test_a_limit_that_nothing_exceeds_changes_nothing() -> None:
 def test_nothing_is_ranked_by_an_interval_wider_than_a_factor_of_ten() -> None:
     """It is counted as left out of an order by speed."""
     formula = Formula(wide=4.0)
-    found = plan([LLAMA], LOAD, Engine(), STOCKS, formula, limits=ServingLimits(),
+    found = plan([LLAMA], LOAD, [Engine()], STOCKS, formula, limits=ServingLimits(),
                  objective="speed")  # fmt: skip
     assert not found.best and found.withheld > 0
 
@@ -210,7 +210,7 @@ def test_pools_of_their_own_are_tried_where_that_is_asked() -> None:
 def test_a_scheduler_that_is_given_is_not_chosen() -> None:
     """All options have it."""
     engine = Engine(max_sequences=48, max_batched_tokens=4096)
-    found = plan([LLAMA], LOAD, engine, STOCKS, Formula(), limits=LIMITS)
+    found = plan([LLAMA], LOAD, [engine], STOCKS, Formula(), limits=LIMITS)
     assert {one.unit.query.deployment.engine for one in found.front} == {engine}
 
 
@@ -222,7 +222,7 @@ def test_layouts_on_one_type_share_most_of_their_error() -> None:
         load = RequestLoad(1000.0, 200.0, None, 0.1)
         engine = Engine(max_sequences=64, max_batched_tokens=2048)
         limits, pricing = ServingLimits(), Formula(wide=3.0)
-        found = plan([LLAMA], load, engine, stocks, pricing, limits=limits, objective="speed")
+        found = plan([LLAMA], load, [engine], stocks, pricing, limits=limits, objective="speed")
         return found.best[-1].wins
 
     h100, a100 = (Stock(CATALOG.get(name), 1, 1.0) for name in ("h100-sxm-80gb", "a100-sxm-80gb"))
@@ -245,7 +245,7 @@ def with_tails(most: Mapping[str, float], risk: Risk = "upper") -> ServingPlan:
     """A plan with limits of percentiles."""
     tails = {tail_of(name): own for name, own in most.items()}
     limits = ServingLimits(LIMITS.times, tails, risk=risk)
-    return plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, tails=Queue())
+    return plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(), limits=limits, tails=Queue())
 
 
 @pytest.mark.parametrize("risk", ["upper", "value"])
@@ -284,7 +284,7 @@ def of_classes(names: str, tails: Mapping[str, float]) -> ServingPlan:
     """A plan for some classes, with limits of them."""
     own = {name: CLASSES[name] for name in names}
     load = replace(LOAD, requests_per_s=sum(one.requests_per_s or 0.0 for one in own.values()))
-    return plan([LLAMA], load, Engine(), STOCKS, ByClass(Formula(), own), tails=Queue(),
+    return plan([LLAMA], load, [Engine()], STOCKS, ByClass(Formula(), own), tails=Queue(),
                 limits=ServingLimits(tails=tails), classes=[*own.values()])  # fmt: skip
 
 
@@ -304,9 +304,9 @@ def test_a_further_class_and_a_tighter_limit_never_cost_less() -> None:
 def test_what_does_not_hold_one_class_alone_is_not_searched_for_all() -> None:
     """Neither where the longest request does not fit the memory."""
     long = {"a": LOAD, "b": RequestLoad(120_000.0, 300.0, None, 0.01)}
-    found = plan([LLAMA], LOAD, Engine(), STOCKS[:1], ByClass(Formula(), long),
+    found = plan([LLAMA], LOAD, [Engine()], STOCKS[:1], ByClass(Formula(), long),
                  limits=ServingLimits(), classes=[*long.values()])  # fmt: skip
-    short = plan([LLAMA], LOAD, Engine(), STOCKS[:1], Formula(), limits=ServingLimits())
+    short = plan([LLAMA], LOAD, [Engine()], STOCKS[:1], Formula(), limits=ServingLimits())
     assert found.failed["memory"] > short.failed.get("memory", 0)
 
 
@@ -326,7 +326,7 @@ def test_each_miss_is_nearest_of_those_that_cost_less_than_the_one_before(
     limits: ServingLimits, objective: ServingObjective
 ) -> None:
     """And than the best: what costs more and misses a limit is of no use."""
-    found = plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, objective=objective)
+    found = plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(), limits=limits, objective=objective)
     costs = [one.cost(objective) for one in (*found.best[:1], *found.misses)]
     assert all(two < one for one, two in pairwise(costs))
     ratios = [max(one.over.values()) for one in found.misses]
@@ -405,7 +405,7 @@ def test_types_of_which_no_option_can_be_compared_are_named_with_the_reason() ->
     named = {}
     for objective in ("price", "energy", "vcpus"):
         found = plan(
-            [LLAMA], LOAD, Engine(), [*STOCKS, Stock(CATALOG.get("a10g"))], Refusing(),
+            [LLAMA], LOAD, [Engine()], [*STOCKS, Stock(CATALOG.get("a10g"))], Refusing(),
             limits=LIMITS, objective=objective,
         )  # fmt: skip
         named[objective] = dict(found.unanswered)

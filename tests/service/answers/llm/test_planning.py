@@ -476,3 +476,49 @@ def test_each_class_of_requests_has_its_own_limits(adapting, home, capsys):
 def test_classes_that_contradict_a_plan_are_refused(adapting, changes, words):
     own = {**OF_CLASSES, "classes": [CHAT, BATCH], **changes}
     assert words in asked(adapting, own, 422)["detail"]
+
+
+def drafted(tokens, acceptance, method="ngram", **more):
+    return {"method": method, "tokens": tokens, "acceptance": acceptance, **more}
+
+
+def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
+    adapting, home, capsys
+):
+    own = {**FEW, "tpot_ms": 30, "kept": 8}
+    free = asked(adapting, own)
+    none = asked(adapting, {**own, "drafts": [drafted(2, 0), drafted(4, 0)]})
+    assert none["searched"] > free["searched"]
+    first = none["best"][0]
+    assert first["engine"]["draft_tokens"] == 0
+    assert first["usd_per_hour"] == free["best"][0]["usd_per_hour"]
+    head = drafted(3, 0.8, "eagle", model="org/head")
+    good = asked(adapting, {**own, "drafts": [head, drafted(1, 0.1)]})
+    best = min(good["best"], key=lambda one: one["metrics"]["request_latency_ms"]["value"])
+    assert best["engine"]["draft_tokens"] == 3
+    assert good["best"][0]["usd_per_hour"] <= first["usd_per_hour"]
+    called = ("llm", "plan", FEW["model"], "--device", "l40s,h100-sxm-80gb", "--objective", "speed")
+    called += ("--request-rate", "0.5", "--isl", "500", "--osl", "300", "--draft")
+    app([*called, "eagle,3,0.8,org/head", "--as", "vllm"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "3 drafted (acceptance 0.8)" in said and '"model": "org/head"' in said
+    assert '"method": "eagle", "num_speculative_tokens": 3' in said
+    for one in good["best"]:
+        estimate = adapting.post("/v1/llm/estimate", json=one["request"]).json()
+        latency = estimate["metrics"]["request_latency_ms"]["value"]
+        assert latency == pytest.approx(one["metrics"]["request_latency_ms"]["value"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"drafts": [drafted(1, 0.5, "mtp")]}, "has no layers that draft (mtp)"),
+        ({"drafts": [drafted(1, 0.5, "eagle")]}, "needs model, the checkpoint of its head"),
+        ({"drafts": [drafted(1, 0.5, model="org/head")]}, "ngram has no model"),
+        ({"drafts": [drafted(1, 0.5), drafted(1, 0.5)]}, "have the same tokens and acceptance"),
+        ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
+    ],
+    ids=str,
+)
+def test_drafts_that_cannot_be_are_refused(adapting, changes, words):
+    assert words in asked(adapting, {**FEW, **changes}, 422)["detail"]

@@ -21,7 +21,7 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.plans import Stock, units_of
-from forerun.service.answers.llm.serving_commands import commands, gpus_of_server
+from forerun.service.answers.llm.serving_commands import commands, drafting, gpus_of_server
 from forerun.service.answers.llm.serving_manifests import GKE, KARPENTER, LABELS, PRODUCT
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.nodes import device_of
@@ -252,3 +252,21 @@ def test_an_llm_inference_service_has_the_published_fields_and_the_gpus_of_the_p
         assert option(shlex.split(arguments), "tensor-parallel-size") == str(split.tensor)
         assert ("NixlConnector" in arguments) == (prefill is not None)
         assert ("VLLM_NIXL_SIDE_CHANNEL_HOST" in variables) == (prefill is not None)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", ["mtp", "eagle", "eagle3", "ngram"])
+def test_drafts_are_options_of_the_engine_that_it_documents(engine, method):
+    """Read back as the same number of tokens."""
+    model = "org/head" if method.startswith("eagle") else None
+    drafts = drafting(engine, method, 3, model)
+    text = commands(deployed(engine), H200, DEEPSEEK, "", 1, None, drafts)[engine]
+    assert published(engine, " drafts")(text) and ("org/head" in text) == bool(model)
+    known = PUBLISHED[f"{engine} drafts"]
+    ((_, words),) = lines(text)
+    if engine == "vllm":
+        config = json.loads(option(words, "speculative-config"))
+        assert config.keys() <= set(known["keys"]) and config["method"] in known["methods"]
+    else:
+        assert option(words, "speculative-algorithm") in known["methods"]
+    assert fields_of(text)[0]["engine"]["draft_tokens"] == 3
