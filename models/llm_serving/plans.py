@@ -87,12 +87,18 @@ class Stock:
         most: how many there are; None for as many as are needed.
         usd_per_device_hour: price of one; None where it is not known.
         vcpus: virtual processors of one; None where it is no instance type of a cloud.
+        current: how many run now.
+        spot: the same devices at a spot price; None where there are none.
+        is_spot: whether they may be taken away.
     """
 
     device: Device
     most: int | None = None
     usd_per_device_hour: float | None = None
     vcpus: int | None = None
+    current: int = 0
+    spot: "Stock | None" = None
+    is_spot: bool = False
 
     @property
     def at_hand(self) -> int:

@@ -23,7 +23,7 @@ from forerun.models.answers.deployments.limits import of_lengths
 from forerun.models.answers.deployments.plans import ByClass, EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
-from forerun.models.llm_serving.mixes import mix
+from forerun.models.llm_serving.mixes import Change, mix
 from forerun.models.llm_serving.plans import (
     LATENCY,
     Risk,
@@ -185,6 +185,7 @@ def _mixed(own: _Question) -> MixOut:
         [*own.models], loads, asked.engines(), own.stocks, PlanPricing(own.in_use),
         limits=own.limits, objective="price" if asked.objective == "price" else "devices",
         apart=asked.disaggregated,
+        change=Change(asked.change_cost, inf if asked.max_changes is None else asked.max_changes),
     )  # fmt: skip
     return mix_out(found, loads, own.models)
 
@@ -210,7 +211,11 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         usd = one.usd_per_device_hour
         if usd is None and (price := list_price(device.name)) is not None:
             usd = price.usd_per_device_hour
-        stocks.append(Stock(device, one.count, usd, virtual_processors(device)))
+        spot = Stock(device, one.spot_count, one.spot_usd_per_device_hour, is_spot=True)
+        stocks.append(
+            Stock(device, one.count, usd, virtual_processors(device), one.current,
+                  None if spot.usd_per_device_hour is None else spot)
+        )  # fmt: skip
         names[device.name] = one.model_dump(mode="json")["device"]
     not_searched = _not_run(asked, models, stocks)
     by_vcpus = asked.objective == "price" and asked.max_usd_per_hour is None and not asked.mix

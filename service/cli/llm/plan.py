@@ -44,8 +44,9 @@ Types = Annotated[
     typer.Option(
         "--device",
         help="type to choose from, NAME=COUNT of those at hand, NAME@USD with the price of one for "
-        "an hour, or NAME=COUNT@USD; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs with "
-        "a list price]",
+        "an hour, or NAME=COUNT@USD; then for --mix :spot=USD, :spot_count=COUNT and "
+        ":current=COUNT of those that run; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs "
+        "with a list price]",
     ),
 ]
 Formats = Annotated[
@@ -150,8 +151,8 @@ def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlan
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
-    """Devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, several separated by commas, and
-    those of the lines NAME,USD of CSV files.
+    """Devices as `stock_of` reads them, several separated by commas, and those of the lines
+    NAME,USD of CSV files.
 
     Raises:
         InputError: a name is empty, or a file is not of such lines.

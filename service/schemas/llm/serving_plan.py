@@ -40,6 +40,7 @@ LENGTHS = ("input_tokens", "output_tokens")
 VARIATIONS = ("input_variation", "output_variation")
 P99: Final = tuple(map(tail_of, TIMES))
 NEEDS: Final = {
+    **dict.fromkeys(("change_cost", "max_changes"), ("a mix", "mix")),
     **dict.fromkeys(("startup_s", "stabilization_s", "cap_kw"), ("a plan over time", "window_s")),
     "cap_risk": ("a power cap", "cap_kw"),
 }
@@ -52,6 +53,9 @@ BOUNDS: Final = (
 """Limits of which the second is not below the first, and why."""
 
 
+Usd = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
 class StockIn(Strict):
     """Devices of one type that are at hand."""
 
@@ -59,8 +63,14 @@ class StockIn(Strict):
     """name of a device, a pattern of instance types such as `aws/m7i.*`, or a spec sheet"""
     count: int | None = Field(default=None, ge=1, le=100_000)
     """how many there are; any number when absent"""
-    usd_per_device_hour: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    usd_per_device_hour: Usd | None = None
     """price of one; a list price, where one is known, when absent"""
+    spot_usd_per_device_hour: Usd | None = None
+    """price of one that may be taken away (spot), in a mix; none when absent"""
+    spot_count: int | None = Field(default=None, ge=1, le=100_000)
+    """how many of these there are; any number when absent"""
+    current: int = Field(default=0, ge=0, le=100_000)
+    """how many run now, for a mix"""
 
 
 def _stock(given: Any) -> Any:
@@ -93,10 +103,15 @@ Stocks = Annotated[
 
 
 def stock_of(word: str) -> dict[str, str]:
-    """A type of devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, to be validated."""
+    """A type of devices by NAME=COUNT@USD:spot=USD:spot_count=COUNT:current=COUNT, of which all but
+    the name may be left out, to be validated.
+    """
+    word, *further = word.split(":")
     stock, _, usd = word.partition("@")
     name, _, count = stock.partition("=")
     more = {"count": count, "usd_per_device_hour": usd}
+    for field, _, text in (own.partition("=") for own in further):
+        more["spot_usd_per_device_hour" if field == "spot" else field] = text
     return {"device": name} | {field: text for field, text in more.items() if text}
 
 
@@ -254,6 +269,11 @@ class LlmPlanIn(NamedPart):
     """whether separate workers for prompts are tried too"""
     mix: bool = False
     """whether to mix types of devices by the sizes of requests, too"""
+    change_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    """cost of each device that starts or stops against those that run now, in USD an hour, or in
+    devices where their number is least; of a mix"""
+    max_changes: int | None = Field(default=None, ge=0, le=100_000)
+    """devices of a mix that start or stop at most"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
@@ -306,8 +326,13 @@ class LlmPlanIn(NamedPart):
         """No limit or setting is void by another field, or without it."""
         for name, (what, needed) in NEEDS.items():
             is_usual = getattr(self, name) == type(self).model_fields[name].default
-            if getattr(self, needed) is None and not is_usual:
+            if not getattr(self, needed) and not is_usual:
                 raise about_fields(f"{{}} is of {what}: give {{}} too", name, needed)
+        for name in ("spot_usd_per_device_hour", "spot_count", "current"):
+            if not self.mix and any(getattr(own, name) for own in self.devices or ()):
+                raise about_fields(
+                    f"{{}} has {name}, which is of a mix: give {{}} too", "devices", "mix"
+                )
         if self.drafts and self.engine.draft_tokens:
             raise about_fields("give one of {} and {}", "drafts", DRAFTED)
         drafts = [(own.tokens, own.acceptance) for own in self.drafts]

@@ -174,6 +174,8 @@ class MixPartOut(ReplicasOut):
 
     sizes: list[MixedSizeOut]
     """the requests that go to them"""
+    spot: bool
+    """whether they are on spot devices, which may be taken away"""
 
 
 class MixOut(Described):
@@ -191,6 +193,9 @@ class MixOut(Described):
     saving: float | None
     """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
     serves all sizes"""
+    changes: dict[str, int] | None
+    """type of device -> how many more run than now, but where none more or fewer do; null where no
+    device has `current`"""
 
     def lines(self, first_usd: float | None = None) -> list[str]:
         """The replicas with their sizes, and what is saved.
@@ -200,7 +205,11 @@ class MixOut(Described):
         """
         if not self.parts:
             return ["no mix keeps all limits for every size"]
-        if first_usd is not None and first_usd <= (self.usd_per_hour or 0.0):
+        if (
+            self.changes is None
+            and first_usd is not None
+            and first_usd <= (self.usd_per_hour or 0.0)
+        ):
             return [
                 f"no mix is cheaper than the first option: {self.usd_per_hour:,.4g} USD an hour, "
                 "with default schedulers"
@@ -214,9 +223,12 @@ class MixOut(Described):
             rate = sum(own.requests_per_s for own in one.sizes)
             tokens = [own.input_tokens + own.output_tokens for own in one.sizes]
             lines.append(
-                f"  {one.words()}: {rate:,.3g} requests/s of {min(tokens, default=0):,.0f} to "
-                f"{max(tokens, default=0):,.0f} tokens"
+                f"  {one.words()}{', spot' * one.spot}: {rate:,.3g} requests/s of "
+                f"{min(tokens, default=0):,.0f} to {max(tokens, default=0):,.0f} tokens"
             )
+        if self.changes is not None:
+            moved = ", ".join(f"{more:+,} {name}" for name, more in self.changes.items())
+            lines.append(f"  against what runs now: {moved or 'no change'}")
         return lines
 
 

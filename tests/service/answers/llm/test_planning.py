@@ -522,3 +522,34 @@ def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
 )
 def test_drafts_that_cannot_be_are_refused(adapting, changes, words):
     assert words in asked(adapting, {**FEW, **changes}, 422)["detail"]
+
+
+def test_a_mix_takes_spot_devices_and_moves_as_few_as_it_may(adapting, home, capsys):
+    l4 = {"device": "l4", "spot_usd_per_device_hour": 0.1, "spot_count": 30}
+    spot = asked(adapting, {**MIXED, "devices": [l4, "h100-sxm-80gb"]})["mix"]
+    free = asked(adapting, {**MIXED, "devices": ["l4", "h100-sxm-80gb"]})
+    assert spot["usd_per_hour"] < free["mix"]["usd_per_hour"] and spot["changes"] is None
+    own = [part for part in spot["parts"] if part["spot"]]
+    assert 0 < sum(part["devices"] for part in own) <= 30
+    assert sum(part["usd_per_hour"] for part in own) == pytest.approx(
+        0.1 * sum(part["devices"] for part in own)
+    )
+    called = ("llm", "plan", "llama-3.1-8b", "--mix", "--request-rate", "6", "--tpot-ms", "80")
+    called += ("--size", "200,100,0.8", "--size", "8000,400,0.2", "--max-changes", "1")
+    called += ("--device", "l4=40:spot=0.1:spot_count=2:current=9,h100-sxm-80gb:current=1")
+    app([*called], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "against what runs now: " in said or "no mix keeps" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"change_cost": 1}, "change_cost is of a mix: give mix too"),
+        ({"max_changes": 1}, "max_changes is of a mix: give mix too"),
+        ({"devices": [{"device": "l4", "current": 2}]}, "devices has current, which is of a mix"),
+    ],
+    ids=str,
+)
+def test_spot_devices_and_changes_are_of_mixes(client, changes, words):
+    assert words in asked(client, {**FEW, **changes}, 422)["detail"]
