@@ -23,7 +23,7 @@ from forerun.models.answers.deployments.limits import of_lengths
 from forerun.models.answers.deployments.plans import ByClass, EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
-from forerun.models.llm_serving.mixes import Change, mix
+from forerun.models.llm_serving.mixes import Change, mix, rates_of
 from forerun.models.llm_serving.plans import (
     LATENCY,
     Risk,
@@ -32,6 +32,7 @@ from forerun.models.llm_serving.plans import (
     ServingOption,
     ServingPlan,
     Stock,
+    most_of,
     plan,
     tail_of,
 )
@@ -40,6 +41,7 @@ from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
+from forerun.service.answers.llm.serving_autoscaling import Scaling
 from forerun.service.answers.llm.serving_commands import CONVERTED, commands, drafting, not_written
 from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, SizeIn, StockIn
@@ -448,7 +450,10 @@ def _commands(
     further = (
         drafting(deployment.engine.name, draft.method, draft.tokens, draft.model) if draft else ()
     )
-    found = commands(deployment, device, name, weights, replicas, longest, further)
+    scaling = Scaling(
+        _rate_of_one(option, own), deployment.load, most_of(option.unit), own.asked.stabilization_s
+    )
+    found = commands(deployment, device, name, weights, replicas, longest, further, scaling)
     refused = not_written(deployment, device, found)
     if deployment.engine.name == "llama.cpp" and device.kind == "cpu":
         file = "-".join(filter(None, (name.rpartition("/")[2], weights)))
@@ -456,6 +461,16 @@ def _commands(
         words += [] if longest is None else ["--ctx-size", str(longest)]
         found = {"llama.cpp": shlex.join(words)}
     return found, refused
+
+
+def _rate_of_one(option: ServingOption, own: _Question) -> float:
+    """A rate with which one replica keeps the limits: the largest, where they are of means alone,
+    and else that of the plan.
+    """
+    planned = (option.unit.query.deployment.load.requests_per_s or 0.0) / option.replicas
+    if own.limits.tails:
+        return planned
+    return max(planned, float(rates_of([option.unit], PlanPricing(own.in_use), own.limits)[0]))
 
 
 def _of_shares(sizes: Sequence[SizeIn]) -> list[str]:

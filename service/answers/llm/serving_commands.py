@@ -15,14 +15,26 @@ from typing import Final
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment, Parallelism
 from forerun.features.links import NODE_DEVICES
-from forerun.service.answers.llm.serving_manifests import RESOURCES, Served, llmisvc, manifests
+from forerun.service.answers.llm.serving_autoscaling import Scaling, rules, scaled_object
+from forerun.service.answers.llm.serving_manifests import (
+    RESOURCES,
+    Served,
+    helm,
+    llmisvc,
+    manifests,
+)
 from forerun.service.schemas.llm.answers import counted
 
 Options = Iterator[tuple[str, object]]
 LONGEST: Final[Mapping[str, str]] = {"vllm": "max-model-len", "sglang": "context-length"}
 CONVERTED: Final = frozenset({"fp8"})
 """Formats to which engines convert weights as they load them; others need such a checkpoint."""
-MANIFESTS: Final = ("kubernetes", "kserve", "llmisvc")
+MANIFESTS: Final = ("kubernetes", "kserve", "llmisvc", "helm", "prometheus", "keda")
+OF_VLLM: Final = {
+    **dict.fromkeys(("llmisvc", "helm"), "its templates start vllm"),
+    **dict.fromkeys(("prometheus", "keda"), "its rules are over metrics of vllm"),
+}
+"""Form that is of vLLM alone -> why."""
 TRAY: Final = 4
 """GPUs of a server whose links join those of several servers (compute tray of a GB200 NVL72)."""
 VLLM_PORT, NIXL_PORT, RPC_PORT = 8100, 5600, 13345
@@ -75,6 +87,7 @@ def commands(
     replicas: int,
     longest: int | None = None,
     further: Sequence[str] = (),
+    scaling: Scaling | None = None,
 ) -> dict[str, str]:
     """The replicas of a deployment as commands of its engine, for one of them, and as manifests.
 
@@ -89,6 +102,7 @@ def commands(
         replicas: number of replicas.
         longest: maximum context length; None for that of the model.
         further: more options of the engine, as of `drafting`.
+        scaling: what replicas are scaled by; None where they are not.
     """
     engine, gpus = deployment.engine.name, gpus_of_server(device)
     workers = list(_placed(deployment, gpus))
@@ -108,7 +122,11 @@ def commands(
     served = Served(deployment, device, model, replicas, gpus)
     if device.kind == "gpu" and device.vendor in RESOURCES:
         found |= manifests(served, [*start, *options[""]]) if whole else {}
-        found |= llmisvc(served, options) if engine == "vllm" else {}
+        if engine == "vllm":
+            found |= llmisvc(served, options) | helm(served, start, options)
+            if scaling is not None and whole:
+                found["prometheus"] = rules(model, scaling)
+                found["keda"] = scaled_object(served.label, model, scaling)
     return found
 
 
@@ -153,7 +171,7 @@ def not_written(
         why = f"its pods ask for GPUs of {' or '.join(RESOURCES)}, and {device.name} is none"
         whys = dict.fromkeys(MANIFESTS, why)
     elif engine != "vllm":
-        whys["llmisvc"] = "its templates start vllm: ask for a plan for vllm"
+        whys |= {form: f"{why}: ask for a plan for vllm" for form, why in OF_VLLM.items()}
     others = {own: f"the plan is for {engine}: ask for one for {own}" for own in _OPTIONS}
     return {form: why for form, why in ({**others, **whys}).items() if form not in written}
 

@@ -45,8 +45,8 @@ Types = Annotated[
         "--device",
         help="type to choose from, NAME=COUNT of those at hand, NAME@USD with the price of one for "
         "an hour, or NAME=COUNT@USD; then for --mix :spot=USD, :spot_count=COUNT and "
-        ":current=COUNT of those that run; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs "
-        "with a list price]",
+        ":current=COUNT of those that run; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable "
+        "[GPUs with a list price]",
     ),
 ]
 Formats = Annotated[
@@ -80,7 +80,9 @@ Drafts = Annotated[
 WrittenAs = Annotated[
     str | None,
     typer.Option(
-        "--as", help="print the first option alone: vllm, sglang, kubernetes, kserve or llmisvc"
+        "--as",
+        help="print the first option alone: vllm, sglang, kubernetes, kserve, "
+        "llmisvc, helm (llm-d), prometheus or keda",
     ),
 ]
 

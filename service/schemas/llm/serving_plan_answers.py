@@ -419,7 +419,8 @@ class LlmPlanOut(LimitedAnswerOut):
     """what a measurement should compare; null where the first wins anyway"""
     commands: dict[str, str]
     """the first option for an engine (vllm, sglang; one line for each server of a replica), for
-    kubernetes, kserve and llmisvc (KServe with llm-d); without those that cannot express it"""
+    kubernetes, kserve and llmisvc (KServe with llm-d), values for helm (llm-d's chart), and for
+    scaling rules of prometheus and a ScaledObject for keda; without those that cannot express it"""
     not_written: dict[str, str]
     """form that cannot express it -> why"""
     grid: GridOut | None

@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 import pytest
+import yaml
 
 import forerun
 from forerun.data.device import DeviceCatalog
@@ -553,3 +554,15 @@ def test_a_mix_takes_spot_devices_and_moves_as_few_as_it_may(adapting, home, cap
 )
 def test_spot_devices_and_changes_are_of_mixes(client, changes, words):
     assert words in asked(client, {**FEW, **changes}, 422)["detail"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"ttft_p99_ms": 1500}], ids=str)
+def test_a_replica_scales_by_the_rate_with_which_it_keeps_the_limits(adapting, changes):
+    """At the rate of the plan its replicas are wanted, and no more."""
+    plan = asked(adapting, {**FEW, "requests_per_s": 40, "kept": 1, **changes})
+    first = plan["best"][0]
+    rules = yaml.safe_load(plan["commands"]["prometheus"])["groups"][0]["rules"]
+    by = {one["labels"].get("by"): float(one["expr"].rpartition("/")[2]) for one in rules[:3]}
+    assert ceil(40 / by["requests"] - 1e-6) == first["replicas"]
+    assert by["prompts"] == pytest.approx(2000 * by["requests"])
+    assert by["answers"] == pytest.approx(300 * by["requests"])
