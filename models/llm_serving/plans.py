@@ -355,9 +355,7 @@ def plan(
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
     fitting = _by_cost((one for one in able if one not in wide), objective)
     if limits.tails and tails is not None:
-        failed[UNCHECKED] += len(fitting[CHECKED:])
-        fitting, late = _checked(fitting[:CHECKED], tails, pricing, limits, objective)
-        failed.update(next(iter(one.over)) for one in late)
+        fitting, late = _checked(fitting, tails, pricing, limits, objective, failed)
         missing += [*late, *(one.fewer for one in fitting if one.fewer is not None)]
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
     misses = _nearest(missing, limits, objective, best, pricing)
@@ -837,11 +835,17 @@ def _checked(
     pricing: Pricing,
     limits: ServingLimits,
     objective: ServingObjective,
+    failed: Counter[str],
 ) -> tuple[list[ServingOption], list[ServingOption]]:
-    """The options that keep percentiles, too, best first; and those that miss something by them."""
-    found = _with_power([_with_tails(one, tails, limits) for one in options], pricing, limits)
-    kept = [one for one in found if not one.over]
-    return _by_cost(kept, objective), [one for one in found if one.over]
+    """Of the first options, those that keep percentiles, too, best first; and those that miss
+    something by them.
+    """
+    failed[UNCHECKED] += len(options[CHECKED:])
+    checked = [_with_tails(one, tails, limits) for one in options[:CHECKED]]
+    found = _with_power(checked, pricing, limits)
+    late = [one for one in found if one.over]
+    failed.update(next(iter(one.over)) for one in late)
+    return _by_cost((one for one in found if not one.over), objective), late
 
 
 def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:

@@ -103,17 +103,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     if load.requests_per_s is None:
         with in_field("requests_per_s"):
             raise BadRequest("Requests that arrive at once have no rate: give requests_per_s too.")
-    _check_lengths(own, load)
-    classes = asked.class_loads()
-    for place, one in enumerate(classes.values()):
-        with in_field("classes", place):
-            _check_lengths(own, one)
-    pricing = ByClass(PlanPricing(in_use), classes)
-    found = plan(
-        [*own.models], load, asked.engines(), own.stocks, pricing,
-        limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
-        tails=EventTails(in_use, asked.traced_at_rate(), classes), classes=[*classes.values()],
-    )  # fmt: skip
+    found = _searched(own, load)
     unanswered = _unanswered(found, own)
     (best, misses, front, rival), whole = _listed(found, own)
     sizes = asked.model.sizes(asked.engine.name)
@@ -145,6 +135,20 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         grid=None if own.grid is None else GridOut.filled(own.grid),
         chosen=_chosen(own, found.best[0] if found.best else None, longest, fleet),
     )
+
+
+def _searched(own: _Question, load: RequestLoad) -> ServingPlan:
+    asked, classes = own.asked, own.asked.class_loads()
+    _check_lengths(own, load)
+    for place, one in enumerate(classes.values()):
+        with in_field("classes", place):
+            _check_lengths(own, one)
+    return plan(
+        [*own.models], load, asked.engines(), own.stocks,
+        ByClass(PlanPricing(own.in_use), classes), limits=own.limits, objective=asked.objective,
+        apart=asked.disaggregated, kept=asked.kept, classes=[*classes.values()],
+        tails=EventTails(own.in_use, asked.traced_at_rate(), classes),
+    )  # fmt: skip
 
 
 def _unanswered(found: ServingPlan, own: _Question) -> list[str]:

@@ -66,9 +66,9 @@ class StockIn(Strict):
     usd_per_device_hour: Usd | None = None
     """price of one; a list price, where one is known, when absent"""
     spot_usd_per_device_hour: Usd | None = None
-    """price of one that may be taken away (spot), in a mix; none when absent"""
+    """spot price of one, in a mix; none when absent"""
     spot_count: int | None = Field(default=None, ge=1, le=100_000)
-    """how many of these there are; any number when absent"""
+    """how many there are at it; any number when absent"""
     current: int = Field(default=0, ge=0, le=100_000)
     """how many run now, for a mix"""
 
@@ -149,12 +149,11 @@ class DraftIn(Strict):
     """Speculative decoding that may be used."""
 
     method: DraftMethod
-    """how tokens are drafted: by layers of the model (mtp), a head (eagle, eagle3) or the prompt
-    (ngram)"""
+    """layers of the model (mtp), a head (eagle, eagle3) or the prompt (ngram)"""
     tokens: Annotated[int, Field(ge=1, le=64)]
     """tokens drafted in an iteration"""
     acceptance: Share
-    """probability that a drafted token is accepted, given that those before it were"""
+    """as `draft_acceptance` of an engine"""
     model: Name | None = None
     """checkpoint of the head; needed of eagle and eagle3"""
 
@@ -183,11 +182,11 @@ class ClassIn(Strict):
     output_tokens: Tokens
     """mean length of their answers"""
     input_variation: Variation = 0.0
-    """standard deviation of the prompts' lengths over their mean"""
+    """as of all"""
     output_variation: Variation = 0.0
-    """standard deviation of the answers' lengths over their mean"""
+    """as of all"""
     limits: dict[ClassLimit, Milliseconds] = Field(default_factory=dict)
-    """limit on a mean, or on a 95th or 99th percentile -> its most, milliseconds"""
+    """limit (a mean, or a percentile) -> its most, milliseconds"""
 
     def load(self) -> RequestLoad:
         """Lengths and rate."""
@@ -270,8 +269,7 @@ class LlmPlanIn(NamedPart):
     mix: bool = False
     """whether to mix types of devices by the sizes of requests, too"""
     change_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    """cost of each device that starts or stops against those that run now, in USD an hour, or in
-    devices where their number is least; of a mix"""
+    """cost of each device of a mix that starts or stops, in the unit of the objective"""
     max_changes: int | None = Field(default=None, ge=0, le=100_000)
     """devices of a mix that start or stop at most"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
@@ -357,7 +355,8 @@ class LlmPlanIn(NamedPart):
 
     def tails(self) -> dict[str, float]:
         """Limit of a 99th percentile, or of a class (`chat.ttft_ms`) -> its most, milliseconds."""
-        found = {n: most for n in P99 if (most := getattr(self, n)) is not None}
+        given = self.ttft_p99_ms, self.tpot_p99_ms, self.request_latency_p99_ms
+        found = {n: most for n, most in zip(P99, given, strict=True) if most is not None}
         return found | {
             f"{own.name}.{n}": most for own in self.classes or () for n, most in own.limits.items()
         }
