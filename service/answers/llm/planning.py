@@ -140,9 +140,9 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
 def _searched(own: _Question, load: RequestLoad) -> ServingPlan:
     asked, classes = own.asked, own.asked.class_loads()
     _check_lengths(own, load)
-    for place, one in enumerate(classes.values()):
+    for place, one in enumerate(asked.classes or ()):
         with in_field("classes", place):
-            _check_lengths(own, one)
+            _check_lengths(own, classes[one.name], one.limits)
     return plan(
         [*own.models], load, asked.engines(), own.stocks,
         ByClass(PlanPricing(own.in_use), classes), limits=own.limits, objective=asked.objective,
@@ -167,7 +167,8 @@ def _unanswered(found: ServingPlan, own: _Question) -> list[str]:
     return lines
 
 
-def _check_lengths(own: _Question, load: RequestLoad) -> None:
+def _check_lengths(own: _Question, load: RequestLoad, limits: Iterable[str] | None = None) -> None:
+    """Whether requests can be answered; limits are those of a class of them."""
     most, needed = own.asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
     if most is not None and needed > most:
         with in_field("engine", "max_request_tokens"):
@@ -175,9 +176,12 @@ def _check_lengths(own: _Question, load: RequestLoad) -> None:
                 f"Requests of {needed:,.0f} tokens with their answers are longer than the {most:,} "
                 "that the engine takes."
             )
-    limited = next((name for name in ("tpot_ms", "tpot_p99_ms") if getattr(own.asked, name)), None)
+    is_class = limits is not None
+    if limits is None:
+        limits = [*own.limits.times, *(name for name in own.limits.tails if "." not in name)]
+    limited = next((name for name in limits if name.startswith("tpot")), None)
     if limited is not None and load.output_tokens <= 1.0:
-        with in_field(limited):
+        with in_field(*[] if is_class else [limited]):
             raise BadRequest("An answer of one token has no time per further token: leave it out.")
     for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
         raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from forerun.data.cloud_instances import matching
 from forerun.data.columns import Column
@@ -132,17 +132,7 @@ def size_of(word: str) -> dict[str, str]:
 
 
 DraftMethod = Literal["mtp", "eagle", "eagle3", "ngram"]
-ClassLimit = Literal[
-    "ttft_ms",
-    "ttft_p95_ms",
-    "ttft_p99_ms",
-    "tpot_ms",
-    "tpot_p95_ms",
-    "tpot_p99_ms",
-    "request_latency_ms",
-    "request_latency_p95_ms",
-    "request_latency_p99_ms",
-]
+CLASS_LIMITS: Final = (*TIMES, *(tail_of(name, own) for own in (95, 99) for name in TIMES))
 
 
 class DraftIn(Strict):
@@ -160,8 +150,8 @@ class DraftIn(Strict):
     @model_validator(mode="after")
     def _has_a_head(self) -> Self:
         if self.method.startswith("eagle") != (self.model is not None):
-            needs = "needs {}, the checkpoint of its head" if self.model is None else "has no {}"
-            raise about_fields(f"{self.method} {needs}", "model")
+            has = "needs a model" if self.model is None else "has no model"
+            raise ValueError(f"{self.method} {has}, the checkpoint of a head that drafts")
         return self
 
 
@@ -185,8 +175,15 @@ class ClassIn(Strict):
     """as of all"""
     output_variation: Variation = 0.0
     """as of all"""
-    limits: dict[ClassLimit, Milliseconds] = Field(default_factory=dict)
+    limits: dict[str, Milliseconds] = Field(default_factory=dict)
     """limit (a mean, or a percentile) -> its most, milliseconds"""
+
+    @field_validator("limits")
+    @classmethod
+    def _known(cls, given: dict[str, float]) -> dict[str, float]:
+        for name in given.keys() - set(CLASS_LIMITS):
+            raise ValueError(f"{name} is no limit: there are {', '.join(CLASS_LIMITS)}")
+        return given
 
     def load(self) -> RequestLoad:
         """Lengths and rate."""

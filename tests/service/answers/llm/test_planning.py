@@ -468,8 +468,15 @@ def test_each_class_of_requests_has_its_own_limits(adapting, home, capsys):
         ({"trace": "splitwise_conv"}, "give one of trace and classes"),
         ({"mix": True}, "classes is not kept by a mix"),
         ({"classes": [CHAT, CHAT]}, "classes have one name twice"),
-        ({"classes": [{**CHAT, "limits": {"ttft_p50_ms": 1}}]}, "ttft_p95_ms"),
+        (
+            {"classes": [{**CHAT, "limits": {"ttft_p50_ms": 1}}]},
+            "ttft_p50_ms is no limit: there are",
+        ),
         ({"engine": {"name": "llama.cpp"}}, "Percentiles are answered on GPUs alone"),
+        (
+            {"classes": [{**CHAT, "output_tokens": 1, "limits": {"tpot_p95_ms": 9}}]},
+            "An answer of one token has no time per further token",
+        ),
         ({"classes": [CHAT, {**BATCH, "input_tokens": 1e6}]}, "the model takes 131,072"),
     ],
     ids=lambda own: next(iter(own)) if isinstance(own, dict) else "",
@@ -514,7 +521,7 @@ def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
     ("changes", "words"),
     [
         ({"drafts": [drafted(1, 0.5, "mtp")]}, "has no layers that draft (mtp)"),
-        ({"drafts": [drafted(1, 0.5, "eagle")]}, "needs model, the checkpoint of its head"),
+        ({"drafts": [drafted(1, 0.5, "eagle")]}, "eagle needs a model, the checkpoint of a head"),
         ({"drafts": [drafted(1, 0.5, model="org/head")]}, "ngram has no model"),
         ({"drafts": [drafted(1, 0.5), drafted(1, 0.5)]}, "have the same tokens and acceptance"),
         ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
