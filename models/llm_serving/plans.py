@@ -68,8 +68,9 @@ NO_PRICE: Final = "no price is known: give usd_per_device_hour, or another objec
 NO_VCPUS: Final = "only instance types of clouds have vCPUs: give another objective than vcpus"
 NO_POWER: Final = "no power is known: give another objective than energy, and no limit of it"
 NO_INTERVAL: Final = "no interval of its times or of its capacity is known"
-CHECKED: Final = 8
-"""Options, those of least cost, whose percentiles are checked."""
+CHECKED, MOST_CHECKED = 8, 32
+"""Options, those of least cost, whose percentiles are checked, and as many at most: more are while
+they may cost less than the best."""
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
 SHARED: Final = 0.87
@@ -840,8 +841,13 @@ def _checked(
     """Of the first options, those that keep percentiles, too, best first; and those that miss
     something by them.
     """
-    failed[UNCHECKED] += len(options[CHECKED:])
-    checked = [_with_tails(one, tails, limits) for one in options[:CHECKED]]
+    checked: list[ServingOption] = []
+    for one in options[:MOST_CHECKED]:
+        least = min((own.cost(objective) for own in checked if not own.over), default=inf)
+        if len(checked) >= CHECKED and one.cost(objective) >= least:
+            break
+        checked.append(_with_tails(one, tails, limits))
+    failed[UNCHECKED] += len(options) - len(checked)
     found = _with_power(checked, pricing, limits)
     late = [one for one in found if one.over]
     failed.update(next(iter(one.over)) for one in late)

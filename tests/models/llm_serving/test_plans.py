@@ -7,12 +7,13 @@ from math import inf
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
+from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.deployments.plans import ByClass
+from forerun.models.llm_serving import plans
 from forerun.models.llm_serving.plans import (
     NO_POWER,
     NO_PRICE,
@@ -275,6 +276,29 @@ def test_looser_percentiles_never_cost_more() -> None:
     assert costs == sorted(costs, reverse=True)
     none = with_tails({"ttft_ms": 1.0})
     assert not none.best and none.failed["ttft_ms"] > 0
+
+
+@dataclass(frozen=True)
+class Uneven(Queue):
+    """Percentiles that are much later on one type of devices."""
+
+    late: Device
+
+    def figures_ms(self, query: Query, replicas: int) -> dict[str, float]:
+        """Those of one replica."""
+        ratio = 1.5 if query.device == self.late else 0.4
+        return {name: ratio * own for name, own in Queue().figures_ms(query, replicas).items()}
+
+
+def test_options_are_checked_until_no_other_may_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best is that of all options, however few are checked at least."""
+    limits, costs = ServingLimits(LIMITS.times, {"ttft_p99_ms": 600.0}), []
+    late = Uneven(planned().best[0].unit.query.device)
+    for least in (1, 32):
+        monkeypatch.setattr(plans, "CHECKED", least)
+        costs.append(cost(plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(), limits=limits,
+                               tails=late)))  # fmt: skip
+    assert costs[0] == costs[1] < inf
 
 
 CLASSES = {"a": LOAD, "b": RequestLoad(8000.0, 300.0, None, 0.5)}
