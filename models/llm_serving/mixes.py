@@ -160,8 +160,10 @@ def mix(
         name: _solved([own == name for own in names], units, rates, demand, limits, objective)
         for name in dict.fromkeys(one.device.name for one in stocks)
     }
-    every = _solved([True] * len(units), units, rates, demand, limits, objective, change)
     current = {one.device.name: one.current for one in stocks}
+    stopped = sum(now for name, now in current.items() if name not in names)
+    left = replace(change, most=change.most - stopped)
+    every = _solved([True] * len(units), units, rates, demand, limits, objective, left)
 
     def changes(one: Mix) -> dict[str, int]:
         runs: Counter[str] = Counter()
@@ -177,7 +179,7 @@ def mix(
     if not isfinite(cost(best)):
         best = NO_MIX
     singles = {name: one.cost for name, one in found.items()}
-    moved = changes(best) if any(current.values()) else None
+    moved = changes(best) if best.parts and any(current.values()) else None
     return replace(best, singles=singles, changes=moved)
 
 
@@ -352,4 +354,4 @@ def _rows_of(moved: Moved, before: int) -> Iterator[tuple[Any, Any, Any]]:
     own = np.eye(len(moved.current))
     yield np.hstack([taken, -own]), -inf, moved.current
     yield np.hstack([taken, own]), moved.current, inf
-    yield np.hstack([np.zeros(before), np.ones(len(own))])[np.newaxis], 0.0, moved.change.most
+    yield np.hstack([np.zeros(before), np.ones(len(own))])[np.newaxis], -inf, moved.change.most

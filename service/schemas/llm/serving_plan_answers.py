@@ -194,8 +194,8 @@ class MixOut(Described):
     """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
     serves all sizes"""
     changes: dict[str, int] | None
-    """type of device -> how many more run than now, but where none more or fewer do; null where no
-    device has `current`"""
+    """type of device -> how many more run than now, but where none more or fewer do; null without a
+    mix, and where no device has `current`"""
 
     def lines(self, first_usd: float | None = None) -> list[str]:
         """The replicas with their sizes, and what is saved.

@@ -237,6 +237,15 @@ def test_a_dearer_change_never_moves_more_devices(times):
     assert mixed(*scaled(1.0), stocks=now, change=Change(1.0)).changes == {}
 
 
+def test_devices_that_cannot_serve_stop_and_count_as_moved():
+    """A type that is too small for the model."""
+    t4 = Stock(CATALOG.get("t4").model_copy(update={"memory_gib": 4.0}), None, 0.1, current=3)
+    now = [*running(mixed(*scaled(1.0))), t4]
+    assert not mixed(*scaled(1.0), stocks=now, change=Change(most=2)).parts
+    found = mixed(*scaled(1.0), stocks=now, change=Change(most=3))
+    assert found.changes == {"t4": -3}
+
+
 def test_no_more_devices_move_than_may():
     now = running(mixed(*scaled(1.0)))
     free = mixed(*scaled(5.0), stocks=now)

@@ -543,11 +543,11 @@ def test_a_mix_takes_spot_devices_and_moves_as_few_as_it_may(adapting, home, cap
         0.1 * sum(part["devices"] for part in own)
     )
     called = ("llm", "plan", "llama-3.1-8b", "--mix", "--request-rate", "6", "--tpot-ms", "80")
-    called += ("--size", "200,100,0.8", "--size", "8000,400,0.2", "--max-changes", "1")
-    called += ("--device", "l4=40:spot=0.1:spot_count=2:current=9,h100-sxm-80gb:current=1")
-    app([*called], standalone_mode=False)
-    said = capsys.readouterr().out
-    assert "against what runs now: " in said or "no mix keeps" in said
+    called += ("--size", "200,100,0.8", "--size", "8000,400,0.2", "--device")
+    runs = "l4:spot=0.1:spot_count=30,h100-sxm-80gb:current=1"
+    for change, said in ((("--change-cost", "50"), "no change"), (("--max-changes", "99"), "+")):
+        app([*called, runs, *change], standalone_mode=False)
+        assert f"against what runs now: {said}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
