@@ -26,6 +26,7 @@ from forerun.models.llm_serving.plans import (
     Pricing,
     ServingLimits,
     Unit,
+    at_load,
     fewest_replicas,
     most_of,
 )
@@ -225,7 +226,8 @@ def fleet_over_time(
         autoscaling: when replicas start and end.
     """
     own = replace(unit, fewest=1, most=most_of(unit), beaten=False)
-    units = [_at_load(own, load) for load in traffic.loads]
+    units = [replace(own, query=at_load(own.query, load, load.requests_per_s))
+             for load in traffic.loads]  # fmt: skip
     found = fewest_replicas(units, pricing, ServingLimits(limits.times, risk=limits.risk))
     wanted = np.array([one.replicas for one in found], dtype=np.intp)
     ready = autoscaling.ready(wanted, traffic.width_s)
@@ -236,11 +238,6 @@ def fleet_over_time(
         unit, traffic, wanted, np.array([bool(one.over) for one in found]), ready,
         autoscaling.paid(ready, traffic.width_s), power_w, fixed_w,
     )  # fmt: skip
-
-
-def _at_load(unit: Unit, load: RequestLoad) -> Unit:
-    deployment = replace(unit.query.deployment, load=load)
-    return replace(unit, query=replace(unit.query, workload=deployment))
 
 
 def _power(units: Sequence[Unit], replicas: Positions, pricing: Pricing) -> Matrix:

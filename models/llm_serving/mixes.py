@@ -6,11 +6,12 @@ programme finds the numbers of replicas and how many slices of each group go to 
 arXiv 2404.14527; solved by HiGHS).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from math import inf, isfinite
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,19 @@ MOST_NODES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What it costs to change how many devices of each type run.
+
+    Attributes:
+        cost: of each device that starts or stops, in the unit of what is least.
+        most: devices that start or stop at most.
+    """
+
+    cost: float = 0.0
+    most: float = inf
+
+
+@dataclass(frozen=True, slots=True)
 class Mix:
     """Replicas that together serve all requests.
 
@@ -54,18 +68,24 @@ class Mix:
         shares: share of each of n groups that goes to each kind, (k, n).
         singles: type of device -> cost of serving all with it alone; infinite where it cannot.
         cost: USD an hour, or devices; infinite where nothing serves all.
+        changes: type of device -> how many more run than now; None where none runs now.
     """
 
     parts: tuple[ServingOption, ...]
     shares: Matrix
     singles: Mapping[str, float]
     cost: float
+    changes: Mapping[str, int] | None = None
 
     @property
     def saving(self) -> float | None:
         """Share of the cost of the best single type that is saved; None where none serves all."""
         best = min(self.singles.values(), default=inf)
         return 1.0 - self.cost / best if isfinite(best) and best > 0.0 else None
+
+
+NO_MIX: Final = Mix((), np.zeros((0, 0)), {}, inf)
+"""Where nothing serves all."""
 
 
 def grouped(
@@ -104,42 +124,70 @@ def grouped(
 def mix(
     models: Sequence[LanguageModel],
     loads: Sequence[RequestLoad],
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     pricing: Pricing,
     *,
     limits: ServingLimits,
     objective: MixObjective = "price",
     apart: bool = False,
+    change: Change = Change(),
 ) -> Mix:
     """The mix of replicas that serves requests of several lengths at least cost.
 
     Args:
         models: the model in each number format to choose from.
         loads: lengths and rate of each of n groups of requests.
-        engine: its settings; limits of its scheduler that it does not give are its defaults.
+        engines: settings to choose from; limits of the scheduler that they do not give are its
+            defaults.
         stocks: types of devices to choose from.
         pricing: what answers times and capacity.
         limits: what must hold of each group, and the most price; not the power.
         objective: what is least.
         apart: whether pools of their own for prompts are tried too.
+        change: what it costs to start and stop devices.
     """
     stocks = [one for one in stocks if no_cost(one, limits, objective) is None]
     pairs = [
         (place, unit)
         for place, load in enumerate(loads)
-        for unit in may_keep(models, load, engine, stocks, limits, apart=apart)
+        for unit in may_keep(models, load, engines, stocks, limits, apart=apart)
     ]
-    units, rates = _priced(pairs, len(loads), pricing, limits)
+    units, rates = _with_spot(*_priced(pairs, len(loads), pricing, limits))
     demand = np.array([load.requests_per_s or 0.0 for load in loads])
     names = [unit.query.device.name for unit in units]
     found = {
         name: _solved([own == name for own in names], units, rates, demand, limits, objective)
         for name in dict.fromkeys(one.device.name for one in stocks)
     }
-    every = _solved([True] * len(units), units, rates, demand, limits, objective)
-    best = min(every, *found.values(), key=lambda one: one.cost)
-    return replace(best, singles={name: one.cost for name, one in found.items()})
+    current = {one.device.name: one.current for one in stocks}
+    stopped = sum(now for name, now in current.items() if name not in names)
+    left = replace(change, most=change.most - stopped)
+    every = _solved([True] * len(units), units, rates, demand, limits, objective, left)
+
+    def changes(one: Mix) -> dict[str, int]:
+        runs: Counter[str] = Counter()
+        for part in one.parts:
+            runs[part.unit.query.device.name] += part.devices
+        return {name: runs[name] - now for name, now in current.items() if runs[name] != now}
+
+    def cost(one: Mix) -> float:
+        moved = sum(map(abs, changes(one).values()))
+        return one.cost + change.cost * moved if moved <= change.most else inf
+
+    best = min(every, *found.values(), key=cost)
+    if not isfinite(cost(best)):
+        best = NO_MIX
+    singles = {name: one.cost for name, one in found.items()}
+    moved = changes(best) if best.parts and any(current.values()) else None
+    return replace(best, singles=singles, changes=moved)
+
+
+def _with_spot(units: Sequence[Unit], rates: Matrix) -> tuple[list[Unit], Matrix]:
+    """Replicas with those on spot devices, which serve the same rates."""
+    rows = [row for row, unit in enumerate(units) if unit.stock.spot]
+    spot = [replace(units[row], stock=units[row].stock.spot or units[row].stock) for row in rows]
+    return [*units, *spot], np.concatenate([rates, rates[rows]])
 
 
 def _priced(
@@ -199,29 +247,53 @@ def _solved(
     demand: Column,
     limits: ServingLimits,
     objective: MixObjective,
+    change: Change = Change(),
 ) -> Mix:
     """The best mix of the replicas that are kept."""
     own = [*compress(units, kept)]
     devices = np.array([unit.devices for unit in own], dtype=float)
     usd = devices * np.array([unit.stock.usd for unit in own])
-    stocks = {unit.query.device.name: unit.stock for unit in own}
-    names = np.array([unit.query.device.name for unit in own])
-    uses = [devices * (names == name) for name in stocks]
-    most = [float(one.at_hand) for one in stocks.values()]
+    stocks = [*dict.fromkeys(unit.stock for unit in own)]
+    uses = [devices * [unit.stock == one for unit in own] for one in stocks]
+    most = [float(one.at_hand) for one in stocks]
     if limits.usd_per_hour < inf:
         uses, most = [*uses, usd], [*most, limits.usd_per_hour]
     cost = usd if objective == "price" else devices
-    found = least_cost(cost, rates[np.array(kept, dtype=bool)], demand, uses, most)
+    moved = None
+    if change != Change():
+        names = np.array([unit.query.device.name for unit in own])
+        now = {one.device.name: float(one.current) for one in stocks}
+        moved = Moved(change, [devices * (names == name) for name in now], [*now.values()])
+    found = least_cost(cost, rates[np.array(kept, dtype=bool)], demand, uses, most, moved)
     if found is None:
-        return Mix((), np.zeros((0, len(demand))), {}, inf)
+        return NO_MIX
     numbers, shares = found
     parts = [ServingOption(unit, int(one), {}) for unit, one in zip(own, numbers, strict=True)]
     taken = tuple(one for one in parts if one.replicas)
     return Mix(taken, shares[numbers > 0.0], {}, float(cost @ numbers))
 
 
+class Moved(NamedTuple):
+    """Devices that start and stop.
+
+    Attributes:
+        change: what they cost.
+        uses: devices of one replica of each kind that are of each of t types, t of (k,).
+        current: devices of each type that run now.
+    """
+
+    change: Change
+    uses: Sequence[Column]
+    current: Sequence[float]
+
+
 def least_cost(
-    cost: Column, rates: Matrix, demand: Column, uses: Sequence[Column], most: Sequence[float]
+    cost: Column,
+    rates: Matrix,
+    demand: Column,
+    uses: Sequence[Column],
+    most: Sequence[float],
+    moved: Moved | None = None,
 ) -> tuple[Column, Matrix] | None:
     """Numbers of k kinds of replicas, (k,), and the share of n groups of each, (k, n).
 
@@ -231,6 +303,7 @@ def least_cost(
         demand: rate of each group, requests a second, (n,).
         uses: what one replica of each kind takes of each of m supplies, m of (k,).
         most: the m supplies.
+        moved: what starts and stops; None where that costs nothing.
 
     Returns:
         None where no mix serves all.
@@ -244,18 +317,41 @@ def least_cost(
     busy = np.divide(demand, SLICES * rates, where=able, out=np.zeros_like(rates))
     own, none = np.eye(kinds), np.zeros((groups, kinds))
     of_each = (own[:, :, np.newaxis] * busy[:, np.newaxis]).reshape(kinds, -1)
+    rows: list[tuple[Any, Any, Any]] = [
+        (np.hstack([-own, of_each]), -inf, 0.0),
+        (np.hstack([none, np.tile(np.eye(groups), kinds)]), SLICES, SLICES),
+        (np.array(uses), -inf, most),
+    ]
+    weights = np.concatenate([cost, np.zeros(kinds * groups)])
+    ends = np.concatenate([np.full(kinds, inf), SLICES * able.ravel()])
+    if moved is not None:
+        rows += _rows_of(moved, len(weights))
+        types = len(moved.current)
+        weights = np.concatenate([weights, np.full(types, moved.change.cost)])
+        ends = np.concatenate([ends, np.full(types, inf)])
+    width = len(weights)
     found = milp(
-        np.concatenate([cost, np.zeros(kinds * groups)]),
-        integrality=np.ones(kinds * (groups + 1)),
-        bounds=Bounds(0.0, np.concatenate([np.full(kinds, inf), SLICES * able.ravel()])),
+        weights,
+        integrality=np.ones(width),
+        bounds=Bounds(0.0, ends),
         constraints=[
-            LinearConstraint(np.hstack([-own, of_each]), -inf, 0.0),
-            LinearConstraint(np.hstack([none, np.tile(np.eye(groups), kinds)]), SLICES, SLICES),
-            LinearConstraint(np.pad(uses, ((0, 0), (0, kinds * groups))), -inf, most),
+            LinearConstraint(np.pad(matrix, ((0, 0), (0, width - matrix.shape[1]))), low, high)
+            for matrix, low, high in rows
         ],
         options={"node_limit": MOST_NODES},
     )
     if found.x is None:
         return None
-    whole = np.round(found.x)
+    whole = np.round(found.x[: kinds * (groups + 1)])
     return whole[:kinds], whole[kinds:].reshape(kinds, groups) / SLICES
+
+
+def _rows_of(moved: Moved, before: int) -> Iterator[tuple[Any, Any, Any]]:
+    """Constraints by a variable of each type, which is at least the devices that start and at
+    least those that stop; there are so many variables before these.
+    """
+    taken = np.pad(moved.uses, ((0, 0), (0, before - len(moved.uses[0]))))
+    own = np.eye(len(moved.current))
+    yield np.hstack([taken, -own]), -inf, moved.current
+    yield np.hstack([taken, own]), moved.current, inf
+    yield np.hstack([np.zeros(before), np.ones(len(own))])[np.newaxis], -inf, moved.change.most

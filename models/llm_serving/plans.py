@@ -6,6 +6,7 @@ the capacity: by the ends of intervals that are worse, or by best estimates. Wha
 memory or by the least times of the spec sheet is not priced.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,8 +69,9 @@ NO_PRICE: Final = "no price is known: give usd_per_device_hour, or another objec
 NO_VCPUS: Final = "only instance types of clouds have vCPUs: give another objective than vcpus"
 NO_POWER: Final = "no power is known: give another objective than energy, and no limit of it"
 NO_INTERVAL: Final = "no interval of its times or of its capacity is known"
-CHECKED: Final = 8
-"""Options, those of least cost, whose percentiles are checked."""
+CHECKED, MOST_CHECKED = 8, 32
+"""Options, those of least cost, whose percentiles are checked, and as many at most: more are while
+they may cost less than the best."""
 GROWTH: Final = 1.5
 """Ratio of numbers of replicas that are tried until one holds."""
 SHARED: Final = 0.87
@@ -87,12 +89,18 @@ class Stock:
         most: how many there are; None for as many as are needed.
         usd_per_device_hour: price of one; None where it is not known.
         vcpus: virtual processors of one; None where it is no instance type of a cloud.
+        current: how many run now.
+        spot: the same devices at a spot price; None where there are none.
+        is_spot: whether they may be taken away.
     """
 
     device: Device
     most: int | None = None
     usd_per_device_hour: float | None = None
     vcpus: int | None = None
+    current: int = 0
+    spot: "Stock | None" = None
+    is_spot: bool = False
 
     @property
     def at_hand(self) -> int:
@@ -111,7 +119,8 @@ class ServingLimits:
 
     Attributes:
         times: metric, such as `tpot_ms` -> its most.
-        tails: metric -> the most of its 99th percentile over requests.
+        tails: what the event model answers -> its most: a percentile over requests, such as
+            `tpot_p99_ms`, or a mean or percentile of a class of them, such as `chat.tpot_ms`.
         usd_per_hour: most price of all devices.
         power_w: most power of all devices.
         risk: `upper`: limits hold at the upper ends of intervals; `value`: at best estimates.
@@ -122,6 +131,15 @@ class ServingLimits:
     usd_per_hour: float = inf
     power_w: float = inf
     risk: Risk = "upper"
+
+    def bounded(self) -> "ServingLimits":
+        """The same, with limits of percentiles and classes as those of the means, too, which they
+        bound: of all requests, and of a class that is served alone.
+        """
+        times = dict(self.times)
+        for name, most in self.tails.items():
+            times[mean_of(name)] = min(most, times.get(mean_of(name), inf))
+        return replace(self, times=times)
 
     def end(self, own: Estimate) -> float | None:
         """The end of an interval that counts for a limit from above."""
@@ -153,10 +171,12 @@ class Pricing(Protocol):
 
 
 class Tails(Protocol):
-    """99th percentiles of times."""
+    """Means and percentiles of times by the event model."""
 
-    def p99_ms(self, query: Query, replicas: int) -> Mapping[str, float]:
-        """Metric -> percentile over the requests that reach one of so many replicas."""
+    def figures_ms(self, query: Query, replicas: int) -> Mapping[str, float]:
+        """Names as of `ServingLimits.tails` -> figure over the requests that reach one of so many
+        replicas.
+        """
         ...
 
 
@@ -185,13 +205,22 @@ class Unit:
 
     def share(self, replicas: int) -> Query:
         """One replica with its share of the rate."""
-        return at_rate(self.query, (self.query.deployment.load.requests_per_s or 0.0) / replicas)
+        return at_rate(self.query, _rate_of(self.query) / replicas)
 
 
 def at_rate(query: Query, requests_per_s: float) -> Query:
     """A deployment at another rate of its requests."""
-    load = replace(query.deployment.load, requests_per_s=requests_per_s)
+    return at_load(query, query.deployment.load, requests_per_s)
+
+
+def at_load(query: Query, load: RequestLoad, requests_per_s: float | None) -> Query:
+    """A deployment with requests of these lengths at a rate."""
+    load = replace(load, requests_per_s=requests_per_s)
     return replace(query, workload=replace(query.deployment, load=load))
+
+
+def _rate_of(query: Query) -> float:
+    return query.deployment.load.requests_per_s or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +232,7 @@ class ServingOption:
         replicas: how many.
         estimates: metric -> estimate of one replica at its share of the rate.
         over: limit that it misses -> how many times over; empty where all hold.
-        tails: metric -> 99th percentile, where it is limited.
+        tails: figures of the event model, where some are limited.
         wins: share of draws from the intervals in which no other option is better.
         why: why it cannot be compared, of those that are `unknown`.
         fewer: the same with the fewest replicas that keep up, where these miss something.
@@ -287,7 +316,7 @@ class ServingPlan:
 def plan(
     models: Sequence[LanguageModel],
     load: RequestLoad,
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     pricing: Pricing,
     *,
@@ -297,13 +326,15 @@ def plan(
     kept: int = 5,
     seed: int = 0,
     tails: Tails | None = None,
+    classes: Sequence[RequestLoad] = (),
 ) -> ServingPlan:
     """The best ways to serve requests that arrive at a rate.
 
     Args:
         models: the model in each number format to choose from.
         load: lengths and rate of all requests.
-        engine: its settings; limits of its scheduler that it gives are kept, others are chosen.
+        engines: settings to choose from, such as with drafts and without; limits of the scheduler
+            that they give are kept, others are chosen.
         stocks: types of devices to choose from; one option has one type. Formats that the engine
             does not run on a type are not searched there.
         pricing: what answers times, capacity and power.
@@ -313,20 +344,20 @@ def plan(
         kept: number of options that are kept.
         seed: of the draws.
         tails: what answers percentiles; needed where they are limited.
+        classes: requests of each class, which must fit the memory.
     """
     out: list[ServingOption] = []
+    limits = limits.bounded()
     costly = {one.device.name: why for one in stocks if (why := no_cost(one, limits, objective))}
     known = [one for one in stocks if one.device.name not in costly]
-    units = _bounded(models, load, engine, known, limits, apart, out)
+    units = _bounded(models, [load, *classes], engines, known, limits, apart, out)
     failed = Counter(next(iter(one.over)) for one in out)
     able, missing = _holding(units, pricing, limits, objective, failed)
     unanswered = costly | _unanswered(able, missing)
     wide = [o for o in able if objective == "speed" and too_wide(LATENCY, o.estimates[LATENCY])]
     fitting = _by_cost((one for one in able if one not in wide), objective)
     if limits.tails and tails is not None:
-        failed[UNCHECKED] += len(fitting[CHECKED:])
-        fitting, late = _checked(fitting[:CHECKED], tails, pricing, limits, objective)
-        failed.update(next(iter(one.over)) for one in late)
+        fitting, late = _checked(fitting, tails, pricing, limits, objective, failed)
         missing += [*late, *(one.fewer for one in fitting if one.fewer is not None)]
     best = _with_wins(fitting[:DRAWN], pricing, limits, objective, seed)
     misses = _nearest(missing, limits, objective, best, pricing)
@@ -403,7 +434,7 @@ def _nearest(
     """Those that miss nothing but times, the price or the power, nearest first; each costs less
     than the one before it, and than the best.
     """
-    named = {*limits.times, *map(tail_of, limits.tails), USD, POWER}
+    named = {*limits.times, *limits.tails, USD, POWER}
     known = [one for one in missing if one.over.keys() <= named]
     if objective in ("energy", "carbon"):
         known = _with_power(known, pricing, limits)
@@ -462,7 +493,8 @@ def _one_a_layout(options: Sequence[ServingOption]) -> list[ServingOption]:
 def layout_of(unit: Unit) -> tuple[object, ...]:
     """What replicas share whose schedulers alone differ."""
     own = unit.query.deployment
-    return unit.query.device.name, own.model, own.pool, own.prefill
+    drafts = own.engine.draft_tokens, own.engine.draft_acceptance
+    return unit.query.device.name, own.model, own.pool, own.prefill, drafts
 
 
 def units_of(
@@ -509,33 +541,37 @@ def _layouts(model: LanguageModel, engine: Engine, most: int) -> Iterator[Parall
 def _units(
     models: Sequence[LanguageModel],
     load: RequestLoad,
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     apart: bool,
 ) -> list[Unit]:
-    """Each layout of each model on each type of devices that the engine runs it on."""
+    """Each layout of each model on each type of devices that an engine runs it on; drafts are not
+    answered on processors, nor run by engines in stages of a pipeline.
+    """
     return [
         unit
-        for model, stock in product(models, stocks)
+        for model, stock, engine in product(models, stocks, engines)
         if not_run(engine.name, stock.device, model) is None
+        and not (engine.draft_tokens and stock.device.kind == "cpu")
         for unit in units_of(model, load, engine, stock, apart=apart)
+        if not engine.draft_tokens or unit.query.deployment.pool.parallelism.pipeline == 1
     ]
 
 
 def _bounded(
     models: Sequence[LanguageModel],
-    load: RequestLoad,
-    engine: Engine,
+    loads: Sequence[RequestLoad],
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     limits: ServingLimits,
     apart: bool,
     out: list[ServingOption],
 ) -> list[Unit]:
     """The replicas that may keep the limits by memory and sheets, with each scheduler; the others
-    are added to `out`.
+    are added to `out`. Of the loads, the first is that of all requests.
     """
-    every = _units(models, load, engine, stocks, apart)
-    excess = [_excess(unit.query) for unit in every]
+    every = _units(models, loads[0], engines, stocks, apart)
+    excess = [max(_excess(at_load(unit.query, own, 0.0)) for own in loads) for unit in every]
     held = [unit for unit, own in zip(every, excess, strict=True) if own <= 1.0 and unit.most > 0]
     some = [unit for unit in held if unit.query.device.kind != "cpu"]
     # Least times are those of GPUs.
@@ -546,7 +582,7 @@ def _bounded(
     for unit, own in zip(every, excess, strict=True):
         pairs = ((MEMORY, own), (STOCK, unit.devices / unit.stock.at_hand))
         over, fewest = reasons.get(id(unit), ({n: by for n, by in pairs if by > 1.0}, 1))
-        schedulers = _schedulers(engine, unit.query.device)
+        schedulers = _schedulers(unit.query.deployment.engine, unit.query.device)
         if over:
             out += [ServingOption(unit, fewest, {}, over)] * len(schedulers)
             continue
@@ -561,7 +597,7 @@ def _bounded(
 def may_keep(
     models: Sequence[LanguageModel],
     load: RequestLoad,
-    engine: Engine,
+    engines: Sequence[Engine],
     stocks: Sequence[Stock],
     limits: ServingLimits,
     *,
@@ -570,7 +606,7 @@ def may_keep(
     """The replicas that may keep the times of some requests, each with its first scheduler."""
     times = ServingLimits(limits.times, risk=limits.risk)
     few = replace(load, requests_per_s=0.0)
-    able = _bounded(models, few, engine, stocks, times, apart, [])
+    able = _bounded(models, [few], engines, stocks, times, apart, [])
     first = {layout_of(unit): unit for unit in reversed(able)}
     return [replace(unit, query=at_rate(unit.query, load.requests_per_s or 0.0))
             for unit in first.values()]  # fmt: skip
@@ -764,7 +800,7 @@ class _Search:
 
 def _needed(unit: Unit, capacity: Estimate | None, limits: ServingLimits) -> int | None:
     """Replicas that keep up with the rate; None where the capacity is not known."""
-    rate = unit.query.deployment.load.requests_per_s or 0.0
+    rate = _rate_of(unit.query)
     if capacity is None or (limits.risk == "upper" and not capacity.low):
         return None
     if limits.risk == "upper":
@@ -785,9 +821,14 @@ def _over(estimates: Mapping[str, Estimate], limits: ServingLimits) -> dict[str,
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def tail_of(metric: str) -> str:
-    """Name of the 99th percentile of a time."""
-    return f"{metric.removesuffix('_ms')}_p99_ms"
+def tail_of(metric: str, percent: int = 99) -> str:
+    """Name of a percentile of a time."""
+    return f"{metric.removesuffix('_ms')}_p{percent}_ms"
+
+
+def mean_of(name: str) -> str:
+    """Name of the mean of a time by that of a percentile, or of the mean."""
+    return re.sub(r"_p\d\d_ms$", "_ms", name)
 
 
 def _checked(
@@ -796,29 +837,41 @@ def _checked(
     pricing: Pricing,
     limits: ServingLimits,
     objective: ServingObjective,
+    failed: Counter[str],
 ) -> tuple[list[ServingOption], list[ServingOption]]:
-    """The options that keep percentiles, too, best first; and those that miss something by them."""
-    found = _with_power([_with_tails(one, tails, limits) for one in options], pricing, limits)
-    kept = [one for one in found if not one.over]
-    return _by_cost(kept, objective), [one for one in found if one.over]
+    """Of the first options, those that keep percentiles, too, best first; and those that miss
+    something by them.
+    """
+    checked: list[ServingOption] = []
+    for one in options[:MOST_CHECKED]:
+        least = min((own.cost(objective) for own in checked if not own.over), default=inf)
+        if len(checked) >= CHECKED and one.cost(objective) >= least:
+            break
+        checked.append(_with_tails(one, tails, limits))
+    failed[UNCHECKED] += len(options) - len(checked)
+    found = _with_power(checked, pricing, limits)
+    late = [one for one in found if one.over]
+    failed.update(next(iter(one.over)) for one in late)
+    return _by_cost((one for one in found if not one.over), objective), late
 
 
 def _with_tails(option: ServingOption, tails: Tails, limits: ServingLimits) -> ServingOption:
-    """An option with the fewest replicas, of as many or more, that also keep the percentiles; or
-    with what it misses with as many.
+    """An option with the fewest replicas, of as many or more, that also keep what the event model
+    answers; or with what it misses with as many.
 
-    The upper end of a percentile is as far above it as that of the mean.
+    Upper ends are as far above that as of the mean of all requests.
     """
     most = most_of(option.unit)
 
     def of(replicas: int) -> ServingOption:
-        found = tails.p99_ms(option.unit.share(replicas), replicas)
+        found = tails.figures_ms(option.unit.share(replicas), replicas)
         over = {}
         for name, limit in limits.tails.items():
-            own = option.estimates[name]
+            own = option.estimates[mean_of(name).rpartition(".")[2]]
             end = found[name] * (limits.end(own) or own.value) / own.value
             if end > limit:
-                over[tail_of(name)] = end / limit
+                over[name] = end / limit
+        over = dict(sorted(over.items(), key=lambda item: -item[1]))
         unit = replace(option.unit, fewest=replicas, most=most, beaten=False)
         return replace(option, unit=unit, replicas=replicas, over=over, tails=found)
 

@@ -78,7 +78,7 @@ def row(trace: str, name: str, in_use: InUse) -> Iterator[str]:
     requests, pricing = week_of(named_trace(trace)), PlanPricing(in_use)
     device, load = DeviceCatalog.load().get(name), replace(requests.load(), requests_per_s=TRIED)
     found = plan(
-        [named_language_model(MODEL)], load, Engine(), [Stock(device, GPUS)], pricing,
+        [named_language_model(MODEL)], load, [Engine()], [Stock(device, GPUS)], pricing,
         limits=LIMITS, objective="devices", kept=KEPT,
     )  # fmt: skip
     units = [option.unit for option in found.best]

@@ -42,7 +42,8 @@ def mix_out(
             for load, share in zip(loads, shares, strict=True)
             if share
         ]
-        parts.append(MixPartOut(**replicas_of(one, formats), sizes=sizes))
+        is_spot = one.unit.stock.is_spot
+        parts.append(MixPartOut(**replicas_of(one, formats), sizes=sizes, spot=is_spot))
     usd = sum(one.usd_per_hour for one in found.parts)
     return MixOut(
         parts=parts,
@@ -50,6 +51,7 @@ def mix_out(
         devices=sum(one.devices for one in found.parts),
         single_types={name: known(cost) for name, cost in found.singles.items()},
         saving=found.saving,
+        changes=None if found.changes is None else dict(found.changes),
     )
 
 

@@ -21,10 +21,10 @@ from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths
-from forerun.models.answers.deployments.plans import EventTails, PlanPricing
+from forerun.models.answers.deployments.plans import ByClass, EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
-from forerun.models.llm_serving.mixes import mix
+from forerun.models.llm_serving.mixes import Change, mix, rates_of
 from forerun.models.llm_serving.plans import (
     LATENCY,
     Risk,
@@ -33,6 +33,7 @@ from forerun.models.llm_serving.plans import (
     ServingOption,
     ServingPlan,
     Stock,
+    most_of,
     plan,
     tail_of,
 )
@@ -41,7 +42,8 @@ from forerun.service.answers.answer import graded, predictor_out, rendered
 from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
-from forerun.service.answers.llm.serving_commands import CONVERTED, commands, not_written
+from forerun.service.answers.llm.serving_autoscaling import Scaling
+from forerun.service.answers.llm.serving_commands import CONVERTED, commands, drafting, not_written
 from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, SizeIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
@@ -102,12 +104,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     if load.requests_per_s is None:
         with in_field("requests_per_s"):
             raise BadRequest("Requests that arrive at once have no rate: give requests_per_s too.")
-    _check_lengths(own, load)
-    found = plan(
-        [*own.models], load, asked.engine.engine(), own.stocks, PlanPricing(in_use),
-        limits=own.limits, objective=objective, apart=asked.disaggregated, kept=asked.kept,
-        tails=EventTails(in_use, asked.traced_at_rate()),
-    )  # fmt: skip
+    found = _searched(own, load)
     unanswered = _unanswered(found, own)
     (best, misses, front, rival), whole = _listed(found, own)
     sizes = asked.model.sizes(asked.engine.name)
@@ -141,6 +138,20 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     )
 
 
+def _searched(own: _Question, load: RequestLoad) -> ServingPlan:
+    asked, classes = own.asked, own.asked.class_loads()
+    _check_lengths(own, load)
+    for place, one in enumerate(asked.classes or ()):
+        with in_field("classes", place):
+            _check_lengths(own, classes[one.name], one.limits)
+    return plan(
+        [*own.models], load, asked.engines(), own.stocks,
+        ByClass(PlanPricing(own.in_use), classes), limits=own.limits, objective=asked.objective,
+        apart=asked.disaggregated, kept=asked.kept, classes=[*classes.values()],
+        tails=EventTails(own.in_use, asked.traced_at_rate(), classes),
+    )  # fmt: skip
+
+
 def _unanswered(found: ServingPlan, own: _Question) -> list[str]:
     """Types of devices that cannot be compared, and why.
 
@@ -157,7 +168,8 @@ def _unanswered(found: ServingPlan, own: _Question) -> list[str]:
     return lines
 
 
-def _check_lengths(own: _Question, load: RequestLoad) -> None:
+def _check_lengths(own: _Question, load: RequestLoad, limits: Iterable[str] | None = None) -> None:
+    """Whether requests can be answered; limits are those of a class of them."""
     most, needed = own.asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
     if most is not None and needed > most:
         with in_field("engine", "max_request_tokens"):
@@ -165,9 +177,12 @@ def _check_lengths(own: _Question, load: RequestLoad) -> None:
                 f"Requests of {needed:,.0f} tokens with their answers are longer than the {most:,} "
                 "that the engine takes."
             )
-    limited = next((name for name in ("tpot_ms", "tpot_p99_ms") if getattr(own.asked, name)), None)
+    is_class = limits is not None
+    if limits is None:
+        limits = [*own.limits.times, *(name for name in own.limits.tails if "." not in name)]
+    limited = next((name for name in limits if name.startswith("tpot")), None)
     if limited is not None and load.output_tokens <= 1.0:
-        with in_field(limited):
+        with in_field(*[] if is_class else [limited]):
             raise BadRequest("An answer of one token has no time per further token: leave it out.")
     for limit in of_lengths(next(iter(own.models)), load.input_tokens, load.output_tokens):
         raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
@@ -178,9 +193,10 @@ def _mixed(own: _Question) -> MixOut:
     for load in loads:
         _check_lengths(own, load)
     found = mix(
-        [*own.models], loads, asked.engine.engine(), own.stocks, PlanPricing(own.in_use),
+        [*own.models], loads, asked.engines(), own.stocks, PlanPricing(own.in_use),
         limits=own.limits, objective="price" if asked.objective == "price" else "devices",
         apart=asked.disaggregated,
+        change=Change(asked.change_cost, inf if asked.max_changes is None else asked.max_changes),
     )  # fmt: skip
     return mix_out(found, loads, own.models)
 
@@ -206,7 +222,11 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         usd = one.usd_per_device_hour
         if usd is None and (price := list_price(device.name)) is not None:
             usd = price.usd_per_device_hour
-        stocks.append(Stock(device, one.count, usd, virtual_processors(device)))
+        spot = Stock(device, one.spot_count, one.spot_usd_per_device_hour, is_spot=True)
+        stocks.append(
+            Stock(device, one.count, usd, virtual_processors(device), one.current,
+                  None if spot.usd_per_device_hour is None else spot)
+        )  # fmt: skip
         names[device.name] = one.model_dump(mode="json")["device"]
     not_searched = _not_run(asked, models, stocks)
     by_vcpus = asked.objective == "price" and asked.max_usd_per_hour is None and not asked.mix
@@ -218,8 +238,8 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
         with in_field("disaggregated"):
             raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
-    if tails and (is_llama_cpp or "cpu" in kinds):
-        with in_field(tail_of(next(iter(tails)))):
+    if (tails or asked.classes) and (is_llama_cpp or "cpu" in kinds):
+        with in_field("classes" if asked.classes else next(iter(tails))):
             raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
     limits = ServingLimits(
         times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
@@ -256,6 +276,9 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
     if model is None:
         with in_field("model"):
             raise BadRequest("Give the model by its name or its config.")
+    if not model.draft_layers and any(own.method == "mtp" for own in asked.drafts):
+        with in_field("drafts"):
+            raise BadRequest(f"{asked.model.name or 'The model'} has no layers that draft (mtp).")
     if model.encoder is not None:
         raise UnanswerableQuery("Plans are made of decoders alone; this model has an encoder.")
     return model
@@ -263,8 +286,8 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
 
 def _most(asked: LlmPlanIn) -> dict[str, float]:
     """Limit of the request -> its most."""
-    names = (*TIMES, "max_usd_per_hour", "max_power_w", *map(tail_of, TIMES))
-    return {n: most for n in names if (most := getattr(asked, n)) is not None}
+    names = (*TIMES, "max_usd_per_hour", "max_power_w")
+    return {n: most for n in names if (most := getattr(asked, n)) is not None} | asked.tails()
 
 
 def _listed(
@@ -322,7 +345,13 @@ def _out(
         limited_by=answer.limited_by,
         wins=option.wins if drawn else None,
         worse=None if first in (None, option) or option.over else _worse(option, first, own),
-        p99_ms=dict(option.tails),
+        p99_ms={n: option.tails[tail_of(n)] for n in TIMES if option.tails},
+        classes={
+            one: {
+                n.partition(".")[2]: ms for n, ms in option.tails.items() if n.startswith(f"{one}.")
+            }
+            for one in own.asked.class_loads()
+        },
         over=dict(option.over),
         request=_request(option, answer.query, own),
     )
@@ -356,6 +385,9 @@ def _request(option: ServingOption, query: Query, own: _Question) -> dict[str, A
         "max_batched_tokens": deployment.engine.max_batched_tokens,
         "max_sequences": deployment.engine.max_sequences,
     }
+    if deployment.engine.draft_tokens:
+        drafts = deployment.engine.draft_tokens, deployment.engine.draft_acceptance
+        engine |= zip(("draft_tokens", "draft_acceptance"), drafts, strict=True)
     found: dict[str, Any] = {
         "model": model,
         "device": own.given[query.device.name],
@@ -423,7 +455,15 @@ def _commands(
         name = named_model(name).name
     given = own.models[deployment.model] or own.asked.model.quantization
     weights = given if isinstance(given, str) else ""
-    found = commands(deployment, device, name, weights, replicas, longest)
+    drafts = deployment.engine.draft_tokens, deployment.engine.draft_acceptance
+    draft = next((d for d in own.asked.drafts if (d.tokens, d.acceptance) == drafts), None)
+    further = (
+        drafting(deployment.engine.name, draft.method, draft.tokens, draft.model) if draft else ()
+    )
+    scaling = Scaling(
+        _rate_of_one(option, own), deployment.load, most_of(option.unit), own.asked.stabilization_s
+    )
+    found = commands(deployment, device, name, weights, replicas, longest, further, scaling)
     refused = not_written(deployment, device, found)
     if deployment.engine.name == "llama.cpp" and device.kind == "cpu":
         file = "-".join(filter(None, (name.rpartition("/")[2], weights)))
@@ -431,6 +471,16 @@ def _commands(
         words += [] if longest is None else ["--ctx-size", str(longest)]
         found = {"llama.cpp": shlex.join(words)}
     return found, refused
+
+
+def _rate_of_one(option: ServingOption, own: _Question) -> float:
+    """A rate with which one replica keeps the limits: the largest, where they are of means alone,
+    and else that of the plan.
+    """
+    planned = (option.unit.query.deployment.load.requests_per_s or 0.0) / option.replicas
+    if own.limits.tails:
+        return planned
+    return max(planned, float(rates_of([option.unit], PlanPricing(own.in_use), own.limits)[0]))
 
 
 def _of_shares(sizes: Sequence[SizeIn]) -> list[str]:

@@ -15,14 +15,26 @@ from typing import Final
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment, Parallelism
 from forerun.features.links import NODE_DEVICES
-from forerun.service.answers.llm.serving_manifests import RESOURCES, Served, llmisvc, manifests
+from forerun.service.answers.llm.serving_autoscaling import Scaling, rules, scaled_object
+from forerun.service.answers.llm.serving_manifests import (
+    RESOURCES,
+    Served,
+    helm,
+    llmisvc,
+    manifests,
+)
 from forerun.service.schemas.llm.answers import counted
 
 Options = Iterator[tuple[str, object]]
 LONGEST: Final[Mapping[str, str]] = {"vllm": "max-model-len", "sglang": "context-length"}
 CONVERTED: Final = frozenset({"fp8"})
 """Formats to which engines convert weights as they load them; others need such a checkpoint."""
-MANIFESTS: Final = ("kubernetes", "kserve", "llmisvc")
+MANIFESTS: Final = ("kubernetes", "kserve", "llmisvc", "helm", "prometheus", "keda")
+OF_VLLM: Final = {
+    **dict.fromkeys(("llmisvc", "helm"), "its templates start vllm"),
+    **dict.fromkeys(("prometheus", "keda"), "its rules are over metrics of vllm"),
+}
+"""Form that is of vLLM alone -> why."""
 TRAY: Final = 4
 """GPUs of a server whose links join those of several servers (compute tray of a GB200 NVL72)."""
 VLLM_PORT, NIXL_PORT, RPC_PORT = 8100, 5600, 13345
@@ -74,6 +86,8 @@ def commands(
     weights: str,
     replicas: int,
     longest: int | None = None,
+    further: Sequence[str] = (),
+    scaling: Scaling | None = None,
 ) -> dict[str, str]:
     """The replicas of a deployment as commands of its engine, for one of them, and as manifests.
 
@@ -87,6 +101,8 @@ def commands(
         weights: format of its weights; empty for its own.
         replicas: number of replicas.
         longest: maximum context length; None for that of the model.
+        further: more options of the engine, as of `drafting`.
+        scaling: what replicas are scaled by; None where they are not.
     """
     engine, gpus = deployment.engine.name, gpus_of_server(device)
     workers = list(_placed(deployment, gpus))
@@ -96,7 +112,8 @@ def commands(
         return {}
     model = name if not weights or weights in CONVERTED else f"{name}-{weights}"
     options = {
-        own.role: _options(deployment.engine, own.split, weights, longest) for own in workers
+        own.role: [*_options(deployment.engine, own.split, weights, longest), *further]
+        for own in workers
     }
     start = [*PROGRAMS[engine], model]
     whole = len(workers) == workers[0].servers == 1
@@ -105,8 +122,33 @@ def commands(
     served = Served(deployment, device, model, replicas, gpus)
     if device.kind == "gpu" and device.vendor in RESOURCES:
         found |= manifests(served, [*start, *options[""]]) if whole else {}
-        found |= llmisvc(served, options) if engine == "vllm" else {}
+        if engine == "vllm":
+            found |= llmisvc(served, options) | helm(served, start, options)
+            if scaling is not None and whole:
+                found["prometheus"] = rules(model, scaling)
+                found["keda"] = scaled_object(served.label, model, scaling)
     return found
+
+
+def drafting(engine: str, method: str, tokens: int, model: str | None) -> list[str]:
+    """Options of speculative decoding by a chain of tokens; empty for engines without commands.
+
+    They are those of vLLM's `SpeculativeConfig` and of SGLang's "Speculative Decoding", where
+    layers of the model draft as EAGLE does.
+    """
+    if engine == "vllm":
+        named = {"method": method, "num_speculative_tokens": tokens}
+        config = json.dumps(named | ({"model": model} if model else {}))
+        return ["--speculative-config", config]
+    if engine != "sglang":
+        return []
+    algorithm = "EAGLE" if method == "mtp" else method.upper()
+    options: dict[str, object] = {"speculative-algorithm": algorithm}
+    options |= {"speculative-draft-model-path": model} if model else {}
+    if method != "ngram":
+        options |= {"speculative-num-steps": tokens, "speculative-eagle-topk": 1}
+    # The first of these is the model's own next token.
+    return _words({**options, "speculative-num-draft-tokens": tokens + 1}.items())
 
 
 def not_written(
@@ -129,7 +171,7 @@ def not_written(
         why = f"its pods ask for GPUs of {' or '.join(RESOURCES)}, and {device.name} is none"
         whys = dict.fromkeys(MANIFESTS, why)
     elif engine != "vllm":
-        whys["llmisvc"] = "its templates start vllm: ask for a plan for vllm"
+        whys |= {form: f"{why}: ask for a plan for vllm" for form, why in OF_VLLM.items()}
     others = {own: f"the plan is for {engine}: ask for one for {own}" for own in _OPTIONS}
     return {form: why for form, why in ({**others, **whys}).items() if form not in written}
 

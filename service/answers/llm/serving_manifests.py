@@ -3,8 +3,9 @@
 These are a Deployment (apps/v1), an InferenceService of KServe (serving.kserve.io/v1beta1) with a
 container of the engine, and an LLMInferenceService of KServe with llm-d, whose templates start vLLM
 with the options in `VLLM_ADDITIONAL_ARGS` (serving.kserve.io/v1alpha1, as in
-`llm_inference_service_types.go` and `docs/samples/llmisvc` of kserve/kserve). The token of Hugging
-Face stands in a Secret as in vLLM's guide, "Using Kubernetes".
+`llm_inference_service_types.go` and `docs/samples/llmisvc` of kserve/kserve), and values of the
+chart of llm-d-incubation/llm-d-modelservice, which llm-d keeps for guides before its 0.7. The token
+of Hugging Face stands in a Secret as in vLLM's guide, "Using Kubernetes".
 """
 
 import json
@@ -47,8 +48,15 @@ LABELS: Final[Mapping[str, tuple[str, str, str]]] = {
 """Device -> value of the label of the maker's feature discovery, of GKE's and of Karpenter's; empty
 where there is none, and where several devices share it."""
 SECRET: Final = "hf-token-secret"  # noqa: S105 (the name of a Secret)
+TOKEN: Final = f"gated models: kubectl create secret generic {SECRET} --from-literal=token=TOKEN"
+CHART: Final = (
+    "helm install NAME llm-d-modelservice --repo "
+    "https://llm-d-incubation.github.io/llm-d-modelservice/ -f VALUES"
+)
 SHM: Final = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 """Collectives of engines need more shared memory than containers have by default."""
+PROXIED_PORT: Final = 8200
+"""Port of vLLM behind the proxy of llm-d."""
 STARTS_S, EVERY_S = 3600, 10
 """Longest time in which a server loads its weights, and time between probes."""
 
@@ -76,6 +84,11 @@ class Served:
         """Name of what is served, as Kubernetes takes it."""
         own = self.model.rpartition("/")[2].lower()
         return re.sub(r"[^a-z0-9]+", "-", own).strip("-")[:50].rstrip("-") or "model"
+
+    def pool(self, role: str) -> Pool:
+        """The pool of a role."""
+        prefill = self.deployment.prefill
+        return prefill if role == "prefill" and prefill is not None else self.deployment.pool
 
     def resources(self, devices: int) -> dict[str, Any]:
         """So many devices of a pod."""
@@ -106,7 +119,8 @@ def manifests(served: Served, words: Sequence[str]) -> dict[str, str]:
         served: what is run.
         words: the command of a replica.
     """
-    container, labels = _container(served, words), {"app": served.label}
+    devices = served.deployment.devices
+    container, labels = _container(served, words, devices), {"app": served.label}
     pod = {**served.selector(), "containers": [container], "volumes": [SHM]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -126,13 +140,15 @@ def manifests(served: Served, words: Sequence[str]) -> dict[str, str]:
         "metadata": {"name": served.label},
         "spec": {"predictor": {**number, **own}},
     }
-    token = f"gated models: kubectl create secret generic {SECRET} --from-literal=token=TOKEN"
-    return {"kubernetes": served.text(deployment, token), "kserve": served.text(service, token)}
+    return {"kubernetes": served.text(deployment, TOKEN), "kserve": served.text(service, TOKEN)}
 
 
-def _container(served: Served, words: Sequence[str]) -> dict[str, Any]:
+def _container(
+    served: Served, words: Sequence[str], devices: int, port: int | None = None
+) -> dict[str, Any]:
+    """A container of the engine on so many devices."""
     engine = served.deployment.engine.name
-    port = PORTS[engine]
+    port = port or PORTS[engine]
     probe = {"httpGet": {"path": "/health", "port": port}, "periodSeconds": EVERY_S}
     secret = {"name": SECRET, "key": "token", "optional": True}
     return {
@@ -141,7 +157,7 @@ def _container(served: Served, words: Sequence[str]) -> dict[str, Any]:
         "command": [*words, "--host", "0.0.0.0", "--port", str(port)],  # noqa: S104 (in a pod)
         "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": secret}}],
         "ports": [{"containerPort": port}],
-        "resources": served.resources(served.deployment.devices),
+        "resources": served.resources(devices),
         "startupProbe": {**probe, "failureThreshold": STARTS_S // EVERY_S},
         "readinessProbe": dict(probe),
         "livenessProbe": {**probe, "failureThreshold": 6},
@@ -159,6 +175,65 @@ def _image(served: Served) -> str:
         family = "mi35x" if served.device.architecture == "cdna4" else "mi30x"
         return f"lmsysorg/sglang:v{engine.version or '0.5.9'}-rocm700-{family}"
     return f"lmsysorg/sglang:{f'v{engine.version}' if engine.version else 'latest'}"
+
+
+def helm(
+    served: Served, start: Sequence[str], options: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Replicas whose workers have one server each, as values of llm-d's modelservice chart.
+
+    Args:
+        served: what is run.
+        start: the engine and the model.
+        options: role of a pool -> options of one of its workers.
+    """
+    apart = served.deployment.prefill is not None
+    labels = {"llm-d.ai/inferenceServing": "true", "llm-d.ai/model": served.label}
+    content: dict[str, Any] = {
+        "modelArtifacts": {
+            **{"name": served.model, "uri": f"hf://{served.model}", "labels": labels}
+        },
+        "accelerator": {"type": served.device.vendor},
+        "routing": {
+            **{"servicePort": PORTS["vllm"]},
+            "proxy": {"enabled": apart, "targetPort": PROXIED_PORT},
+        },
+        "prefill": {"create": False},
+    }
+    for role, own in sorted(options.items()):
+        pool = served.pool(role)
+        split = pool.parallelism
+        if split.devices > served.gpus:
+            return {}
+        added, env = _handover(apart=apart)
+        port = PROXIED_PORT if role == "decode" else PORTS["vllm"]
+        container = _container(served, [*start, *own, *added], split.devices, port)
+        container |= {"modelCommand": "custom", "env": [*container["env"], *env]}
+        ranks = split.attention_data
+        content["prefill" if role == "prefill" else "decode"] = {
+            "create": True,
+            "replicas": served.replicas * pool.workers,
+            "parallelism": {
+                "tensor": split.tensor,
+                "data": ranks,
+                "dataLocal": ranks,
+                "workers": 1,
+            },
+            **served.selector(),
+            "containers": [container],
+            "volumes": [SHM],
+        }
+    return {"helm": served.text(content, CHART, TOKEN)}
+
+
+def _handover(*, apart: bool) -> tuple[list[str], list[dict[str, Any]]]:
+    """Options and variables by which pools that are apart hand over caches."""
+    if not apart:
+        return [], []
+    config = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    variable = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": address}
+    return ["--kv-transfer-config", config], [variable]
 
 
 def llmisvc(served: Served, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -179,9 +254,7 @@ def llmisvc(served: Served, options: Mapping[str, Sequence[str]]) -> dict[str, s
     }
     apart = deployment.prefill is not None
     for role, own in sorted(options.items()):
-        pool = deployment.prefill if role == "prefill" and apart else deployment.pool
-        assert pool is not None
-        workload = _workload(served, pool, own, apart=apart)
+        workload = _workload(served, served.pool(role), own, apart=apart)
         if workload is None:
             return {}
         spec |= {"prefill": workload} if role == "prefill" else workload
@@ -211,12 +284,8 @@ def _workload(
             local = split.attention_data // pods
             degrees = {"tensor": split.tensor, "data": split.attention_data, "dataLocal": local}
             degrees |= {"expert": True} if split.expert > 1 else {}
-    words, env = list(options), []
-    if apart:
-        config = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
-        words += ["--kv-transfer-config", config]
-        address = {"fieldRef": {"fieldPath": "status.podIP"}}
-        env = [{"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": address}]
+    added, env = _handover(apart=apart)
+    words = [*options, *added]
     container: dict[str, Any] = {
         "name": "main",
         "env": [*env, {"name": "VLLM_ADDITIONAL_ARGS", "value": shlex.join(words)}],

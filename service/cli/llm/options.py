@@ -69,7 +69,8 @@ class RequestOptions(FlatFields):
         def name(path: str) -> str:
             inner = (flag for of, flag in known.items() if of.startswith(f"{path}."))
             part, last = path.split(".")[0], path.rpartition(".")[2]
-            of_item = f"{WRITTEN.get(last, last)} of {known[part]}" if part in known else path
+            item = "" if last.isdigit() else f"{WRITTEN.get(last, last)} of "
+            of_item = f"{item}{known[part]}" if part in known else path
             return known.get(path) or next(inner, of_item)
 
         return name

@@ -16,6 +16,8 @@ from forerun.service.requests.model_source import described_model, title_of
 from forerun.service.schemas.llm.serving_plan import (
     PLAN_FIELDS,
     LlmPlanIn,
+    class_of,
+    draft_of,
     size_of,
     stock_of,
 )
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut
 
 LISTED: Final = {
-    **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"}
+    **{"devices": "--device", "sizes": "--size", "formats": "--format", "requests": "--trace"},
+    **{"classes": "--class", "drafts": "--draft"},
 }
 """Field with a list -> the option that gives it, or one of it."""
 OF_PLAN: Final = RequestOptions(PLAN_FIELDS.parts, PLAN_FIELDS.without | {*LISTED, "trace"})
@@ -41,8 +44,9 @@ Types = Annotated[
     typer.Option(
         "--device",
         help="type to choose from, NAME=COUNT of those at hand, NAME@USD with the price of one for "
-        "an hour, or NAME=COUNT@USD; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable [GPUs with "
-        "a list price]",
+        "an hour, or NAME=COUNT@USD; then for --mix :spot=USD, :spot_count=COUNT and "
+        ":current=COUNT of those that run; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable "
+        "[GPUs with a list price]",
     ),
 ]
 Formats = Annotated[
@@ -57,10 +61,28 @@ Sizes = Annotated[
     list[str] | None,
     typer.Option(help="INPUT,OUTPUT,SHARE of a histogram of lengths; repeatable"),
 ]
+Classes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--class",
+        help="NAME,RATE,INPUT,OUTPUT,LIMIT=MS of a class of requests with limits of its own, such "
+        "as chat,10,500,200,ttft_p99_ms=1000; repeatable",
+    ),
+]
+Drafts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft",
+        help="METHOD,TOKENS,ACCEPTANCE of speculative decoding to try, such as mtp,1,0.8, and of "
+        "eagle or eagle3 its checkpoint; repeatable",
+    ),
+]
 WrittenAs = Annotated[
     str | None,
     typer.Option(
-        "--as", help="print the first option alone: vllm, sglang, kubernetes, kserve or llmisvc"
+        "--as",
+        help="print the first option alone: vllm, sglang, kubernetes, kserve, "
+        "llmisvc, helm (llm-d), prometheus or keda",
     ),
 ]
 
@@ -74,6 +96,8 @@ def plan(
     number_format: Formats = None,
     trace: Traced = None,
     size: Sizes = None,
+    request_class: Classes = None,
+    draft: Drafts = None,
     run: dict[str, Any],
     written_as: WrittenAs = None,
     explain: o.Explain = False,
@@ -97,6 +121,10 @@ def plan(
         content["formats"] = [name for given in number_format for name in given.split(",")]
     if size:
         content["sizes"] = list(map(size_of, size))
+    if request_class:
+        content["classes"] = list(map(class_of, request_class))
+    if draft:
+        content["drafts"] = list(map(draft_of, draft))
     if trace is not None:
         content |= _traced(trace)
     out = _planned(content, OF_PLAN.names(context))
@@ -125,8 +153,8 @@ def _planned(content: dict[str, Any], name_of: Callable[[str], str]) -> "LlmPlan
 
 
 def _stocks(given: list[str]) -> Iterator[dict[str, Any]]:
-    """Devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, several separated by commas, and
-    those of the lines NAME,USD of CSV files.
+    """Devices as `stock_of` reads them, several separated by commas, and those of the lines
+    NAME,USD of CSV files.
 
     Raises:
         InputError: a name is empty, or a file is not of such lines.

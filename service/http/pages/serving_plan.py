@@ -14,6 +14,8 @@ from forerun.service.schemas.llm.serving_plan import (
     EXAMPLE_PLAN,
     PLAN_FIELDS,
     LlmPlanIn,
+    class_of,
+    draft_of,
     size_of,
     stock_of,
 )
@@ -24,16 +26,19 @@ FORM: Final = RequestForm(
     kind=LlmPlanIn,
     fields=PLAN_FIELDS,
     instead={
-        **dict.fromkeys(("input_tokens", "output_tokens"), "sizes trace requests"),
-        "sizes": "input_tokens output_tokens trace requests",
-        "trace": "input_tokens output_tokens sizes requests",
-        "requests": "input_tokens output_tokens sizes trace",
+        **dict.fromkeys(("input_tokens", "output_tokens"), "sizes trace requests classes"),
+        "sizes": "input_tokens output_tokens trace requests classes",
+        "classes": "requests_per_s input_tokens output_tokens sizes trace requests",
+        "trace": "input_tokens output_tokens sizes requests classes",
+        "requests": "input_tokens output_tokens sizes trace classes",
     },
     choices={"trace": PACKAGED},
     lists={
         "formats": lambda text: text.replace(",", " ").split(),
         "devices": lambda text: [*map(stock_of, text.replace(",", " ").split())],
         "sizes": lambda text: [*map(size_of, text.split())],
+        "classes": lambda text: [*map(class_of, text.split())],
+        "drafts": lambda text: [*map(draft_of, text.split())],
         "requests": lambda text: read_trace(text).rows(),
     },
 )

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from forerun.data.cloud_instances import matching
+from forerun.data.columns import Column
 from forerun.data.errors import in_field
-from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.models.llm_serving.mixes import grouped
@@ -18,6 +19,7 @@ from forerun.service.requests.faults import about_fields
 from forerun.service.requests.flat_fields import FlatFields
 from forerun.service.schemas.fields import LONGEST_NAME, Name, OneDevice, Strict, example
 from forerun.service.schemas.llm.deployment import (
+    DRAFTED,
     EngineIn,
     NamedPart,
     Rate,
@@ -36,7 +38,9 @@ Milliseconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 LENGTHS = ("input_tokens", "output_tokens")
 VARIATIONS = ("input_variation", "output_variation")
+P99: Final = tuple(map(tail_of, TIMES))
 NEEDS: Final = {
+    **dict.fromkeys(("change_cost", "max_changes"), ("a mix", "mix")),
     **dict.fromkeys(("startup_s", "stabilization_s", "cap_kw"), ("a plan over time", "window_s")),
     "cap_risk": ("a power cap", "cap_kw"),
 }
@@ -49,6 +53,9 @@ BOUNDS: Final = (
 """Limits of which the second is not below the first, and why."""
 
 
+Usd = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
 class StockIn(Strict):
     """Devices of one type that are at hand."""
 
@@ -56,8 +63,14 @@ class StockIn(Strict):
     """name of a device, a pattern of instance types such as `aws/m7i.*`, or a spec sheet"""
     count: int | None = Field(default=None, ge=1, le=100_000)
     """how many there are; any number when absent"""
-    usd_per_device_hour: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    usd_per_device_hour: Usd | None = None
     """price of one; a list price, where one is known, when absent"""
+    spot_usd_per_device_hour: Usd | None = None
+    """spot price of one, in a mix; none when absent"""
+    spot_count: int | None = Field(default=None, ge=1, le=100_000)
+    """how many there are at it; any number when absent"""
+    current: int = Field(default=0, ge=0, le=100_000)
+    """how many run now, for a mix"""
 
 
 def _stock(given: Any) -> Any:
@@ -90,10 +103,15 @@ Stocks = Annotated[
 
 
 def stock_of(word: str) -> dict[str, str]:
-    """A type of devices by NAME, NAME=COUNT, NAME@USD or NAME=COUNT@USD, to be validated."""
+    """A type of devices by NAME=COUNT@USD:spot=USD:spot_count=COUNT:current=COUNT, of which all but
+    the name may be left out, to be validated.
+    """
+    word, *further = word.split(":")
     stock, _, usd = word.partition("@")
     name, _, count = stock.partition("=")
     more = {"count": count, "usd_per_device_hour": usd}
+    for field, _, text in (own.partition("=") for own in further):
+        more["spot_usd_per_device_hour" if field == "spot" else field] = text
     return {"device": name} | {field: text for field, text in more.items() if text}
 
 
@@ -111,6 +129,76 @@ class SizeIn(Strict):
 def size_of(word: str) -> dict[str, str]:
     """Requests of one size by INPUT,OUTPUT,SHARE, to be validated."""
     return dict(zip(SizeIn.model_fields, word.split(","), strict=False))
+
+
+DraftMethod = Literal["mtp", "eagle", "eagle3", "ngram"]
+CLASS_LIMITS: Final = (*TIMES, *(tail_of(name, own) for own in (95, 99) for name in TIMES))
+
+
+class DraftIn(Strict):
+    """Speculative decoding that may be used."""
+
+    method: DraftMethod
+    """layers of the model (mtp), a head (eagle, eagle3) or the prompt (ngram)"""
+    tokens: Annotated[int, Field(ge=1, le=64)]
+    """tokens drafted in an iteration"""
+    acceptance: Share
+    """as `draft_acceptance` of an engine"""
+    model: Name | None = None
+    """checkpoint of the head; needed of eagle and eagle3"""
+
+    @model_validator(mode="after")
+    def _has_a_head(self) -> Self:
+        if self.method.startswith("eagle") != (self.model is not None):
+            has = "needs a model" if self.model is None else "has no model"
+            raise ValueError(f"{self.method} {has}, the checkpoint of a head that drafts")
+        return self
+
+
+def draft_of(word: str) -> dict[str, str]:
+    """Drafts by METHOD,TOKENS,ACCEPTANCE,MODEL, to be validated."""
+    return dict(zip(DraftIn.model_fields, word.split(","), strict=False))
+
+
+class ClassIn(Strict):
+    """Requests of one class, with limits of their own."""
+
+    name: Annotated[str, Field(pattern=r"^[\w-]+$", max_length=LONGEST_NAME)]
+    """name, such as chat"""
+    requests_per_s: Rate
+    """their rate"""
+    input_tokens: Tokens
+    """mean length of their prompts"""
+    output_tokens: Tokens
+    """mean length of their answers"""
+    input_variation: Variation = 0.0
+    """as of all"""
+    output_variation: Variation = 0.0
+    """as of all"""
+    limits: dict[str, Milliseconds] = Field(default_factory=dict)
+    """limit (a mean, or a percentile) -> its most, milliseconds"""
+
+    @field_validator("limits")
+    @classmethod
+    def _known(cls, given: dict[str, float]) -> dict[str, float]:
+        for name in given.keys() - set(CLASS_LIMITS):
+            raise ValueError(f"{name} is no limit: there are {', '.join(CLASS_LIMITS)}")
+        return given
+
+    def load(self) -> RequestLoad:
+        """Lengths and rate."""
+        lengths = self.input_tokens, self.output_tokens
+        variations = self.input_variation, self.output_variation
+        return RequestLoad(*lengths, None, self.requests_per_s, 0.0, *variations)
+
+
+def class_of(word: str) -> dict[str, Any]:
+    """A class by NAME,RATE,INPUT,OUTPUT,FIELD=VALUE,..., to be validated."""
+    given = word.split(",")
+    fields = dict(zip(ClassIn.model_fields, (own for own in given if "=" not in own), strict=False))
+    more = dict(own.split("=", 1) for own in given if "=" in own)
+    own = {name: more.pop(name) for name in VARIATIONS if name in more}
+    return {**fields, **own, "limits": more}
 
 
 class LlmPlanIn(NamedPart):
@@ -140,12 +228,17 @@ class LlmPlanIn(NamedPart):
     """share of the input tokens whose keys and values are in a prefix cache"""
     sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
     """histogram of lengths, in place of their means"""
+    classes: Annotated[list[ClassIn], Field(min_length=1, max_length=16)] | None = None
+    """classes of requests with rates, lengths and limits of their own, in place of these; limits
+    are checked by the event model"""
     requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = None
     """a trace, as in POST /v1/llm/replay: it has rate and lengths"""
     trace: Annotated[str, Field(max_length=80)] | None = None
     """name of a public trace, in place of `requests`"""
     engine: EngineIn = Field(default_factory=EngineIn)
     """the inference engine; limits of its scheduler that are given are not chosen"""
+    drafts: Annotated[list[DraftIn], Field(max_length=8)] = Field(default_factory=list)
+    """speculative decoding to try, too; drafting a token is taken to cost a layer of the model"""
     ttft_ms: Milliseconds | None = None
     """limit on the mean time to first token, milliseconds"""
     tpot_ms: Milliseconds | None = None
@@ -172,6 +265,10 @@ class LlmPlanIn(NamedPart):
     """whether separate workers for prompts are tried too"""
     mix: bool = False
     """whether to mix types of devices by the sizes of requests, too"""
+    change_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    """cost of each device of a mix that starts or stops, in the unit of the objective"""
+    max_changes: int | None = Field(default=None, ge=0, le=100_000)
+    """devices of a mix that start or stop at most"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
@@ -195,7 +292,7 @@ class LlmPlanIn(NamedPart):
         traced = [n for n in ("requests", "trace") if getattr(self, n) is not None]
         means = [n for n in LENGTHS if getattr(self, n) is not None]
         of_lengths = [*means, *(n for n in VARIATIONS if getattr(self, n))]
-        sources = traced if self.sizes is None else [*traced, "sizes"]
+        sources = traced + [n for n in ("sizes", "classes") if getattr(self, n) is not None]
         if len(sources) > 1:
             raise about_fields("give one of {} and {}", *sources[:2])
         if sources and of_lengths:
@@ -203,14 +300,18 @@ class LlmPlanIn(NamedPart):
         if not sources and len(means) < 2:
             missing = next(n for n in LENGTHS if n not in means)
             raise about_fields("{} is missing", missing)
-        if not traced and self.requests_per_s is None:
+        if self.classes is not None and self.requests_per_s is not None:
+            raise about_fields("{} follows from {}: leave it out", "requests_per_s", "classes")
+        names = [own.name for own in self.classes or ()]
+        if len(set(names)) < len(names):
+            raise about_fields("{} have one name twice", "classes")
+        if not traced and not names and self.requests_per_s is None:
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):
             raise about_fields("{} of a mix is price or devices", "objective")
-        power = [] if self.max_power_w is None else ["max_power_w"]
-        unkept = [*power, *map(tail_of, self.tails())]
-        if self.mix and unkept:
-            raise about_fields("{} is no limit of a mix: leave it out", unkept[0])
+        given = (n for n in ("max_power_w", "classes", *P99) if getattr(self, n) is not None)
+        if self.mix and (unkept := next(given, None)):
+            raise about_fields("{} is not kept by a mix: leave it out", unkept)
         if self.window_s is not None and not traced:
             raise about_fields("{} is of a trace: give {} too", "window_s", "trace")
         return self
@@ -220,8 +321,18 @@ class LlmPlanIn(NamedPart):
         """No limit or setting is void by another field, or without it."""
         for name, (what, needed) in NEEDS.items():
             is_usual = getattr(self, name) == type(self).model_fields[name].default
-            if getattr(self, needed) is None and not is_usual:
+            if not getattr(self, needed) and not is_usual:
                 raise about_fields(f"{{}} is of {what}: give {{}} too", name, needed)
+        for name in ("spot_usd_per_device_hour", "spot_count", "current"):
+            if not self.mix and any(getattr(own, name) for own in self.devices or ()):
+                raise about_fields(
+                    f"{{}} has {name}, which is of a mix: give {{}} too", "devices", "mix"
+                )
+        if self.drafts and self.engine.draft_tokens:
+            raise about_fields("give one of {} and {}", "drafts", DRAFTED)
+        drafts = [(own.tokens, own.acceptance) for own in self.drafts]
+        if len(set(drafts)) < len(drafts):
+            raise about_fields("two of {} have the same tokens and acceptance", "drafts")
         if self.formats and self.model.quantization is not None:
             raise about_fields("give one of {} and {}", "formats", "model.quantization")
         for least, most, why in BOUNDS:
@@ -231,10 +342,28 @@ class LlmPlanIn(NamedPart):
                 raise about_fields(f"{fault}: raise it, or leave {{}} out", most, least, least)
         return self
 
+    def engines(self) -> list[Engine]:
+        """The engine, without drafts and with each."""
+        own = self.engine.engine()
+        return [own] + [
+            replace(own, draft_tokens=one.tokens, draft_acceptance=one.acceptance)
+            for one in self.drafts
+        ]
+
     def tails(self) -> dict[str, float]:
-        """Metric -> limit of its 99th percentile, milliseconds."""
-        given = (self.ttft_p99_ms, self.tpot_p99_ms, self.request_latency_p99_ms)
-        return {n: most for n, most in zip(TIMES, given, strict=True) if most is not None}
+        """Limit of a 99th percentile, or of a class (`chat.ttft_ms`) -> its most, milliseconds."""
+        given = self.ttft_p99_ms, self.tpot_p99_ms, self.request_latency_p99_ms
+        found = {n: most for n, most in zip(P99, given, strict=True) if most is not None}
+        return found | {
+            f"{own.name}.{n}": most for own in self.classes or () for n, most in own.limits.items()
+        }
+
+    def class_loads(self) -> dict[str, RequestLoad]:
+        """Class -> its lengths and rate."""
+        return {
+            own.name: replace(own.load(), cached_share=self.cached_share)
+            for own in self.classes or ()
+        }
 
     def load(self) -> RequestLoad:
         """Rate and lengths of the requests; a rate that is given replaces that of a trace.
@@ -247,13 +376,17 @@ class LlmPlanIn(NamedPart):
             rate = self.requests_per_s or mean.requests_per_s
             return replace(mean, requests_per_s=rate, cached_share=self.cached_share)
         if self.sizes is not None:
-            (given_in, varied_in), (given_out, varied_out) = (
-                _moments(self.sizes, name) for name in LENGTHS
-            )
+            parts = [[own.share, own.input_tokens, own.output_tokens, 0, 0] for own in self.sizes]
         else:
-            given_in, varied_in = self.input_tokens or 0.0, self.input_variation
-            given_out, varied_out = self.output_tokens or 0.0, self.output_variation
-        rest = (None, self.requests_per_s, self.cached_share, varied_in, varied_out)
+            names = ("requests_per_s", *LENGTHS, *VARIATIONS)
+            given: list[Any] = self.classes or [self]
+            parts = [[getattr(own, n) or 0.0 for n in names] for own in given]
+        shares, *lengths = np.array(parts, dtype=float).T
+        rate = self.requests_per_s or float(shares.sum())
+        (given_in, given_out), (varied_in, varied_out) = zip(
+            *(_moments(shares, *lengths[place::2]) for place in (0, 1)), strict=True
+        )
+        rest = (None, rate, self.cached_share, varied_in, varied_out)
         return RequestLoad(given_in, given_out, *rest)
 
     def loads(self) -> list[RequestLoad]:
@@ -287,12 +420,11 @@ class LlmPlanIn(NamedPart):
         return replace(found, arrival_s=found.arrival_s * scale)
 
 
-def _moments(sizes: list[SizeIn], name: str) -> tuple[float, float]:
-    """Mean of a length, and its standard deviation over the mean."""
-    total = sum(own.share for own in sizes)
-    mean = sum(own.share * getattr(own, name) for own in sizes) / total
-    square = sum(own.share * (getattr(own, name) - mean) ** 2 for own in sizes) / total
-    return mean, square**0.5 / mean
+def _moments(shares: Column, means: Column, variations: Column) -> tuple[float, float]:
+    """Mean of a length over parts, and its standard deviation over the mean."""
+    mean = float(np.average(means, weights=shares))
+    square = np.average((means - mean) ** 2 + (variations * means) ** 2, weights=shares)
+    return mean, float(square) ** 0.5 / mean
 
 
 PLAN_FIELDS: Final = FlatFields(

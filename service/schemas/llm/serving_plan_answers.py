@@ -6,23 +6,34 @@ from typing import Any, Final
 
 from forerun.data.described import Described
 from forerun.data.errors import InputError
-from forerun.models.llm_serving.plans import MOST_DEVICES, Risk, ServingObjective
+from forerun.models.llm_serving.plans import (
+    MOST_DEVICES,
+    Risk,
+    ServingObjective,
+    mean_of,
+    tail_of,
+)
 from forerun.service.figures import digits
 from forerun.service.schemas.answers import GradedOut, LimitedAnswerOut, PredictorOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import EngineOut, PoolOut
 from forerun.service.schemas.llm.training_answers import GridOut
 
-TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
-NAMES: Final[Mapping[str, str]] = {
+TIMES: Final = {
     "ttft_ms": "time to first token",
     "tpot_ms": "time per output token",
     "request_latency_ms": "request latency",
+}
+"""Metric that is limited -> in words."""
+NAMES: Final[Mapping[str, str]] = {
+    **TIMES,
     "usd_per_hour": "price",
     "power_w": "power",
-    "ttft_p99_ms": "99th percentile of the time to first token",
-    "tpot_p99_ms": "99th percentile of the time per output token",
-    "request_latency_p99_ms": "99th percentile of the request latency",
+    **{
+        tail_of(name, percent): f"{percent}th percentile of the {words}"
+        for percent in (95, 99)
+        for name, words in TIMES.items()
+    },
 }
 UNITS: Final = {"usd_per_hour": "USD an hour", "power_w": "W"}
 """Limit that is of no time -> its unit."""
@@ -31,10 +42,15 @@ FAILED: Final[Mapping[str, str]] = {
     "devices": f"need more devices than there are ({MOST_DEVICES:,} of a type without a number)",
     "scheduler": "differ only in settings of the scheduler and are no better",
     "unknown": "have no interval, price or answer",
-    **{name: f"exceed the limit on {words}" for name, words in NAMES.items()},
     "unchecked": "cost more than those whose percentiles were checked",
 }
-"""What options fail by -> in words."""
+"""What options fail by, other than limits -> in words."""
+
+
+def in_words(limit: str) -> str:
+    """A limit, of a class of requests such as `chat.ttft_ms` too."""
+    own, _, name = limit.rpartition(".")
+    return f"{own and f'{own}: '}{NAMES.get(name, name)}"
 
 
 class TrafficOut(Described):
@@ -91,6 +107,9 @@ class ReplicasOut(Described):
             words.append(f"{self.engine.max_sequences} sequences")
         if self.engine.max_batched_tokens is not None:
             words.append(f"{self.engine.max_batched_tokens:,} batched tokens")
+        if self.engine.draft_tokens:
+            accepted = self.engine.draft_acceptance
+            words.append(f"{self.engine.draft_tokens} drafted (acceptance {accepted:g})")
         words += [self.format] * bool(self.format)
         count = self.devices // self.replicas
         devices = f"{self.replicas} x {count} {self.device}" if self.replicas > 1 else ""
@@ -115,6 +134,8 @@ class PlannedServingOut(ReplicasOut):
     """why it is not the first; null for the first"""
     p99_ms: dict[str, float]
     """metric -> 99th percentile by the event model, milliseconds; empty where none is limited"""
+    classes: dict[str, dict[str, float]]
+    """class of requests -> its means and percentiles by the event model, milliseconds"""
     over: dict[str, float]
     """limit that it misses -> how many times over; empty where all hold"""
     request: dict[str, Any]
@@ -124,10 +145,11 @@ class PlannedServingOut(ReplicasOut):
         """Each limit that it misses, with the figure that counts."""
         lines = []
         for name, by in self.over.items():
-            limit = most.get(name) or most.get(f"max_{name}") or 0.0
+            tails = [own for limit, own in most.items() if mean_of(limit) == name]
+            limit = most.get(name) or most.get(f"max_{name}") or min(tails, default=0.0)
             end = "up to " * (risk == "upper" and name != "usd_per_hour")
             figure = f"{end}{digits(by * limit)} {UNITS.get(name, 'ms')}"
-            own = f"{NAMES.get(name, name)} {figure} (limit {digits(limit)})"
+            own = f"{in_words(name)} {figure} (limit {digits(limit)})"
             if name == "memory":
                 own = f"weights and one request take {by:.2f} times the memory for them"
             elif name == "devices":
@@ -152,6 +174,8 @@ class MixPartOut(ReplicasOut):
 
     sizes: list[MixedSizeOut]
     """the requests that go to them"""
+    spot: bool
+    """whether they are on spot devices, which may be taken away"""
 
 
 class MixOut(Described):
@@ -169,6 +193,9 @@ class MixOut(Described):
     saving: float | None
     """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
     serves all sizes"""
+    changes: dict[str, int] | None
+    """type of device -> how many more run than now, but where none more or fewer do; null without a
+    mix, and where no device has `current`"""
 
     def lines(self, first_usd: float | None = None) -> list[str]:
         """The replicas with their sizes, and what is saved.
@@ -178,7 +205,11 @@ class MixOut(Described):
         """
         if not self.parts:
             return ["no mix keeps all limits for every size"]
-        if first_usd is not None and first_usd <= (self.usd_per_hour or 0.0):
+        if (
+            self.changes is None
+            and first_usd is not None
+            and first_usd <= (self.usd_per_hour or 0.0)
+        ):
             return [
                 f"no mix is cheaper than the first option: {self.usd_per_hour:,.4g} USD an hour, "
                 "with default schedulers"
@@ -192,9 +223,12 @@ class MixOut(Described):
             rate = sum(own.requests_per_s for own in one.sizes)
             tokens = [own.input_tokens + own.output_tokens for own in one.sizes]
             lines.append(
-                f"  {one.words()}: {rate:,.3g} requests/s of {min(tokens, default=0):,.0f} to "
-                f"{max(tokens, default=0):,.0f} tokens"
+                f"  {one.words()}{', spot' * one.spot}: {rate:,.3g} requests/s of "
+                f"{min(tokens, default=0):,.0f} to {max(tokens, default=0):,.0f} tokens"
             )
+        if self.changes is not None:
+            moved = ", ".join(f"{more:+,} {name}" for name, more in self.changes.items())
+            lines.append(f"  against what runs now: {moved or 'no change'}")
         return lines
 
 
@@ -361,8 +395,9 @@ class LlmPlanOut(LimitedAnswerOut):
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
     """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
-    power_w, a percentile; scheduler: another one of the layout is as good; unknown: no interval,
-    price or answer; unchecked: they cost more than those whose percentiles were checked"""
+    also of a class (chat.ttft_ms), power_w, a percentile; scheduler: another one of the layout is
+    as good; unknown: no interval, price or answer; unchecked: they cost more than those whose
+    percentiles were checked"""
     withheld: int
     """how many were left out of an order by speed: their latency is not known within a factor of
     10"""
@@ -384,7 +419,8 @@ class LlmPlanOut(LimitedAnswerOut):
     """what a measurement should compare; null where the first wins anyway"""
     commands: dict[str, str]
     """the first option for an engine (vllm, sglang; one line for each server of a replica), for
-    kubernetes, kserve and llmisvc (KServe with llm-d); without those that cannot express it"""
+    kubernetes, kserve and llmisvc (KServe with llm-d), values for helm (llm-d's chart), and for
+    scaling rules of prometheus and a ScaledObject for keda; without those that cannot express it"""
     not_written: dict[str, str]
     """form that cannot express it -> why"""
     grid: GridOut | None
@@ -407,7 +443,7 @@ class LlmPlanOut(LimitedAnswerOut):
     def remedy(self) -> str:
         """What to change where nothing keeps all limits."""
         ways = {
-            "loosen a limit": self.failed.keys() & NAMES.keys(),
+            "loosen a limit": self.failed.keys() - FAILED.keys(),
             "add devices": "devices" in self.failed,
             "add formats or devices with more memory": "memory" in self.failed,
             "take best estimates (risk value)": self.risk == "upper"
@@ -423,6 +459,9 @@ class LlmPlanOut(LimitedAnswerOut):
         if first is not None and (tails := first.p99_ms):
             said = ", ".join(f"{NAMES[name]} {own:,.0f} ms" for name, own in tails.items())
             lines.append(f"99th percentiles of the first by the event model: {said}")
+            own = {f"{of}.{n}": ms for of, got in first.classes.items() for n, ms in got.items()}
+            lines += [f"{in_words(n)} {digits(own[n])} ms (limit {digits(self.most[n])})"
+                      for n in self.most if n in own]  # fmt: skip
         return lines + (self.mix.lines(first.usd_per_hour if first else None) if self.mix else [])
 
     def written_as(self, kind: str) -> str:
@@ -442,7 +481,10 @@ class LlmPlanOut(LimitedAnswerOut):
 
     def counts(self) -> list[str]:
         """What was searched, and what failed by which limit, one line each."""
-        failed = ", ".join(f"{count:,} {FAILED[name]}" for name, count in self.failed.items())
+        failed = ", ".join(
+            f"{count:,} {FAILED.get(name) or f'exceed the limit on {in_words(name)}'}"
+            for name, count in self.failed.items()
+        )
         lines = [f"{self.fitting:,} of {self.searched:,} options keep all limits"]
         lines += [f"not searched: {why}" for why in self.not_searched]
         lines += [f"left out: {failed}"] if failed else []

@@ -10,7 +10,7 @@ import pytest
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
 from forerun.models.llm_serving import mixes
-from forerun.models.llm_serving.mixes import Mix, grouped, least_cost, mix, rates_of
+from forerun.models.llm_serving.mixes import Change, Mix, grouped, least_cost, mix, rates_of
 from forerun.models.llm_serving.plans import ServingLimits, Stock, keeps, units_of
 from tests.models.llm_serving.test_plans import CATALOG, LLAMA, Formula, Made
 
@@ -38,7 +38,7 @@ def mixed(
     *loads: RequestLoad, stocks: list[Stock] = STOCKS, limits: ServingLimits = LIMITS, **asked
 ) -> Mix:
     """A mix by the formula."""
-    return mix([LLAMA], loads, Engine(), stocks, Sized(), limits=limits, **asked)
+    return mix([LLAMA], loads, [Engine()], stocks, Sized(), limits=limits, **asked)
 
 
 def scaled(times: float) -> list[RequestLoad]:
@@ -183,3 +183,78 @@ def test_groups_have_the_traffic_of_all():
     means = [(own.input_tokens, own.output_tokens) for own in found]
     assert rates @ np.array(means) / 7.0 == pytest.approx(lengths.mean(axis=1))
     assert {own.cached_share for own in found} == {0.25}
+
+
+L4, H100 = STOCKS
+
+
+def with_spot(count: int | None, usd: float = 0.15) -> list[Stock]:
+    """L4 at a spot price, so many of them."""
+    return [replace(L4, spot=Stock(L4.device, count, usd, is_spot=True)), H100]
+
+
+def test_more_spot_devices_are_never_dearer_and_no_more_are_taken_than_there_are():
+    free = mixed(*scaled(3.0))
+    found = {count: mixed(*scaled(3.0), stocks=with_spot(count)) for count in (1, 2, 4, 16, None)}
+    costs = [free.cost, *(one.cost for one in found.values())]
+    assert costs == sorted(costs, reverse=True) and costs[-1] < costs[0]
+    for count, own in found.items():
+        spot = [part for part in own.parts if part.unit.stock.is_spot]
+        assert sum(part.devices for part in spot) <= (count or inf)
+        assert own.cost == pytest.approx(sum(part.usd_per_hour for part in own.parts))
+    assert spot
+
+
+def running(found: Mix) -> list[Stock]:
+    """The devices, of which a mix runs now."""
+    counts = {stock.device.name: 0 for stock in STOCKS}
+    for part in found.parts:
+        counts[part.unit.query.device.name] += part.devices
+    return [replace(stock, current=counts[stock.device.name]) for stock in STOCKS]
+
+
+def test_without_a_cost_of_change_the_mix_is_that_of_today():
+    for times in (0.2, 1.0, 2.0):
+        now = running(mixed(*scaled(3.0)))
+        assert mixed(*scaled(times), stocks=now).parts == tuple(
+            replace(part, unit=replace(part.unit, stock=stock))
+            for part in mixed(*scaled(times)).parts
+            for stock in now
+            if stock.device == part.unit.query.device
+        )
+
+
+@pytest.mark.parametrize("times", [0.2, 1.7, 5.0])
+def test_a_dearer_change_never_moves_more_devices(times):
+    """And no move at all where the load is the same; a price has to make up for each."""
+    now = running(mixed(*scaled(1.0)))
+    moved, costs = [], []
+    for price in (0.0, 0.3, 3.0, 1000.0):
+        found = mixed(*scaled(times), stocks=now, change=Change(price))
+        moved.append(sum(map(abs, found.changes.values())))
+        costs.append(found.cost)
+    assert moved == sorted(moved, reverse=True) and costs == sorted(costs)
+    assert mixed(*scaled(1.0), stocks=now, change=Change(1.0)).changes == {}
+
+
+def test_devices_that_cannot_serve_stop_and_count_as_moved():
+    """A type that is too small for the model."""
+    t4 = Stock(CATALOG.get("t4").model_copy(update={"memory_gib": 4.0}), None, 0.1, current=3)
+    now = [*running(mixed(*scaled(1.0))), t4]
+    assert not mixed(*scaled(1.0), stocks=now, change=Change(most=2)).parts
+    found = mixed(*scaled(1.0), stocks=now, change=Change(most=3))
+    assert found.changes == {"t4": -3}
+
+
+def test_no_more_devices_move_than_may():
+    now = running(mixed(*scaled(1.0)))
+    free = mixed(*scaled(5.0), stocks=now)
+    most = sum(map(abs, free.changes.values()))
+    costs = []
+    for limit in (0, most // 2, most - 1, most):
+        found = mixed(*scaled(5.0), stocks=now, change=Change(most=limit))
+        if found.parts:
+            assert sum(map(abs, found.changes.values())) <= limit
+        costs.append(found.cost)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] == inf and costs[-1] == pytest.approx(free.cost)

@@ -7,11 +7,13 @@ from math import inf
 
 import pytest
 
-from forerun.data.device import DeviceCatalog
+from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.query import Query
 from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.answers.deployments.plans import ByClass
+from forerun.models.llm_serving import plans
 from forerun.models.llm_serving.plans import (
     NO_POWER,
     NO_PRICE,
@@ -24,6 +26,7 @@ from forerun.models.llm_serving.plans import (
     fewest_replicas,
     layout_of,
     plan,
+    tail_of,
     units_of,
 )
 from forerun.models.prediction import Estimate
@@ -82,7 +85,7 @@ def planned(
     limits: ServingLimits = LIMITS, load: RequestLoad = LOAD, stocks: Sequence[Stock] = STOCKS
 ) -> ServingPlan:
     """A plan by the formula."""
-    return plan([LLAMA], load, Engine(), stocks, Formula(), limits=limits)
+    return plan([LLAMA], load, [Engine()], stocks, Formula(), limits=limits)
 
 
 def cost(found: ServingPlan) -> float:
@@ -175,7 +178,7 @@ def test_a_limit_that_nothing_exceeds_changes_nothing() -> None:
     """However wide the intervals are: the end that counts is known."""
     loose = ServingLimits({"tpot_ms": 1e6, "ttft_ms": 1e9})
     prices = [
-        cost(plan([LLAMA], LOAD, Engine(), STOCKS, Formula(wide=4.0), limits=limits))
+        cost(plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(wide=4.0), limits=limits))
         for limits in (ServingLimits(), loose)
     ]
     assert prices[0] == prices[1] < inf
@@ -184,7 +187,7 @@ def test_a_limit_that_nothing_exceeds_changes_nothing() -> None:
 def test_nothing_is_ranked_by_an_interval_wider_than_a_factor_of_ten() -> None:
     """It is counted as left out of an order by speed."""
     formula = Formula(wide=4.0)
-    found = plan([LLAMA], LOAD, Engine(), STOCKS, formula, limits=ServingLimits(),
+    found = plan([LLAMA], LOAD, [Engine()], STOCKS, formula, limits=ServingLimits(),
                  objective="speed")  # fmt: skip
     assert not found.best and found.withheld > 0
 
@@ -208,7 +211,7 @@ def test_pools_of_their_own_are_tried_where_that_is_asked() -> None:
 def test_a_scheduler_that_is_given_is_not_chosen() -> None:
     """All options have it."""
     engine = Engine(max_sequences=48, max_batched_tokens=4096)
-    found = plan([LLAMA], LOAD, engine, STOCKS, Formula(), limits=LIMITS)
+    found = plan([LLAMA], LOAD, [engine], STOCKS, Formula(), limits=LIMITS)
     assert {one.unit.query.deployment.engine for one in found.front} == {engine}
 
 
@@ -220,7 +223,7 @@ def test_layouts_on_one_type_share_most_of_their_error() -> None:
         load = RequestLoad(1000.0, 200.0, None, 0.1)
         engine = Engine(max_sequences=64, max_batched_tokens=2048)
         limits, pricing = ServingLimits(), Formula(wide=3.0)
-        found = plan([LLAMA], load, engine, stocks, pricing, limits=limits, objective="speed")
+        found = plan([LLAMA], load, [engine], stocks, pricing, limits=limits, objective="speed")
         return found.best[-1].wins
 
     h100, a100 = (Stock(CATALOG.get(name), 1, 1.0) for name in ("h100-sxm-80gb", "a100-sxm-80gb"))
@@ -229,19 +232,21 @@ def test_layouts_on_one_type_share_most_of_their_error() -> None:
 
 
 class Queue:
-    """Percentiles of three times the mean without a queue, and more where replicas are few."""
+    """Percentiles of three times the mean, also of a class."""
 
-    def p99_ms(self, query: Query, replicas: int) -> dict[str, float]:
+    def figures_ms(self, query: Query, replicas: int) -> dict[str, float]:
         """Those of one replica, by the formula of the means."""
         (own,) = Formula().figures([query])
         assert not isinstance(own, InputError)
-        return {name: 3.0 * own.estimates[name].value for name in own.estimates}
+        times = {tail_of(name): 3.0 * one.value for name, one in own.estimates.items()}
+        return times | {f"{of}.{name}": ms for of in ("a", "b") for name, ms in times.items()}
 
 
 def with_tails(most: Mapping[str, float], risk: Risk = "upper") -> ServingPlan:
     """A plan with limits of percentiles."""
-    limits = ServingLimits(LIMITS.times, most, risk=risk)
-    return plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, tails=Queue())
+    tails = {tail_of(name): own for name, own in most.items()}
+    limits = ServingLimits(LIMITS.times, tails, risk=risk)
+    return plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(), limits=limits, tails=Queue())
 
 
 @pytest.mark.parametrize("risk", ["upper", "value"])
@@ -253,13 +258,13 @@ def test_percentiles_hold_with_as_few_replicas_as_will_do(risk: Risk) -> None:
     fewer = {layout_of(one.unit): one.replicas for one in free.best}
     more = 0
     for one in found.best:
-        assert one.tails["ttft_ms"] * wide <= limits["ttft_ms"]
+        assert one.tails["ttft_p99_ms"] * wide <= limits["ttft_ms"]
         before = fewer.get(layout_of(one.unit), one.replicas)
         assert one.replicas >= before
         if one.replicas > before:
             more += 1
-            less = Queue().p99_ms(one.unit.share(one.replicas - 1), one.replicas - 1)
-            assert less["ttft_ms"] * wide > limits["ttft_ms"]
+            less = Queue().figures_ms(one.unit.share(one.replicas - 1), one.replicas - 1)
+            assert less["ttft_p99_ms"] * wide > limits["ttft_ms"]
     assert more
     assert found.searched == found.fitting + sum(found.failed.values()) + found.withheld
     assert found.searched == free.searched
@@ -270,7 +275,63 @@ def test_looser_percentiles_never_cost_more() -> None:
     costs = [cost(with_tails({"ttft_ms": most})) for most in (500.0, 700.0, 1000.0, 5000.0)]
     assert costs == sorted(costs, reverse=True)
     none = with_tails({"ttft_ms": 1.0})
-    assert not none.best and none.failed["ttft_p99_ms"] > 0
+    assert not none.best and none.failed["ttft_ms"] > 0
+
+
+@dataclass(frozen=True)
+class Uneven(Queue):
+    """Percentiles that are much later on one type of devices."""
+
+    late: Device
+
+    def figures_ms(self, query: Query, replicas: int) -> dict[str, float]:
+        """Those of one replica."""
+        ratio = 1.5 if query.device == self.late else 0.4
+        return {name: ratio * own for name, own in Queue().figures_ms(query, replicas).items()}
+
+
+def test_options_are_checked_until_no_other_may_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best is that of all options, however few are checked at least."""
+    limits, costs = ServingLimits(LIMITS.times, {"ttft_p99_ms": 600.0}), []
+    late = Uneven(planned().best[0].unit.query.device)
+    for least in (1, 32):
+        monkeypatch.setattr(plans, "CHECKED", least)
+        costs.append(cost(plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(), limits=limits,
+                               tails=late)))  # fmt: skip
+    assert costs[0] == costs[1] < inf
+
+
+CLASSES = {"a": LOAD, "b": RequestLoad(8000.0, 300.0, None, 0.5)}
+
+
+def of_classes(names: str, tails: Mapping[str, float]) -> ServingPlan:
+    """A plan for some classes, with limits of them."""
+    own = {name: CLASSES[name] for name in names}
+    load = replace(LOAD, requests_per_s=sum(one.requests_per_s or 0.0 for one in own.values()))
+    return plan([LLAMA], load, [Engine()], STOCKS, ByClass(Formula(), own), tails=Queue(),
+                limits=ServingLimits(tails=tails), classes=[*own.values()])  # fmt: skip
+
+
+def test_a_further_class_and_a_tighter_limit_never_cost_less() -> None:
+    """Each class holds by its own limits, and the one that fails is named."""
+    mosts = (200.0, 500.0, 900.0, 5000.0)
+    costs = [cost(of_classes("ab", {"b.ttft_p99_ms": most})) for most in mosts]
+    assert costs == sorted(costs, reverse=True) and inf > costs[0] > costs[-1]
+    for most in mosts:
+        tails = {"a.ttft_p99_ms": most}
+        both, alone = of_classes("ab", {**tails, "b.tpot_p99_ms": 200.0}), of_classes("a", tails)
+        assert cost(alone) <= cost(both)
+    none = of_classes("ab", {"a.ttft_p99_ms": 1e4, "b.ttft_p99_ms": 1.0})
+    assert not none.best and none.failed["b.ttft_ms"] > 0 and "a.ttft_ms" not in none.failed
+
+
+def test_what_does_not_hold_one_class_alone_is_not_searched_for_all() -> None:
+    """Neither where the longest request does not fit the memory."""
+    long = {"a": LOAD, "b": RequestLoad(120_000.0, 300.0, None, 0.01)}
+    found = plan([LLAMA], LOAD, [Engine()], STOCKS[:1], ByClass(Formula(), long),
+                 limits=ServingLimits(), classes=[*long.values()])  # fmt: skip
+    short = plan([LLAMA], LOAD, [Engine()], STOCKS[:1], Formula(), limits=ServingLimits())
+    assert found.failed["memory"] > short.failed.get("memory", 0)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +350,7 @@ def test_each_miss_is_nearest_of_those_that_cost_less_than_the_one_before(
     limits: ServingLimits, objective: ServingObjective
 ) -> None:
     """And than the best: what costs more and misses a limit is of no use."""
-    found = plan([LLAMA], LOAD, Engine(), STOCKS, Formula(), limits=limits, objective=objective)
+    found = plan([LLAMA], LOAD, [Engine()], STOCKS, Formula(), limits=limits, objective=objective)
     costs = [one.cost(objective) for one in (*found.best[:1], *found.misses)]
     assert all(two < one for one, two in pairwise(costs))
     ratios = [max(one.over.values()) for one in found.misses]
@@ -368,7 +429,7 @@ def test_types_of_which_no_option_can_be_compared_are_named_with_the_reason() ->
     named = {}
     for objective in ("price", "energy", "vcpus"):
         found = plan(
-            [LLAMA], LOAD, Engine(), [*STOCKS, Stock(CATALOG.get("a10g"))], Refusing(),
+            [LLAMA], LOAD, [Engine()], [*STOCKS, Stock(CATALOG.get("a10g"))], Refusing(),
             limits=LIMITS, objective=objective,
         )  # fmt: skip
         named[objective] = dict(found.unanswered)

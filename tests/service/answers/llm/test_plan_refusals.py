@@ -374,7 +374,7 @@ def option(replicas, wins):
     """An option of a plan whose wins are drawn."""
     pool = PoolOut.model_construct(parallelism=Parallelism())
     own = {"device": "l4", "devices": replicas, "replicas": replicas, "wins": wins, "pool": pool}
-    engine = EngineOut.model_construct(max_sequences=None, max_batched_tokens=None)
+    engine = EngineOut.model_construct(max_sequences=None, max_batched_tokens=None, draft_tokens=0)
     return PlannedServingOut.model_construct(**own, engine=engine, prefill=None, format="")
 
 

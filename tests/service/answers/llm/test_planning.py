@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 import pytest
+import yaml
 
 import forerun
 from forerun.data.device import DeviceCatalog
@@ -312,7 +313,7 @@ def test_percentiles_are_those_of_the_event_model_and_are_kept(adapting, home, c
     assert free["best"][0]["usd_per_hour"] <= plan["best"][0]["usd_per_hour"]
     assert free["best"][0]["p99_ms"] == {}
     none = asked(adapting, {**own, "ttft_p99_ms": 1})
-    assert none["best"] == [] and none["failed"]["ttft_p99_ms"] > 0
+    assert none["best"] == [] and none["failed"]["ttft_ms"] > 0
     called = ("llm", "plan", FEW["model"], "--device", "h100-sxm-80gb", "--trace")
     called += ("splitwise_conv", "--request-rate", "4", "--ttft-p99-ms", "2000", "--kept", "1")
     app([*called], standalone_mode=False)
@@ -418,3 +419,157 @@ def test_looser_limits_are_kept_by_more_of_the_replayed_requests(in_use_of_plans
     stages = replace(unit.query.deployment, pool=Pool(Parallelism(pipeline=2)))
     piped = replace(unit, query=replace(unit.query, workload=stages))
     assert replayed(replace(fleet, unit=piped), {}, in_use_of_plans, most=500) is None
+
+
+CHAT = {
+    "name": "chat",
+    **{"requests_per_s": 10, "input_tokens": 500, "output_tokens": 200},
+    "limits": {"ttft_p99_ms": 1000},
+}
+BATCH = {
+    "name": "batch",
+    **{"requests_per_s": 1, "input_tokens": 8000, "output_tokens": 300},
+    "limits": {"request_latency_p95_ms": 60000},
+}
+OF_CLASSES = {"model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"], "kept": 1}
+
+
+def test_each_class_of_requests_has_its_own_limits(adapting, home, capsys):
+    """A further class never makes a plan cheaper, and what fails is named by class and limit."""
+    plan = asked(adapting, {**OF_CLASSES, "classes": [CHAT, BATCH]})
+    (first, *_) = plan["best"]
+    traffic = plan["traffic"]
+    assert traffic["requests_per_s"] == 11
+    assert traffic["input_tokens"] == pytest.approx((10 * 500 + 8000) / 11)
+    assert traffic["input_variation"] > 1
+    own = first["classes"]
+    assert own["chat"]["ttft_p99_ms"] < own["batch"]["ttft_p99_ms"]
+    high = {n: m["high"] / m["value"] for n, m in first["metrics"].items() if n in LIMITS}
+    assert own["chat"]["ttft_p99_ms"] * high["ttft_ms"] <= 1000
+    assert own["batch"]["request_latency_p95_ms"] * high["request_latency_ms"] <= 60000
+    for one in (CHAT, BATCH):
+        alone = asked(adapting, {**OF_CLASSES, "classes": [one]})["best"][0]
+        assert alone["usd_per_hour"] <= first["usd_per_hour"]
+    tight = {**BATCH, "limits": {"ttft_p95_ms": 10}}
+    none = asked(adapting, {**OF_CLASSES, "classes": [CHAT, tight]})
+    assert none["best"] == [] and none["failed"]["batch.ttft_ms"] > 0
+    words = ("chat,10,500,200,ttft_p99_ms=1000", "batch,1,8000,300,ttft_p95_ms=10")
+    called = ("llm", "plan", "llama-3.1-8b", "--device", "l40s,h100-sxm-80gb", "--kept", "1")
+    app([*called, "--class", words[0], "--class", words[1]], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "batch: time to first token up to" in said and "(limit 10)" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"requests_per_s": 3}, "requests_per_s follows from classes"),
+        ({"input_tokens": 3}, "input_tokens follows from classes"),
+        ({"trace": "splitwise_conv"}, "give one of trace and classes"),
+        ({"mix": True}, "classes is not kept by a mix"),
+        ({"classes": [CHAT, CHAT]}, "classes have one name twice"),
+        (
+            {"classes": [{**CHAT, "limits": {"ttft_p50_ms": 1}}]},
+            "ttft_p50_ms is no limit: there are",
+        ),
+        ({"engine": {"name": "llama.cpp"}}, "Percentiles are answered on GPUs alone"),
+        (
+            {"classes": [{**CHAT, "output_tokens": 1, "limits": {"tpot_p95_ms": 9}}]},
+            "An answer of one token has no time per further token",
+        ),
+        ({"classes": [CHAT, {**BATCH, "input_tokens": 1e6}]}, "the model takes 131,072"),
+    ],
+    ids=lambda own: next(iter(own)) if isinstance(own, dict) else "",
+)
+def test_classes_that_contradict_a_plan_are_refused(adapting, changes, words):
+    own = {**OF_CLASSES, "classes": [CHAT, BATCH], **changes}
+    assert words in asked(adapting, own, 422)["detail"]
+
+
+def drafted(tokens, acceptance, method="ngram", **more):
+    return {"method": method, "tokens": tokens, "acceptance": acceptance, **more}
+
+
+def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
+    adapting, home, capsys
+):
+    own = {**FEW, "tpot_ms": 30, "kept": 8}
+    free = asked(adapting, own)
+    none = asked(adapting, {**own, "drafts": [drafted(2, 0), drafted(4, 0)]})
+    assert none["searched"] > free["searched"]
+    first = none["best"][0]
+    assert first["engine"]["draft_tokens"] == 0
+    assert first["usd_per_hour"] == free["best"][0]["usd_per_hour"]
+    head = drafted(3, 0.8, "eagle", model="org/head")
+    good = asked(adapting, {**own, "drafts": [head, drafted(1, 0.1)]})
+    best = min(good["best"], key=lambda one: one["metrics"]["request_latency_ms"]["value"])
+    assert best["engine"]["draft_tokens"] == 3
+    assert good["best"][0]["usd_per_hour"] <= first["usd_per_hour"]
+    called = ("llm", "plan", FEW["model"], "--device", "l40s,h100-sxm-80gb", "--objective", "speed")
+    called += ("--request-rate", "0.5", "--isl", "500", "--osl", "300", "--draft")
+    app([*called, "eagle,3,0.8,org/head", "--as", "vllm"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "3 drafted (acceptance 0.8)" in said and '"model": "org/head"' in said
+    assert '"method": "eagle", "num_speculative_tokens": 3' in said
+    for one in good["best"]:
+        estimate = adapting.post("/v1/llm/estimate", json=one["request"]).json()
+        latency = estimate["metrics"]["request_latency_ms"]["value"]
+        assert latency == pytest.approx(one["metrics"]["request_latency_ms"]["value"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"drafts": [drafted(1, 0.5, "mtp")]}, "has no layers that draft (mtp)"),
+        ({"drafts": [drafted(1, 0.5, "eagle")]}, "eagle needs a model, the checkpoint of a head"),
+        ({"drafts": [drafted(1, 0.5, model="org/head")]}, "ngram has no model"),
+        ({"drafts": [drafted(1, 0.5), drafted(1, 0.5)]}, "have the same tokens and acceptance"),
+        ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
+    ],
+    ids=str,
+)
+def test_drafts_that_cannot_be_are_refused(adapting, changes, words):
+    assert words in asked(adapting, {**FEW, **changes}, 422)["detail"]
+
+
+def test_a_mix_takes_spot_devices_and_moves_as_few_as_it_may(adapting, home, capsys):
+    l4 = {"device": "l4", "spot_usd_per_device_hour": 0.1, "spot_count": 30}
+    spot = asked(adapting, {**MIXED, "devices": [l4, "h100-sxm-80gb"]})["mix"]
+    free = asked(adapting, {**MIXED, "devices": ["l4", "h100-sxm-80gb"]})
+    assert spot["usd_per_hour"] < free["mix"]["usd_per_hour"] and spot["changes"] is None
+    own = [part for part in spot["parts"] if part["spot"]]
+    assert 0 < sum(part["devices"] for part in own) <= 30
+    assert sum(part["usd_per_hour"] for part in own) == pytest.approx(
+        0.1 * sum(part["devices"] for part in own)
+    )
+    called = ("llm", "plan", "llama-3.1-8b", "--mix", "--request-rate", "6", "--tpot-ms", "80")
+    called += ("--size", "200,100,0.8", "--size", "8000,400,0.2", "--device")
+    runs = "l4:spot=0.1:spot_count=30,h100-sxm-80gb:current=1"
+    for change, said in ((("--change-cost", "50"), "no change"), (("--max-changes", "99"), "+")):
+        app([*called, runs, *change], standalone_mode=False)
+        assert f"against what runs now: {said}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"change_cost": 1}, "change_cost is of a mix: give mix too"),
+        ({"max_changes": 1}, "max_changes is of a mix: give mix too"),
+        ({"devices": [{"device": "l4", "current": 2}]}, "devices has current, which is of a mix"),
+    ],
+    ids=str,
+)
+def test_spot_devices_and_changes_are_of_mixes(client, changes, words):
+    assert words in asked(client, {**FEW, **changes}, 422)["detail"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"ttft_p99_ms": 1500}], ids=str)
+def test_a_replica_scales_by_the_rate_with_which_it_keeps_the_limits(adapting, changes):
+    """At the rate of the plan its replicas are wanted, and no more."""
+    plan = asked(adapting, {**FEW, "requests_per_s": 40, "kept": 1, **changes})
+    first = plan["best"][0]
+    rules = yaml.safe_load(plan["commands"]["prometheus"])["groups"][0]["rules"]
+    by = {one["labels"].get("by"): float(one["expr"].rpartition("/")[2]) for one in rules[:3]}
+    assert ceil(40 / by["requests"] - 1e-6) == first["replicas"]
+    assert by["prompts"] == pytest.approx(2000 * by["requests"])
+    assert by["answers"] == pytest.approx(300 * by["requests"])

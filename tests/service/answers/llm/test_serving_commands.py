@@ -3,9 +3,12 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,8 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.plans import Stock, units_of
-from forerun.service.answers.llm.serving_commands import commands, gpus_of_server
+from forerun.service.answers.llm.serving_autoscaling import Scaling
+from forerun.service.answers.llm.serving_commands import commands, drafting, gpus_of_server
 from forerun.service.answers.llm.serving_manifests import GKE, KARPENTER, LABELS, PRODUCT
 from forerun.service.requests.commands import fields_of
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -248,3 +252,104 @@ def test_an_llm_inference_service_has_the_published_fields_and_the_gpus_of_the_p
         assert option(shlex.split(arguments), "tensor-parallel-size") == str(split.tensor)
         assert ("NixlConnector" in arguments) == (prefill is not None)
         assert ("VLLM_NIXL_SIDE_CHANNEL_HOST" in variables) == (prefill is not None)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", ["mtp", "eagle", "eagle3", "ngram"])
+def test_drafts_are_options_of_the_engine_that_it_documents(engine, method):
+    """Read back as the same number of tokens."""
+    model = "org/head" if method.startswith("eagle") else None
+    drafts = drafting(engine, method, 3, model)
+    text = commands(deployed(engine), H200, DEEPSEEK, "", 1, None, drafts)[engine]
+    assert published(engine, " drafts")(text) and ("org/head" in text) == bool(model)
+    known = PUBLISHED[f"{engine} drafts"]
+    ((_, words),) = lines(text)
+    if engine == "vllm":
+        config = json.loads(option(words, "speculative-config"))
+        assert config.keys() <= set(known["keys"]) and config["method"] in known["methods"]
+    else:
+        assert option(words, "speculative-algorithm") in known["methods"]
+    assert fields_of(text)[0]["engine"]["draft_tokens"] == 3
+
+
+@pytest.mark.parametrize(("pool", "prefill"), [*POOLS[:2], (Pool(Parallelism(4)), None)])
+def test_values_of_the_chart_have_its_keys_and_the_gpus_of_the_plan(pool, prefill):
+    known = PUBLISHED["llm-d-modelservice"]
+    text = commands(deployed(pool=pool, prefill=prefill), H200, DEEPSEEK, "", 2)["helm"]
+    values = yaml.safe_load(text)
+    assert set(values) <= set(known["values"])
+    for name in ("modelArtifacts", "accelerator", "routing"):
+        assert set(values[name]) <= set(known[name])
+    proxy = values["routing"]["proxy"]
+    assert set(proxy) <= set(known["proxy"]) and proxy["enabled"] == (prefill is not None)
+    assert values["prefill"]["create"] == (prefill is not None)
+    ports = {"decode": proxy["targetPort"] if prefill else 8000, "prefill": 8000}
+    for own, role in ((pool, "decode"), (prefill, "prefill")):
+        if own is None:
+            continue
+        workload = values[role]
+        assert set(workload) <= set(known["workload"])
+        assert set(workload["parallelism"]) == set(known["parallelism"])
+        (container,) = workload["containers"]
+        assert set(container) <= set(known["container"])
+        gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
+        split = workload["parallelism"]
+        assert gpus == split["tensor"] * split["dataLocal"]
+        assert workload["replicas"] * gpus == 2 * own.devices
+        words = container["command"]
+        assert option(words, "port") == str(ports[role])
+        assert option(words, "tensor-parallel-size") == str(split["tensor"])
+        assert ("--kv-transfer-config" in words) == (prefill is not None)
+
+
+def test_the_chart_is_not_written_where_a_worker_takes_several_servers():
+    text = commands(deployed(pool=Pool(Parallelism(8, 4))), H200, DEEPSEEK, "", 1)
+    assert "helm" not in text and "llmisvc" in text
+
+
+SCALING = Scaling(12.5, RequestLoad(1000.0, 200.0, None, 40.0), 64, 300.0)
+
+
+def test_rules_are_over_published_metrics_and_the_autoscaler_over_the_rules():
+    found = commands(deployed(), H200, DEEPSEEK, "", 4, scaling=SCALING)
+    used = set(re.findall(r"vllm:\w+", found["prometheus"]))
+    assert used == set(PUBLISHED["vllm metrics"]["names"])
+    recorded = {one["record"] for one in yaml.safe_load(found["prometheus"])["groups"][0]["rules"]}
+    scaler = yaml.safe_load(found["keda"])["spec"]
+    (trigger,) = scaler["triggers"]
+    assert set(trigger["metadata"]) <= set(PUBLISHED["ScaledObject"]["metadata"])
+    assert trigger["metadata"]["query"].partition("{")[0] in recorded
+    target = yaml.safe_load(found["kubernetes"])["metadata"]["name"]
+    assert scaler["scaleTargetRef"]["name"] == target and scaler["maxReplicaCount"] == 64
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize("many", [1.0, 2.5], ids=["lengths of the plan", "longer answers"])
+def test_wanted_replicas_rise_with_the_rate_and_the_tokens(tmp_path, many):
+    """By promtool, which evaluates the rules: as many as the plan has at its rate, at least one."""
+    (tmp_path / "rules.yaml").write_text(commands(
+        deployed(), H200, DEEPSEEK, "", 4, scaling=SCALING)["prometheus"])  # fmt: skip
+    label, load = f'{{model_name="{DEEPSEEK}"}}', SCALING.load
+    steps = (0.0, 0.1, 12.5, 12.6, 40.0, 50.0, 400.0)
+    tests = []
+    for rate in steps:
+        counters = {
+            "vllm:request_success_total": rate,
+            "vllm:prompt_tokens_total": rate * load.input_tokens,
+            "vllm:generation_tokens_total": rate * load.output_tokens * many,
+            **dict.fromkeys(("vllm:num_requests_running", "vllm:num_requests_waiting"), 0.0),
+        }
+        series = [
+            {"series": n + label, "values": f"0+{60 * own:.9g}x20"} for n, own in counters.items()
+        ]
+        wanted = max(ceil(many * rate / 12.5), 1)
+        sample = {"labels": f"forerun:wanted_replicas{label}", "value": wanted}
+        query = {"expr": "forerun:wanted_replicas", "eval_time": "15m", "exp_samples": [sample]}
+        tests.append({"interval": "1m", "input_series": series, "promql_expr_test": [query]})
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content))
+    for words in (["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]):
+        done = subprocess.run(
+            ["promtool", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
