@@ -111,7 +111,7 @@ class NetworkIn(Strict):
         Discriminator(by_form),
     ]
     """digest from POST /v1/graphs, name of a network (GET /v1/workloads lists them), ORG/MODEL in
-    the server's cache of Hugging Face, or a graph in the format forerun.graph/1"""
+    its Hugging Face cache, or a graph in the format forerun.graph/1"""
     batch_size: Batch | None = Field(default=None, description=BATCH_SIZE)
     precision: NumberFormat = "fp32"
     """number format of the run"""
