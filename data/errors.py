@@ -189,6 +189,12 @@ def did_you_mean(name: str, known: Collection[str], cutoff: float) -> tuple[list
     return found, f"Did you mean {' or '.join(found)}? " if found else ""
 
 
+def to_fetch(name: str) -> str:
+    """The command that puts a model of Hugging Face into its local cache; empty for other names."""
+    plain = name.removeprefix("hf:")
+    return f"`hf download {plain:.80} config.json`" if plain != name or "/" in name else ""
+
+
 class UnknownGraph(InputError):
     """No uploaded graph has that digest, and no network that comes along has that name."""
 
@@ -197,6 +203,8 @@ class UnknownGraph(InputError):
     def __init__(self, digest: str, names: Collection[str] = ()) -> None:
         self.did_you_mean, hint = did_you_mean(digest, names, 0.6)
         listed = ", or name one of the networks that GET /v1/workloads lists" if names else ""
+        if fetch := to_fetch(digest):
+            listed += f", or run {fetch} on the host of the service"
         super().__init__(
             f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
             f" {hint}".rstrip()
@@ -220,9 +228,11 @@ class UnknownLanguageModel(InputError):
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         self.did_you_mean, hint = did_you_mean(name, known, 0.5)
+        fetch = f"; or fetch it by {to_fetch(name)}" if to_fetch(name) else ""
         super().__init__(
-            f"No language model named {name!r:.80} is built in. {hint}Give its config.json: the "
-            'file in place of the name in a command, `"model": {"config": ...}` in a request.'
+            f"No language model named {name!r:.80} is built in or in the local cache of Hugging "
+            f"Face. {hint}Give its config.json: the file in place of the name in a command, "
+            f'`"model": {{"config": ...}}` in a request{fetch}.'
         )
 
 

@@ -38,6 +38,7 @@ class KnownSuite:
         metrics: metrics that its tests may have.
         kinds: kinds of device that it runs on.
         devices: names of measured devices without a spec sheet -> their kind.
+        alone: names of the devices that it is answered for; empty for all of `kinds`.
     """
 
     name: str
@@ -45,6 +46,7 @@ class KnownSuite:
     metrics: tuple[str, ...]
     kinds: tuple[DeviceKind, ...]
     devices: Mapping[str, DeviceKind] = field(default_factory=dict)
+    alone: tuple[str, ...] = ()
 
 
 @runtime_checkable

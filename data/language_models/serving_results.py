@@ -9,11 +9,14 @@ Read are
   under `config` in those of 2026 (0.7);
 - `profile_export_aiperf.json` of AIPerf, whose schemas 1.0 to 1.5 have the same names of metrics,
   and of GenAI-Perf before it, where `input_config` names the load under `loadgen` or
-  `perf_analyzer`; where it lists phases instead, the file is refused with a message.
+  `perf_analyzer`; where it lists phases instead, the file is refused with a message;
+- the tests of llama.cpp's `llama-bench`, as `-o json` and `jsonl` write them, or its table.
 
 Times are means. What a file does not say, such as the device, is not guessed.
 """
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -43,9 +46,13 @@ class ServingResult:
         input_tokens, output_tokens: mean lengths of prompts and answers.
         concurrency: requests in flight; None where requests arrived at a rate.
         requests_per_s: rate of arrivals; None where `concurrency` is given.
-        ttft_ms: time to the first token.
+        ttft_ms: time to the first token; None where the run has no such time, as of the next two.
         tpot_ms: time for each token after the first.
         model: the model as the file names it; empty where it does not.
+        request_latency_ms: time of a whole request.
+        cached_share: share of the input tokens whose keys and values were there before, 0 to 1.
+        command: model and engine as a command of llama.cpp; empty for other tools.
+        threads: threads of the processor that ran the model; None for a GPU and where not known.
     """
 
     tool: str
@@ -53,9 +60,13 @@ class ServingResult:
     output_tokens: float
     concurrency: float | None
     requests_per_s: float | None
-    ttft_ms: float
-    tpot_ms: float
+    ttft_ms: float | None
+    tpot_ms: float | None
     model: str = ""
+    request_latency_ms: float | None = None
+    cached_share: float = 0.0
+    command: str = ""
+    threads: int | None = None
 
 
 def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
@@ -76,6 +87,8 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
         return ()
     if "mean_ttft_ms" in content or set(BENCH_SERVE[:3]) <= set(content):
         return (_bench_serve(content, where),)
+    if {"n_prompt", "n_gen", "avg_ts"} <= set(content):
+        return (_llama_bench(content, where),)
     for name, command in WITHOUT_TIMES.items():
         if name in content:
             raise BadTable(
@@ -116,6 +129,87 @@ def _bench_serve(run: Mapping[str, Any], where: str) -> ServingResult:
         _number(run, where, "mean_tpot_ms"),
         str(run.get("model_id") or run.get("model") or ""),
     )
+
+
+_TEST: Final = re.compile(
+    r"(?:pp ?(?P<n_prompt>\d+))?\+?(?:tg ?(?P<n_gen>\d+))?(?: @ d(?P<n_depth>\d+))?"
+)
+_COLUMNS: Final[Mapping[str, str]] = {
+    **{"ngl": "n_gpu_layers", "backend": "backends", "model": "model_type", "t/s": "avg_ts"},
+}
+"""Column of the table of `llama-bench` -> its name in JSON."""
+
+
+def llama_bench_table(text: str) -> list[dict[str, Any]]:
+    """The tests in the Markdown table of `llama-bench`, as its JSON has them; empty for others."""
+    lines = [line.strip(" |") for line in text.splitlines() if line.lstrip().startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    if not rows or not {"test", "t/s"} <= set(rows[0]):
+        return []
+    found = []
+    for cells in (row for row in rows[1:] if len(row) == len(rows[0]) and "-" not in row[-1][:1]):
+        named = dict(zip((_COLUMNS.get(name, name) for name in rows[0]), cells, strict=True))
+        test = _TEST.fullmatch(named["test"])
+        counts = {} if test is None else test.groupdict(default="0")
+        rate = named["avg_ts"].partition("±")[0]
+        found.append({**named, **counts, "avg_ts": _as_number(rate)})
+    return found
+
+
+def _as_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+PROCESSOR: Final = ("CPU", "BLAS")
+"""Backends of llama.cpp that compute on the processor."""
+_GGUF_TYPE: Final = re.compile(r"\b(I?Q\d\w*|BF16|F16|F32|MXFP4)\b(?: - (Small|Medium|Large))?")
+
+
+def _llama_bench(run: Mapping[str, Any], where: str) -> ServingResult:
+    """A test of `llama-bench`: a prompt, tokens after a context, or a prompt and then tokens."""
+    counts = [_count(run, where, name) for name in ("n_prompt", "n_gen", "n_depth")]
+    prompt, answer, depth = counts
+    if not prompt and not answer:
+        raise BadTable(f"{where}: n_prompt and n_gen are 0, so that nothing was timed.")
+    total_ms = 1e3 * (prompt + answer) / _number(run, where, "avg_ts")
+    layers = run.get("n_gpu_layers", -1)
+    if str(layers) == "0" and run.get("backends", "CPU") not in PROCESSOR:
+        raise BadTable(
+            f"{where}: n_gpu_layers is 0 with the backend {run['backends']!s:.40}, which computes "
+            "long prompts on the GPU and the rest on the processor; measure with all or no GPU."
+        )
+    kind = _GGUF_TYPE.search(str(run.get("model_type", "")))
+    options = {
+        "m": run.get("model_filename"),
+        "quantization": kind and "_".join(filter(None, (kind[1], (kind[2] or "")[:1]))).lower(),
+        **{"ngl": layers, "ub": run.get("n_ubatch"), "ctk": run.get("type_k")},
+    }
+    words = [w for name, v in options.items() if v is not None for w in (f"--{name}", str(v))]
+    on_processor = run.get("backends") in PROCESSOR and run.get("n_threads") is not None
+    return ServingResult(
+        "llama-bench",
+        prompt + depth or 1.0,
+        answer or 1.0,
+        1.0,
+        None,
+        ttft_ms=None if answer else total_ms,
+        tpot_ms=None if prompt else total_ms / answer,
+        request_latency_ms=total_ms if prompt and answer else None,
+        cached_share=depth / (prompt + depth) if prompt else 0.0,
+        command=shlex.join(["llama-bench", *words]),
+        threads=int(_count(run, where, "n_threads")) if on_processor else None,
+    )
+
+
+def _count(run: Mapping[str, Any], where: str, name: str) -> float:
+    """A number of tokens, which may be 0."""
+    value = str(run.get(name, 0))
+    if not value.isdecimal() or len(value) > 9:
+        raise BadTable(f"{where}: {name} is {value:.40}, not a number of tokens.")
+    return float(value)
 
 
 def _guidellm(run: Any, where: str) -> ServingResult:

@@ -14,11 +14,9 @@ from forerun.data.errors import (
     BadShape,
     InputError,
     ModelTooLarge,
-    UnknownLanguageModel,
     UnreadableModel,
 )
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.networks import unknown_network
 from forerun.data.plugins import plugins
 from forerun.features.readers.input_sizes import MAX_SIZE, GivenShape, InputSizes
 
@@ -120,21 +118,6 @@ def file_in(source: Path) -> Path:
     """The file that describes the model of a folder, as far as there is one; else the path."""
     files = [source / name for name in ("model_index.json", "config.json")]
     return next((file for file in files if file.is_file()), source) if source.is_dir() else source
-
-
-def unknown_name(name: str) -> UnreadableModel:
-    """The error about a model that is neither a file nor a network that comes with the package."""
-    from forerun.features.readers.language_model.reader import named_model
-
-    try:
-        named_model(name)
-    except UnknownLanguageModel:
-        return unknown_network(name)
-    return UnreadableModel(
-        name,
-        f"it is a language model. `forerun llm estimate {name}` says what it costs to serve; of a "
-        "single forward pass give its config.json.",
-    )
 
 
 def refuse_foreign(head: bytes, where: str) -> None:

@@ -210,7 +210,9 @@ class TableBoost(StoredPredictor):
         nameless = {name: kind for name, kind in self.ran_on.items() if name not in self.with_sheet}
         settings = tuple(own for own in suite.settings if not own.name.startswith(OF_DEVICE))
         kinds = tuple(sorted(set(self.ran_on.values())))
-        return (replace(suite, settings=settings, kinds=kinds, devices=nameless),)
+        # Figures of fewer devices do not say how a metric changes with them.
+        alone = tuple(sorted(self.ran_on)) if len(self.with_sheet) < FEWEST_DEVICES else ()
+        return (replace(suite, settings=settings, kinds=kinds, devices=nameless, alone=alone),)
 
     def usual_settings(self, query: Query) -> Mapping[str, float | str]:
         """Settings that are the same in all rows of the table."""

@@ -12,13 +12,18 @@ from pydantic import TypeAdapter, ValidationError
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.data.language_models.serving_results import ServingResult, serving_results
+from forerun.data.language_models.serving_results import (
+    ServingResult,
+    llama_bench_table,
+    serving_results,
+)
 from forerun.data.lazy import pd
 from forerun.data.measurement import METRIC_COLUMNS, crowded, read_measurements
 from forerun.features.readers import read_graph
-from forerun.features.readers.language_model.reader import named_model
+from forerun.features.readers.language_model.reader import named_files
 from forerun.service.log import log
 from forerun.service.problems import unfit
+from forerun.service.requests.commands import fields_of
 from forerun.service.schemas.measured_rows import MOST_ROWS, MeasuredRow
 
 MODEL_FILES = (".json", ".onnx", ".pt2")
@@ -149,7 +154,7 @@ def _from_json(path: Path, deployment: Mapping[str, Any]) -> NamedRows:
     if not isinstance(content, list):
         raise BadTable(
             f"{path}: it holds no list of measurements, and is no result of vLLM's or SGLang's "
-            "benchmark, GuideLLM or AIPerf."
+            "benchmark, GuideLLM, AIPerf or llama-bench."
         )
     rows = _validated(path, content)
     filled = [index for index, row in enumerate(rows) if row.measured()]
@@ -169,6 +174,8 @@ def _json_of(path: Path) -> Any:
         try:
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         except (ValueError, RecursionError):
+            if tests := llama_bench_table(text.decode(errors="replace")):
+                return tests
             reason = f"{path}: neither .parquet, .csv nor valid JSON: {error}."
     raise BadTable(reason)
 
@@ -177,24 +184,37 @@ def _served(run: ServingResult, deployment: Mapping[str, Any], path: Path) -> di
     """A run of a load generator as a measurement; what is given replaces the file's model.
 
     Raises:
-        BadTable: the file names a model that is not known, and none is given.
+        BadTable: the file names a model that is not known, and none is given; or its engine ran in
+            a way that is not answered.
     """
+    said: dict[str, Any] = {"model": {"name": run.model}}
+    if run.command:
+        try:
+            said, _, _ = fields_of(run.command)
+        except ValidationError as error:
+            raise BadTable(f"{path}: {unfit(error.errors()).detail}") from None
+        deployment = {name: own for name, own in deployment.items() if name != "engine"}
+    own = said.get("model", {})
     if "model" not in deployment:
         try:
-            named_model(run.model)
+            named_files(own.get("name", ""))
         except InputError as error:
+            why = str(error) if own.get("name") else "It names no model."
             raise BadTable(
-                f"{path}: {error} Give the model of these runs by --model, as a name or as the "
+                f"{path}: {why} Give the model of these runs by --model, as a name or as the "
                 "path of its config.json."
             ) from None
-    load = (
-        {"requests_per_s": run.requests_per_s}
-        if run.concurrency is None
-        else {"concurrency": run.concurrency}
-    )
-    lengths = {"input_tokens": run.input_tokens, "output_tokens": run.output_tokens}
-    workload = {"kind": "llm_deployment", "model": run.model, **lengths, **load, **deployment}
-    return {"workload": workload, "metrics": {"ttft_ms": run.ttft_ms, "tpot_ms": run.tpot_ms}}
+    else:
+        given = deployment["model"]
+        own = {name: own[name] for name in own if name == "quantization"}
+        own |= {"name": given} if isinstance(given, str) else given
+    load = "requests_per_s" if run.concurrency is None else "concurrency"
+    fields = ("input_tokens", "output_tokens", "cached_share", load)
+    workload = {**said, **{name: getattr(run, name) for name in fields}, **deployment, "model": own}
+    times = ("ttft_ms", "tpot_ms", "request_latency_ms")
+    metrics = {n: getattr(run, n) for n in times if getattr(run, n) is not None}
+    software = {} if run.threads is None else {"software": {"threads": run.threads}}
+    return {"workload": {"kind": "llm_deployment", **workload}, "metrics": metrics, **software}
 
 
 def _validated(path: Path, content: Sequence[Any]) -> list[MeasuredRow]:

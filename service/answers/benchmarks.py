@@ -54,7 +54,7 @@ def suite_of(workload: Benchmark, predictor: Predictor) -> AnsweredSuite:
     if workload.suite not in known:
         with in_field("suite"):
             raise BadBenchmark(
-                f"workload.suite: no suite {workload.suite!r:.80}; there are {_listed(known)}. "
+                f"workload.suite: no suite {workload.suite!r:.80}; there are {listed(known)}. "
                 "One of your own is known to the predictor that `forerun train` made of it: set "
                 "FORERUN_PREDICTOR_FOLDER to that folder."
             )
@@ -74,7 +74,7 @@ def checked_settings(workload: Benchmark, suite: KnownSuite) -> Benchmark:
             with in_field("settings", name):
                 raise BadBenchmark(
                     f"workload.settings: {suite.name} has no setting {name!r:.80}; its settings "
-                    f"are {_listed(known)}."
+                    f"are {listed(known)}."
                 )
     missing = [s for s in suite.settings if s.required and s.name not in given]
     if missing:
@@ -127,14 +127,15 @@ def _value(setting: KnownSetting, value: float | str) -> float | str:
 
 def _allowed(setting: KnownSetting) -> str:
     if setting.values:
-        return _listed(setting.values)
+        return listed(setting.values)
     if setting.low is None:
         return setting.meaning or "a number or a text"
     meaning = f"; {setting.meaning}" if setting.meaning else ""
     return f"a number, {_text(setting.low)} to {_text(setting.high or 0.0)} were measured{meaning}"
 
 
-def _listed(names: Collection[str]) -> str:
+def listed(names: Collection[str]) -> str:
+    """The first names of a list, and how many more there are."""
     found = list(names)
     more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
     return ", ".join(found[:MOST_LISTED]) + more

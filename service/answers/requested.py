@@ -29,6 +29,7 @@ from forerun.service.answers.benchmarks import (
     checked_settings,
     completed,
     devices_of_space,
+    listed,
     suite_of,
 )
 from forerun.service.answers.llm.question import deployment_question
@@ -195,7 +196,7 @@ def _device_of_suite(given: str | Device, suite: KnownSuite, device_named: Devic
     """The device of a test.
 
     Raises:
-        BadBenchmark: the suite does not run on such a device.
+        BadBenchmark: the suite does not run on such a device, or its table says nothing of others.
     """
     if suite.kinds == ("fpga",):
         return _chip(given, VU13P)
@@ -210,5 +211,10 @@ def _device_of_suite(given: str | Device, suite: KnownSuite, device_named: Devic
         raise BadBenchmark(
             f"device: tests of {suite.name} ran on a {' or '.join(suite.kinds)}; {device.name} is "
             f"a {device.kind}."
+        )
+    if suite.alone and device.name not in suite.alone:
+        raise BadBenchmark(
+            f"device: {suite.name} was measured on {listed(suite.alone)}, too few devices with a "
+            f"spec sheet to say what it takes on {device.name}: name one of them."
         )
     return device

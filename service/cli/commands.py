@@ -123,8 +123,10 @@ class NamingCommand(DescribedCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The words after the options."""
+        """The words after the options. A model may be named by `--model`, as engines do."""
         ctx.meta[WORDS] = tuple(args)
+        if any(own.opts == ["model"] for own in self.params):
+            args = [own.removeprefix("--model=") for own in args if own != "--model"]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

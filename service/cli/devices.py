@@ -102,7 +102,12 @@ def add(
         black_box: register a name alone; predictions then come from measurements
         json: print one JSON object
     """
-    from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet
+    from forerun.service.stores.device_sheets import (
+        black_box_sheet,
+        detected_cpu,
+        measured_gains,
+        read_sheet,
+    )
 
     if sheet is not None and black_box:
         raise InputError("Give a sheet or --black-box, not both.")
@@ -111,7 +116,7 @@ def add(
     elif black_box:
         device = black_box_sheet(name or "my-cpu", kind)
     elif kind == "cpu":
-        device = detected_cpu(name or "my-cpu")
+        device = detected_cpu(name or "my-cpu", gains=measured_gains)
     else:
         raise InputError(f"Only a processor is detected; give a sheet of the {kind}.")
     added = devices_of(Settings.load()).register(device)

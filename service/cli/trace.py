@@ -1,6 +1,7 @@
 """`forerun trace`: write a model's operator graph."""
 
 import json as json_module
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,8 @@ def trace(
     """Trace a torch module without weights, or read a model file, and write the operator graph.
 
     Args:
-        source: timm:NAME, MODULE:FUNCTION that returns (module, inputs), or a model file
+        source: timm:NAME, hf:ORG/MODEL, MODULE:FUNCTION that returns (module, inputs), or a model
+            file
         output: graph file to write, .json
         batch_size: size of free batch dimensions
         sequence_length: size of free sequence dimensions; 128 when absent
@@ -29,23 +31,19 @@ def trace(
         shape: shape of an input, name=1x3x640x640; ? leaves a dimension open; may be repeated
     """
     from forerun.features.readers import read_graph
-    from forerun.features.readers.input_sizes import DEFAULT_IMAGE_SIZE, parse_shapes
-    from forerun.features.readers.model_zoo import PREFIX, zoo_graph
+    from forerun.features.readers.hugging_face_cache import is_id
+    from forerun.features.readers.input_sizes import InputSizes, parse_shapes
+    from forerun.features.readers.model_zoo import PREFIX
+    from forerun.features.readers.named import graph_named
     from forerun.features.readers.torch_trace import trace_callable
 
-    if source.startswith(PREFIX) and not Path(source).exists():
-        name = source.removeprefix(PREFIX)
-        graph = zoo_graph(name, image_size or DEFAULT_IMAGE_SIZE, batch_size=batch_size)
-    elif ":" in source and not Path(source).exists():
-        graph = trace_callable(source)
+    sizes = InputSizes(batch_size, sequence_length, image_size, parse_shapes(shape or ()))
+    if Path(source).exists():
+        graph = read_graph(Path(source), **asdict(sizes))
+    elif ":" not in source or source.startswith(PREFIX) or is_id(source):
+        graph = graph_named(source, sizes)
     else:
-        graph = read_graph(
-            Path(source),
-            batch_size=batch_size,
-            sequence_length=sequence_length,
-            image_size=image_size,
-            shapes=parse_shapes(shape or ()),
-        )
+        graph = trace_callable(source)
     output.write_text(json_module.dumps(graph.to_json()) + "\n")
     unknown = f", {sum(graph.unknown.values())} unknown" if graph.unknown else ""
     progress(f"{len(graph)} operators{unknown} in {output} (digest {graph.digest})")

@@ -5,7 +5,6 @@ Nothing is downloaded, and the weights of a module are neither read nor changed.
 
 import copy
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from forerun.data.errors import InputError, MissingExtra, UnreadableModel
+from forerun.data.errors import InputError, UnreadableModel
 from forerun.data.graph import FORMAT, OperatorGraph
-from forerun.data.named.networks import network_named, refuse_sizes
-from forerun.features.readers import read_graph, unknown_name
+from forerun.features.readers import read_graph
+from forerun.features.readers.hugging_face_cache import HUGGING_FACE
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.model_zoo import PREFIX as TIMM
+from forerun.features.readers.named import graph_named
 from forerun.features.readers.operator_json import graph_of
 
 if TYPE_CHECKING:
@@ -31,13 +31,8 @@ Model: TypeAlias = (
     "str | PathLike[str] | bytes | OperatorGraph | Mapping[str, Any] | onnx.ModelProto"
     " | torch.nn.Module | torch.export.ExportedProgram | transformers.PretrainedConfig"
 )
-"""What describes a network: a path, the contents of a file, `timm:NAME`, `hf:NAME`, an operator
-graph or a configuration as a mapping, or an object of onnx, torch or transformers."""
-
-HUGGING_FACE = "hf:"
-DEFAULT_PIXELS = 224
-FILE_ENDING = re.compile(r"\.[a-z]+[0-9]?", re.IGNORECASE)
-"""An ending of a file's name, unlike that of `llama-3.1-8b`."""
+"""What describes a network: a path, the contents of a file, a name, an operator graph or a
+configuration as a mapping, or an object of onnx, torch or transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +94,8 @@ def _read_text_or_file(model: str | PathLike[str] | bytes, how: Reading) -> Oper
     if isinstance(model, bytes):
         return _read(model, how)
     text = fspath(model)
-    if text.startswith(TIMM):
-        from forerun.features.readers.model_zoo import zoo_graph
-
-        pixels = how.image_size or DEFAULT_PIXELS
-        return zoo_graph(text.removeprefix(TIMM), pixels, batch_size=how.batch_size)
-    if text.startswith(HUGGING_FACE):
-        return _read_hugging_face(text.removeprefix(HUGGING_FACE), how)
     path = Path(text)
-    named = None if path.exists() else network_named(text)
-    if named is not None:
-        given = {"sequence_length": how.sequence_length, "image_size": how.image_size}
-        sizes = {name: size is not None for name, size in given.items()}
-        refuse_sizes(text, {**sizes, "shapes": bool(how.shapes)})
-        return named
-    is_file = path.exists() or path.name != text or FILE_ENDING.fullmatch(path.suffix)
-    if not is_file:
-        raise unknown_name(text)
-    return _read(path, how)
+    return _read(path, how) if path.exists() else graph_named(text, how)
 
 
 def _read(source: Path | bytes, how: Reading) -> OperatorGraph:
@@ -196,26 +175,3 @@ def _without_weights(module: Any) -> Any:
             empty = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
         held[id(tensor)] = empty
     return copy.deepcopy(module, held)
-
-
-def _read_hugging_face(name: str, how: Reading) -> OperatorGraph:
-    """The graph of a model in the local cache of Hugging Face, or of a type's default."""
-    try:
-        from transformers import CONFIG_MAPPING
-        from transformers.utils import cached_file
-    except ImportError:
-        raise MissingExtra("Reading a model of Hugging Face", "train") from None
-    try:
-        file = cached_file(name, "config.json", local_files_only=True)
-    except (OSError, ValueError):
-        # Messages of transformers speak of connections, although none is made.
-        file = None
-    if file is not None:
-        return _read(Path(file), how)
-    if name in CONFIG_MAPPING:
-        return _read_configuration({"model_type": name}, how)
-    raise UnreadableModel(
-        HUGGING_FACE + name,
-        "no config.json of it is in the local cache and nothing is downloaded; "
-        f"`hf download {name} config.json` fetches it.",
-    )

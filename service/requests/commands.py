@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from forerun.data.errors import UnknownLanguageModel
+from forerun.features.readers.hugging_face_cache import cached_model
 from forerun.features.readers.language_model.quantization import WEIGHTS
 from forerun.features.readers.language_model.reader import named_language_model, named_model
 from forerun.service.requests.faults import fault_in
@@ -436,6 +437,8 @@ def _model(given: str) -> tuple[str, str | None]:
         return named_model(given).name, None
     except UnknownLanguageModel:
         name = given
+    if cached_model(name) is not None:
+        return name, None
     if (found := _GGUF.search(name)) is not None and "gguf" in name.lower():
         plain = PurePosixPath(name[: found.start()]).name
         return re.sub(r"[-_.]gguf$", "", plain, flags=re.IGNORECASE), found[1].lower()

@@ -110,8 +110,8 @@ class NetworkIn(Strict):
         Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
         Discriminator(by_form),
     ]
-    """digest from POST /v1/graphs, name of a network (GET /v1/workloads lists them), or a graph in
-    the format forerun.graph/1"""
+    """digest from POST /v1/graphs, name of a network (GET /v1/workloads lists them), ORG/MODEL in
+    its Hugging Face cache, or a graph in the format forerun.graph/1"""
     batch_size: Batch | None = Field(default=None, description=BATCH_SIZE)
     precision: NumberFormat = "fp32"
     """number format of the run"""

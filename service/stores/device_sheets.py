@@ -3,7 +3,8 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from forerun.data.collectors.system.host import (
     cpu_model,
     cpu_vendor,
+    fields_of,
     host_memory_gib,
     instruction_set,
     text_of,
@@ -78,6 +80,14 @@ floats (AVX2, and AVX-512 as AMD's Zen 4 runs it), two of 4 on Arm."""
 INTEL_AVX512_FLOPS = 64
 """fp32 FLOPs per cycle and core of Intel's servers: two fused multiply-adds of 16 floats."""
 COPY_MIB, COPIES = 64, 5
+INSTRUCTIONS = {
+    "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "fp16": {"avx512_fp16", "amx_fp16", "asimdhp"},
+    "int8": {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"},
+}
+"""Number format -> flags of /proc/cpuinfo, any of which says that a processor computes in it."""
+SIDE = 1024
+"""Rows and columns of the matrices whose products are timed."""
 
 
 class BadSheet(InputError):
@@ -129,17 +139,23 @@ def black_box_sheet(name: str, kind: str) -> Device:
 
 
 def detected_cpu(
-    name: str, root: Path = ROOT, copy_gbs: Callable[[], float] | None = None
+    name: str,
+    root: Path = ROOT,
+    copy_gbs: Callable[[], float] | None = None,
+    gains: Callable[[Sequence[str]], Mapping[str, float]] | None = None,
 ) -> Device:
     """Detect this machine's processor.
 
-    The peak rate follows from the vector extension, the clock and the cores; the bandwidth is
-    measured by copying memory; the cache size is that of the last level.
+    The peak rate in fp32 follows from the vector extension, the clock and the cores; in formats
+    that the processor has instructions for, from how much faster torch multiplies matrices in them.
+    The bandwidth is measured by copying memory; the cache size is that of the last level.
 
     Args:
         name: name of the device.
         root: folder of /proc and /sys.
         copy_gbs: measures the bandwidth, 1e9 bytes/s; `measured_copy_gbs` when None.
+        gains: measures formats, as `measured_gains` does; formats other than fp32 have no peak when
+            None.
 
     Raises:
         BadSheet: the system does not report the clock or the vector extension.
@@ -159,6 +175,11 @@ def detected_cpu(
         "compute_units": "derived: processors that this process may use",
         "boost_clock_mhz": "derived: /proc/cpuinfo or cpufreq",
     }
+    fp32 = cores * clock * flops / 1e6
+    peaks, formats = {"fp32": float(f"{fp32:.3g}")}, formats_of(root)
+    for format_, gain in (gains(formats) if gains is not None and formats else {}).items():
+        peaks[format_] = float(f"{fp32 * gain:.3g}")
+        sources[f"peak_tflops.{format_}"] = f"derived: {gain:.3g} x fp32 in torch"
     sources |= {"l2_mib": "derived: /sys/devices/system/cpu"} if cache else {}
     memory = host_memory_gib(root)
     sources |= {"memory_gib": "derived: what this machine may use"} if memory else {}
@@ -169,12 +190,47 @@ def detected_cpu(
         kind="cpu",
         memory_gib=memory,
         memory_bandwidth_gbs=float(f"{bandwidth:.3g}"),
-        peak_tflops={"fp32": float(f"{cores * clock * flops / 1e6:.3g}")},
+        peak_tflops=peaks,
         compute_units=cores,
         boost_clock_mhz=clock,
         l2_mib=cache,
         sources=sources,
     )
+
+
+def formats_of(root: Path = ROOT) -> list[str]:
+    """Number formats, apart from fp32, that the processor has instructions for."""
+    cpu = fields_of(root / "proc/cpuinfo")
+    flags = set(cpu.get("flags", cpu.get("Features", "")).split())
+    return [name for name, any_of in INSTRUCTIONS.items() if flags & any_of]
+
+
+def measured_gains(formats: Sequence[str]) -> dict[str, float]:
+    """Format -> how many times faster torch multiplies matrices in it than in fp32.
+
+    Formats that torch cannot multiply, or not faster, are left out; all are without torch.
+    """
+    try:
+        import torch
+    except ImportError:
+        return {}
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8}
+
+    def seconds(kind: torch.dtype) -> float:
+        one = torch.ones(SIDE, SIDE, dtype=torch.float32).to(kind)
+        product = torch._int_mm if kind == torch.int8 else torch.mm
+        times = []
+        for _ in range(COPIES):
+            start = time.perf_counter()
+            product(one, one)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    found, plain = {}, seconds(torch.float32)
+    for name in formats:
+        with suppress(RuntimeError, AttributeError):
+            found[name] = plain / seconds(types[name])
+    return {name: gain for name, gain in found.items() if gain > 1.0}
 
 
 def clock_mhz(root: Path = ROOT) -> float | None:

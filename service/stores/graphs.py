@@ -2,11 +2,15 @@
 
 import json
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 
 from forerun.data.errors import UnknownGraph
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
+from forerun.features.readers import read_graph
+from forerun.features.readers.hugging_face_cache import cached_model
 from forerun.service.settings import Settings
 from forerun.service.stores.places import Place, StoreFull, log_damage, place_of, records_in
 
@@ -72,15 +76,21 @@ class GraphStore:
         )
 
     def get(self, digest: str) -> OperatorGraph:
-        """The graph of that digest, or of a network that comes with the package, by its name.
+        """The graph of that digest, or of a network of that name: one that comes with the package,
+        or a model in this host's cache of Hugging Face. Nothing is downloaded.
 
         Raises:
             UnknownGraph: no such graph was uploaded, or its file is damaged.
+            UnreadableModel: the model of the cache cannot be traced.
+            MissingExtra: torch or transformers is not installed, which trace it.
         """
         if _is_digest(digest):
             with suppress(FileNotFoundError, DamagedFile):
                 return self.held(digest) or self._files.get(f"{digest}{SUFFIX}")
         graph = network_with_digest(digest) if _is_digest(digest) else network_named(digest)
+        folder = cached_model(digest) if graph is None else None
+        if folder is not None:
+            return _traced(folder)
         if graph is None:
             raise UnknownGraph(digest[:64], () if _is_digest(digest) else network_names())
         return graph
@@ -98,6 +108,12 @@ class GraphStore:
         """
         if not _is_digest(digest) or not self._files.delete(f"{digest}{SUFFIX}"):
             raise UnknownGraph(digest[:64])
+
+
+@lru_cache(maxsize=16)
+def _traced(snapshot: Path) -> OperatorGraph:
+    """The graph of a model of the cache, the path of which holds the hash of its content."""
+    return read_graph(snapshot)
 
 
 def _is_digest(text: str) -> bool:

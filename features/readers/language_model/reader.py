@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from forerun.data.errors import ModelTooLarge, UnknownLanguageModel, UnreadableModel
 from forerun.data.language_models.model import LanguageModel, VisionTower
+from forerun.features.readers.hugging_face_cache import HUGGING_FACE, cached_model
 from forerun.features.readers.language_model.families import (
     DEFAULTS,
     ENCODER_DECODERS,
@@ -364,7 +365,7 @@ def named_model(name: str) -> NamedModel:
         UnknownLanguageModel: no configuration has that name, or several have.
     """
     full, short = _names()
-    lower = name.strip().lower()
+    lower = name.strip().lower().removeprefix(HUGGING_FACE)
     if lower in full:
         return full[lower]
     owner, _, rest = lower.rpartition("/")
@@ -384,6 +385,26 @@ def named_config(name: str) -> Mapping[str, Any]:
         UnknownLanguageModel: no configuration has that name, or several have.
     """
     return deepcopy(dict(named_model(name).config))
+
+
+def named_files(name: str) -> dict[str, Any]:
+    """What `model_files` gives of the model of that name: by the fields that sizes follow from,
+    where they come with the package, else from the local cache of Hugging Face.
+
+    Args:
+        name: as for `named_model`, or as on Hugging Face.
+
+    Raises:
+        UnknownLanguageModel: no configuration has that name, or several have.
+        UnreadableModel: that of the cache is damaged, or of an unknown family.
+    """
+    try:
+        return {"config": named_config(name)}
+    except UnknownLanguageModel:
+        folder = cached_model(name)
+        if folder is None:
+            raise
+    return model_files(folder)
 
 
 @lru_cache(maxsize=64)

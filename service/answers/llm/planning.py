@@ -18,6 +18,7 @@ from forerun.data.language_models.engine_formats import not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
+from forerun.features.readers.hugging_face_cache import HUGGING_FACE
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths
@@ -450,7 +451,7 @@ def _commands(
 ) -> tuple[dict[str, str], dict[str, str]]:
     replicas = option.replicas if fleet is None else fleet.fixed_replicas
     deployment, device = option.unit.query.deployment, option.unit.query.device
-    name = own.asked.model.name or "./model"
+    name = (own.asked.model.name or "./model").removeprefix(HUGGING_FACE)
     with suppress(UnknownModel):  # it is described by its configuration
         name = named_model(name).name
     given = own.models[deployment.model] or own.asked.model.quantization

@@ -37,8 +37,8 @@ def estimate(
 
     Args:
         context: the options as they were typed
-        model: config.json, the folder that holds it, or the name of a public model (`forerun llm
-            support`); may be left out with --command
+        model: config.json, the folder that holds it, the name of a public model (`forerun llm
+            support`), or ORG/MODEL in the Hugging Face cache; may be left out with --command
         device: name of a device; may be repeated
         run: how it is served
         explain: also print bounds, breakdowns and all limits

@@ -130,8 +130,8 @@ def predict(
 
     Args:
         source: model file (.onnx, .pt2, config.json, graph .json), name of a network or preset
-            (`forerun presets`), a question about any workload in a .json file, or a circuit (.v, or
-            the .json of yosys)
+            (`forerun presets`), timm:NAME, hf:ORG/MODEL in the local cache, a question about any
+            workload in a .json file, or a circuit (.v, or the .json of yosys)
         device: name of a device; may be repeated [that of the question]
         run: how it is run
         explain: also print bounds, breakdowns and all limits

@@ -37,7 +37,7 @@ def rank(
     """Rank devices that meet the limits by an objective, and say why the others do not.
 
     Args:
-        source: model file: .onnx, .pt2, config.json, or graph .json
+        source: model file or name, as for `forerun predict`
         device: name of a device; may be repeated [all devices]
         objective: objective: latency_ms, energy_j, power_w, peak_memory_mib, ...
         max_latency_ms: largest latency of a run, ms
@@ -156,7 +156,7 @@ def sweep(
     """Predict time, power and energy at several power limits, and advise which to set.
 
     Args:
-        source: model file: .onnx, .pt2, config.json, or graph .json
+        source: model file or name, as for `forerun predict`
         device: name of the device
         limits: power limits, W, such as 150,200,250 [40 to 100 % of the TDP]
         slow_down: slowdown that the advised limit may cost: 10% or 0.1

@@ -1,17 +1,19 @@
 """The query about a model file that options of the command line describe."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.networks import network_named, refuse_sizes
 from forerun.data.query import Query
 from forerun.features.graphs.pipeline import has_parts
-from forerun.features.readers import file_in, read_graph, unknown_name
-from forerun.features.readers.input_sizes import parse_shapes
+from forerun.features.readers import file_in, read_graph
+from forerun.features.readers.hugging_face_cache import cached_model
+from forerun.features.readers.input_sizes import InputSizes, parse_shapes
+from forerun.features.readers.named import graph_named
 from forerun.service.cli.options import flag_of
 from forerun.service.cli.output import working
 from forerun.service.schemas.run_options import PlainRunIn
@@ -89,27 +91,16 @@ def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
 
 
 def graph_of_file(source: Path, run: PlainRunIn) -> OperatorGraph:
-    """The graph of a model file, or of a network that comes with the package, by its name.
+    """The graph of a model file, or of a network by its name.
 
     Raises:
         InputError: an option contradicts a network of the package.
         UnreadableModel: there is neither a readable file nor a network of that name.
     """
-    if source.exists():
-        return read_cached(
-            source,
-            batch_size=run.batch_size or 1,
-            sequence_length=run.sequence_length,
-            image_size=run.image_size,
-            shapes=parse_shapes(run.shape or ()),
-        )
-    graph = network_named(str(source))
-    if graph is None:
-        raise unknown_name(str(source))
-    given = {
-        "--sequence-length": run.sequence_length is not None,
-        "--image-size": run.image_size is not None,
-        "--shape": bool(run.shape),
-    }
-    refuse_sizes(str(source), given)
-    return graph
+    sizes = InputSizes(
+        run.batch_size or 1, run.sequence_length, run.image_size, parse_shapes(run.shape or ())
+    )
+    file = source if source.exists() else cached_model(str(source))
+    if file is not None:
+        return read_cached(file, **asdict(sizes))
+    return graph_named(str(source), sizes, lambda name: flag_of(name.removesuffix("s")))

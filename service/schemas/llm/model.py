@@ -12,7 +12,7 @@ from forerun.data.errors import InputError, in_field
 from forerun.data.language_models.engine_formats import usual_cache
 from forerun.data.language_models.model import LanguageModel
 from forerun.features.readers.language_model.quantization import CACHE, WEIGHTS, with_formats
-from forerun.features.readers.language_model.reader import named_config, read_language_model
+from forerun.features.readers.language_model.reader import named_files, read_language_model
 from forerun.service.schemas.fields import Name
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.deployment import NamedPart
@@ -36,8 +36,8 @@ class LanguageModelIn(NamedPart):
     PART: ClassVar[str] = "model"
 
     name: Name | None = None
-    """name of a public model, as in GET /v1/llm/support; its configuration comes with the
-    package"""
+    """name of a public model, as in GET /v1/llm/support, or ORG/MODEL in the local cache of Hugging
+    Face"""
     config: dict[str, Any] | None = None
     """content of the model's config.json, from which parameters, architecture, experts and cache
     follow, and `weights` unless they are given"""
@@ -94,12 +94,17 @@ class LanguageModelIn(NamedPart):
     def _described(self, engine: str = "") -> "_Described | None":
         if self.config is None and self.name is None:
             return None
-        config = None if self.config is None else json.dumps(self.config, sort_keys=True)
-        block = self.quantization
+        field, given = "config", {"config": self.config}
+        if self.config is None:
+            field = "name"
+            with in_field(field):
+                given = named_files(self.name or "")
+        config = json.dumps(given["config"], sort_keys=True)
+        block = self.quantization or given.get("quantization")
         asked = block if block is None or isinstance(block, str) else json.dumps(block)
-        if len(config or "") + len(asked or "") > MOST_KEPT_CHARACTERS:
-            return _read.__wrapped__(self.name, config, asked, self.cache_format, engine)
-        return _read(self.name, config, asked, self.cache_format, engine)
+        long = len(config) + len(asked or "") > MOST_KEPT_CHARACTERS
+        read = _read.__wrapped__ if long else _read
+        return read(field, config, asked, self.cache_format, engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +117,11 @@ class _Described:
 
 @lru_cache(maxsize=64)
 def _read(
-    name: str | None,
-    config: str | None,
-    quantization: str | None,
-    cache: CacheFormat | None,
-    engine: str,
+    field: str, config: str, quantization: str | None, cache: CacheFormat | None, engine: str
 ) -> _Described:
-    """The model of a name, or of the text of its configuration."""
-    if config is None:
-        with in_field("name"):
-            content = named_config(name or "")
-        # Configurations that come with the package are no fields of the request.
-        model = read_language_model(content)
-    else:
-        with in_field("config"):
-            model = read_language_model(json.loads(config))
+    """The model of the text of a configuration, which a field of the request gives or names."""
+    with in_field(field):
+        model = read_language_model(json.loads(config))
     with in_field("quantization"):
         is_file = quantization is not None and quantization.startswith("{")
         weights = json.loads(quantization or "") if is_file else quantization

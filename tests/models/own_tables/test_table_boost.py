@@ -11,10 +11,12 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark, Kernel, Network
-from forerun.features.tables.own_tables import bound_ms
+from forerun.features.tables.own_tables import bound_ms, device_settings
 from forerun.models.contract import PredictorContract
 from forerun.models.own_tables import TableBoost
 from forerun.service.answers.benchmarks import checked_settings
+from forerun.service.answers.requested import question_of
+from forerun.service.schemas.prediction import PredictIn
 from tests.devices import CATALOG
 
 
@@ -220,3 +222,24 @@ def test_settings_of_two_devices_promise_no_interval_on_others():
     asked = Query(setting(7).workload, CATALOG.get("a10"))
     answer = TableBoost(table="mine", trees=5).fit(table).predict([asked])
     assert np.isnan(answer.low["latency_ms"]).all()
+
+
+def test_a_table_of_settings_is_not_answered_for_a_device_that_its_columns_do_not_tell_of():
+    own = TableBoost(table="mine", trees=5)
+
+    def asked(boost, device):
+        workload = {"kind": "benchmark", "suite": "mine", "settings": {"kernel": "direct", "n": 3}}
+        request = PredictIn.model_validate({"workload": workload, "device": device})
+        return question_of(request, CATALOG.get, {}.__getitem__, boost)
+
+    one = own.fit(settings())
+    assert asked(one, "l4").query.device.name == "l4"
+    with pytest.raises(BadBenchmark, match=r"^device: mine was measured on l4, too few.* on a10: "):
+        asked(one, "a10")
+    devices = np.array(["l4", "t4", "a30"])[np.arange(48) % 3]
+    queries = []
+    for test, device in zip(settings().queries, map(CATALOG.get, devices), strict=True):
+        given = (*test.benchmark.settings, *device_settings(device).items())
+        queries.append(Query(Benchmark("mine", given), device))
+    three = own.fit(Measurements(queries, settings().values, {"device": devices}))
+    assert asked(three, "a10").query.device.name == "a10"

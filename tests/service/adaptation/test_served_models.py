@@ -115,6 +115,32 @@ def test_a_load_generator_s_result_is_a_measurement_of_the_deployment_that_is_na
     assert found.measured() == {"ttft_ms": 90.0, "tpot_ms": 11.0}
 
 
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_result_of_llama_bench_is_a_measurement_of_llama_cpp_with_its_model(tmp_path, lines):
+    test = {
+        **{"backends": "CUDA", "model_filename": "m/Qwen2.5-7B-Instruct-Q4_K_M.gguf"},
+        **{"model_type": "qwen2 7B Q4_K - Medium", "type_k": "f16", "n_ubatch": 256},
+        **{"n_gpu_layers": 99, "n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ts": 5120.0},
+    }
+    tests = [test, test | {"n_prompt": 0, "n_gen": 128, "avg_ts": 50.0}]
+    file = tmp_path / "run.jsonl"
+    file.write_text("\n".join(map(json.dumps, tests)) if lines else json.dumps(tests))
+    given = {"parallelism": {"tensor": 1}, "engine": {"name": "vllm"}}
+    prompt, tokens = read_rows(file, H100, CATALOG, given).rows
+    assert (prompt.measured(), tokens.measured()) == ({"ttft_ms": 100.0}, {"tpot_ms": 20.0})
+    (query,) = queries_of([prompt], H100, GraphStore)
+    deployment = query.deployment
+    assert (deployment.engine.name, deployment.engine.max_batched_tokens) == ("llama.cpp", 256)
+    assert (deployment.load.input_tokens, deployment.load.concurrency) == (512, 1)
+    assert deployment.model.weight_bytes() < 5.5e9, "Q4_K_M"
+    file.write_text(json.dumps([test | {"n_gpu_layers": 20}]))
+    with pytest.raises(BadTable, match="divided between GPU and processor"):
+        read_rows(file, H100, CATALOG, given)
+    file.write_text(json.dumps([test | {"model_filename": "other.gguf"}]))
+    with pytest.raises(BadTable, match="by --model"):
+        read_rows(file, H100, CATALOG, given)
+
+
 def test_other_json_is_refused_with_the_formats_that_are_read(tmp_path):
     file = tmp_path / "run.json"
     file.write_text("{}")

@@ -9,6 +9,7 @@ import forerun
 from forerun.data.errors import InputError, UnanswerableQuery, UnreadableModel
 from forerun.features.readers import read_graph
 from forerun.service.python.model_source import Reading, name_of, read_model
+from tests.hugging_face import cache_in
 from tests.service.conftest import GRAPH
 from tests.zoo import needs_zoo
 
@@ -73,9 +74,7 @@ def test_a_configuration_is_read_from_mapping_file_object_and_its_model(tmp_path
 @pytest.mark.slow
 def test_a_model_of_hugging_face_is_read_from_the_local_cache_alone(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
-    hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
+    cache_in(tmp_path, monkeypatch)
     with pytest.raises(UnreadableModel, match=r"hf download me/mine config\.json"):
         read_model("hf:me/mine", ONE)
     assert len(read_model("hf:bert", ONE)) > 100, "a known type has a default configuration"

@@ -16,6 +16,7 @@ from forerun.service.stores.device_sheets import (
     black_box_sheet,
     detected_cpu,
     last_cache_mib,
+    measured_gains,
     read_sheet,
 )
 from forerun.service.stores.devices import DeviceStore, TakenName
@@ -155,6 +156,30 @@ def test_a_processor_is_detected_from_what_the_system_tells(root):
     assert device.peak("fp32") == pytest.approx(cores * 2500 * 32 / 1e6, rel=0.01)
     assert (device.memory_bandwidth_gbs, device.l2_mib, device.memory_gib) == (20, 32, 16)
     assert set(device.sources) == set(device.figures())
+
+
+def test_formats_have_peaks_as_measured_where_the_processor_has_instructions_for_them(root):
+    asked = []
+
+    def gains(formats):
+        asked.extend(formats)
+        return {"bf16": 8.0}
+
+    own = root(flags="avx512f avx512_vnni amx_bf16")
+    device = detected_cpu("x", own, lambda: 20.0, gains)
+    assert asked == ["bf16", "int8"], "fp16 would be computed as fp32"
+    assert device.peak("bf16") == pytest.approx(8.0 * device.peak("fp32"), rel=0.01)
+    assert set(device.peak_tflops) == {"fp32", "bf16"}, "what is not measured has no peak"
+    assert set(device.sources) == set(device.figures())
+    plain = detected_cpu("x", root(flags="avx512f"), lambda: 20.0, dict.fromkeys)
+    assert set(plain.peak_tflops) == {"fp32"}
+
+
+@pytest.mark.slow
+def test_products_in_other_formats_are_timed_against_fp32():
+    pytest.importorskip("torch")
+    assert all(gain > 1.0 for gain in measured_gains(["int8"]).values())
+    assert measured_gains([]) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""A model of the local cache of Hugging Face is named alike in Python, commands and HTTP."""
+
+import socket
+
+import pytest
+from fastapi.testclient import TestClient
+
+import forerun as package
+from forerun.data.errors import InputError
+from forerun.features.readers.hugging_face_cache import cached_model
+from forerun.features.readers.language_model.reader import named_config
+from forerun.service.http.app import create_app
+from forerun.service.requests.commands import fields_of
+from forerun.service.settings import Settings
+from tests.hugging_face import VIT, cache_in
+
+LLAMA = named_config("llama-3.1-8b") | {"num_hidden_layers": 16}
+LOAD = {"input_tokens": 512, "output_tokens": 64, "concurrency": 4}
+OPTIONS = [w for name, value in LOAD.items() for w in (f"--{name.replace('_', '-')}", value)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache with a network and a language model, on a machine without a network."""
+
+    def refused(*_):
+        raise AssertionError("a connection is made")
+
+    cache_in(tmp_path / "hub", monkeypatch, vit=VIT, llama=LLAMA, **{"llama-FP8": LLAMA})
+    monkeypatch.setattr(socket.socket, "connect", refused)
+
+
+def asked_over_http(path, body):
+    with TestClient(create_app(Settings.load())) as client:
+        return client.post(path, json=body)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf:me/vit", "me/vit"])
+def test_a_network_of_the_cache_is_answered_alike_through_every_door(forerun, name):
+    pytest.importorskip("transformers")
+    own = package.predict(name, device="l4", precision="fp16").latency_ms.value
+    words = ("predict", name, "--device", "l4", "--precision", "fp16")
+    assert forerun.json(*words)["metrics"]["latency_ms"]["value"] == pytest.approx(own, rel=1e-9)
+    workload = {"kind": "network", "graph": name, "precision": "fp16"}
+    answer = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"}).json()
+    assert answer["metrics"]["latency_ms"]["value"] == pytest.approx(own, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf:me/llama", "me/llama"])
+def test_a_language_model_of_the_cache_is_answered_alike_through_every_door(forerun, name):
+    device, metric = "h100-sxm-80gb", "tpot_ms"
+    by_file = package.llm(LLAMA, device=device, **LOAD).metrics[metric].value
+    assert package.llm(name, device=device, **LOAD).metrics[metric].value == by_file
+    words = ("llm", "estimate", "--model", name, "--device", device, *OPTIONS)
+    assert forerun.json(*words)["metrics"][metric]["value"] == by_file
+    body = {"model": {"name": name}, "device": device, **LOAD}
+    answer = asked_over_http("/v1/llm/estimate", body).json()
+    assert answer["metrics"][metric]["value"] == by_file
+    words = ("train-step", "--model", name, "--device", device)
+    trained = forerun.json(*words)["metrics"]["step_s"]["value"]
+    assert trained == package.llm_training(LLAMA, device=device).step_s.value
+
+
+@pytest.mark.parametrize("name", ["hf:me/gone", "me/gone", "hf:gone"])
+def test_what_is_not_in_the_cache_is_refused_with_what_fetches_it(forerun, name):
+    fetch = f"`hf download {name.removeprefix('hf:')} config.json`"
+    with pytest.raises(InputError, match=fetch) as caught:
+        package.predict(name, device="l4")
+    assert str(caught.value) in forerun.refused("predict", name, "--device", "l4")
+    workload = {"kind": "network", "graph": name}
+    answer = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"})
+    assert (answer.status_code, fetch in answer.text) == (404, True)
+    forerun("devices")  # takes the log of the service
+    said = forerun.refused("llm", "estimate", name, "--device", "l4", *OPTIONS)
+    assert fetch in said
+    assert said.count("\n") == 1
+
+
+def test_a_name_that_leads_out_of_the_cache_is_not_found(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for name in ("hf:../..", "hf:me/../../..", "hf:/etc", "../hub", "me/vit/snapshots", "hf:"):
+        assert cached_model(name) is None
+
+
+def test_a_command_of_an_engine_names_a_model_of_the_cache_whole():
+    for name, read in (("me/llama-FP8", "me/llama-FP8"), ("me/gone-FP8", "gone")):
+        assert fields_of(f"vllm serve {name}")[0]["model"]["name"] == read
