@@ -39,7 +39,8 @@ from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
 MANY: Final = 16.0
-"""Prompts on average before a request's own, from which on intervals are those of long queues."""
+"""Prompts on average before a request's own, from which on intervals are calibrated on long queues.
+From half to twice as many, intervals change from those of few to those of many."""
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
 SERVED: Final = 0.5
 """Share of the time to the first token that is not queueing, below which its error counts less: how
@@ -201,7 +202,7 @@ class LlmLatency(StoredPredictor):
             return Predictions(values, limits=limits)
         seen = self._seen(queries)
         width = self._width(rows)
-        bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
+        bounds = [width * _log_ends(self.intervals, metric, rows, seen) for metric in TIMES]
         # The factor was measured on rates alone, so it does not widen the time to the first token.
         bounds[0] *= np.where(seen, 1.0, width_of_makers(queries))[:, None]
         bounds[0][:, 1] += np.where(seen, 0.0, self.known.slower(queries, tpot))
@@ -494,18 +495,38 @@ def _closed_form(rows: DeploymentRows) -> Matrix:
     )
 
 
-def _strata(metric: str, rows: DeploymentRows) -> Names:
-    """Stratum of a time of each of n deployments.
+def _log_ends(intervals: Intervals, metric: str, rows: DeploymentRows, seen: Mask) -> Matrix:
+    """Log bounds of a time of n deployments, (n, 2), which do not jump where many start together.
 
-    It says whether many prompts may start together, and of the time to the first token else the
-    engine: left out with its model, 90 % of the runs of vLLM lie within a factor of 3.4.
+    Args:
+        intervals: calibrated on the strata of `_strata`.
+        metric: the time.
+        rows: n deployments.
+        seen: (n,) whether runs like these are in the training set.
     """
-    alone = np.full(len(rows), metric)
+    few, many = (intervals.log_ends(names, seen) for names in _strata_of(metric, rows))
+    share = np.clip(np.log2(np.maximum(rows.burst, 1.0) * 2.0 / MANY) / 2.0, 0.0, 1.0)[:, None]
+    return np.asarray(few + share * (many - few))
+
+
+def _strata(metric: str, rows: DeploymentRows) -> Names:
+    """Stratum of a time of each of n deployments in the calibration."""
+    few, many = _strata_of(metric, rows)
+    return np.where(rows.burst >= MANY, many, few)
+
+
+def _strata_of(metric: str, rows: DeploymentRows) -> tuple[Names, Names]:
+    """Strata of a time of n deployments if few, and if many prompts start together.
+
+    That of few is by engine for the time to the first token: left out with its model, 90 % of the
+    runs of vLLM lie within a factor of 3.4.
+    """
+    few = np.full(len(rows), metric)
     if metric == "ttft_ms":
         names = np.array(["", *(f" {engine}" for engine in ENGINES)])
         which = rows.engine @ np.arange(1, len(ENGINES) + 1)
-        alone = np.char.add(metric, names[which.astype(np.intp)])
-    return np.where(rows.burst >= MANY, f"{metric}, many in flight", alone)
+        few = np.char.add(metric, names[which.astype(np.intp)])
+    return few, np.full(len(rows), f"{metric}, many in flight")
 
 
 def _positions(names: Sequence[str]) -> list[int]:

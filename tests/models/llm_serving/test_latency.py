@@ -120,6 +120,18 @@ def test_the_upper_bound_of_a_prompt_that_waits_for_none_is_no_farther_than_the_
     assert reach[2] == pytest.approx(2.0)
 
 
+def test_intervals_change_gradually_where_many_prompts_start_together() -> None:
+    few, many = LogQuantiles({"all": (-0.5, 0.5)}), (-2.0, 2.0)
+    bounds = replace(few, bounds={**few.bounds, "ttft_ms, many in flight": many})
+    model = replace(fitted(), intervals=Intervals(bounds, bounds))
+    answer = model.predict([ask(concurrency=float(c)) for c in np.geomspace(4.0, 256.0, 60)])
+    reach = np.log(answer.high["ttft_ms"] / answer.values["ttft_ms"])
+    assert reach[0] == pytest.approx(0.5)
+    assert reach[-1] == pytest.approx(2.0)
+    assert np.diff(reach).min() > -1e-9
+    assert np.diff(reach).max() < 0.15
+
+
 def test_no_estimate_is_withheld_however_wide_its_interval():
     bounds = LogQuantiles({"all": (-3.0, 3.0)})
     wide = replace(fitted(), intervals=Intervals(bounds, bounds)).predict([ask()])[0]

@@ -75,7 +75,8 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
         positions of their rows in the table, shape (n,).
     """
     loaded = (table["concurrency"].notna() | table["batch_size"].notna()).to_numpy(dtype=np.bool_)
-    counted = ~(table["mode"] == "disagg") | table["prefill_num_workers"].notna()
+    apart = (table["mode"] == "disagg") | _runs_apart(table)
+    counted = ~apart | table["prefill_num_workers"].notna()
     kept = np.flatnonzero(loaded & counted.to_numpy(dtype=np.bool_) & ~repeats(table))
     rows = table.iloc[kept].reset_index(drop=True)
     names = networks(rows)
@@ -95,6 +96,12 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
         "mode": rows["mode"],
     }
     return Measurements.of(queries, {name: rows[name] for name in TIMES}, groups), kept
+
+
+def _runs_apart(table: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether each of n runs that the table calls aggregated had workers of its own for prompts."""
+    wanted = AiConfiguratorServing.facts["disaggregated"]
+    return (table[[*wanted]] == pd.Series(wanted)).all(axis=1)
 
 
 def _run_query(
