@@ -195,10 +195,10 @@ def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
         device.peak(FORMATS[name].precision_on(device), matrix=True) * 1e12
         for name in (run.precision, "bf16")
     )
-    attention = half
-    if run.attention == "flash":
+    attention = half if run.attention == "eager" else min(half, PORTABLE_FLOP_S)
+    if run.attention == "flash" and run.framework not in PORTABLE:
         native = half * NATIVE_ATTENTION / (1.0 + FEW_KEYS / run.sequence_tokens)
-        attention = min(half, PORTABLE_FLOP_S) if run.framework in PORTABLE else native
+        attention = max(attention, native)
     return _Sheet(
         peak,
         share * peak,
