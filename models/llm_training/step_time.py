@@ -184,15 +184,17 @@ class LlmTrainingStep(StoredPredictor):
         def left_out(key: str, folds: int | None = None) -> Column:
             return _left_out(prior, columns, errors, rows.group(key), folds, self.seed)
 
+        factor = max(1.0, left_out("config", FOLDS)[1] / HALF_WIDTH)
+        least = HALF_WIDTH * factor * np.sqrt(own.noise)
         return replace(
             fitted,
             columns=columns,
             errors=errors,
             weights=own.weights,
             noise=own.noise,
-            factor=max(1.0, left_out("config", FOLDS)[1] / HALF_WIDTH),
-            far_model=left_out("family")[0],
-            far_device=left_out("device")[0],
+            factor=factor,
+            far_model=max(least, left_out("family")[0]),
+            far_device=max(least, left_out("device")[0]),
         )
 
     def adapt(self, measurements: Measurements) -> Self:

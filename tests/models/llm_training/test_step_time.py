@@ -321,7 +321,8 @@ def test_far_from_measured_runs_intervals_have_one_width_and_near_ones_no_wider(
     far = replace(LlmTrainingStep().fit(made_up_rows()), far_model=0.3, far_device=0.2)
     layouts = (TrainingLayout(zero_stage=3, micro_batch=4), TrainingLayout(tensor=8))
     for model, device, width in (
-        ("Qwen/Qwen3-8B", "h100", 0.3), ("Qwen/Qwen3-8B", "b200", 0.3),
+        ("meta-llama/Meta-Llama-3-70B", "h100-sxm-80gb", 0.3),
+        ("meta-llama/Meta-Llama-3-70B", "b200", 0.3),
         ("meta-llama/Llama-2-13b-hf", "b200", 0.2),
     ):  # fmt: skip
         run = LlmTraining(named_language_model(model), 4096, 256, 32, framework="maxtext")
@@ -330,12 +331,8 @@ def test_far_from_measured_runs_intervals_have_one_width_and_near_ones_no_wider(
     run = LlmTraining(MODELS[2], 131_072, 256, 32, framework="maxtext")
     own = replace(far, factor=100.0).of_layouts(run, H100, Layouts.of(run, layouts))
     assert np.log(own.high / own.low) == pytest.approx(2.0 * 0.3)
-    assert np.isfinite(
-        LlmTrainingStep()
-        .fit(made_up_rows().take(slice(0, 4)))
-        .predict([query(run)])
-        .high["latency_ms"]
-    ).all()
+    alone = LlmTrainingStep().fit(made_up_rows().take(np.arange(24) < 4))  # one model, one device
+    assert np.isfinite(alone.predict([query(run, "b200")]).high["latency_ms"]).all()
 
 
 def test_nothing_is_faster_than_its_arithmetic(fitted: LlmTrainingStep) -> None:
@@ -349,9 +346,12 @@ def test_nothing_is_faster_than_its_arithmetic(fitted: LlmTrainingStep) -> None:
         )
 
 
-def test_what_was_not_measured_is_a_limit_and_widens(fitted: LlmTrainingStep) -> None:
+def test_what_was_not_measured_is_a_limit_and_widens() -> None:
     """A device, a framework and a size that no run has; known runs have neither."""
-    known = made_up_rows().queries[0]
+    rows = made_up_rows()
+    slow = rows.values["latency_ms"] * np.where(rows.group("device") == "h100-sxm-80gb", 1.2, 1.0)
+    fitted = LlmTrainingStep().fit(replace(rows, values={"latency_ms": slow}))
+    known = rows.queries[0]
     near = fitted.predict([known])
     assert not near[0].limits
     run = replace(
