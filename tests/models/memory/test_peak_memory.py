@@ -333,7 +333,7 @@ def test_intervals_hold_on_gpus_whose_memory_outside_the_allocator_nobody_measur
 
 def test_what_the_allocator_holds_at_most_is_part_of_what_the_device_shows() -> None:
     """Also where the peak is known closely, and the slack of the allocator is not."""
-    queries = [train(*size) for size in ((2, 512, 8192), (2, 1024, 8192), (8, 2048, 512))]
+    queries = [train(*size) for size in ((2, 512, 8192), (8, 2048, 262_144), (2, 2048, 1_000_000))]
     found = Memory().fit(training_rows(noise=0.002)).predict(queries)
     most = np.stack([found.high[name] for name in (ALLOCATED, RESERVED, PEAK)])
     assert (np.diff(most, axis=0) >= 0.0).all()
