@@ -26,7 +26,8 @@ TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 scale a tensor or row, `mxfp8` one for 32 values, `nvfp4` one for 16."""
 
 Recompute = Literal["none", "selective", "full"]
-"""What the backward pass computes again: nothing, the scores of attention, or every layer."""
+"""What the backward pass computes again: nothing, what the framework selects (attention in
+Megatron-LM, elsewhere every other product and all between products), or every layer."""
 
 Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
 """Order of a pipeline's passes: one forward, one backward (interleaved where stages hold several

@@ -12,6 +12,7 @@ from forerun.data.language_models.training import (
     Offload,
     Recompute,
     Schedule,
+    TrainingFramework,
     TrainingLayout,
 )
 
@@ -21,6 +22,10 @@ OFFLOAD: Final[tuple[str, ...]] = get_args(Offload)
 """Names of `Layouts.offload`, by their code."""
 SCHEDULE: Final[tuple[str, ...]] = get_args(Schedule)
 """Names of `Layouts.schedule`, by their code."""
+BY_MODULE: Final[frozenset[TrainingFramework]] = frozenset({"megatron", "megatron-legacy"})
+"""Frameworks whose selective recomputation is that of attention between its products. All others
+select by operator, as torchtitan does (distributed/activation_checkpoint.py): every other product
+and everything between products is computed again, attention is not."""
 FILLED: Final = np.array([0.0, 2.0, 3.0, 3.0])
 """Passes for gradients of weights by which a bubble of p - 1 micro-batches (forward, backward for
 inputs, for weights) is shorter in each schedule: table 2 of arXiv 2401.10241. Of ZB-V no bubble is
@@ -79,7 +84,8 @@ class Layouts(Columns):
     def __len__(self) -> int:
         return len(self.tensor)
 
-    @property
-    def passes(self) -> Column:
-        """Forward passes of a layer in a step: 2 where all of it is recomputed."""
-        return np.where(self.recompute == RECOMPUTE.index("full"), 2.0, 1.0)
+    def passes(self, framework: TrainingFramework) -> tuple[Column, Column]:
+        """Forward passes of products in a step, and of what lies between them, each (n,)."""
+        products, between = (1.0, 1.0) if framework in BY_MODULE else (1.5, 2.0)
+        code = self.recompute.astype(np.intp)
+        return np.array([1.0, products, 2.0])[code], np.array([1.0, between, 2.0])[code]

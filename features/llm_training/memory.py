@@ -19,7 +19,7 @@ from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.language_models.training import LlmTraining, TrainingFramework
 from forerun.features.llm_serving.device_bytes import mixer_weights
-from forerun.features.llm_training.layouts import OFFLOAD, RECOMPUTE, SCHEDULE, Layouts
+from forerun.features.llm_training.layouts import BY_MODULE, OFFLOAD, RECOMPUTE, SCHEDULE, Layouts
 from forerun.features.llm_training.saved_activations import SavedLayer, saved_layer
 from forerun.features.llm_training.stored_formats import StoredFormats
 
@@ -371,7 +371,7 @@ def _of_layers(run: LlmTraining, held: _Layers, layouts: Layouts) -> tuple[Matri
     everything = whole / spread + inputs + divided / tensor + scores
     entry = 2.0 * run.model.hidden_size / spread
     selected = everything - scores
-    if gathers:
+    if run.framework not in BY_MODULE:
         whole = held.column(lambda one: one.products_whole)
         divided = held.column(lambda one: one.products_divided)
         selected = np.minimum(entry + whole / spread + divided / tensor, everything)

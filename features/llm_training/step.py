@@ -42,7 +42,13 @@ from forerun.features.llm_serving.operators import (
     pair_flop,
     state_values,
 )
-from forerun.features.llm_training.layouts import FILLED, OFFLOAD, RECOMPUTE, Layouts
+from forerun.features.llm_training.layouts import (
+    BY_MODULE,
+    FILLED,
+    OFFLOAD,
+    RECOMPUTE,
+    Layouts,
+)
 
 PARTS: Final = (
     *("linear", "experts", "attention", "elementwise", "states", "tensor_messages"),
@@ -76,9 +82,32 @@ EXCHANGES: Final = 4.0
 MOST_SHARE: Final = 0.8
 """Most of the peak that arithmetic of a step, with what is computed again, reaches: 78 % in
 `published_training`."""
-FEW_TOKENS: Final = 256.0
-"""Tokens of a micro-batch at which products reach half the share of the peak that those of many
-tokens do: a wave of tiles, most often."""
+PRODUCT_SHARES: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **{"ampere": 0.87, "hopper": 0.80, "blackwell": 0.78, "blackwell-ultra": 0.79},
+        **{"cdna3": 0.56, "cdna4": 0.68, "gaudi2": 0.97, "gaudi3": 0.74},
+    }
+)
+"""Architecture -> share of its peak that the best matrix product reaches: table of maximum
+achievable FLOPS of stas00/ml-engineering (compute/accelerator), the mean of an architecture's
+devices."""
+PRODUCT_SHARE: Final = 0.8
+"""The same of architectures that it leaves out: about its mean."""
+FEW_VALUES: Final = 1.5e6
+"""Values of a micro-batch's hidden state on one device at which products take twice as long as by
+their arithmetic: about a third of the tiles of 128 x 256 values that a hundred multiprocessors have
+at a time, since the last wave of tiles is not full."""
+PORTABLE: Final[frozenset[TrainingFramework]] = frozenset({"fsdp", "torchtitan"})
+"""Frameworks whose attention was FlashAttention-2 or older. Those of others use instructions of
+Hopper and Blackwell: cuDNN with Transformer Engine, FlashAttention-3 and 4 with DeepSpeed."""
+PORTABLE_FLOP_S: Final = 5e14
+"""Peak of the older instructions of FlashAttention-2 on any device: its forward pass reaches 35 %
+of an H100's peak (arXiv 2407.08608)."""
+NATIVE_ATTENTION: Final = 1.5
+"""Share of the peak that other attention reaches for long sequences, over that of FlashAttention-2
+on Ampere."""
+FEW_KEYS: Final = 3000.0
+"""Tokens of a sequence at which it reaches half of that."""
 NARROW_EXPERT: Final = 4000.0
 """Inner width at which products of routed experts reach half the share of the peak that dense ones
 do: shares of DeepSeek-V3's (2,048 wide) are a third of theirs in `published_training`."""
@@ -101,6 +130,7 @@ class StepWork(Columns):
         filling: arithmetic for gradients of weights with which the schedule fills the bubble.
         starts: time between the starts of a micro-batch's kernels in all layers.
         longest: share of the layers on the stage that has most, times the number of stages.
+        last: the same of the last stage, which has the output head as well.
         bound: arithmetic of the step on each device at the most of the format's peak that training
             reaches.
         gathers: gathering of weights in a step.
@@ -118,6 +148,7 @@ class StepWork(Columns):
     filling: Column
     starts: Column
     longest: Column
+    last: Column
     bound: Column
     gathers: Column
     reductions: Column
@@ -135,10 +166,20 @@ class StepWork(Columns):
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Figures of a device in base units: FLOP/s of the format and in 16 bits, bytes/s, links."""
+    """Figures of a device in base units, FLOP/s and bytes/s.
+
+    Attributes:
+        peak: arithmetic of the run's format.
+        products: what the best products reach of it.
+        head: the same in 16 bits.
+        attention: arithmetic in 16 bits that attention can use.
+        bandwidth, links: of memory, and between devices.
+    """
 
     peak: float
-    half: float
+    products: float
+    head: float
+    attention: float
     bandwidth: float
     links: Links
 
@@ -149,11 +190,20 @@ def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no sheet that says them.
     """
-    form = FORMATS[run.precision]
-    half = FORMATS["bf16"].precision_on(device)
+    share = PRODUCT_SHARES.get(device.architecture or "", PRODUCT_SHARE)
+    peak, half = (
+        device.peak(FORMATS[name].precision_on(device), matrix=True) * 1e12
+        for name in (run.precision, "bf16")
+    )
+    attention = half if run.attention == "eager" else min(half, PORTABLE_FLOP_S)
+    if run.attention == "flash" and run.framework not in PORTABLE:
+        native = half * NATIVE_ATTENTION / (1.0 + FEW_KEYS / run.sequence_tokens)
+        attention = max(attention, native)
     return _Sheet(
-        device.peak(form.precision_on(device), matrix=True) * 1e12,
-        device.peak(half, matrix=True) * 1e12,
+        peak,
+        share * peak,
+        share * half,
+        attention,
         device.bandwidth_gbs * 1e9,
         Links.of(device, run.cluster),
     )
@@ -202,28 +252,30 @@ def _step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
     sheet, hidden = sheet_of(run, device), float(run.model.hidden_size)
     tokens = layouts.micro_batch * run.sequence_tokens / layouts.context
     parts = {name: np.zeros(len(layouts)) for name in PARTS}
-    launched = np.zeros(len(layouts))
+    launched, (products, between) = np.zeros(len(layouts)), layouts.passes(run.framework)
     for (layer, _), count in layer_counts(run.model).items():
         for part, seconds in _layer(run, layer, sheet, layouts, tokens):
             parts[part] += count * seconds
-        launched += count * kernels(layer) * (2.0 + layouts.passes)
+        launched += count * kernels(layer) * (2.0 + between)
     head = run.model.vocabulary * hidden * tokens / layouts.tensor
     groups = layouts.pipeline * layouts.virtual_stages
     layers = float(len(run.model.layers))
-    weights = (parts["linear"] + parts["experts"]) / (2.0 + layouts.passes)
+    most, least = np.ceil(layers / groups - 1e-9), np.floor(layers / groups + 1e-9)
+    weights = (parts["linear"] + parts["experts"]) / (2.0 + products)
     # One micro-batch passes all stages forwards and back: only later ones fill more of the bubble.
-    most = 1.0 + 3.0 * (layouts.micro_batches - 1.0) / np.maximum(layouts.pipeline - 1.0, 1.0)
-    filled = np.minimum(FILLED[layouts.schedule.astype(np.intp)], most)
+    full = 1.0 + 3.0 * (layouts.micro_batches - 1.0) / np.maximum(layouts.pipeline - 1.0, 1.0)
+    filled = np.minimum(FILLED[layouts.schedule.astype(np.intp)], full)
     filled *= 0.0 if run.lora_rank else 1.0
     gathers, reductions = _data_messages(run, sheet.links, layouts)
     step, host = _optimizer(run, sheet, layouts, tokens)
     return StepWork(
         parts=parts,
-        head=(4.0 if run.lora_rank else 6.0) * head / sheet.half,
+        head=(4.0 if run.lora_rank else 6.0) * head / sheet.head,
         head_traffic=24.0 * run.model.vocabulary * tokens / layouts.tensor / sheet.bandwidth,
         filling=filled * weights,
         starts=launched * _start_s(run),
-        longest=np.ceil(layers / groups - 1e-9) * groups / layers,
+        longest=most * groups / layers,
+        last=(most * groups - (most - least) * layouts.pipeline) / layers,
         bound=_flop(run, layouts) / (MOST_SHARE * sheet.peak * run.devices),
         gathers=gathers,
         reductions=reductions,
@@ -242,8 +294,9 @@ def _layer(
 ) -> list[tuple[str, Column]]:
     """Parts and their ideal times in one layer, for one micro-batch."""
     hidden, tensor = run.model.hidden_size, layouts.tensor
-    passes = layouts.passes + (1.0 if run.lora_rank else 2.0)
-    few, times = 1.0 + FEW_TOKENS / tokens, []
+    products, between = layouts.passes(run.framework)
+    passes = products + (1.0 if run.lora_rank else 2.0)
+    few, times = 1.0 + FEW_VALUES * tensor / (hidden * tokens), []
     weights = dense_weights(layer, hidden) / tensor
     if layer.mixer is not None:
         degrees, rows = np.unique(tensor, return_inverse=True)
@@ -263,15 +316,15 @@ def _layer(
             moved = 6.0 * vector + 3.0 * GATED_PASSES * part.width
             values = values + part.per_token * moved / tensor
             narrow = few * (1.0 + NARROW_EXPERT / part.width)
-            times.append(("experts", narrow * flop * passes / sheet.peak))
+            times.append(("experts", narrow * flop * passes / sheet.products))
             sent = sheet.links.dispatch_s(
                 tokens / tensor, EXCHANGES * 2.0 * vector, part.per_token, layouts.expert
             )
             times.append(("expert_messages", np.where(layouts.expert > 1, sent, 0.0)))
-    traffic = 2.0 * values * tokens * (2.0 + layouts.passes) + _adapters(run, weights, passes)
-    times.append(("linear", few * 2.0 * tokens * weights * passes / sheet.peak))
+    traffic = 2.0 * values * tokens * (2.0 + between) + _adapters(run, weights, passes)
+    times.append(("linear", few * 2.0 * tokens * weights * passes / sheet.products))
     times.append(("elementwise", traffic / sheet.bandwidth))
-    summed = 2.0 * 2.0 * tokens * hidden * (tensor - 1.0) / tensor * (1.0 + layouts.passes)
+    summed = 2.0 * 2.0 * tokens * hidden * (tensor - 1.0) / tensor * (1.0 + products)
     rate = sheet.links.ring(tensor, np.ones_like(tensor))
     times.append(("tensor_messages", np.where(tensor > 1, summed / rate, 0.0)))
     return times
@@ -283,19 +336,19 @@ def _attention(
     """Scores and their products, or the state of a recurrent layer, for one micro-batch."""
     mixer, tensor = layer.mixer, layouts.tensor
     assert mixer is not None
-    recomputed = np.where(layouts.recompute > 0, 1.0, 0.0)
+    selected = layouts.recompute == RECOMPUTE.index("selective")
+    recomputed = np.where(selected, run.framework in BY_MODULE, layouts.recompute > 0)
     if state_values(mixer):
         moved = 12.0 * tokens * mixer.parameters(run.model.hidden_size) / run.model.hidden_size
         return [("states", moved / tensor / sheet.bandwidth)]
     context = np.array([run.sequence_tokens / 2.0])
     flop = tokens * attended(mixer, context)[0] * pair_flop(mixer, decode=False) / tensor
     if run.attention == "flash":
-        whole = np.where(layouts.recompute == RECOMPUTE.index("full"), 1.0, 0.0)
-        return [("attention", flop * (1.0 + BACKWARD_ATTENTION + whole) / sheet.half)]
+        return [("attention", flop * (1.0 + BACKWARD_ATTENTION + recomputed) / sheet.attention)]
     heads = mixer.query_heads if isinstance(mixer, Attention) else 1
     scores = tokens * run.sequence_tokens * heads / tensor
     return [
-        ("attention", 2.0 * flop * (3.0 + recomputed) / sheet.half),
+        ("attention", 2.0 * flop * (3.0 + recomputed) / sheet.attention),
         ("elementwise", 2.0 * SCORE_PASSES * scores * (2.0 + recomputed / 2.0) / sheet.bandwidth),
     ]
 
@@ -406,9 +459,8 @@ def hardware_flop(run: LlmTraining) -> float:
 def _flop(run: LlmTraining, layouts: Layouts) -> Column:
     """Arithmetic of a step with what n layouts compute again, on all devices, shape (n,)."""
     products, scores = _forward_flop(run)
-    # FlashAttention's backward pass computes scores again anyway, which neither counts.
-    again = {"none": 0.0, "selective": 0.0 if run.attention == "flash" else scores}
-    each = np.array([again.get(name, products + scores) for name in RECOMPUTE])
+    selected = scores if run.framework in BY_MODULE else products / 2.0
+    each = np.array([0.0, selected, products + scores])
     return np.asarray(model_flop(run) + each[layouts.recompute.astype(np.intp)])
 
 

@@ -51,9 +51,10 @@ OF_POWER: Final = (
     "not measured: 76 % of TDP assumed, as on nodes of H100s; range 50 to 100 % of TDP"
 )
 ONE_POWER: Final = "power of all layouts: 76 % of TDP, since that of some is not known"
-MEASURED_MEMORY: Final = "memory of this framework was measured"
+MEASURED_MEMORY: Final = "memory of this framework was measured on this architecture"
 OTHER_MEMORY: Final = (
-    "extrapolated: memory of this framework was not measured; the range is that of others"
+    "extrapolated: memory of this framework was not measured on this architecture; the range is "
+    "that of others"
 )
 CANNOT_RUN: Final = "does not fit in memory"
 NO_ANSWER: Final = "no predictor answers it"
@@ -204,8 +205,8 @@ def _by_layout(query: Query, layouts: Layouts, known: TrainingPredictors) -> _Fo
     """By the closed form, and what was measured of large clusters."""
     run, device = query.llm_training, query.device
     time = known.step.predict([query])[0]
-    held = known.memory.of_layouts(run, layouts)
-    usual = _memory(held, LEVEL if run.framework in known.memory.own else None)
+    held = known.memory.of_layouts(run, device, layouts)
+    usual = _memory(held, LEVEL if known.memory.is_measured(run, device) else None)
     usual |= power_of(device)
     if (step := time.estimates.get(LATENCY)) is not None:
         usual[STEP] = scaled(step, 1e-3)

@@ -27,7 +27,7 @@ from forerun.data.language_models.training import (
 )
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
-from forerun.features.llm_training.layouts import Layouts
+from forerun.features.llm_training.layouts import BY_MODULE, Layouts
 from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, powers_of_two, wins_of
 from forerun.models.prediction import WIDEST_RATIO
@@ -46,6 +46,8 @@ ZERO_STAGES: Final[Mapping[TrainingFramework, tuple[int, ...]]] = {
 """Stages of ZeRO that runs of a framework use."""
 ONLY_DATA: Final = frozenset({"fsdp", "deepspeed"})
 """Frameworks that divide over data-parallel devices alone."""
+SELECTIVE: Final[frozenset[TrainingFramework]] = frozenset({"torchtitan"})
+"""Frameworks with an argument for selective recomputation by operator."""
 WHOLE_KEYS: Final = frozenset({"torchtitan"})
 """Frameworks whose tensor-parallel devices have whole heads of keys, none of them twice."""
 
@@ -242,9 +244,9 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
     """All layouts that a run can have on its number of devices."""
     node = run.cluster.node_devices or device.node_devices or NODE_DEVICES
     divides = run.framework not in ONLY_DATA
-    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
-    if run.attention == "flash" or run.framework in ONLY_DATA:
-        recompute = ("none", "full")
+    recompute: tuple[Recompute, ...] = ("none", "full")
+    if run.framework in SELECTIVE or (run.framework in BY_MODULE and run.attention == "eager"):
+        recompute = ("none", "selective", "full")
     offload: tuple[Offload, ...] = (
         ("none", "optimizer") if run.framework == "deepspeed" and not run.lora_rank else ("none",)
     )

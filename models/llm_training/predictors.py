@@ -3,8 +3,8 @@
 Memory is what the allocator holds, and what the device shows. The sum of parts of `stage_memory`
 times a factor, for rounding and fragmentation of the allocator, is what it reserves; the device
 shows its context and the buffers of collectives on top. Errors of a framework have mostly one sign:
-each has a factor of its own, near the one that all share, and intervals of frameworks without rows
-come from frameworks that were left out.
+each has a factor of its own, near the one that all share. Intervals of frameworks without rows, or
+without rows on an architecture, come from frameworks and architectures that were left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
 from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit
 from forerun.models.llm_training.by_kernels import are_by_kernels, columns_by_kernels
-from forerun.models.llm_training.step_time import LlmTrainingStep
+from forerun.models.llm_training.step_time import LlmTrainingStep, framework_on
 from forerun.models.prediction import Predictions
 from forerun.models.router import predictors_in
 
@@ -81,13 +81,15 @@ class LlmTrainingMemory(StoredPredictor):
         fragmentation: what the allocator holds over what is live.
         context_mib: what the device shows on top.
         own: framework with measured rows -> its factor, in place of `fragmentation`.
-        intervals: quantiles of log(measured / predicted) by framework: `seen` with configurations,
-            and with devices, left out, `unseen` with frameworks left out.
+        measured: names by `framework_on` of frameworks and architectures with measured rows.
+        intervals: quantiles of log(measured / predicted): `seen` by framework, with configurations,
+            and with devices, left out, `unseen` with frameworks, and with architectures, left out.
     """
 
     fragmentation: float = float(np.exp(PRIOR[1]))
     context_mib: float = float(np.exp(PRIOR[0]))
     own: Mapping[str, float] = field(default_factory=dict)
+    measured: tuple[str, ...] = ()
     intervals: Intervals = field(default_factory=lambda: Intervals(LogQuantiles()))
     name: ClassVar[str] = "llm_training_memory"
     metrics: ClassVar[tuple[str, ...]] = (PEAK_MEMORY, RESERVED_MEMORY)
@@ -113,21 +115,28 @@ class LlmTrainingMemory(StoredPredictor):
 
         names, logs = _constants(rows)
         context, factor, *_ = np.exp(logs).tolist()
+
+        def elsewhere(labels: Names) -> Column:
+            """Errors with each label left out, where the framework has rows of another."""
+            pairs = zip(rows.frameworks, labels, strict=True)
+            known = [(labels[rows.frameworks == one] != own).any() for one, own in pairs]
+            return np.where(known, out_of_fold(labels, errors)[0], np.nan)
+
         by_configuration = out_of_fold(rows.configurations, errors, folds=FOLDS)[0]
-        elsewhere = [
-            (rows.devices[rows.frameworks == one] != device).any()
-            for one, device in zip(rows.frameworks, rows.devices, strict=True)
-        ]
-        by_device = np.where(elsewhere, out_of_fold(rows.devices, errors)[0], np.nan)
-        seen = np.concatenate([by_configuration, by_device])
+        seen = np.concatenate([by_configuration, elsewhere(rows.devices)])
         by_framework = out_of_fold(rows.frameworks, errors)[0]
+        unseen = np.concatenate([by_framework, elsewhere(rows.places)])
+        # Of few frameworks and architectures, the sign of an error says nothing about the next one.
+        unseen = np.concatenate([unseen, -unseen])
         return replace(
             self,
             fragmentation=factor,
             context_mib=context,
             own=dict(zip(names, np.exp(logs[1] + logs[2:]).tolist(), strict=True)),
+            measured=tuple(np.unique(rows.places).tolist()),
             intervals=Intervals(
-                LogQuantiles.of(seen, np.tile(rows.frameworks, 2)), LogQuantiles.of(by_framework)
+                LogQuantiles.of(seen, np.tile(rows.frameworks, 2)),
+                LogQuantiles.of(unseen, groups=np.tile(rows.places, 4)),
             ),
         )
 
@@ -135,16 +144,21 @@ class LlmTrainingMemory(StoredPredictor):
         """The same predictor: memory follows from the framework, and devices differ little."""
         return self
 
-    def of_layouts(self, run: LlmTraining, layouts: Layouts) -> LayoutMemory:
+    def is_measured(self, run: LlmTraining, device: Device) -> bool:
+        """Whether memory of a run's framework was measured on the device's architecture."""
+        return framework_on(Query(run, device)) in self.measured
+
+    def of_layouts(self, run: LlmTraining, device: Device, layouts: Layouts) -> LayoutMemory:
         """Memory of n layouts of a run; its own layout is not read."""
         parts = stage_memory(run, layouts)
         factor = self.own.get(run.framework, self.fragmentation)
         # What lasts between steps is held in any case.
         reserved = np.maximum(factor * parts.total, parts.model_states) / MIB
-        device = reserved + self.context_mib
-        ends = np.exp(self._log_ends(run))
-        low = np.maximum(ends[0] * device, parts.model_states / MIB)
-        return LayoutMemory(parts, reserved, device, low, ends[1] * device)
+        shown = reserved + self.context_mib
+        seen = self.is_measured(run, device)
+        ends = np.exp(self.intervals.log_ends([run.framework], np.array([seen]))[0])
+        low = np.maximum(ends[0] * shown, parts.model_states / MIB)
+        return LayoutMemory(parts, reserved, shown, low, ends[1] * shown)
 
     def upper_mib(
         self, run: LlmTraining, device: Device, layouts: Layouts
@@ -154,40 +168,36 @@ class LlmTrainingMemory(StoredPredictor):
         A layout may be said to fit where its upper end is at most what runs can use: of layouts at
         the edge about one in twenty then fails.
         """
-        found = self.of_layouts(run, layouts)
+        found = self.of_layouts(run, device, layouts)
         return found.device, found.high
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Memory of the fullest device, MiB, with intervals, and what it is made of."""
-        runs = [query.llm_training for query in queries]
-        found = [self.of_layouts(run, Layouts.of(run)) for run in runs]
+        asked = [(query.llm_training, query.device) for query in queries]
+        found = [self.of_layouts(*own, Layouts.of(own[0])) for own in asked]
         shown = np.array([(one.device, one.low, one.high) for one in found])[..., 0].T
         held = shown * [one.reserved[0] / one.device[0] for one in found]
         columns = {PEAK_MEMORY: shown, RESERVED_MEMORY: held}
-        seen = [run.framework in self.own for run in runs]
+        seen = [self.is_measured(*own) for own in asked]
         covered = np.where(seen, LEVEL, np.nan)
         return Predictions(
             {name: own[0] for name, own in columns.items()},
             low={name: own[1] for name, own in columns.items()},
             high={name: own[2] for name, own in columns.items()},
             limits=[
-                () if own else (self._unseen(run),) for own, run in zip(seen, runs, strict=True)
+                () if own else (_unseen(query),) for own, query in zip(seen, queries, strict=True)
             ],
             breakdowns_mib=[one.breakdown_mib(0) for one in found],
             row_coverage=dict.fromkeys(columns, covered),
         )
 
-    def _log_ends(self, run: LlmTraining) -> Column:
-        """Low and high log bound of a run, shape (2,)."""
-        seen = np.array([run.framework in self.own])
-        return np.asarray(self.intervals.log_ends([run.framework], seen)[0])
 
-    def _unseen(self, run: LlmTraining) -> Limit:
-        return Limit(
-            f"no memory of training with {run.framework} was measured; the interval is that of "
-            "frameworks that were left out",
-            PEAK_MEMORY,
-        )
+def _unseen(query: Query) -> Limit:
+    return Limit(
+        f"no memory of training with {framework_on(query)} was measured; the interval is that of "
+        "frameworks and architectures that were left out",
+        PEAK_MEMORY,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +209,7 @@ class _Rows(Columns):
         of_device: whether the device's memory was measured, or that of the allocator.
         logs: logarithms of the measured MiB.
         configurations, frameworks, devices: labels.
+        places: frameworks with architectures, as `framework_on` names them.
     """
 
     parts: Column
@@ -207,6 +218,7 @@ class _Rows(Columns):
     configurations: Names
     frameworks: Names
     devices: Names
+    places: Names
 
     @classmethod
     def of(cls, measurements: Measurements) -> Self:
@@ -225,6 +237,7 @@ class _Rows(Columns):
             rows.group("config"),
             np.array([run.framework for run in runs], dtype=np.str_),
             rows.group("device"),
+            np.array([framework_on(query) for query in rows.queries], dtype=np.str_),
         )
 
     def residuals(self, known: Sequence[str], logs: Column) -> Column:

@@ -16,13 +16,13 @@ EXPOSED: Final = 0.5
 """Share of these messages that arithmetic does not hide even where it could."""
 RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
-        **{"linear": 0.9, "experts": 0.9, "attention": 0.4, "elementwise": 0.6, "states": 0.4},
+        **{"linear": 1.0, "experts": 1.0, "attention": 0.4, "elementwise": 0.6, "states": 0.4},
         **{"tensor_messages": 0.5, "context_messages": 2.0, "expert_messages": 1.0},
     }
 )
-"""Part -> share of peak arithmetic, bandwidth or link rates that is reached; above 1 for messages
-that are partly hidden. Rounded from a fit to all runs of `published_training`: fits without one
-family or one device answer about it no better."""
+"""Part -> share of the best products, of peak arithmetic, bandwidth or link rates that is reached;
+above 1 for messages that are partly hidden. Rounded from a fit to all runs of `published_training`:
+fits without one family or one device answer about it no better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def step_times(work: StepWork) -> StepTimes:
     each = {name: work.parts[name] / RATES[name] for name in PARTS}
     layers = np.maximum(sum(each.values()), work.starts)
     head = work.head / RATES["linear"] + work.head_traffic / RATES["elementwise"]
-    stage = np.maximum(work.longest * layers, layers + head) / pipeline
+    stage = np.maximum(work.longest * layers / pipeline, work.last * layers / pipeline + head)
     waiting = np.maximum(layers + head - work.filling / RATES["linear"], 0.0)
     bubble = (pipeline - 1.0) / work.chunks * waiting / pipeline
     busy = batches * stage

@@ -1,9 +1,9 @@
 """Time of a training step of a language model, by constant rates and a Gaussian process.
 
 What constant rates of arithmetic, traffic and messages leave is the error of frameworks, number
-formats, devices, and of models and layouts near measured ones: a Gaussian process over these, whose
-variance grows where nothing near was measured. A factor on its standard deviation is calibrated on
-families of models and on devices that were left out.
+formats, devices, and of models and layouts near measured ones: a Gaussian process over these. Near
+measured models and devices, intervals follow its variance. Elsewhere its variance says little about
+errors, and intervals have one width, that of families of models or of devices that were left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,6 @@ COVARIANCES: Final = (
     Covariance("linear", _columns("framework", "framework"), prior=(-2.0, 1.0)),
     Covariance("linear", _columns("precision", "precision"), prior=(-4.0, 1.0)),
     Covariance("linear", _columns("flags", "flags"), prior=(-5.0, 1.0)),
-    Covariance("linear", _columns("sheet", "sheet"), prior=(-4.0, 1.0)),
     Covariance("radial", _columns("sheet", "sheet"), 1.0, prior=(-4.0, 1.0)),
     Covariance("radial", _columns("shape", "shape"), 0.2, prior=(-4.0, 1.0)),
     Covariance("radial", _columns("shape", "flags"), 0.3, prior=(-4.0, 1.0)),
@@ -119,8 +118,9 @@ class LlmTrainingStep(StoredPredictor):
         noise: variance of the errors of a measurement.
         factor: on its standard deviation near measured models and devices, calibrated on
             configurations that were left out.
-        far_factor: the same elsewhere, calibrated on families and devices that were left out,
-            each of which counts alike.
+        far_model, far_device: half-width, in logarithms, of intervals about models and on devices
+            that are not near measured ones, calibrated on families and devices that were left out,
+            each of which counts alike. No interval near measured ones is wider.
         settings: name of a setting -> its values in the training set.
         ranges: ranges of `CHECKED` in the training set; None if unfitted.
     """
@@ -133,7 +133,8 @@ class LlmTrainingStep(StoredPredictor):
     weights: Column = field(default_factory=lambda: np.zeros(0))
     noise: float = 0.0
     factor: float = 1.0
-    far_factor: float = 1.0
+    far_model: float = np.inf
+    far_device: float = np.inf
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranges: FeatureRange | None = None
     name: ClassVar[str] = "llm_training"
@@ -180,17 +181,20 @@ class LlmTrainingStep(StoredPredictor):
         prior = GaussianProcessRegression(COVARIANCES, NOISE)
         own = prior.fit(columns, errors)
 
-        def factor(key: str, folds: int | None = None) -> float:
-            return _factor(prior, columns, errors, rows.group(key), folds, self.seed)
+        def left_out(key: str, folds: int | None = None) -> Column:
+            return _left_out(prior, columns, errors, rows.group(key), folds, self.seed)
 
+        factor = max(1.0, left_out("config", FOLDS)[1] / HALF_WIDTH)
+        least = HALF_WIDTH * factor * np.sqrt(own.noise)
         return replace(
             fitted,
             columns=columns,
             errors=errors,
             weights=own.weights,
             noise=own.noise,
-            factor=factor("config", FOLDS),
-            far_factor=max(factor("family"), factor("device")),
+            factor=factor,
+            far_model=max(least, left_out("family")[0]),
+            far_device=max(least, left_out("device")[0]),
         )
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -241,8 +245,7 @@ class LlmTrainingStep(StoredPredictor):
             seconds = np.maximum(times.total, bound)
             return LayoutTimes(times, seconds, seconds, seconds, bound)
         answer: Answer = self.process.predict(self._standardised(_matrix(table)))
-        factors = np.where(self._is_far(table), self.far_factor, self.factor)
-        width = HALF_WIDTH * factors * np.sqrt(answer.variance)
+        width = self._half_width(table, HALF_WIDTH * self.factor * np.sqrt(answer.variance))
         seconds = times.total * np.exp(answer.mean)
         low, high = seconds * np.exp(-width), seconds * np.exp(width)
         seconds, low, high = (np.maximum(own, bound) for own in (seconds, low, high))
@@ -252,10 +255,13 @@ class LlmTrainingStep(StoredPredictor):
         scaled = (matrix - self.centre) / self.spread
         return np.asarray(np.clip(scaled, -MOST_DEVIATIONS, MOST_DEVIATIONS))
 
-    def _is_far(self, table: TrainingRows) -> Mask:
-        """Whether no near model, or no run on the device, was measured, for each of n rows."""
-        models = self._is_near(table.shape, "shape", NEAR)
-        return ~(models & self._is_near(table.sheet, "sheet", SAME))
+    def _half_width(self, table: TrainingRows, near: Column) -> Column:
+        """Half-widths of the intervals of n rows, in logarithms, by those near measured runs."""
+        model = np.where(self._is_near(table.shape, "shape", NEAR), 0.0, self.far_model)
+        device = np.where(self._is_near(table.sheet, "sheet", SAME), 0.0, self.far_device)
+        far, most = np.maximum(model, device), max(self.far_model, self.far_device)
+        known = (far > 0.0) & np.isfinite(far)
+        return np.where(known, far, np.minimum(near, most))
 
     def _is_near(self, own: Matrix, block: str, most: Sequence[float]) -> Mask:
         """Whether a measured run differs by at most so much in each column, for each of n rows."""
@@ -392,7 +398,8 @@ def _checked(table: TrainingRows) -> Matrix:
     return np.column_stack([table.shape[:, :2], table.size])
 
 
-def _framework_on(query: Query) -> str:
+def framework_on(query: Query) -> str:
+    """Framework and architecture of the device of a run."""
     return f"{query.llm_training.framework} on {query.device.architecture}"
 
 
@@ -401,7 +408,7 @@ def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
     runs = [query.llm_training for query in queries]
     found: dict[str, set[str]] = {
         "framework": {run.framework for run in runs},
-        FRAMEWORK_ON: {_framework_on(query) for query in queries},
+        FRAMEWORK_ON: {framework_on(query) for query in queries},
         "precision": {run.precision for run in runs},
         "optimizer": {run.optimizer for run in runs},
         "attention": {run.attention for run in runs},
@@ -419,21 +426,23 @@ def _with_time(measurements: Measurements, predictor: LlmTrainingStep) -> Measur
     return measurements.take(known & (measurements.column(LATENCY) > 0.0))
 
 
-def _factor(
+def _left_out(
     process: GaussianProcessRegression,
     columns: Matrix,
     errors: Column,
     groups: Names,
     folds: int | None,
     seed: int,
-) -> float:
-    """Factor on the deviation by which normal intervals hold 90 % of left-out groups' rows."""
-    found = np.full(len(errors), np.nan)
+) -> Column:
+    """What 90 % of the errors on left-out groups are at most: by themselves, and over the standard
+    deviations of the process, (2,). With one group the first is infinite, which widens nothing.
+    """
+    found = np.full((2, len(errors)), np.nan)
     for held in held_out_folds(groups, folds, seed):
         answer = process.fit(columns[~held], errors[~held]).predict(columns[held])
-        found[held] = np.abs(errors[held] - answer.mean) / np.sqrt(answer.variance)
-    known = ~np.isnan(found)
-    if not known.any():
-        return 1.0
-    most = weighted_quantile(found[known], group_weights(groups[known]), LEVEL)
-    return max(1.0, most / HALF_WIDTH)
+        own = np.abs(errors[held] - answer.mean)
+        found[:, held] = own, own / np.sqrt(answer.variance)
+    if np.isnan(found).all():
+        return np.array([np.inf, HALF_WIDTH])
+    weights = group_weights(groups)
+    return np.array([weighted_quantile(own, weights, LEVEL) for own in found])

@@ -190,13 +190,15 @@ class Memory(StoredPredictor):
         live = np.array([plan.live for plan in plans]) + libraries
         lasting = np.array([min(plan.lasting, plan.live) for plan in plans]) + libraries
         share = np.array([np.nan if why else 0.9 for why in outside])
+        # What is allocated is part of what is reserved, and this of what the device shows.
+        most = np.minimum(lasting + SLACK_HIGH * (reserved - lasting), high)
         return Predictions(
             {PEAK: peak, RESERVED: reserved, ALLOCATED: live},
             {PEAK: low, RESERVED: live, ALLOCATED: 0.9 * live},
             {
                 PEAK: high,
-                RESERVED: lasting + SLACK_HIGH * (reserved - lasting),
-                ALLOCATED: lasting + ALLOCATED_HIGH * (live - lasting),
+                RESERVED: most,
+                ALLOCATED: np.minimum(lasting + ALLOCATED_HIGH * (live - lasting), most),
             },
             {PEAK: None if any(outside) else 0.9, RESERVED: None, ALLOCATED: None},
             [

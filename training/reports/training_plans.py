@@ -96,7 +96,9 @@ def place(query: Query, step: LlmTrainingStep, memory: LlmTrainingMemory) -> flo
     run = query.llm_training
     table = Layouts.of(run, [run.layout, *layouts_of(run, query.device)])
     times = step.of_layouts(run, query.device, table).seconds
-    fit = memory.of_layouts(run, table).device <= 1024.0 * (query.device.memory_gib or 0.0)
+    fit = memory.of_layouts(run, query.device, table).device <= 1024.0 * (
+        query.device.memory_gib or 0.0
+    )
     return float(np.mean((times < times[0] * (1.0 - 1e-9))[fit])) if fit.any() else np.nan
 
 

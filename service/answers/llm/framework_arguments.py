@@ -128,6 +128,8 @@ def _accelerate(run: LlmTraining) -> str:
     own = run.layout
     if own.pipeline > 1 or own.expert > 1 or own.zero_stage < 2 or run.precision == "nvfp4":
         return ""
+    if own.recompute == "selective":
+        return ""
     precision = run.precision if run.precision == "fp16" else "bf16"
     given: dict[str, Any] = {
         "num_processes": run.devices,
@@ -172,6 +174,8 @@ def _deepspeed(run: LlmTraining) -> str:
 def _llama_factory(run: LlmTraining) -> str:
     own = run.layout
     if own.model_devices > 1 or own.expert > 1 or run.precision not in ("bf16", "fp16"):
+        return ""
+    if own.recompute == "selective":
         return ""
     given: dict[str, Any] = {
         "stage": "sft" if run.lora_rank else "pt",

@@ -27,9 +27,11 @@ from forerun.models.memory.fitted_peaks import (
     booster_features,
 )
 from forerun.models.memory.peak_memory import (
+    ALLOCATED,
     CONTEXT_MIB,
     ELSEWHERE,
     PEAK,
+    RESERVED,
     Memory,
 )
 from tests.devices import CATALOG
@@ -327,3 +329,12 @@ def test_intervals_hold_on_gpus_whose_memory_outside_the_allocator_nobody_measur
     for device in np.unique(measured_rows.groups["device"]):
         assert held[measured_rows.groups["device"] == device].mean() >= 0.9
     assert (measured_rows.values[PEAK] <= answer.high[PEAK]).mean() >= 0.95
+
+
+def test_what_the_allocator_holds_at_most_is_part_of_what_the_device_shows() -> None:
+    """Also where the peak is known closely, and the slack of the allocator is not."""
+    queries = [train(*size) for size in ((2, 512, 8192), (8, 2048, 262_144), (2, 2048, 1_000_000))]
+    found = Memory().fit(training_rows(noise=0.002)).predict(queries)
+    most = np.stack([found.high[name] for name in (ALLOCATED, RESERVED, PEAK)])
+    assert (np.diff(most, axis=0) >= 0.0).all()
+    assert (most[0] >= found.values[ALLOCATED]).all() and (most[1] >= found.values[RESERVED]).all()

@@ -96,6 +96,7 @@ def test_degrees_and_batches_are_those_of_the_layout():
     [
         (TrainingLayout(tensor=2), {"accelerate", "deepspeed", "llama-factory", "torchtitan"}),
         (TrainingLayout(pipeline=2, zero_stage=3), {"accelerate", "deepspeed", "megatron"}),
+        (TrainingLayout(zero_stage=3, recompute="selective"), {"accelerate", "llama-factory"}),
     ],
 )
 def test_a_framework_that_cannot_express_a_layout_is_left_out(layout, without):
