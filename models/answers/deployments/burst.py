@@ -1,9 +1,8 @@
-"""Answers about a number of requests that arrive at once, or at a rate, with no others after them.
+"""Answers for a finite number of requests, arriving at once or at a rate.
 
-Those at once are answered by the event model, as a trace of them is. So are those that arrive
-faster than they are answered. Of a stream that a deployment keeps up with, times are those without
-an end, and rates count until the last answer, as benchmarks do. Intervals are those of the run
-without an end, around other values.
+Requests that arrive at once, or faster than they are answered, are simulated by the event model.
+For a stream that the deployment sustains, the steady-state times hold and rates are counted until
+the last answer, as benchmarks do. Intervals keep the relative width of the steady-state answer.
 """
 
 from collections.abc import Mapping
@@ -33,13 +32,13 @@ STEADY: Final = "a burst has no time to the first token without queueing"
 
 
 def with_burst(own: Deployed, count: int, in_use: InUse) -> Deployed:
-    """What is known of a deployment, with the times of `count` requests that arrive at once.
+    """The answer about a deployment for a burst of `count` requests.
 
-    They arrive at the rate of the load where it has one.
+    They arrive at the load's rate if it has one, otherwise at once.
 
     Raises:
-        UnanswerableQuery: as `served`, or a request is longer than the cache of a worker.
-        DeadlineExceeded: the time of the request is over.
+        UnanswerableQuery: as `served`, or a request does not fit the KV cache of a worker.
+        DeadlineExceeded: the request's deadline has passed.
     """
     if "tokens_per_s" not in own.estimates:
         return own
@@ -70,7 +69,7 @@ def with_burst(own: Deployed, count: int, in_use: InUse) -> Deployed:
 
 
 def _with(own: Deployed, values: Mapping[str, float], limit: str) -> Deployed:
-    """What is known, with other times and rates, and energy and price, which follow from these."""
+    """The answer with other times and rates, and with energy and price recomputed from them."""
     moved: dict[str, Estimate] = dict(own.estimates)
     for name, value in values.items():
         known = moved.get(name, Estimate(value))
@@ -83,10 +82,10 @@ def _with(own: Deployed, values: Mapping[str, float], limit: str) -> Deployed:
 
 
 def _means(own: Deployed, count: int, in_use: InUse) -> dict[str, float]:
-    """Means and rates of so many requests by the event model, times in ms and rates a second.
+    """Mean times (ms) and rates (per second) of a burst by the event model.
 
     Raises:
-        UnanswerableQuery: as `served`, or one is longer than the cache of a worker.
+        UnanswerableQuery: as `served`, or a request does not fit the KV cache of a worker.
     """
     query, load = own.query, own.query.deployment.load
     lengths = (

@@ -1,4 +1,4 @@
-"""Figures of deployments for plans: those of whole answers, without what only words need."""
+"""Prices deployments for capacity plans, skipping what only the wording of answers needs."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -19,18 +19,18 @@ from forerun.models.answers.deployments.traced import scales_of, served
 from forerun.models.answers.served_models import InUse
 
 TOGETHER: Final = 500
-"""Deployments between two checks of the deadline."""
+"""Deployments predicted between two checks of the deadline."""
 DRAWN_REQUESTS: Final = 2000
-"""Requests of a replica whose percentiles are taken."""
+"""Simulated requests per replica from which percentiles are computed."""
 
 
 @dataclass
 class PlanPricing:
-    """Figures of deployments whose load alone changes from one call to the next.
+    """Figures of deployments where repeated calls vary only the load.
 
     Attributes:
         in_use: the predictor in use.
-        kept: closed loops of the deployments that were asked about.
+        kept: cached closed loops of the deployments seen so far.
     """
 
     in_use: InUse
@@ -39,10 +39,10 @@ class PlanPricing:
     def figures(
         self, queries: Sequence[Query], *, with_power: bool = False
     ) -> list[Priced | InputError]:
-        """Those of n deployments, in one call of each predictor for each `TOGETHER`.
+        """The figures of n deployments, predicted in batches of `TOGETHER`.
 
         Raises:
-            DeadlineExceeded: the caller has left, or waits no longer.
+            DeadlineExceeded: the caller has disconnected or the deadline has passed.
         """
         found: list[Priced | InputError] = []
         for start in range(0, len(queries), TOGETHER):
@@ -58,15 +58,15 @@ class PlanPricing:
 
 @dataclass(frozen=True)
 class EventTails:
-    """99th percentiles of the times of replicas, by the event model.
+    """99th percentiles of the latencies of replicas, simulated by the event model.
 
-    Requests are those of a trace, of which each replica takes its share at random, or arrive as a
-    Poisson process with lengths of gamma distributions.
+    Requests come from a trace, of which each replica gets a random share, or from a Poisson process
+    with gamma-distributed lengths.
 
     Attributes:
         in_use: the predictor in use.
-        trace: the requests at their rate; None for none.
-        seed: of the draws.
+        trace: requests at their recorded rate; None for the Poisson process.
+        seed: of the random draws.
     """
 
     in_use: InUse
@@ -74,11 +74,11 @@ class EventTails:
     seed: int = 0
 
     def p99_ms(self, query: Query, replicas: int) -> dict[str, float]:
-        """Metric -> percentile, milliseconds; infinite where a request is longer than the cache.
+        """Metric -> 99th percentile, ms; infinite if a request does not fit the KV cache.
 
         Raises:
             UnanswerableQuery: as `served`.
-            DeadlineExceeded: the caller has left, or waits no longer.
+            DeadlineExceeded: the caller has disconnected or the deadline has passed.
         """
         check()
         requests = self._of_replica(query.deployment.load, replicas)
@@ -105,7 +105,7 @@ class EventTails:
 
 
 def _gamma(generator: np.random.Generator, mean: float, variation: float) -> Column:
-    """Lengths with a mean and a standard deviation over it."""
+    """Gamma-distributed lengths with a mean and a coefficient of variation."""
     if not variation:
         return np.full(DRAWN_REQUESTS, mean)
     return generator.gamma(variation**-2, mean * variation**2, DRAWN_REQUESTS)
