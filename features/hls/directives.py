@@ -1,11 +1,11 @@
-"""Directives of a hardware design by loop, and the features that describe what they make of it.
+"""Directives of a hardware design by loop, and features that describe their effect.
 
 `PARA` copies a loop's body, `TILE` blocks it, `PIPE` overlaps its iterations: `off`, `flatten`
-(everything inside is unrolled) or nothing (the default: inner stages overlap). Innermost loops are
-pipelined unless a directive says otherwise. So every innermost loop has a count of sequential steps
-and a count of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is
-described by these bounds, by the sums over its loops and by its busiest loop. Directives stand in
-the slots of a program, of which each takes certain values (`check_directives`).
+(everything inside is unrolled) or empty (the default: inner stages overlap). Innermost loops are
+pipelined unless a directive disables it. Every innermost loop thus has a number of sequential steps
+and a number of copies of its operations, which bound cycles and DSP blocks. A design is described
+by these bounds, by sums over its loops and by its busiest loop. Directives are values of the slots
+of a program, each of which accepts certain values (`check_directives`).
 """
 
 import re
@@ -24,12 +24,12 @@ from forerun.features.hls.program_graph import Loop, LoopNest, loop_nest
 
 _SLOT = re.compile(r"__(PARA|PIPE|TILE)__(\w+)")
 NEUTRAL: Final[Mapping[str, str]] = {"PARA": "1", "PIPE": "off", "TILE": "1"}
-"""Kind of a directive -> its value that changes nothing, which absent ones have."""
+"""Kind of directive -> the value without effect, which absent directives have."""
 _WORDS: Final[Mapping[str, str]] = {"PARA": "parallel", "PIPE": "pipeline", "TILE": "tile"}
 
 
 def directives_by_loop(design: Design) -> dict[str, dict[str, str]]:
-    """Loop, as slots name it -> slot -> value; only values that change something."""
+    """Loop, as slots name it -> slot -> value; only values that have an effect."""
     found: dict[str, dict[str, str]] = {}
     for slot, value in sorted(dict(design.directives).items()):
         match = _SLOT.fullmatch(slot)
@@ -40,7 +40,7 @@ def directives_by_loop(design: Design) -> dict[str, dict[str, str]]:
 
 
 def only_on(design: Design, loops: Collection[str]) -> Design:
-    """The design with the directives on these loops alone.
+    """The design with only the directives on these loops.
 
     Args:
         design: any design.
@@ -68,7 +68,7 @@ def _neutral(slot: str) -> str:
 
 Row = dict[str, float]
 DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}
-"""DSP blocks of one operator in double precision (AMD floating-point operator guide, PG060)."""
+"""DSP blocks per double-precision operator (AMD floating-point operator guide, PG060)."""
 
 DELAY_OF: Mapping[str, float] = {"fadd": 7.0, "fmul": 6.0, "fdiv": 30.0, "load": 2.0, "call": 20.0}
 """Latency of an operator in clock cycles."""
@@ -86,7 +86,7 @@ class Directed:
     Attributes:
         loop: the loop of the program.
         copies: copies of its body.
-        pipe: `off`, `flatten`, nothing for the default; None where no directive can stand.
+        pipe: `off`, `flatten`, empty for the default; None without a slot for the directive.
         tile: block length.
         unrolled: whether a flattened loop around it unrolls it.
     """
@@ -132,9 +132,9 @@ class Timing:
     """Assumptions of an idealised synthesis.
 
     Attributes:
-        depth: cycles until the first iteration of a pipeline is done; None counts operators.
+        depth: cycles until a pipeline's first iteration is done; None counts operators.
         carried: cycles between iterations that accumulate into one number.
-        overlaps: whether a pipelined outer loop runs its inner loops side by side.
+        overlaps: whether a pipelined outer loop runs its inner loops in parallel.
     """
 
     depth: float | None
@@ -164,7 +164,7 @@ def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Tim
 
 
 def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
-    """Depth of a pipeline: its operators in sequence, and a tree for each unrolled sum."""
+    """Depth of a pipeline: its operators in sequence, and an adder tree for each unrolled sum."""
     one = loops[at]
     delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
     tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried and one.unrolled else 0.0
@@ -172,7 +172,7 @@ def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
 
 
 def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
-    """Numbers of one innermost loop and the loops around it, copies and steps as logarithms."""
+    """Features of one innermost loop and the loops around it, copies and steps as logarithms."""
     chain = [loops[i] for i in nest.around(at)]
     flat = [one for one in chain if one.unrolled or one.pipe == "flatten"]
     counts = chain[0].loop.counts
@@ -263,7 +263,7 @@ def _whole(nest: LoopNest, loops: Sequence[Directed]) -> Row:
 
 
 def log_share(share: float) -> float:
-    """Log of a share of the chip, from a thousandth up."""
+    """Log2 of a share of the chip, offset by a thousandth."""
     return float(np.log2(share + LEAST_SHARE))
 
 
@@ -272,12 +272,12 @@ PLACE_COLUMNS = ("copies", "several", "all", "ragged", "tile", "tiled", "off", "
 
 @lru_cache(maxsize=50_000)
 def coordinates(design: Design) -> tuple[float, ...]:
-    """Place of a design among those of its program, `PLACE_COLUMNS` for each loop.
+    """Coordinates of a design among those of its program, `PLACE_COLUMNS` for each loop.
 
     Returns:
-        log2 of copies; flags: more than one, as many as iterations, a remainder; log2 of the
-        tile and a flag; three flags for the pipeline. Zero where a flattened loop around makes the
-        loop's directives idle. All weigh as the share of the work (in logarithms) inside the loop.
+        log2 of copies; flags for more than one, as many as iterations, a remainder; log2 of the
+        tile and a flag; three flags for the pipeline. Zero where an enclosing flattened loop makes
+        the directives ineffective. Each is weighted by the (log) share of work inside the loop.
     """
     loops = directed_loops(design)
     work = [np.log2(one.loop.entered * one.loop.trips) for one in loops]
@@ -316,10 +316,10 @@ def slots_of(program: ProgramGraph) -> tuple[str, ...]:
 
 
 def check_directives(program: ProgramGraph, directives: Mapping[str, str]) -> None:
-    """Refuse directives that the program has no slot for, and values that a slot does not take.
+    """Refuse directives without a slot in the program, and values that a slot does not accept.
 
     Raises:
-        BadDesign: the message names the slots, or the values; `field` is the slot.
+        BadDesign: the message lists the slots, or the values; `field` is the slot.
     """
     slots = slots_of(program)
     for slot, value in directives.items():

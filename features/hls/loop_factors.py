@@ -1,11 +1,11 @@
-"""What the factors of a design's directives do together: unrolling, divisibility, partitions.
+"""Joint effect of a design's directive factors: unrolling, divisibility, array partitions.
 
-A loop with as many copies as iterations is unrolled whole. Where this holds for all loops inside a
-loop, its body is one pipeline, as if it were flattened, and its copies multiply the operators
-inside. Copies read an array side by side only if it is partitioned into as many banks. Loops that
-index the same dimension of an array need a number of banks that all their numbers of copies divide,
-and factors that do not divide trip counts or tiles leave remainders; the tool then serialises
-accesses, or copies the array. Logarithms are to base 2.
+A loop with as many copies as iterations is fully unrolled. Where this holds for all loops inside a
+loop, its body is one pipeline, as if it were flattened, and their copies multiply the operators
+inside. Copies can read an array in parallel only if it is partitioned into as many banks. Loops
+that index the same dimension of an array need a number of banks divisible by all their numbers of
+copies, and factors that do not divide trip counts or tiles leave remainders; the tool then
+serialises accesses or copies the array. Logarithms are to base 2.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ FACTOR_TOTALS: tuple[str, ...] = (
 """Features of a design."""
 
 _WIDE = 0.3
-"""Least factor of DSP blocks by the width of numbers."""
+"""Lower bound of the DSP factor for the width of numbers."""
 _MOST_BANKS = 10**7
 
 
@@ -63,7 +63,7 @@ class LoopFactors:
 
 @lru_cache(maxsize=50_000)
 def loop_factors(design: Design) -> LoopFactors:
-    """What the factors of a design's directives do together."""
+    """The joint effect of a design's directive factors."""
     nest, loops = loop_nest(design.program), directed_loops(design)
     unrolling, dsp_totals = _unrolling(nest, loops)
     partitions, bank_totals = _partitions(nest, [_whole_number(one.copies) for one in loops])
@@ -75,7 +75,7 @@ def loop_factors(design: Design) -> LoopFactors:
 
 
 def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[float]], list[float]]:
-    """`UNROLLING` of each loop, and the totals that follow from it."""
+    """`UNROLLING` of each loop, and the totals derived from it."""
     whole = [one.unrolled or one.copies >= one.loop.trips for one in loops]
     body = [True] * len(loops)
     for at in reversed(range(1, len(loops))):
@@ -90,7 +90,7 @@ def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[flo
         flat = one.unrolled or one.pipe == "flatten"
         outer = one.loop.parent
         if whole[at] and one.pipe != "flatten":
-            # It has one iteration, which belongs to the pipeline of the loop around it.
+            # With one iteration, it belongs to the pipeline of the enclosing loop.
             pipeline[at] = outer >= 0 and pipeline[outer]
         else:
             pipeline[at] = flat or (body[at] and one.pipe != "off")
@@ -127,7 +127,7 @@ def _partitions(nest: LoopNest, copies: Sequence[int]) -> tuple[Matrix, list[flo
     """`PARTITIONS` of each loop, shape (n, len(PARTITIONS)), and the totals over the arrays.
 
     A dimension's banks are the least common multiple of the copies along its indices; `unaligned`
-    is the logarithm of the banks by which this exceeds the largest number of copies.
+    is the log of that number over the largest number of copies.
     """
     rows = np.zeros((len(copies), len(PARTITIONS)))
     of_arrays, unaligned_of_arrays = [0.0], [0.0]

@@ -1,8 +1,8 @@
-"""The loops of a design as a tree, with features of each loop and of the directives on it.
+"""The loops of a design as a tree, with features of each loop and its directives.
 
-The features are those of `features.hls.directives`, for every loop instead of for the busiest one:
-operations of an iteration, copies, steps, bounds on cycles and on DSP blocks. Logarithms are to
-base 2. What the factors of directives do together is in `features.hls.loop_factors`.
+The features are those of `features.hls.directives`, for every loop rather than the busiest one:
+operations per iteration, copies, steps, bounds on cycles and DSP blocks. Logarithms are to base 2.
+The joint effect of directive factors is in `features.hls.loop_factors`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +50,7 @@ DIRECTIVE_FEATURES: tuple[str, ...] = (
 
 LOOP_FEATURES = (*PROGRAM_FEATURES, *DIRECTIVE_FEATURES, *FACTOR_FEATURES)
 _WIDE = 0.3
-"""Least factor of DSP blocks by the width of numbers."""
+"""Lower bound of the DSP factor for the width of numbers."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LoopTree:
 
     Attributes:
         features: (n, len(LOOP_FEATURES)).
-        parents: (2, edges) positions of a loop, and of one directly inside it.
+        parents: (2, edges) positions of a loop and of one directly inside it.
         nested: (2, edges) positions of a loop inside another at any depth, and of that other.
     """
 
@@ -114,14 +114,14 @@ def _program_matrix(program: ProgramGraph) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """Logarithms of what a loop and the loops around it make of its body.
+    """Log factors by which a loop and its enclosing loops multiply its body.
 
     Attributes:
         steps: sequential iterations of all of them.
         copies: copies of the body by all of them.
-        directed: the same by directives alone, without what flattened loops unroll.
-        flat_copies: copies by those loops around it that are flattened or unrolled.
-        flat: loops, its own included, that are flattened or unrolled.
+        directed: copies by directives only, excluding what flattened loops unroll.
+        flat_copies: copies by enclosing loops that are flattened or unrolled.
+        flat: number of flattened or unrolled loops, including this one.
     """
 
     steps: float = 0.0
@@ -162,7 +162,7 @@ def _directive_matrix(nest: LoopNest, loops: Sequence[Directed]) -> Matrix:
 
 
 def _own_features(one: Directed, copies: float) -> list[float]:
-    """Features of the directives on one loop, by themselves."""
+    """Features of the directives on one loop in isolation."""
     trips, rest = one.loop.trips, one.steps * one.copies / one.loop.trips - 1.0
     flags = (one.copies > 1, one.copies >= trips)
     tiles = (log2(one.tile), one.tile > 1, one.tile >= trips)
@@ -171,7 +171,7 @@ def _own_features(one: Directed, copies: float) -> list[float]:
 
 
 def _resources(nest: LoopNest, loop: Loop, near: float, every: float) -> list[float]:
-    """Bounds on DSP blocks and operators of a loop's body, with near copies and with all."""
+    """Bounds on DSP blocks and operators of a loop's body, for its nearest copies and for all."""
     dsp = max(nest.wide, _WIDE) * _weighted(DSP_OF, loop.counts, 0.0) / DSP_BLOCKS
     operations = float(sum(loop.counts.values()))
     copies = (2.0**near, 2.0**every)
@@ -182,7 +182,7 @@ def _resources(nest: LoopNest, loop: Loop, near: float, every: float) -> list[fl
 
 
 def log_cycles(loops: Sequence[Directed], timings: Collection[Timing]) -> list[list[float]]:
-    """log2 of the bound of `directives.cycles_bound` for each timing and loop, in one pass."""
+    """log2 of `directives.cycles_bound` for each timing and loop, in one pass."""
     inner: list[list[int]] = [[] for _ in loops]
     for at, one in enumerate(loops):
         if one.loop.parent >= 0:

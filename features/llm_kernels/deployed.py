@@ -1,4 +1,4 @@
-"""Families of kernels that the time of a deployed language model consists of, part by part."""
+"""Kernel families behind each part of a deployed language model's time."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,14 +10,14 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.features.llm_serving.operators import layer_counts
 
 _SIXTEEN_BITS: Final = {"fp16": "bf16"}
-"""Number formats that share the measurements of another one."""
+"""Number formats that use the measurements of another one."""
 
 
 def families_of(deployment: LlmDeployment) -> Mapping[str, frozenset[str]]:
-    """Part of an iteration -> names of the families of its kernels, such as `gemm/bf16`.
+    """Part of an iteration -> names of its kernel families, such as `gemm/bf16`.
 
-    Only parts that consist of kernels of known families are listed: attention of latent vectors,
-    states of recurrent layers, launches and host time are not. A family may lack measurements.
+    Only parts made of kernels of known families are listed, which excludes attention of latent
+    vectors, states of recurrent layers, launches and host time. A family may lack measurements.
 
     Args:
         deployment: the model, its engine and its devices.
