@@ -1,10 +1,10 @@
-"""Designs of the training set, and pairs of other designs with the nearest of them.
+"""Designs of the training set, and pairs of other designs with their nearest ones.
 
-A tool maps many choices of directives to the same hardware, and often one directive apart from a
-measured design changes nothing. So the boosters for programs of the training set predict by how
-much a design differs from each of its nearest training designs of the same program, from the
-features of the design, their differences, and the values of the training design; the answer is the
-mean over these. In training, a design is not its own neighbour.
+A tool maps many choices of directives to the same hardware, and a design often differs from a
+measured one only in a directive without effect. The boosters for programs of the training set
+therefore predict how much a design differs from each of its nearest training designs of the same
+program, from the design's features, their differences, and the training design's values; the answer
+is the mean over these. In training, a design is not its own neighbour.
 """
 
 import json
@@ -30,14 +30,14 @@ from forerun.models.hls_designs.limits import DirectiveRange
 from forerun.models.limit import Limit
 
 NEIGHBOURS: Final = 3
-"""Training designs that a design is compared with."""
+"""Number of training designs that a design is compared with."""
 COMBINATION: Final = "distance_to_measured_designs"
-"""Distance from the nearest training design, over the largest between neighbours of these."""
+"""Distance from the nearest training design, over the largest between neighbouring ones."""
 FURTHEST: Final = 50.0
-"""Largest value of a feature in units of its deviation, for distances."""
+"""Cap on a feature in units of its deviation, for distances."""
 
 ROUNDING: Final = 1e-9
-"""Far above the relative error of squared distances that are computed from products."""
+"""Far above the relative error of squared distances computed from products."""
 _NONE: Final = np.empty(0, dtype=np.intp)
 
 Directives = tuple[tuple[str, str], ...]
@@ -46,10 +46,9 @@ Directives = tuple[tuple[str, str], ...]
 class Pairs(NamedTuple):
     """p pairs of n designs with training designs.
 
-    Attributes:
-        inputs: of the boosters, shape (p, columns).
-        values: of the training designs, shape (p, metrics).
-        design: position of the design of each pair, ascending, shape (p,).
+    inputs: of the boosters, shape (p, columns).
+    values: of the training designs, shape (p, metrics).
+    design: design of each pair, ascending positions, shape (p,).
     """
 
     inputs: Matrix
@@ -57,7 +56,7 @@ class Pairs(NamedTuple):
     design: Positions
 
     def means(self, of_pairs: Matrix) -> Matrix:
-        """Means over the pairs of each design, shape (n, metrics), of numbers (p, metrics)."""
+        """Means over each design's pairs, shape (n, metrics), of numbers (p, metrics)."""
         sums = np.array([np.bincount(self.design, column) for column in of_pairs.T])
         return np.asarray((sums / np.bincount(self.design)).T)
 
@@ -66,12 +65,12 @@ class ProgramDesigns(NamedTuple):
     """The k training designs of one program.
 
     Attributes:
-        directives: of each.
+        directives: directives of each.
         bounds, places, values: features `BOUNDS`, `place_matrix` and measured values, k rows each.
         varying: columns of `place_matrix` that differ between them.
         scaled: these columns in units of `KnownDesigns.units`, (k, columns).
-        lengths: (k,) squared distances of the rows of `scaled` from the origin.
-        reach: largest distance of one of them from the nearest other.
+        lengths: (k,) squared norms of the rows of `scaled`.
+        reach: largest distance of any of them from its nearest neighbour.
     """
 
     directives: tuple[Directives, ...]
@@ -87,14 +86,14 @@ class ProgramDesigns(NamedTuple):
         """The `NEIGHBOURS` nearest to a design, nearest first, and the distance of the nearest.
 
         Args:
-            own: place of the design, as a row of `scaled`.
-            apart_from: designs that are left out, unless no other is there.
+            own: coordinates of the design, as a row of `scaled`.
+            apart_from: designs to exclude, unless there are no others.
         """
         rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, own)
         if len(apart_from) < len(rough):
             rough[apart_from] = np.inf
-        # Products leave out what is too far. Distances of the rest follow from differences, column
-        # after column, so that ties do not depend on how many are left.
+        # Products pre-select candidates. Their distances follow from differences, column after
+        # column, so that ties do not depend on the number of candidates.
         last = np.partition(rough, min(NEIGHBOURS, len(rough)) - 1)[:NEIGHBOURS].max()
         slack = ROUNDING * (self.lengths.max() + own @ own)
         close = np.flatnonzero((rough <= last + slack) & (rough < np.inf))
@@ -108,7 +107,7 @@ class Nearest(NamedTuple):
 
     Attributes:
         program: all training designs of the program.
-        chosen: positions of the nearest of them, the nearest first.
+        chosen: positions of the nearest of them, nearest first.
         distance: distance of the design from the nearest.
         place: the design's row of `place_matrix`.
     """
@@ -120,9 +119,9 @@ class Nearest(NamedTuple):
 
     @property
     def relative_distance(self) -> float:
-        """`distance` over the largest between neighbours among the program's training designs.
+        """`distance` over the largest neighbour distance among the program's training designs.
 
-        It is 0 where the program has only one design, or all of its designs are alike.
+        It is 0 if the program has only one design, or if all of its designs coincide.
         """
         return self.distance / self.program.reach if self.program.reach > 0.0 else 0.0
 
@@ -166,8 +165,8 @@ class KnownDesigns:
 
         Args:
             queries: n designs of programs in the training set.
-            others: whether to choose among designs of other directives only, for training. The only
-                design of its program is its own neighbour.
+            others: whether to choose only among designs with other directives, for training. The
+                only design of its program is its own neighbour.
         """
         places = place_matrix(queries)
         scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
@@ -184,7 +183,7 @@ class KnownDesigns:
         """Pairs of n designs with their nearest training designs.
 
         Args:
-            nearest: what `nearest` returned for them.
+            nearest: result of `nearest` for them.
             matrix: their features, (n, len(FEATURES)).
         """
         design = np.repeat(np.arange(len(nearest)), [len(own.chosen) for own in nearest])
@@ -200,7 +199,7 @@ class KnownDesigns:
         """Values of directives in the training designs of a program.
 
         Args:
-            key: the program; of one outside the training set, the range is that of all programs.
+            key: the program; for one outside the training set, the range over all programs is used.
             support: directives of further measured designs of the program.
         """
         of_training = self._range(key)
@@ -208,17 +207,17 @@ class KnownDesigns:
 
     @staticmethod
     def combination_limit(nearest: Nearest) -> Limit | None:
-        """A limit where directives together lie far from those of all training designs.
+        """A limit if a combination of directives is far from those of all training designs.
 
-        Intervals are calibrated on held-out designs, which lie as far from the nearest of the
-        others as training designs do.
+        Intervals are calibrated on held-out designs, which are as far from the others as training
+        designs are from each other.
 
         Args:
-            nearest: what `nearest` returned for a design.
+            nearest: result of `nearest` for a design.
 
         Returns:
-            None where it is no further from the nearest training design than one of these is from
-            the nearest other, or where the program has only one.
+            None if it is no further from its nearest training design than these are from each
+            other, or if the program has only one.
         """
         times = nearest.relative_distance
         if times <= 1.0:
@@ -250,7 +249,7 @@ class KnownDesigns:
         return nearest, distances / known.reach if known.reach > 0.0 else 0.0 * distances
 
     def _range(self, key: Key) -> DirectiveRange:
-        """The range of training designs alone, which is computed once."""
+        """The range of the training designs alone, computed once."""
         own = key if key in self.directives else None
         found = self._ranges.get(own)
         if found is None:
@@ -280,7 +279,7 @@ class KnownDesigns:
         return {}
 
     def _of_program(self, key: Key, query: Query) -> ProgramDesigns:
-        """The training designs of a query's program, whose features are computed once."""
+        """The training designs of a query's program, with features computed once."""
         found = self._programs.get(key)
         if found is None:
             directives = self._directives(key)
@@ -300,7 +299,7 @@ class KnownDesigns:
 
 
 def _reach(points: Matrix) -> float:
-    """Largest distance of one of k points from the nearest other; 0 of a single one.
+    """Largest distance of any of k points from its nearest neighbour; 0 for a single point.
 
     Args:
         points: shape (k, columns).
