@@ -63,7 +63,7 @@ class Recent(Generic[Key, Value]):
         new = dict(zip(missing, compute(missing), strict=True)) if missing else {}
         for place, value in new.items():
             self.put(keys[place], value)
-        return [new[place] if own is None else own for place, own in values.items()]
+        return [new[place] if stored is None else stored for place, stored in values.items()]
 
 
 OPERATORS_KEPT: Final = 100_000

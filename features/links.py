@@ -88,8 +88,8 @@ def data_messages_s(network: Network, device: Device) -> float:
         return 0.0
     weights = [
         weight
-        for own in graph_weights(network.graph, network.precision, setup)
-        for weight in own
+        for tensors in graph_weights(network.graph, network.precision, setup)
+        for weight in tensors
         if weight.owner is None
     ]
     sent = sum(weight.elements * weight.item for weight in weights if weight.trained)

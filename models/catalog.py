@@ -290,9 +290,9 @@ def predictors_evaluated_on(dataset: str) -> tuple[str, ...]:
 def training_datasets(name: str) -> tuple[str, ...]:
     """Names of the datasets that train a predictor and its parts."""
     entry = PREDICTORS.get(name) or catalog().get(name, CatalogEntry(""))
-    own = [source.split("/")[0] for sources in entry.trained_on for source in sources]
+    datasets = [source.split("/")[0] for sources in entry.trained_on for source in sources]
     parts = [dataset for part in entry.contains for dataset in training_datasets(part)]
-    return tuple(dict.fromkeys((*own, *parts)))
+    return tuple(dict.fromkeys((*datasets, *parts)))
 
 
 def unfitted(name: str, seed: int = 0) -> Predictor:

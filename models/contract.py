@@ -66,10 +66,10 @@ class PredictorContract(ABC):
         """Class times and memory components add up to latency and memory."""
         for answer in self.make().predict(self.queries()):
             parts = {"latency_ms": answer.breakdown_ms, "peak_memory_mib": answer.breakdown_mib}
-            for metric, own in parts.items():
-                if own and metric in answer.estimates:
+            for metric, times in parts.items():
+                if times and metric in answer.estimates:
                     whole = answer.estimates[metric].value
-                    assert sum(own.values()) == pytest.approx(whole, rel=1e-6)
+                    assert sum(times.values()) == pytest.approx(whole, rel=1e-6)
 
     def test_a_row_does_not_depend_on_its_neighbours(self) -> None:
         """Predictions are the same for single queries, for all at once and in another order."""

@@ -157,17 +157,23 @@ class Predictions:
         columns = {name: self._estimates(name, slice(first, end)) for name in metrics}
         for row in range(first, end):
             found = ((name, column[row - first]) for name, column in columns.items())
-            yield self._prediction(row, {name: own for name, own in found if own is not None})
+            yield self._prediction(
+                row, {name: estimate for name, estimate in found if estimate is not None}
+            )
 
     def _prediction(self, row: int, estimates: dict[str, Estimate]) -> Prediction:
-        withheld = {name: why for name, own in estimates.items() if (why := too_wide(name, own))}
+        withheld = {
+            name: why for name, estimate in estimates.items() if (why := too_wide(name, estimate))
+        }
         if self.always is not None and self.always[row]:
             withheld = {}
         if {"power_w", "latency_ms"} & set(withheld) and "energy_j" in estimates:
             withheld.setdefault("energy_j", "power or time, which it follows from, is withheld")
         limits = self.limits[row] if self.limits else ()
         return Prediction(
-            estimates={name: own for name, own in estimates.items() if name not in withheld},
+            estimates={
+                name: estimate for name, estimate in estimates.items() if name not in withheld
+            },
             in_domain=all(limit.in_domain for limit in limits),
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
@@ -180,8 +186,8 @@ class Predictions:
         values = self.values[metric][rows].tolist()
         if metric not in self.low:
             return [None if isnan(value) else Estimate(value) for value in values]
-        stated, own = self.coverage_of(metric), self.row_coverage.get(metric)
-        coverages = [nan] * len(values) if own is None else own[rows].tolist()
+        stated, row_coverage = self.coverage_of(metric), self.row_coverage.get(metric)
+        coverages = [nan] * len(values) if row_coverage is None else row_coverage[rows].tolist()
         low, high = self.low[metric][rows].tolist(), self.high[metric][rows].tolist()
         return [
             None if isnan(value)
@@ -235,13 +241,15 @@ class PredictionColumns:
             filled = index[new]
             self.values[metric][filled] = part.values[metric][new]
             if metric in part.low:
-                own = part.row_coverage.get(metric)
+                row_coverage = part.row_coverage.get(metric)
                 # Parts differ in coverage, so each row keeps that of its part.
                 stated = np.nan if coverage is None else coverage
                 self.low[metric][filled] = part.low[metric][new]
                 self.high[metric][filled] = part.high[metric][new]
                 self.row_coverage[metric][filled] = (
-                    stated if own is None else np.where(np.isnan(own[new]), stated, own[new])
+                    stated
+                    if row_coverage is None
+                    else np.where(np.isnan(row_coverage[new]), stated, row_coverage[new])
                 )
             for name, mine, others in (
                 ("latency_ms", self.breakdowns_ms, part.breakdowns_ms),
@@ -303,7 +311,7 @@ def merged_times(
     """
     totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     keys = zip(labels, op_classes, strict=True)
-    for key, count, own in zip(keys, counts.tolist(), ms.tolist(), strict=True):
+    for key, count, time_ms in zip(keys, counts.tolist(), ms.tolist(), strict=True):
         totals[key][0] += count
-        totals[key][1] += own
+        totals[key][1] += time_ms
     return [OperatorTime(*key, *total) for key, total in totals.items()]

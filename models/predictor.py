@@ -42,7 +42,9 @@ class Estimator:
         if deep:
             parts = {name: part for name, part in params.items() if isinstance(part, Estimator)}
             for name, part in parts.items():
-                params |= {f"{name}__{own}": value for own, value in part.get_params().items()}
+                params |= {
+                    f"{name}__{setting}": value for setting, value in part.get_params().items()
+                }
         return params
 
     def with_params(self, **changes: Any) -> Self:

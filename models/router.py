@@ -107,7 +107,10 @@ class Router(StoredPredictor):
             left = values
             if isinstance(part, Learning):
                 also = np.array([*map(part.learns, measurements.queries)], dtype=np.bool_)
-                left = {name: np.where(also, measured[name], own) for name, own in values.items()}
+                left = {
+                    name: np.where(also, measured[name], measured_too)
+                    for name, measured_too in values.items()
+                }
             rows = _own(part, replace(measurements, values=left))
             parts.append(part.adapt(rows) if len(rows) else part)
             answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
@@ -131,12 +134,12 @@ class Router(StoredPredictor):
         left = [row for row, query in enumerate(queries) if self.answers(query)]
         chosen: list[list[int]] = []
         for part in (part for part in self.parts if set(TIMES) & set(part.metrics)):
-            own = [row for row in left if part.answers(queries[row])]
-            left = [row for row in left if row not in set(own)]
-            if own and isinstance(part, Suggesting):
-                order = part.suggest([queries[row] for row in own], count, seed)
-                own = [own[index] for index in order]
-            chosen.append(own)
+            candidates = [row for row in left if part.answers(queries[row])]
+            left = [row for row in left if row not in set(candidates)]
+            if candidates and isinstance(part, Suggesting):
+                order = part.suggest([queries[row] for row in candidates], count, seed)
+                candidates = [candidates[index] for index in order]
+            chosen.append(candidates)
         return in_turns(chosen)[:count]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -163,10 +166,10 @@ class Router(StoredPredictor):
         answer = PredictionColumns(len(queries), (m for m in self.metrics if m in metrics))
         for place in np.flatnonzero(able.any(axis=1)).tolist():
             part = self.parts[place]
-            own = [name for name in part.metrics if name in metrics]
-            if not own:
+            needed = [name for name in part.metrics if name in metrics]
+            if not needed:
                 continue
-            rows = np.flatnonzero(answer.lacking(own) & able[place]).tolist()
+            rows = np.flatnonzero(answer.lacking(needed) & able[place]).tolist()
             if rows:
                 answer.put(rows, part.predict([queries[row] for row in rows]))
         answer.multiply_energy()

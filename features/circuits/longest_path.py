@@ -151,8 +151,8 @@ class TimingGraph:
         place[pins] = np.arange(len(pins))
         launch, setup = np.full((2, len(pins)), -np.inf)
         rows, at = registers[place[registers[:, 1]] >= 0].T
-        for times, own in ((launch, ~netlist.is_setup[rows]), (setup, netlist.is_setup[rows])):
-            np.maximum.at(times, place[at[own]], netlist.path_ps[rows[own]])
+        for times, allowed in ((launch, ~netlist.is_setup[rows]), (setup, netlist.is_setup[rows])):
+            np.maximum.at(times, place[at[allowed]], netlist.path_ps[rows[allowed]])
         kept = np.flatnonzero((place[self.source] >= 0) & (place[self.sink] >= 0))
         arcs, arc = np.unique(self.arc[kept], return_inverse=True)
         through = int(arcs[:1].tolist() == [-1])
@@ -210,9 +210,9 @@ class TimingGraph:
             net_ps: (arcs,) delays of the connections.
         """
         before, after = np.full((2, len(net_ps)), -np.inf)
-        own = self.arc >= 0
-        before[self.arc[own]] = self.arrivals_ps(net_ps[:, None])[self.source[own], 0]
-        after[self.arc[own]] = self.to_registers_ps(net_ps[:, None])[self.sink[own], 0]
+        is_net = self.arc >= 0
+        before[self.arc[is_net]] = self.arrivals_ps(net_ps[:, None])[self.source[is_net], 0]
+        after[self.arc[is_net]] = self.to_registers_ps(net_ps[:, None])[self.sink[is_net], 0]
         return before, after
 
     def critical_arcs(self, net_ps: Column) -> list[int]:
@@ -253,8 +253,10 @@ def fmax_mhz(period_ps: Column) -> Column:
         return np.asarray(np.where(period_ps > 0.0, MHZ_PS / period_ps, np.nan))
 
 
-def _rows(own: Connections) -> "zip[tuple[int, str, int, str]]":
-    return zip(own.source.tolist(), own.source_port, own.sink.tolist(), own.sink_port, strict=True)
+def _rows(arcs: Connections) -> "zip[tuple[int, str, int, str]]":
+    return zip(
+        arcs.source.tolist(), arcs.source_port, arcs.sink.tolist(), arcs.sink_port, strict=True
+    )
 
 
 def _levels(edges: NDArray[np.intp], pins: int) -> Positions:

@@ -84,8 +84,8 @@ def features_around(netlist: Netlist) -> Matrix:
     arcs = netlist.arcs
     ends = arcs.source, arcs.sink
     net, fan_out = nets_of(arcs)
-    own = np.column_stack([graph.drives, graph.driven_by, graph.weight])
-    near = graph.walk @ own
+    of_cells = np.column_stack([graph.drives, graph.driven_by, graph.weight])
+    near = graph.walk @ of_cells
     far = graph.walk @ near
     ranks = graph.ranks(AXES)
     everywhere = np.ones(len(arcs))
@@ -98,7 +98,7 @@ def features_around(netlist: Netlist) -> Matrix:
             (netlist.kinds == CELL_KINDS.index(kind)).sum() * everywhere
             for kind in ("memory", "port")
         ),
-        *(values[end] for end in ends for values in (*own.T, graph.carries)),
+        *(values[end] for end in ends for values in (*of_cells.T, graph.carries)),
         *(column[end] for end in ends for table in (near, far) for column in table.T),
         *(
             np.abs(ranks[ends[0], :number] - ranks[ends[1], :number]).sum(axis=1)
@@ -181,9 +181,9 @@ class _Graph:
         for step in range(1, max(STEPS) + 1):
             signals = 0.5 * signals + 0.5 * (self.walk @ signals)
             if step in STEPS:
-                own = signals - signals.mean(axis=0)
-                own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-9)
-                found.append(np.einsum("ij,ij->i", own[sources], own[sinks]))
+                centred = signals - signals.mean(axis=0)
+                centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
+                found.append(np.einsum("ij,ij->i", centred[sources], centred[sinks]))
         return found
 
 

@@ -88,8 +88,8 @@ def _carries_data(graph: OperatorGraph) -> list[bool]:
     """Whether weights, or an input of the network, enter a result that grows with the batch."""
     known: list[bool] = []
     for op in graph.operators:
-        own = op.parameter_elements > 0 or (not op.inputs and bool(op.input_shapes))
-        known.append(op.batched and (own or any(known[i] for i in op.inputs)))
+        enters = op.parameter_elements > 0 or (not op.inputs and bool(op.input_shapes))
+        known.append(op.batched and (enters or any(known[i] for i in op.inputs)))
     if not any(known):
         return [op.batched for op in graph.operators]
     return known

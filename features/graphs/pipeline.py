@@ -71,10 +71,10 @@ def weights_by_part(graph: OperatorGraph) -> dict[str, int]:
 
 def steps_of(network: Network) -> tuple[int, bool]:
     """Runs of the denoising network, and whether guidance doubles its samples."""
-    own = [op for op in network.graph.operators if op.part == DENOISER]
+    denoiser = [op for op in network.graph.operators if op.part == DENOISER]
     setup = network.inference or InferenceSetup()
-    usual = min((op.repeat for op in own), default=0)
-    guided = bool(own) and own[0].attributes.get(PASSES) == 2
+    usual = min((op.repeat for op in denoiser), default=0)
+    guided = bool(denoiser) and denoiser[0].attributes.get(PASSES) == 2
     return setup.steps or usual, guided if setup.guidance is None else setup.guidance
 
 
@@ -90,10 +90,13 @@ def as_run(network: Network) -> Network:
 @kept_by_graph()
 def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     graph = key.graph
-    own = [op for op in graph.operators if op.part == DENOISER]
-    if not own:
+    denoiser = [op for op in graph.operators if op.part == DENOISER]
+    if not denoiser:
         return graph
-    usual, passes = min(op.repeat for op in own), 2 if own[0].attributes.get(PASSES) == 2 else 1
+    usual, passes = (
+        min(op.repeat for op in denoiser),
+        2 if denoiser[0].attributes.get(PASSES) == 2 else 1,
+    )
     wanted = passes if setup.guidance is None else 1 + int(setup.guidance)
 
     def run(op: Operator) -> Operator:

@@ -68,8 +68,8 @@ def loop_factors(design: Design) -> LoopFactors:
     unrolling, dsp_totals = _unrolling(nest, loops)
     partitions, bank_totals = _partitions(nest, [_whole_number(one.copies) for one in loops])
     rows = [
-        [*own, *_divisibility(one), *banks]
-        for own, one, banks in zip(unrolling, loops, partitions, strict=True)
+        [*factors, *_divisibility(one), *banks]
+        for factors, one, banks in zip(unrolling, loops, partitions, strict=True)
     ]
     return LoopFactors(np.array(rows, dtype=np.float64), np.array([*bank_totals, *dsp_totals]))
 
@@ -141,10 +141,10 @@ def _partitions(nest: LoopNest, copies: Sequence[int]) -> tuple[Matrix, list[flo
             whole += banks
             unaligned_whole += unaligned
             for index, number in zip(indices, numbers, strict=True):
-                own = [banks, unaligned, unaligned > 0, 0.0, banks - log2(number)]
+                features = [banks, unaligned, unaligned > 0, 0.0, banks - log2(number)]
                 touched.update(index)
                 for loop in index:
-                    rows[loop] = np.maximum(rows[loop], own)
+                    rows[loop] = np.maximum(rows[loop], features)
         for loop in touched:
             rows[loop, 3] = max(rows[loop, 3], whole)
         of_arrays.append(whole)

@@ -113,7 +113,7 @@ class _Reader:
         return LoopNest(tuple(loops), self._code.wide, self._arrays())
 
     def _loop(self, head: int, parent: int, loops: Sequence[Loop]) -> Loop:
-        own = self._own(head)
+        blocks = self._own(head)
         outer = loops[parent] if parent >= 0 else None
         places, reduction = _places(self._program, head)
         counter = self._variable.get(head, ("", NAN))[0]
@@ -122,11 +122,11 @@ class _Reader:
             depth=outer.depth + 1 if outer else 0,
             trips=self._trips[head],
             entered=outer.entered * outer.trips if outer else 1.0,
-            counts=self._code.counts(own),
+            counts=self._code.counts(blocks),
             places=places,
             reduction=reduction,
-            carried=any(counter not in names for _, names in self._code.sums(own)),
-            reached=self._reached(head, own),
+            carried=any(counter not in names for _, names in self._code.sums(blocks)),
+            reached=self._reached(head, blocks),
         )
 
     def _own(self, head: int) -> list[int]:

@@ -396,7 +396,7 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     """All kernels of a run in order, and a label for each: the operators that it runs."""
     graph, mode, step = _lowering(query)
     kernels, owners = lower_owned(graph, mode)
-    labels = [" + ".join(map(operator_label, own)) for own in owners]
+    labels = [" + ".join(map(operator_label, operators)) for operators in owners]
     forward = RunKernels.of(kernels)
     if step is None:
         return forward, labels

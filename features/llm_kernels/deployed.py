@@ -23,18 +23,22 @@ def families_of(deployment: LlmDeployment) -> Mapping[str, frozenset[str]]:
         deployment: the model, its engine and its devices.
     """
     model = deployment.model
-    formats = [own for _, own in layer_counts(model)]
-    dense = {own.mixer for own in formats} | {own.dense for own in formats} | {model.formats.head}
+    formats = [layer for _, layer in layer_counts(model)]
+    dense = (
+        {layer.mixer for layer in formats}
+        | {layer.dense for layer in formats}
+        | {model.formats.head}
+    )
     parts = {"dense": {f"gemm/{_common(name)}" for name in dense}}
     if _has_experts(model):
-        parts["experts"] = {f"experts/{_common(own.experts)}" for own in formats}
+        parts["experts"] = {f"experts/{_common(layer.experts)}" for layer in formats}
     if all(isinstance(layer.mixer, Attention) for layer in model.layers):
         cache = _common(model.formats.cache)
         parts["prefill_attention"] = {f"prefill/bf16_{cache}"}
         parts["decode_attention"] = {f"decode/{cache}"}
     if deployment.pool.parallelism.tensor > 1:
         parts["messages"] = parts["synchronisation"] = {"nccl/all_reduce"}
-    return {name: frozenset(own) for name, own in parts.items()}
+    return {name: frozenset(families) for name, families in parts.items()}
 
 
 def _common(name: str) -> str:

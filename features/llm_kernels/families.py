@@ -635,18 +635,18 @@ def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
     devices = {id(query.device): query.device for query in queries}
     kernels = [llm_kernel_of(query.workload) or query.llm_kernel for query in queries]
     keys = [(family_of(k.kernel), id(q.device)) for k, q in zip(kernels, queries, strict=True)]
-    for (family, device), own in groups_of(keys).items():
-        workloads = [kernels[row] for row in own]
+    for (family, device), rows in groups_of(keys).items():
+        workloads = [kernels[row] for row in rows]
         yield KernelGroup(
             family,
             devices[device],
             tuple((Chip.of(devices[device]).position / SIMILAR).tolist()),
-            np.array(own, dtype=np.intp),
+            np.array(rows, dtype=np.intp),
             np.array([workload.engine for workload in workloads], dtype=np.str_),
-            np.ones(len(own)),
-            np.array([_class(queries[row].workload) for row in own], dtype=np.intp),
+            np.ones(len(rows)),
+            np.array([_class(queries[row].workload) for row in rows], dtype=np.intp),
             kernel_table([workload.kernel for workload in workloads], devices[device]),
-            np.full(len(own), np.nan),
+            np.full(len(rows), np.nan),
         )
 
 

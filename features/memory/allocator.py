@@ -353,7 +353,7 @@ def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocato
     """
     empty = (sizes == 0).any(axis=1)
     if sizes.shape[1] < FEWEST or (sizes[empty] > 0).any():
-        return [begun.copy().run(events, own) for own in sizes.T.tolist()]
+        return [begun.copy().run(events, run_sizes) for run_sizes in sizes.T.tolist()]
     state = _Columns(begun, -(-sizes // ROUND))
     for event in events:
         if not empty[event if event >= 0 else ~event]:
@@ -414,10 +414,10 @@ class _Columns:
         rest = length - need
         split = np.where(small, rest > 0, rest > SMALL_REQUEST // ROUND)
         part = start + need
-        own = key == np.where(found, best, _NONE)
-        np.copyto(key, np.where(split, pool | rest << _BITS | part & _LOW, -1), where=own)
-        np.copyto(self._first, np.where(split, part, -1), where=own)
-        np.copyto(self._last, np.where(split, part + rest, -1), where=own)
+        chosen = key == np.where(found, best, _NONE)
+        np.copyto(key, np.where(split, pool | rest << _BITS | part & _LOW, -1), where=chosen)
+        np.copyto(self._first, np.where(split, part, -1), where=chosen)
+        np.copyto(self._last, np.where(split, part + rest, -1), where=chosen)
         more = np.flatnonzero(split & ~found)
         if len(more):
             self._keep(more, part[more], (part + rest)[more])
@@ -462,8 +462,8 @@ class _Columns:
         large = np.where(need < LARGE_REQUEST // ROUND, LARGE_SEGMENT // ROUND, whole)
         taken = np.where(small, SMALL_SEGMENT // ROUND, large)
         start = np.where(small, *self._ends)
-        for end, own in zip(self._ends, (small & where, ~small & where), strict=True):
-            end[own] += taken[own] + 1
+        for end, wanted in zip(self._ends, (small & where, ~small & where), strict=True):
+            end[wanted] += taken[wanted] + 1
         self.reserved[where] += taken[where]
         return start, taken
 

@@ -38,7 +38,7 @@ def score_elements(op: Operator) -> int:
 def attention_heads(graph: OperatorGraph) -> list[int]:
     """Number of query heads of each attention whose operands have a head dimension."""
     queries = [op.input_shapes[:1] for op in graph.operators if op.kind == "attention"]
-    return [query[1] for own in queries for query in own if len(query) == 4]
+    return [query[1] for shapes in queries for query in shapes if len(query) == 4]
 
 
 def write_scores(

@@ -167,7 +167,7 @@ def _inference_peaks(
     loaded, count = _loaded(key, precision, setup, execution)
     events = asked.events[count:].tolist()
     peaks = peaks_of_each(events, np.stack(sizes, axis=1).astype(np.int64), loaded)
-    return list(zip(peaks, (_parts_mib(asked, own) for own in sizes), strict=True))
+    return list(zip(peaks, (_parts_mib(asked, run_sizes) for run_sizes in sizes), strict=True))
 
 
 def _training_peaks(
@@ -182,7 +182,7 @@ def _training_peaks(
     The number changes how the allocator's blocks are split, so smaller tensors may reserve more.
     """
     fewer = (replace(setup, loss_chunks=2**n) for n in range(setup.loss_chunks.bit_length()))
-    found = [_peaks_of(key, factor, precision, own, execution) for own in fewer]
+    found = [_peaks_of(key, factor, precision, candidate, execution) for candidate in fewer]
     return min(found, key=lambda one: one[0].reserved)
 
 

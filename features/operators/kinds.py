@@ -101,8 +101,8 @@ def workload_labels(workload: OperatorWorkload) -> list[str]:
     if isinstance(workload, Kernel) or not _adds_backward(workload):
         return labels
     gemm = [bool(IS_GEMM[KIND_CODE.get(op.kind, KIND_CODE["unknown"])]) for op in ops]
-    products = [label for label, own in zip(labels, gemm, strict=True) if own]
-    others = [label for label, own in zip(labels, gemm, strict=True) if not own]
+    products = [label for label, is_gemm in zip(labels, gemm, strict=True) if is_gemm]
+    others = [label for label, is_gemm in zip(labels, gemm, strict=True) if not is_gemm]
     labels += [f"gradient of the input of {label}" for label in products]
     labels += [f"gradient of the second operand of {label}" for label in products]
     labels += [f"gradient of {label}" for label in others]

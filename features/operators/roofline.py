@@ -27,7 +27,7 @@ COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
 """Number format -> precision of its arithmetic."""
 
 ELEMENT_BYTES: dict[NumberFormat, float] = {
-    name: FORMATS[own].bytes for name, own in COMPUTE_PRECISION.items()
+    name: FORMATS[arithmetic].bytes for name, arithmetic in COMPUTE_PRECISION.items()
 }
 """Bytes per activation or weight as read by the kernels of a run."""
 

@@ -217,7 +217,7 @@ def _peaks(
     """Peak of n operators on c devices, 1e12 FLOP/s."""
     matrix = [device.peak(COMPUTE_PRECISION[precision], matrix=True) for device in devices]
     pairs = zip(devices, matrix, strict=True)
-    vector = [device.peak_tflops.get("fp32", own) for device, own in pairs]
+    vector = [device.peak_tflops.get("fp32", fallback) for device, fallback in pairs]
     return np.where(IS_GEMM[table.kind], _column(matrix), _column(vector))
 
 

@@ -129,8 +129,8 @@ TIMED: Final = re.compile(
 def memory_networks() -> dict[str, Source]:
     """All traceable networks of the memory tables, by name."""
     shared = {name: source for name, source in networks().items() if TIMED.fullmatch(name)}
-    own = (*without_loss(), *entries("memory"), *diffusion())
-    return {**shared, **dict(own)}
+    untimed = (*without_loss(), *entries("memory"), *diffusion())
+    return {**shared, **dict(untimed)}
 
 
 if __name__ == "__main__":

@@ -93,14 +93,14 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
             if name.startswith("cpu") and name[3 : name.find(".")].isdigit()
         }
     )
-    own = cpus[-1] if cpus and cpu is None else cpu
-    if len(cpus) < 2 or own not in cpus:
+    pinned = cpus[-1] if cpus and cpu is None else cpu
+    if len(cpus) < 2 or pinned not in cpus:
         return samples
     more = {}
     for kind in KINDS:
         columns = [f"cpu{each}.{kind}_share" for each in cpus]
         if all(column in samples for column in columns):
-            own_column = f"cpu{own}.{kind}_share"
+            own_column = f"cpu{pinned}.{kind}_share"
             more[f"own_cpu.{kind}_share"] = samples[own_column]
             others = [column for column in columns if column != own_column]
             more[f"other_cpus.{kind}_share"] = samples[others].sum(axis=1)

@@ -258,8 +258,8 @@ class ErrorProcess:
         for expert, weight, posterior in zip(
             self.experts, self.weights, self.posteriors, strict=True
         ):
-            own = posterior.mean(gram.covariance(expert))
-            mean += weight * (own + base if expert.centred else own)
+            mean_of_expert = posterior.mean(gram.covariance(expert))
+            mean += weight * (mean_of_expert + base if expert.centred else mean_of_expert)
         return mean
 
 

@@ -85,12 +85,12 @@ class ShrunkScalars:
             known: devices in the training set, whose corrections are shrunk by `KNOWN_ROWS`.
         """
         updated = []
-        for own, of_device in rows_by(map(sheet, devices)).items():
+        for key, of_device in rows_by(map(sheet, devices)).items():
             rows = of_device[~np.isnan(residuals[of_device])]
             if len(rows):
                 pseudo_rows = KNOWN_ROWS if devices[rows[0]] in known else 1.0
                 classes = np.array(strata)[rows]
-                updated.append(_scale(own, residuals[rows], classes, pseudo_rows))
+                updated.append(_scale(key, residuals[rows], classes, pseudo_rows))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return ShrunkScalars((*kept, *updated))
 
@@ -109,15 +109,15 @@ class ShrunkScalars:
     def _of(self, device: Device) -> DeviceScale | None:
         if not self.devices or not device.has_sheet:
             return None
-        own = sheet(device)
-        return next((d for d in self.devices if same_sheet(d.sheet, own)), None)
+        key = sheet(device)
+        return next((d for d in self.devices if same_sheet(d.sheet, key)), None)
 
     def _correction(self, device: Device, stratum: str) -> float:
         scale = self._of(device)
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
 
 
-def _scale(own: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
+def _scale(key: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
     """Corrections of one device from its residuals, shrunk by pseudo-observations."""
     count = len(residuals)
     level = float(np.median(residuals)) * count / (count + pseudo_rows)
@@ -125,4 +125,4 @@ def _scale(own: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> 
     for stratum, rows in rows_by(strata.tolist()).items():
         weight = len(rows) / (len(rows) + max(PRIOR_ROWS, pseudo_rows))
         classes[stratum] = weight * float(np.median(residuals[rows])) + (1.0 - weight) * level
-    return DeviceScale(own, count, level, classes)
+    return DeviceScale(key, count, level, classes)

@@ -97,10 +97,10 @@ class GroupDeviations:
             nearest: (n,) distance to the support set in units of its reach.
         """
         by_stratum = {str(name): self._deviation(str(name)) for name in np.unique(strata)}
-        own = np.array([by_stratum[str(name)] for name in strata], dtype=np.float64)
+        deviations = np.array([by_stratum[str(name)] for name in strata], dtype=np.float64)
         closeness = np.clip(2.0 - nearest, 0.0, 1.0)
         near = closeness * MOST_WIDENED > 1.0
-        return np.where(near, own / np.where(near, closeness, 1.0), np.inf)
+        return np.where(near, deviations / np.where(near, closeness, 1.0), np.inf)
 
     def _pooled_square(self, without: int | None) -> float:
         """Pooled variance including its prior; `without` is the code of a group to leave out."""
@@ -227,12 +227,12 @@ class DeviceError:
         mean = self._smooth(names, features)
         deviation = self._deviations.deviation(names, self._nearest(names, distance))
         times = matched.sum(axis=1)
-        own = matched @ self._residuals / np.maximum(times, 1)
+        repeated = matched @ self._residuals / np.maximum(times, 1)
         other_strata = same_group & ~matched
         related = other_strata @ self._residuals / np.maximum(other_strata.sum(axis=1), 1)
         repeats = REPEAT_DEVIATION**2 / np.maximum(times, 1)
         certain = self._deviations.pooled**2 / (self._deviations.pooled**2 + repeats)
-        mean = mean + np.where(times > 0, certain * own, SAME_GROUP_SHARE * related)
+        mean = mean + np.where(times > 0, certain * repeated, SAME_GROUP_SHARE * related)
         measured = np.sqrt(REPEAT_DEVIATION**2 + certain * repeats)
         return mean, np.where(times > 0, np.minimum(deviation, measured), deviation)
 
@@ -374,7 +374,7 @@ class SupportGP:
             together: whether every one of these devices gets the rows of all of them.
         """
         updated = []
-        for own, of_device in rows_by(map(sheet, devices)).items():
+        for key, of_device in rows_by(map(sheet, devices)).items():
             indices = np.arange(len(errors)) if together else of_device
             indices = indices[np.isfinite(errors[indices])][-MOST_ROWS:]
             if not len(indices):
@@ -386,7 +386,7 @@ class SupportGP:
                 None if groups is None else [groups[i] for i in indices.tolist()],
                 comparable,
             )
-            updated.append(DeviceError(own, rows, devices[of_device[0]] in known))
+            updated.append(DeviceError(key, rows, devices[of_device[0]] in known))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return SupportGP((*kept, *updated))
 
@@ -394,8 +394,8 @@ class SupportGP:
         """The error on this device; None without a support set."""
         if not self.devices or not device.has_sheet:
             return None
-        own = sheet(device)
-        return next((d for d in self.devices if same_sheet(d.sheet, own)), None)
+        key = sheet(device)
+        return next((d for d in self.devices if same_sheet(d.sheet, key)), None)
 
     def rows(self, device: Device) -> int:
         """Number of rows in a device's support set; 0 if it has none."""
@@ -428,9 +428,9 @@ class SupportGP:
             known = self.of(device)
             if known is not None:
                 rows = np.array([d == device for d in devices])
-                own = np.flatnonzero(rows)
-                names = None if groups is None else [groups[i] for i in own.tolist()]
-                own_strata = [strata[i] for i in own.tolist()]
+                positions = np.flatnonzero(rows)
+                names = None if groups is None else [groups[i] for i in positions.tolist()]
+                own_strata = [strata[i] for i in positions.tolist()]
                 mean[rows], deviation[rows] = known.at(own_strata, features[rows], names)
         return mean, deviation
 

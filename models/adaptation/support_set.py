@@ -182,11 +182,11 @@ class SupportSet(Columns):
         points = np.unique(features, axis=0, return_inverse=True)[1].reshape(-1)
         strata_codes = np.unique(names, return_inverse=True)[1]
         if keys is None and len(errors) > 1 and points.max() == 0:
-            # Constant features identify no groups, so each row is its own group.
+            # Constant features identify no groups, so each row is its points_of_strata group.
             keys = [f"#{row}" for row in range(len(errors))]
         if keys is None:
-            own = np.stack([points, strata_codes], axis=1)
-            groups = np.unique(own, axis=0, return_inverse=True)[1].reshape(-1)
+            points_of_strata = np.stack([points, strata_codes], axis=1)
+            groups = np.unique(points_of_strata, axis=0, return_inverse=True)[1].reshape(-1)
             labels = np.full(len(errors), "", dtype=np.str_)
         else:
             labels = np.array(keys, dtype=np.str_)

@@ -99,8 +99,8 @@ def _share(query: Query) -> float:
 def _scaled(energy: Estimate, before: Estimate, after: Estimate) -> Estimate:
     """Energy after its power has changed; value and interval ends scale separately."""
 
-    def changed(own: float | None, old: float | None, new: float | None) -> float | None:
-        return own * new / old if own is not None and old and new is not None else own
+    def changed(end: float | None, old: float | None, new: float | None) -> float | None:
+        return end * new / old if end is not None and old and new is not None else end
 
     return replace(
         energy,

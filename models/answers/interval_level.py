@@ -62,7 +62,8 @@ def at_level(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estim
     if query.level == USUAL or kind not in FAMILIES:
         return dict(estimates)
     found = {
-        name: _scaled(own, family_of(kind, name), query.level) for name, own in estimates.items()
+        name: _scaled(estimate, family_of(kind, name), query.level)
+        for name, estimate in estimates.items()
     }
     power, usual = found.get(POWER), estimates.get(POWER)
     if ENERGY in found and power is not None and power.coverage is not None:
@@ -97,26 +98,28 @@ def level_notes(metrics: Iterable[str], query: Query) -> tuple[Limit, ...]:
         return ()
     families = sorted({family_of(kind, name) for name in metrics})
     groups = {family: _table()[family]["groups"] for family in families}
-    few = [f"{count} of {own}" for own, count in groups.items() if count < ENOUGH_GROUPS]
+    few = [f"{count} of {family}" for family, count in groups.items() if count < ENOUGH_GROUPS]
     message = f"intervals above 95 % are extrapolated from few held-out groups ({', '.join(few)})"
     return (Limit(message, severity="note"),) if few else ()
 
 
-def _scaled(own: Estimate, family: str, level: float) -> Estimate:
-    if own.coverage is None:
-        return own
+def _scaled(estimate: Estimate, family: str, level: float) -> Estimate:
+    if estimate.coverage is None:
+        return estimate
     ratio = _ratio(family, level)
-    if own.coverage != LEVEL:
-        reached = ratio * _ratio(family, 100.0 * own.coverage)
+    if estimate.coverage != LEVEL:
+        reached = ratio * _ratio(family, 100.0 * estimate.coverage)
         level = float(np.interp(reached, _table()[family]["ratios"], _table()[family]["levels"]))
-    return replace(own, coverage=level / 100.0, **_ends(own, ratio))
+    return replace(estimate, coverage=level / 100.0, **_ends(estimate, ratio))
 
 
-def _ends(own: Estimate, ratio: float) -> dict[str, float]:
+def _ends(estimate: Estimate, ratio: float) -> dict[str, float]:
     """Both ends with rescaled log-half-widths; empty without a positive interval."""
-    if own.low is None or own.high is None or not own.low > 0.0:
+    if estimate.low is None or estimate.high is None or not estimate.low > 0.0:
         return {}
-    low, high = (own.value * (end / own.value) ** ratio for end in (own.low, own.high))
+    low, high = (
+        estimate.value * (end / estimate.value) ** ratio for end in (estimate.low, estimate.high)
+    )
     return {"low": low, "high": high}
 
 

@@ -58,7 +58,11 @@ def subjects_measured(rows: Measurements) -> dict[str, frozenset[str]]:
     """Metric -> subjects with at least one value, as in `InUse.measured`."""
     subjects = np.array([subject_of(query) for query in rows.queries], dtype=np.str_)
     known = {name: np.isfinite(column) for name, column in rows.values.items()}
-    return {name: frozenset(subjects[own].tolist()) for name, own in known.items() if own.any()}
+    return {
+        name: frozenset(subjects[has_value].tolist())
+        for name, has_value in known.items()
+        if has_value.any()
+    }
 
 
 RATE, ENERGY = "tokens_per_s", "energy_per_token_j"
@@ -94,18 +98,20 @@ def within_sheet(estimates: Mapping[str, Estimate], query: Query) -> dict[str, E
     return found
 
 
-def _at_most(own: Estimate, most: float) -> Estimate:
-    low, high = (None if end is None else min(end, most) for end in (own.low, own.high))
-    return replace(own, value=min(own.value, most), low=low, high=high)
+def _at_most(estimate: Estimate, most: float) -> Estimate:
+    low, high = (None if end is None else min(end, most) for end in (estimate.low, estimate.high))
+    return replace(estimate, value=min(estimate.value, most), low=low, high=high)
 
 
-def _at_least(own: Estimate, power: Estimate, seconds: float) -> Estimate:
+def _at_least(energy: Estimate, power: Estimate, seconds: float) -> Estimate:
     """Energy raised to power times a least time in seconds, at the value and at each end."""
-    ends = zip((own.value, own.low, own.high), (power.value, power.low, power.high), strict=True)
+    ends = zip(
+        (energy.value, energy.low, energy.high), (power.value, power.low, power.high), strict=True
+    )
     value, low, high = (
         None if end is None else max(end, (watts or 0.0) * seconds) for end, watts in ends
     )
-    return replace(own, value=own.value if value is None else value, low=low, high=high)
+    return replace(energy, value=energy.value if value is None else value, low=low, high=high)
 
 
 PIPELINE: Final = 1.24
@@ -119,9 +125,9 @@ def of_pipeline(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Es
     found = dict(estimates)
     if isinstance(query.workload, Network) and has_parts(query.workload.graph):
         for name in {"latency_ms", "energy_j"} & found.keys():
-            own = found[name]
-            low, high = (None if x is None else x * PIPELINE for x in (own.low, own.high))
-            found[name] = replace(own, value=own.value * PIPELINE, low=low, high=high)
+            estimate = found[name]
+            low, high = (None if x is None else x * PIPELINE for x in (estimate.low, estimate.high))
+            found[name] = replace(estimate, value=estimate.value * PIPELINE, low=low, high=high)
     return found
 
 

@@ -86,15 +86,15 @@ class WholeAnswers:
                     (coverage, estimate.coverage),
                 ):
                     column[name][row] = np.nan if end is None else end
-        known = [None if isinstance(own, InputError) else own for own in found]
-        runs = [own if isinstance(own, Answer) else None for own in found]
+        known = [None if isinstance(answer, InputError) else answer for answer in found]
+        runs = [answer if isinstance(answer, Answer) else None for answer in found]
         return Predictions(
             values,
             low,
             high,
-            limits=[() if own is None else own.limits for own in known],
-            breakdowns_ms=[{} if own is None else own.breakdown_ms for own in runs],
-            breakdowns_mib=[{} if own is None else own.breakdown_mib for own in runs],
+            limits=[() if answer is None else answer.limits for answer in known],
+            breakdowns_ms=[{} if answer is None else answer.breakdown_ms for answer in runs],
+            breakdowns_mib=[{} if answer is None else answer.breakdown_mib for answer in runs],
             row_coverage=coverage,
             grades=grades,
         )

@@ -568,8 +568,8 @@ class ArchitectureLatency(StoredPredictor):
             of_fine, of_coarse = _structural(0, fine.shape[1], points.shape[1])
             covariances = (*of_fine, *of_coarse)
             weights = np.exp([covariance.prior[0] for covariance in covariances])
-            own = suggest(points, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
-            chosen.append([rows[index] for index in own])
+            picked = suggest(points, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
+            chosen.append([rows[index] for index in picked])
         return in_turns(chosen)[:count]
 
     def _answer(
@@ -577,9 +577,9 @@ class ArchitectureLatency(StoredPredictor):
     ) -> tuple[Column, Column, tuple[Limit, ...]]:
         """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
-        own = self.adapted.get((space, device))
-        if own is not None:
-            answer, half = own.answer(inputs(space, pool, codes))
+        device_fit = self.adapted.get((space, device))
+        if device_fit is not None:
+            answer, half = device_fit.answer(inputs(space, pool, codes))
             return answer.mean, half, ()
         if pool is None:
             nothing = np.full(len(codes), np.nan)
@@ -616,6 +616,6 @@ def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Code
     measured = measurements.take(measurements.values["latency_ms"] > 0)
     by_device = {}
     for key, rows in groups_of(map(_space_and_device, measured.queries)).items():
-        own = measured.take(rows)
-        by_device[key] = (_codes(own.queries), own.values["latency_ms"])
+        of_device = measured.take(rows)
+        by_device[key] = (_codes(of_device.queries), of_device.values["latency_ms"])
     return by_device

@@ -153,8 +153,8 @@ def checked(value: Any, kind: type[T]) -> T:
 
 
 def _reason(error: BaseException, expected: type | None) -> str:
-    own = str(error) if type(error) in (TypeError, ValueError) else ""
-    return own or format_exception(error, expected)
+    message = str(error) if type(error) in (TypeError, ValueError) else ""
+    return message or format_exception(error, expected)
 
 
 def _left_out(cls: Any) -> dict[str, Any]:

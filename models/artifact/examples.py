@@ -40,7 +40,10 @@ def example_queries() -> Iterator[tuple[str, Query]]:
 def example_answers(predictor: Predictor) -> dict[str, dict[str, float]]:
     """Name of each example that the predictor answers -> metric -> best estimate."""
     return {
-        name: {metric: own.value for metric, own in predictor.predict([query])[0].estimates.items()}
+        name: {
+            metric: estimate.value
+            for metric, estimate in predictor.predict([query])[0].estimates.items()
+        }
         for name, query in example_queries()
         if predictor.answers(query)
     }

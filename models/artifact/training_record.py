@@ -116,17 +116,17 @@ class TrainingRecord:
                 medians of other parts in place.
         """
         name = bundle.name
-        own = self if self.knows(bundle) else TrainingRecord()
-        keys = {key: set(values) for key, values in own.seen(name).items()}
+        record = self if self.knows(bundle) else TrainingRecord()
+        keys = {key: set(values) for key, values in record.seen(name).items()}
         for key, values in rows.groups.items():
             keys.setdefault(key, set()).update(map(str, values))
-        counts = Counter(own.counts.get(name, {})) | Counter(_counts(rows))
-        kept = part and name in own.rows
+        counts = Counter(record.counts.get(name, {})) | Counter(_counts(rows))
+        kept = part and name in record.rows
         return TrainingRecord(
             {**self.digests, name: bundle.digest},
             {**self.keys, name: {key: sorted(values) for key, values in keys.items()}},
-            {**self.rows, name: own.rows[name] if kept else len(rows)},
-            {**self.medians, name: own.medians[name] if kept else _medians(rows)},
+            {**self.rows, name: record.rows[name] if kept else len(rows)},
+            {**self.medians, name: record.medians[name] if kept else _medians(rows)},
             {**self.counts, name: dict(counts)},
             self.judged,
         )

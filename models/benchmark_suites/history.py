@@ -392,10 +392,10 @@ def usual_history_settings(query: Query, rows: KeyedRows) -> dict[str, float | s
     Rows of the query's device count if there are any, else all rows. The arithmetic per sample is
     that of the model, and the round is the last one.
     """
-    own = history_rows([query])
+    query_row = history_rows([query])
     every = np.ones(len(rows), dtype=np.bool_)
-    of_device = rows.keys["device"] == own.keys["device"][0]
-    of_model = rows.keys["base"] == own.keys["base"][0]
+    of_device = rows.keys["device"] == query_row.keys["device"][0]
+    of_model = rows.keys["base"] == query_row.keys["base"][0]
     found: dict[str, float | str] = {"round": _round_number(float(rows.numbers["time"].max()))}
     for name in (*CHOICES, "submitter"):
         near = (of_device & of_model, of_device, every)

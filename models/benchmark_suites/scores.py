@@ -212,8 +212,8 @@ class SmoothLaw:
         every = (0, len(columns))
         terms = list(covariances_over(every, (0.4, 0.8, 1.6)))
         if len(columns) <= MOST_COLUMNS:
-            own = [(at, at + 1) for at in range(len(columns))]
-            terms += [Covariance("radial", one, length) for one in own for length in (0.5, 1.5)]
+            spans = [(at, at + 1) for at in range(len(columns))]
+            terms += [Covariance("radial", one, length) for one in spans for length in (0.5, 1.5)]
         plain = cls(
             tuple(columns.tolist()),
             tuple(middle[columns].tolist()),
@@ -371,15 +371,15 @@ class BenchmarkBoost(StoredPredictor):
             residuals = targets - boosted
             for suite, rows in rows_by(suites.tolist()).items():
                 if (suite, metric) in fitted.smooth:
-                    own, apart = residuals[rows], (smooth - boosted)[rows]
-                    errors = [np.nanmean(np.abs(own - share * apart)) for share in SHARES]
+                    row_residuals, apart = residuals[rows], (smooth - boosted)[rows]
+                    errors = [np.nanmean(np.abs(row_residuals - share * apart)) for share in SHARES]
                     shares[suite, metric] = SHARES[int(np.argmin(errors))]
-                    residuals[rows] = own - shares[suite, metric] * apart
+                    residuals[rows] = row_residuals - shares[suite, metric] * apart
                     level = np.nanmedian(targets[rows])
-                    own = targets[rows] - level
-                    if np.nanmean(np.abs(residuals[rows]) - np.abs(own)) > 0.0:
+                    row_residuals = targets[rows] - level
+                    if np.nanmean(np.abs(residuals[rows]) - np.abs(row_residuals)) > 0.0:
                         # The median of the table predicts the held-out rows better.
-                        shares[suite, metric], residuals[rows] = 0.0, own
+                        shares[suite, metric], residuals[rows] = 0.0, row_residuals
                         flat[metric] = flat.get(metric, measurements.values[metric]).copy()
                         flat[metric][rows] = np.exp(level) - FLOORS.get(metric, 0.0)
             widths[metric] = LogQuantiles.of(residuals, suites)
@@ -391,8 +391,8 @@ class BenchmarkBoost(StoredPredictor):
     def _fitted(self, rows: Measurements) -> Self:
         settings, laws, boosters = {}, {}, {}
         smooth: dict[Key, SmoothLaw] = {}
-        for suite, own in rows_by(_suites(rows.queries)).items():
-            tests = rows.take(own)
+        for suite, members in rows_by(_suites(rows.queries)).items():
+            tests = rows.take(members)
             given = [query.benchmark.by_name for query in tests.queries]
             of_suite = Settings.of(given)
             settings[suite] = of_suite

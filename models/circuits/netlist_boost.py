@@ -181,8 +181,8 @@ class NetlistBoost(StoredPredictor):
 
         def held_out(held: Mask) -> Matrix:
             others = [one for one, out in zip(circuits, held, strict=True) if not out]
-            own = [one for one, out in zip(circuits, held, strict=True) if out]
-            return self._fitted(others)._terms(own).T
+            held_circuits = [one for one, out in zip(circuits, held, strict=True) if out]
+            return self._fitted(others)._terms(held_circuits).T
 
         families = measurements.group("family")
         terms = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed, columns=len(TERMS)).T
@@ -226,14 +226,16 @@ class NetlistBoost(StoredPredictor):
         for name, (graph, arcs) in graphs.items():
             check()
             features = features_on_paths(around[arcs], graph, fixed[arcs])
-            own = {kind: rows[arcs] for kind, rows in kinds.items()}
-            found[name] = TimedPaths(graph, arcs, self._net_ps(features, own), ~fixed[arcs], count)
+            fixed_arcs = {kind: rows[arcs] for kind, rows in kinds.items()}
+            found[name] = TimedPaths(
+                graph, arcs, self._net_ps(features, fixed_arcs), ~fixed[arcs], count
+            )
         return found
 
     def predict_clocks(self, clocks: Sequence[TimedPaths]) -> Predictions:
         """The highest frequency of each clock, MHz; NaN where no register feeds another."""
-        terms = np.reshape([_path_terms(own) for own in clocks], (len(clocks), len(TERMS)))
-        return self._corrected(terms, [self._limits(own.cells) for own in clocks])
+        terms = np.reshape([_path_terms(paths) for paths in clocks], (len(clocks), len(TERMS)))
+        return self._corrected(terms, [self._limits(paths.cells) for paths in clocks])
 
     def _corrected(self, terms: Matrix, limits: Sequence[Sequence[Limit]]) -> Predictions:
         """Frequencies of n clocks given their terms, (n, terms), with intervals."""
@@ -311,7 +313,7 @@ def _means(circuits: Sequence[Circuit]) -> Iterator[tuple[Netlist, Column]]:
     """Each netlist with the mean delays of its connections over its circuits, (m,)."""
     for rows in netlists_of(circuits):
         delays = [circuits[row].routed_ps for row in rows.tolist()]
-        known = [own for own in delays if own is not None]
+        known = [delay for delay in delays if delay is not None]
         assert len(known) == len(delays)
         yield circuits[rows[0]].netlist, np.mean(known, axis=0)
 
@@ -322,7 +324,7 @@ def _fixed(circuits: Sequence[Circuit]) -> dict[str, float]:
     for netlist, means in _means(circuits):
         for kind, rows in fixed_kinds(netlist).items():
             delays.setdefault(kind, []).append(means[rows])
-    return {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
+    return {kind: float(np.median(np.concatenate(samples))) for kind, samples in delays.items()}
 
 
 def _path_terms(paths: TimedPaths) -> Column:
@@ -334,12 +336,12 @@ def _path_terms(paths: TimedPaths) -> Column:
     before, after = graph.through_ps(net_ps)
     near = int((free & (before + net_ps + after > NEARLY * period)).sum())
     critical = [arc for arc in paths.critical if free[arc]]
-    own = net_ps[critical]
+    critical_ps = net_ps[critical]
     return np.array([
         1.0,
         np.log(MHZ_PS / period),
         np.log(paths.cells),
         np.log1p(near),
-        np.sqrt((own**2).sum()) / period,
-        own.sum() / period,
+        np.sqrt((critical_ps**2).sum()) / period,
+        critical_ps.sum() / period,
     ])  # fmt: skip

@@ -82,8 +82,8 @@ class PlacedBoost(StoredPredictor):
 
         def held_out(held: Any) -> Column:
             others = [one for one, out in zip(circuits, held, strict=True) if not out]
-            own = [one for one, out in zip(circuits, held, strict=True) if out]
-            return _frequencies(own, replace(self, delays=self._booster(others)))
+            held_circuits = [one for one, out in zip(circuits, held, strict=True) if out]
+            return _frequencies(held_circuits, replace(self, delays=self._booster(others)))
 
         (found,) = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed)
         residuals = np.log(measurements.column("fmax_mhz") / found)

@@ -122,12 +122,12 @@ class NeighbourBoost(StoredPredictor):
         levels, boosters = {}, {}
         residual = np.full(len(apps), np.nan)
         for app in np.unique(apps[known]):
-            own = known & (apps == app)
-            level = float(np.median(target[own]))
-            residual[own] = target[own] - level
-            if own.sum() >= FEWEST:
+            members = known & (apps == app)
+            level = float(np.median(target[members]))
+            residual[members] = target[members] - level
+            if members.sum() >= FEWEST:
                 levels[str(app)] = level
-                boosters[str(app)] = self._booster(matrix[own], residual[own])
+                boosters[str(app)] = self._booster(matrix[members], residual[members])
         if known.any():
             levels[NEW] = float(np.median(list(levels.values()) or target[known]))
             boosters[NEW] = self._booster(matrix[known, :-1], residual[known])
@@ -142,8 +142,8 @@ class NeighbourBoost(StoredPredictor):
         keys = [str(app) if app in self.levels else NEW for app in apps]
         change = np.zeros(len(keys))
         for key, rows in rows_by(keys).items():
-            own = matrix[rows]
-            change[rows] = self.boosters[key].predict(own if key else own[:, :-1])
+            inputs = matrix[rows]
+            change[rows] = self.boosters[key].predict(inputs if key else inputs[:, :-1])
         return np.array([self.levels[key] for key in keys]), change
 
     def predict(self, queries: Sequence[Query]) -> Predictions:

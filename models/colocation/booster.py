@@ -709,14 +709,14 @@ class ProgramMean(StoredPredictor):
         common: dict[str, float] = {}
         for metric in METRICS:
             values = measurements.column(metric)
-            own = {
+            chosen = {
                 name: float(np.nanmean(values[rows]))
                 for name, rows in rows_of.items()
                 if np.isfinite(values[rows]).any()
             }
-            if own:
-                common[metric] = float(np.mean(list(own.values())))
-                means |= {(metric, name): mean for name, mean in own.items()}
+            if chosen:
+                common[metric] = float(np.mean(list(chosen.values())))
+                means |= {(metric, name): mean for name, mean in chosen.items()}
         return replace(self, means=means, common=common)
 
     def adapt(self, measurements: Measurements) -> Self:

@@ -49,7 +49,7 @@ def idle_window(queries: Sequence[Query]) -> HostWindow:
 def _medians(windows: Sequence[HostWindow], name: str) -> list[float]:
     """Median over time of one metric in each window that has it."""
     having = [window for window in windows if name in window.metrics and window.seconds]
-    columns = [np.array(own.seconds)[:, own.metrics.index(name)] for own in having]
+    columns = [np.array(window.seconds)[:, window.metrics.index(name)] for window in having]
     return [float(np.nanmedian(column)) for column in columns if not np.isnan(column).all()]
 
 
@@ -137,7 +137,7 @@ class Mixing:
         profiles, counts = list(chain(*programs)), np.array([*chain(*threads)], dtype=np.float64)
         change = levels([p.alone for p in profiles]) - _without(profiles, alone)
         added = np.zeros_like(base)
-        host_of = np.repeat(np.arange(len(hosts)), [len(own) for own in programs])
+        host_of = np.repeat(np.arange(len(hosts)), [len(group) for group in programs])
         np.add.at(added, host_of, np.nan_to_num(counts[:, None] * weight * change))
         return windows_of(np.where(_PRIVATE, np.nan, base + added))
 

@@ -124,10 +124,12 @@ class LogQuantiles:
         """
         known = ~np.isnan(residuals)
         rows = {} if strata is None else {str(s): known & (strata == s) for s in np.unique(strata)}
-        rows = {stratum: own for stratum, own in rows.items() if own.sum() >= FEWEST}
+        rows = {stratum: members for stratum, members in rows.items() if members.sum() >= FEWEST}
         bounds = {
-            stratum: _bounds(residuals[own], coverage, None if groups is None else groups[own])
-            for stratum, own in {POOLED: known, **rows}.items()
+            stratum: _bounds(
+                residuals[members], coverage, None if groups is None else groups[members]
+            )
+            for stratum, members in {POOLED: known, **rows}.items()
         }
         return cls(bounds, coverage)
 

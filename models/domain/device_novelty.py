@@ -53,7 +53,7 @@ def distance(
 
 def part_limits(device: Device) -> tuple[Limit, ...]:
     """A limit if the device is a partition of another one and only the whole was measured."""
-    return tuple(Limit(own, LATENCY) for own in device.caveats if own.startswith(PART))
+    return tuple(Limit(caveat, LATENCY) for caveat in device.caveats if caveat.startswith(PART))
 
 
 def novelty_of(

@@ -101,8 +101,8 @@ class KnownDevices:
 
 
 @lru_cache(maxsize=DEVICES_KEPT)
-def _is_among(own: Sheet, sheets: tuple[Sheet, ...]) -> bool:
-    return own in sheets or any(same_sheet(own, known) for known in sheets)
+def _is_among(key: Sheet, sheets: tuple[Sheet, ...]) -> bool:
+    return key in sheets or any(same_sheet(key, known) for known in sheets)
 
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:

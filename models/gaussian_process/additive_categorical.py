@@ -82,7 +82,7 @@ class KeyedRows(Columns):
 
         Cached, because the training rows are compared with every query.
         """
-        return {name: np.unique(own, return_inverse=True) for name, own in self.keys.items()}
+        return {name: np.unique(texts, return_inverse=True) for name, texts in self.keys.items()}
 
     @cached_property
     def figures(self) -> Float64[np.ndarray, "n figures"]:
@@ -154,16 +154,17 @@ class AdditiveCategoricalProcess:
         return self.centre + deviations
 
     def corrected(
-        self, rows: KeyedRows, residuals: Float64[np.ndarray, " k"], own: Sequence[str]
+        self, rows: KeyedRows, residuals: Float64[np.ndarray, " k"], identifying: Sequence[str]
     ) -> Self:
         """A process over the residuals of k support rows, to be added to the predictions.
 
         Args:
             rows: k support rows.
             residuals: (k,) measured minus predicted values.
-            own: keys that identify the support rows; only terms with at least one of them are used.
+            identifying: keys that identify the support rows; only terms with at least one of them
+                are used.
         """
-        terms = tuple(term for term in self.terms if set(term.keys) & set(own))
+        terms = tuple(term for term in self.terms if set(term.keys) & set(identifying))
         weights = mean_weights(covariance(rows, rows, terms), self.noise**2 + JITTER, residuals)
         equal = np.ones(len(rows))
         return replace(
@@ -201,8 +202,8 @@ class _UnitCovariances:
         if keys not in self._equal:
             texts, (known, others) = self._one.keys[keys[-1]], self._other.codes[keys[-1]]
             places = np.minimum(np.searchsorted(known, texts), len(known) - 1)
-            own = np.where((known[places] == texts) & (texts != ""), places, -1)
-            agree = same(own, others)
+            codes = np.where((known[places] == texts) & (texts != ""), places, -1)
+            agree = same(codes, others)
             self._equal[keys] = agree & self._agree(keys[:-1]) if len(keys) > 1 else agree
         return self._equal[keys]
 

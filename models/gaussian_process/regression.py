@@ -111,8 +111,8 @@ class Covariance:
     def diagonal(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
         """Prior variance of n rows for weight 1, shape (n,)."""
         if self.shape == "linear":
-            own = self._own(rows)
-            return np.asarray((own**2).sum(axis=1) / own.shape[1])
+            columns = self._own(rows)
+            return np.asarray((columns**2).sum(axis=1) / columns.shape[1])
         return np.ones(len(rows))
 
     def _own(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n own"]:

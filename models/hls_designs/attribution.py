@@ -52,26 +52,32 @@ def loop_effects(design: Design, cycles_of: Callable[[Sequence[Design]], Column]
     loops, count = list(by_loop), len(by_loop)
     orders = None if count <= MOST_EXACT else _orders(count)
     sets = _every(count) if orders is None else _along(orders)
-    designs = [only_on(design, [loops[at] for at in sorted(own)]) for own in sets]
+    designs = [only_on(design, [loops[at] for at in sorted(members)]) for members in sets]
     logs = dict(zip(sets, np.log2(cycles_of(designs)).tolist(), strict=True))
     effects = _exact(count, logs) if orders is None else _mean(orders, logs)
-    labels = [loop_label(loop, own) for loop, own in by_loop.items()]
+    labels = [loop_label(loop, directives) for loop, directives in by_loop.items()]
     factors = dict(zip(labels, np.exp2(effects).tolist(), strict=True))
     return LoopEffects(float(np.exp2(logs[frozenset()])), factors)
 
 
 def _every(count: int) -> list[Members]:
     """All subsets of `count` loops."""
-    return [frozenset(own) for size in range(count + 1) for own in combinations(range(count), size)]
+    return [
+        frozenset(members)
+        for size in range(count + 1)
+        for members in combinations(range(count), size)
+    ]
 
 
 def _exact(count: int, logs: Mapping[Members, float]) -> Column:
     """Shapley values computed from the values of all sets, (count,)."""
     effects = np.zeros(count)
-    for own, value in logs.items():
-        for at in set(range(count)) - own:
-            weight = factorial(len(own)) * factorial(count - len(own) - 1) / factorial(count)
-            effects[at] += weight * (logs[own | {at}] - value)
+    for members, value in logs.items():
+        for at in set(range(count)) - members:
+            weight = (
+                factorial(len(members)) * factorial(count - len(members) - 1) / factorial(count)
+            )
+            effects[at] += weight * (logs[members | {at}] - value)
     return effects
 
 
@@ -79,7 +85,7 @@ def _orders(count: int) -> list[tuple[int, ...]]:
     """Random orders of `count` loops, each followed by its reverse."""
     random = np.random.default_rng(SEED)
     drawn = [tuple(random.permutation(count).tolist()) for _ in range(ORDERS // 2)]
-    return [own for order in drawn for own in (order, order[::-1])]
+    return [direction for order in drawn for direction in (order, order[::-1])]
 
 
 def _along(orders: Iterable[Sequence[int]]) -> list[Members]:

@@ -292,8 +292,8 @@ class DesignBoost(StoredPredictor):
         middle, half = np.zeros((2, len(queries), len(METRICS)))
         if nearest:
             rows = list(nearest)
-            designs, own = [queries[row] for row in rows], matrix[rows]
-            middle[rows] = self._seen_logs(designs, own, list(nearest.values())) - bounds[rows]
+            designs, inputs = [queries[row] for row in rows], matrix[rows]
+            middle[rows] = self._seen_logs(designs, inputs, list(nearest.values())) - bounds[rows]
             half[rows] = self._half_widths("seen")
         programs = groups_of(map(program_key, queries))
         others = [key for key in programs if key not in self.programs and not self._adapted(key)]
@@ -379,7 +379,12 @@ class DesignBoost(StoredPredictor):
         matrix = feature_matrix(queries)
         directives = np.array([coordinates(query.design) for query in queries])
         outputs = [self.boosters[f"within/{m}"].tree_outputs(matrix) for m in METRICS]
-        points = np.hstack([unit_rows(directives), *(0.7 * unit_rows(own) for own in outputs)])
+        points = np.hstack(
+            [
+                unit_rows(directives),
+                *(0.7 * unit_rows(outputs_of_trees) for outputs_of_trees in outputs),
+            ]
+        )
         random = np.random.default_rng(seed)
         return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
@@ -480,8 +485,8 @@ def _errors(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[Held
     errors = np.abs(log_values(measured) - log_bounds(matrix) - predicted)
     if kind == ADAPTED:
         errors = errors / deviations
-    for metric, own in by_metric(errors).items():
-        yield kind, metric, own[np.isfinite(own)]
+    for metric, metric_errors in by_metric(errors).items():
+        yield kind, metric, metric_errors[np.isfinite(metric_errors)]
 
 
 def _width(parts: list[Column]) -> float:

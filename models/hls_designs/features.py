@@ -87,8 +87,8 @@ def place_matrix(queries: Sequence[Query]) -> Matrix:
     for row, query in enumerate(queries):
         values, factors = coordinates(query.design)[:of_places], loop_factors(query.design)
         matrix[row, : len(values)] = values
-        own = factors.loops[:LOOPS].ravel()
-        matrix[row, of_places : of_places + len(own)] = own
+        loop_features = factors.loops[:LOOPS].ravel()
+        matrix[row, of_places : of_places + len(loop_features)] = loop_features
         matrix[row, of_places + of_factors :] = factors.totals
     return matrix
 

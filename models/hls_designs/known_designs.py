@@ -82,22 +82,22 @@ class ProgramDesigns(NamedTuple):
     lengths: Column
     reach: float
 
-    def nearest(self, own: Column, apart_from: Positions) -> tuple[Positions, float]:
+    def nearest(self, design: Column, apart_from: Positions) -> tuple[Positions, float]:
         """The `NEIGHBOURS` nearest to a design, nearest first, and the distance of the nearest.
 
         Args:
-            own: coordinates of the design, as a row of `scaled`.
+            design: coordinates of the design, as a row of `scaled`.
             apart_from: designs to exclude, unless there are no others.
         """
-        rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, own)
+        rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, design)
         if len(apart_from) < len(rough):
             rough[apart_from] = np.inf
         # Products pre-select candidates. Their distances follow from differences, column after
         # column, so that ties do not depend on the number of candidates.
         last = np.partition(rough, min(NEIGHBOURS, len(rough)) - 1)[:NEIGHBOURS].max()
-        slack = ROUNDING * (self.lengths.max() + own @ own)
+        slack = ROUNDING * (self.lengths.max() + design @ design)
         close = np.flatnonzero((rough <= last + slack) & (rough < np.inf))
-        squared = np.square(self.scaled[close] - own, order="F").sum(axis=1)
+        squared = np.square(self.scaled[close] - design, order="F").sum(axis=1)
         chosen = np.argsort(squared, kind="stable")[:NEIGHBOURS]
         return close[chosen], float(np.sqrt(squared[chosen[0]]))
 
@@ -154,11 +154,13 @@ class KnownDesigns:
         """
         rows = rows_by(map(program_key, queries))
         texts = {
-            key: json.dumps([queries[row].design.directives for row in own], separators=(",", ":"))
-            for key, own in rows.items()
+            key: json.dumps(
+                [queries[row].design.directives for row in members], separators=(",", ":")
+            )
+            for key, members in rows.items()
         }
         units = deviations_within(places, program)
-        return cls(texts, {key: values[own] for key, own in rows.items()}, units)
+        return cls(texts, {key: values[members] for key, members in rows.items()}, units)
 
     def nearest(self, queries: Sequence[Query], *, others: bool = False) -> list[Nearest]:
         """The nearest training designs of each design.
@@ -171,12 +173,14 @@ class KnownDesigns:
         places = place_matrix(queries)
         scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
         found = []
-        for query, place, own in zip(queries, places, scaled, strict=True):
+        for query, place, scaled_place in zip(queries, places, scaled, strict=True):
             program, same = self._of_program(program_key(query), query), _NONE
             if others:
                 directives = query.design.directives
                 same = np.flatnonzero([one == directives for one in program.directives])
-            found.append(Nearest(program, *program.nearest(own[program.varying], same), place))
+            found.append(
+                Nearest(program, *program.nearest(scaled_place[program.varying], same), place)
+            )
         return found
 
     def pairs(self, nearest: Sequence[Nearest], matrix: Matrix) -> Pairs:
@@ -186,11 +190,22 @@ class KnownDesigns:
             nearest: result of `nearest` for them.
             matrix: their features, (n, len(FEATURES)).
         """
-        design = np.repeat(np.arange(len(nearest)), [len(own.chosen) for own in nearest])
-        bounds = np.concatenate([own.program.bounds[own.chosen] for own in nearest])
-        theirs = np.concatenate([own.program.places[own.chosen] for own in nearest])
-        values = np.concatenate([own.program.values[own.chosen] for own in nearest])
-        features, places = matrix[design], np.array([own.place for own in nearest])[design]
+        design = np.repeat(
+            np.arange(len(nearest)), [len(neighbours.chosen) for neighbours in nearest]
+        )
+        bounds = np.concatenate(
+            [neighbours.program.bounds[neighbours.chosen] for neighbours in nearest]
+        )
+        theirs = np.concatenate(
+            [neighbours.program.places[neighbours.chosen] for neighbours in nearest]
+        )
+        values = np.concatenate(
+            [neighbours.program.values[neighbours.chosen] for neighbours in nearest]
+        )
+        features, places = (
+            matrix[design],
+            np.array([neighbours.place for neighbours in nearest])[design],
+        )
         apart = bounds - features[:, BOUND_COLUMNS], theirs - places
         inputs = np.concatenate([features, places, *apart, values], axis=1)
         return Pairs(inputs, values, design)
@@ -242,7 +257,7 @@ class KnownDesigns:
             Positions of these, shape (k,), and distances over the largest of them, shape (k,).
         """
         known = self._of_program(program_key(query), query)
-        squared = np.array([np.square(known.scaled - own).sum(axis=1) for own in known.scaled])
+        squared = np.array([np.square(known.scaled - point).sum(axis=1) for point in known.scaled])
         np.fill_diagonal(squared, np.inf)
         nearest = squared.argmin(axis=1)
         distances = np.sqrt(squared[np.arange(len(nearest)), nearest])
@@ -250,11 +265,11 @@ class KnownDesigns:
 
     def _range(self, key: Key) -> DirectiveRange:
         """The range of the training designs alone, computed once."""
-        own = key if key in self.directives else None
-        found = self._ranges.get(own)
+        range_key = key if key in self.directives else None
+        found = self._ranges.get(range_key)
         if found is None:
-            of = DirectiveRange.of_programs if own is None else DirectiveRange.of_program
-            found = self._ranges[own] = of(self._directives(key))
+            of = DirectiveRange.of_programs if range_key is None else DirectiveRange.of_program
+            found = self._ranges[range_key] = of(self._directives(key))
         return found
 
     def _directives(self, key: Key) -> tuple[Directives, ...]:
@@ -291,9 +306,11 @@ class KnownDesigns:
             scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
             varying = np.flatnonzero(np.ptp(scaled, axis=0) > 0)
             bounds = feature_matrix(queries)[:, BOUND_COLUMNS]
-            own, values = scaled[:, varying], self.values[key]
+            of_varying, values = scaled[:, varying], self.values[key]
             rows = directives, bounds, places, values
-            found = ProgramDesigns(*rows, varying, own, np.square(own).sum(axis=1), _reach(own))
+            found = ProgramDesigns(
+                *rows, varying, of_varying, np.square(of_varying).sum(axis=1), _reach(of_varying)
+            )
             self._programs[key] = found
         return found
 

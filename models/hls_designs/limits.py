@@ -70,8 +70,8 @@ class DirectiveRange:
         if kind == _PIPE:
             choices = self.pipes.get(slot) or self.pipes.get(kind, frozenset({"off"}))
             known = " or ".join(map(repr, sorted(choices)))
-            inside, own = value in choices, repr(value)
-            return None if inside else Limit(f"{slot} is {own}, {self.whose} have {known}")
+            inside, choice = value in choices, repr(value)
+            return None if inside else Limit(f"{slot} is {choice}, {self.whose} have {known}")
         low, high = self.factors.get(slot) or self.factors.get(kind, (1.0, 1.0))
         factor = _factor(value)
         if low <= factor <= high:

@@ -71,10 +71,10 @@ class ConvTransfer:
             return None
         reaches = []
         for kind in sorted(set(kinds)):
-            others = [p for p, own in zip(thinned, kinds, strict=True) if own != kind]
+            others = [p for p, part_kind in zip(thinned, kinds, strict=True) if part_kind != kind]
             booster = _transfer_booster(others, seed)
-            own = [p for p, name in zip(thinned, kinds, strict=True) if name == kind]
-            errors = [p.log_values - cls(booster, 0.0).log_values(p) for p in own]
+            same_kind = [p for p, name in zip(thinned, kinds, strict=True) if name == kind]
+            errors = [p.log_values - cls(booster, 0.0).log_values(p) for p in same_kind]
             reaches.append(np.abs(np.concatenate(errors)))
         size = min(map(len, reaches))
         rng = np.random.default_rng(seed)
@@ -144,7 +144,9 @@ class AmdKernels(KernelLatency):
             measurements: single kernels with the metric.
         """
         parts = self._parts(measurements)
-        known = [part for name, own in parts.items() if name.startswith("conv/") for part in own]
+        known = [
+            part for name, groups in parts.items() if name.startswith("conv/") for part in groups
+        ]
         return replace(super().fit(measurements), transfer=ConvTransfer.fit(known, self.seed))
 
     def answers_of(self, group: KernelGroup) -> tuple[Column, Column, Column]:
@@ -194,35 +196,35 @@ def amd_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
     for group in kernel_groups([queries[row] for row in others]):
         yield replace(group, rows=np.array(others, dtype=np.intp)[group.rows])
     keys = [(family, id(query.device)) for family, query in zip(families, queries, strict=True)]
-    for (family, _), own in groups_of(keys).items():
+    for (family, _), rows in groups_of(keys).items():
         if family is not None:
-            yield _convolutions(family, queries, own)
+            yield _convolutions(family, queries, rows)
 
 
-def _convolutions(family: str, queries: Sequence[Query], own: Sequence[int]) -> KernelGroup:
+def _convolutions(family: str, queries: Sequence[Query], rows: Sequence[int]) -> KernelGroup:
     """Convolutions of one format on one device, forward or data-gradient."""
-    first = queries[own[0]]
-    kernels = [query.run for query in (queries[row] for row in own)]
+    first = queries[rows[0]]
+    kernels = [query.run for query in (queries[row] for row in rows)]
     table = OperatorTable.of(k.operator for k in kernels if isinstance(k, Kernel))
     found = operator_features(table, first.device, first.run.precision, "conv")
     backward = (table.kind == KIND_CODE["conv_transpose"]).astype(np.float64)
     found = replace(
         found,
         features=np.column_stack([np.log(found.bound_s * 1e6), backward, found.features]),
-        launch=np.ones(len(own)),
-        power_s=np.zeros(len(own)),
-        start_s=np.zeros(len(own)),
+        launch=np.ones(len(rows)),
+        power_s=np.zeros(len(rows)),
+        start_s=np.zeros(len(rows)),
     )
     return KernelGroup(
         family,
         first.device,
         tuple((Chip.of(first.device).position / SIMILAR).tolist()),
-        np.array(own, dtype=np.intp),
-        np.full(len(own), "other"),
-        np.ones(len(own)),
+        np.array(rows, dtype=np.intp),
+        np.full(len(rows), "other"),
+        np.ones(len(rows)),
         table.op_class,
         found,
-        np.full(len(own), np.nan),
+        np.full(len(rows), np.nan),
     )
 
 

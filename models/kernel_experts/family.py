@@ -274,17 +274,17 @@ class Family:
         return next(engine for engine in (name, *ENGINES, *self.bases) if engine in self.bases)
 
     def _own(self, device: Device) -> DeviceBooster | None:
-        own = sheet(device)
-        return next((known for known in self.devices if same_sheet(known.sheet, own)), None)
+        key = sheet(device)
+        return next((known for known in self.devices if same_sheet(known.sheet, key)), None)
 
     def _squares(self, group: KernelGroup) -> list[float]:
         asked = np.array(group.position)
         return [float(((known.position - asked) ** 2).sum()) for known in self.devices]
 
     def _weighted(self, group: KernelGroup) -> Iterator[tuple[BoosterBag, float]]:
-        own = self._own(group.device)
-        if own is not None and not self.background:
-            yield own.booster, 1.0
+        measured = self._own(group.device)
+        if measured is not None and not self.background:
+            yield measured.booster, 1.0
             return
         if not self.devices:
             return
@@ -292,7 +292,7 @@ class Family:
         nearest = 0.0 if self.background else squares.min()
         informative = np.array([known.informative for known in self.devices])
         weights = (np.exp(nearest - squares) + self.background) * informative
-        weights *= [OWN_WEIGHT if known is own else 1.0 for known in self.devices]
+        weights *= [OWN_WEIGHT if known is measured else 1.0 for known in self.devices]
         weights[weights < NEGLIGIBLE * weights.max()] = 0.0
         for known, weight in zip(self.devices, (weights / weights.sum()).tolist(), strict=True):
             if weight:
@@ -345,8 +345,8 @@ def _under_limit(log_seconds: Column, base_s: Column, power_s: Column) -> Object
 
 def _base(parts: Sequence[KernelGroup], engine: str) -> BaseTime:
     """The analytical model of one engine, fitted with equal weight per device."""
-    own = [part.take(part.engines == engine) for part in parts]
-    thinned = [thin(part, BASE_ROWS) for part in own if len(part)]
+    of_engine = [part.take(part.engines == engine) for part in parts]
+    thinned = [thin(part, BASE_ROWS) for part in of_engine if len(part)]
     return BaseTime.fit(
         KernelTable.concatenate([part.table for part in thinned]),
         np.concatenate([part.log_values for part in thinned]),
@@ -440,21 +440,21 @@ def calibrate(
     return Intervals(seen.quantiles(), _shrunk(unseen.quantiles(), devices, prior)), common
 
 
-def _shrunk(own: LogQuantiles, devices: Mapping[str, int], prior: float) -> LogQuantiles:
+def _shrunk(quantiles: LogQuantiles, devices: Mapping[str, int], prior: float) -> LogQuantiles:
     """Bounds per family, as root mean squares of the family's and the pooled bounds.
 
     Args:
-        own: symmetric bounds.
+        quantiles: symmetric bounds.
         devices: family -> held-out devices, the weight of its own bounds.
         prior: weight of the pooled bounds.
     """
-    _, pooled = own.bounds[POOLED]
-    bounds = {POOLED: own.bounds[POOLED]}
-    for name, (_, high) in own.bounds.items():
+    _, pooled = quantiles.bounds[POOLED]
+    bounds = {POOLED: quantiles.bounds[POOLED]}
+    for name, (_, high) in quantiles.bounds.items():
         if name != POOLED:
             square = (devices[name] * high**2 + prior * pooled**2) / (devices[name] + prior)
             bounds[name] = (-float(np.sqrt(square)), float(np.sqrt(square)))
-    return LogQuantiles(bounds, own.coverage)
+    return LogQuantiles(bounds, quantiles.coverage)
 
 
 def _inflation(devices: int) -> float:
@@ -645,8 +645,8 @@ class KernelExperts(StoredPredictor):
             family: operation and number format, such as `gemm/bf16`; it may be unknown.
             device: any device.
         """
-        own = self.families.get(family)
-        return own is not None and own.measured(device)
+        expert = self.families.get(family)
+        return expert is not None and expert.measured(device)
 
     def as_timed(self, table: KernelTable) -> KernelTable:
         """Training rows with the launch overhead of their timing method."""
@@ -665,12 +665,12 @@ class KernelExperts(StoredPredictor):
         parts = self._parts(measurements)
         fitted = replace(
             self,
-            families={name: self.fit_family(name, own) for name, own in parts.items()},
+            families={name: self.fit_family(name, groups) for name, groups in parts.items()},
             intervals=None,
             known=KnownDevices.of([query.device for query in measurements.queries]),
             support=SupportGP(),
         )
-        scales = {name: fitted._standardizer(name, own) for name, own in parts.items()}
+        scales = {name: fitted._standardizer(name, groups) for name, groups in parts.items()}
         fitted = replace(fitted, scales=scales).with_ranges(parts)
         if not self.calibrated:
             return fitted
@@ -689,10 +689,10 @@ class KernelExperts(StoredPredictor):
         parts: dict[str, list[KernelGroup]] = {}
         for group in self.groups(measurements.queries):
             kept = self.trained(group, weights[group.rows]) & (values[group.rows] > 0)
-            own = replace(group, log_values=self._logs(values, group)).take(kept)
-            own = replace(own, table=self.as_timed(own.table))
-            if len(own):
-                parts.setdefault(group.family, []).append(own)
+            measured = replace(group, log_values=self._logs(values, group)).take(kept)
+            measured = replace(measured, table=self.as_timed(measured.table))
+            if len(measured):
+                parts.setdefault(group.family, []).append(measured)
         return parts
 
     def _logs(self, values: Column, group: KernelGroup) -> Column:

@@ -68,11 +68,13 @@ class _LlmExperts(KernelExperts):
     def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
         """The predictor with the ranges of its training rows."""
         sizes = {
-            name: np.concatenate([p.table.features[:, : len(PRODUCT_SIZES)] for p in own])
-            for name, own in parts.items()
+            name: np.concatenate([p.table.features[:, : len(PRODUCT_SIZES)] for p in groups])
+            for name, groups in parts.items()
             if name.startswith("gemm/")
         }
-        ranges = {name: FeatureRange.of(PRODUCT_SIZES, own) for name, own in sizes.items()}
+        ranges = {
+            name: FeatureRange.of(PRODUCT_SIZES, log_sizes) for name, log_sizes in sizes.items()
+        }
         return replace(self, sizes=ranges)
 
     def answers(self, query: Query) -> bool:

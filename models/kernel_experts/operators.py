@@ -235,8 +235,8 @@ class OperatorBoost(KernelExperts):
         )
         ends = self.networks.intervals(value, deviation, low, high)
         breakdowns = [
-            {name: ms * own for name, ms in one.items()}
-            for one, own in zip(predicted.breakdowns_ms, scale.tolist(), strict=True)
+            {name: ms * factor for name, ms in one.items()}
+            for one, factor in zip(predicted.breakdowns_ms, scale.tolist(), strict=True)
         ]
         return Predictions.of_metric(
             "latency_ms",
@@ -315,11 +315,11 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
     place = device_position(device)
     for code in np.flatnonzero(np.bincount(families)).tolist():
         name, rows = FAMILIES[code], families == code
-        own = part.table.take(rows)
-        table = operator_features(own, device, part.precision, name)
+        operators = part.table.take(rows)
+        table = operator_features(operators, device, part.precision, name)
         if name == "recurrent":
-            seconds = LAW.seconds(own, device, part.precision)
-            nothing, launch = np.zeros(len(own)), np.ones(len(own))
+            seconds = LAW.seconds(operators, device, part.precision)
+            nothing, launch = np.zeros(len(operators)), np.ones(len(operators))
             replaced = {"launch": launch, "power_s": nothing, "start_s": nothing}
             table = replace(table, parallel_s=seconds[:, None], **replaced)
         if name == "conv" and part.precision != "fp32":
@@ -330,11 +330,11 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
             device,
             tuple((place / scales / np.sqrt(2.0)).tolist()),
             owner[rows],
-            np.full(len(own), "other"),
-            own.repeat,
-            own.op_class,
+            np.full(len(operators), "other"),
+            operators.repeat,
+            operators.op_class,
             table,
-            np.full(len(own), np.nan),
+            np.full(len(operators), np.nan),
         )
 
 

@@ -74,8 +74,8 @@ def _device_rows(devices: Sequence[Device], known: Sequence[Sheet]) -> Positions
     places = dict.fromkeys(devices, UNKNOWN)
     for device in places:
         if device.has_sheet:
-            own = sheet(device)
-            near = (place for place, other in enumerate(known, 1) if same_sheet(own, other))
+            key = sheet(device)
+            near = (place for place, other in enumerate(known, 1) if same_sheet(key, other))
             places[device] = next(near, UNKNOWN)
     return np.array([places[device] for device in devices], dtype=np.intp)
 
@@ -111,7 +111,7 @@ class OwnLayer:
     @classmethod
     def fit(
         cls,
-        own: Sheet,
+        gpu: Sheet,
         rows: KernelRows,
         corrections: Matrix,
         hidden: Matrix,
@@ -123,7 +123,7 @@ class OwnLayer:
         Gauss-Newton steps on the Huber loss of the sum's logarithm, with a normal prior.
 
         Args:
-            own: spec sheet of the GPU.
+            gpu: spec sheet of the GPU.
             rows: the kernels of n operators.
             corrections: (kernels, HEADS) without the shift.
             hidden: (kernels, h).
@@ -147,7 +147,7 @@ class OwnLayer:
             curvature[np.diag_indices_from(curvature)] += DEVIATION**-2
             slope = jacobian.T @ (weight * error) - DEVIATION**-2 * shift.reshape(-1)
             shift = shift + np.linalg.solve(curvature, slope).reshape(width, HEADS)
-        return cls(own, shift, n)
+        return cls(gpu, shift, n)
 
     def shift(self, hidden: Matrix) -> Matrix:
         """The shift of the corrections of n kernels, (n, HEADS), given hidden layers, (n, h)."""
@@ -215,12 +215,12 @@ class KernelTimes:
         """
         corrections, hidden = self._layers(queries, rows)
         fitted = []
-        for own, runs in rows_by(sheet(query.device) for query in queries).items():
+        for gpu, runs in rows_by(sheet(query.device) for query in queries).items():
             chosen = np.zeros(len(queries), dtype=np.bool_)
             chosen[runs] = True
             kernels = chosen[rows.owner]
             of_kernels = rows.of_runs_at(chosen), corrections[kernels], hidden[kernels]
-            fitted.append(OwnLayer.fit(own, *of_kernels, seconds[chosen], weights[chosen]))
+            fitted.append(OwnLayer.fit(gpu, *of_kernels, seconds[chosen], weights[chosen]))
         kept = [o for o in self.own if not any(same_sheet(o.sheet, f.sheet) for f in fitted)]
         return replace(self, own=(*kept, *fitted))
 
@@ -231,7 +231,7 @@ class KernelTimes:
 
     def _places_of_own(self, devices: Sequence[Device]) -> Positions:
         """Positions of n devices in `own`, from 1 on; 0 for a device without an entry."""
-        return _device_rows(devices, [own.sheet for own in self.own])
+        return _device_rows(devices, [layer.sheet for layer in self.own])
 
     def _layers(self, queries: Sequence[Query], rows: KernelRows) -> tuple[Matrix, Matrix]:
         """Corrections of n kernels before any shift, (n, HEADS), and their hidden layer, (n, h)."""

@@ -111,11 +111,11 @@ class PublishedRanges:
         alone = known & (strata != SEVERAL)
         widths, rows, counts, metrics = {}, {}, {}, {}
         for stratum in ("training", "inference", SEVERAL):
-            used = own = known & (strata == stratum)
-            if len(np.unique(parts[own])) < FEWEST_GROUPS:
+            used = members = known & (strata == stratum)
+            if len(np.unique(parts[members])) < FEWEST_GROUPS:
                 used = known if stratum == SEVERAL else alone
             else:
-                metrics[stratum] = _measured(residuals, own)
+                metrics[stratum] = _measured(residuals, members)
             if len(np.unique(parts[used])) >= FEWEST_GROUPS:
                 widths[stratum] = conformal_quantile(absolute[used], LEVEL, parts[used])
                 rows[stratum] = int(used.sum())
@@ -204,13 +204,13 @@ def _kinds(
     kinds = [kind_of_published(plan) for plan in plans]
     by_kind = {}
     for key, rows in rows_by(f"{s}/{kind}" for s, kind in zip(strata, kinds, strict=True)).items():
-        own = rows[known[rows]].tolist()
-        if not own:
+        members = rows[known[rows]].tolist()
+        if not members:
             continue
         by_kind[key] = SeenKind(
-            len(np.unique(families[own])),
-            max(plans[row].reserved for row in own),
-            frozenset().union(*(options_of(concerning(queries[row])) for row in own)),
+            len(np.unique(families[members])),
+            max(plans[row].reserved for row in members),
+            frozenset().union(*(options_of(concerning(queries[row])) for row in members)),
         )
     return by_kind
 
@@ -291,7 +291,9 @@ class CalibratedMemory(StoredPredictor):
                     share[metric][row] = LEVEL
                 low[metric][row], high[metric][row] = least, most
             limits[row] = (*self._limits(query, why, low[PEAK][row]), *inert_notes(queries[row]))
-        coverage = {name: None if np.isnan(own).any() else LEVEL for name, own in share.items()}
+        coverage = {
+            name: None if np.isnan(widths).any() else LEVEL for name, widths in share.items()
+        }
         return replace(
             base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
         )
@@ -323,5 +325,5 @@ class CalibratedMemory(StoredPredictor):
         calibrated = why is None and PEAK in self._measured(query)
         if why is None and not calibrated:
             calibrated_on += CONTEXT
-        own = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
-        return (*refusals(query, least_mib), own, *assumptions(query))
+        basis = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
+        return (*refusals(query, least_mib), basis, *assumptions(query))

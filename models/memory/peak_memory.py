@@ -258,8 +258,8 @@ class Memory(StoredPredictor):
                 low[row] = max(lower, min(low[row], plan.live + CONTEXT_LOW_MIB))
             if _phase(query) != "inference" and outside[row] and not plan.has_convolutions:
                 moving = plan.reserved - min(plan.lasting, plan.reserved)
-                own = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
-                high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + own
+                outside_allocator = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
+                high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + outside_allocator
         return np.minimum(low, peak), np.maximum(high, peak)
 
     def _inference_range(self, query: Query, plan: MemoryPlan, peak: float) -> tuple[float, float]:
@@ -299,8 +299,8 @@ class Memory(StoredPredictor):
         """Whether the device is neither in the training set nor adapted to."""
         if self.shares.rows(query.device):
             return False
-        own = sheet(query.device) if query.device.has_sheet else None
-        return own is None or not any(same_sheet(known, own) for known in self.sheets)
+        key = sheet(query.device) if query.device.has_sheet else None
+        return key is None or not any(same_sheet(known, key) for known in self.sheets)
 
 
 def refusals(query: Query, least_mib: float) -> tuple[Limit, ...]:

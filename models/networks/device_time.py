@@ -382,8 +382,8 @@ class DeviceTime(StoredPredictor):
         low, high = (np.abs(np.log(end / values)) for end in ends)
         by_classes = answer.rows.class_shares * values[:, None]
         for row, query in enumerate(queries):
-            own = (float(values[row]), float(low[row]), float(high[row]))
-            yield _Run(*own, self._limits(query, answer, row), by_class(by_classes[row]))
+            times = (float(values[row]), float(low[row]), float(high[row]))
+            yield _Run(*times, self._limits(query, answer, row), by_class(by_classes[row]))
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
         """Time of each launched kernel; kernels that the runtime adds have a separate class."""
@@ -430,8 +430,8 @@ class DeviceTime(StoredPredictor):
         # On an unseen device the shift of the whole device dominates, so the width is constant.
         scale = self.width_law.scale(answer.spread, answer.novelty)
         low, high = self.intervals.around(values, modes, seen, scale)
-        own = {device: self.kernel_times.operators(device) > 0 for device in set(devices)}
-        least = np.array([BY_OPERATORS * own[device] for device in devices])
+        by_operators = {device: self.kernel_times.operators(device) > 0 for device in set(devices)}
+        least = np.array([BY_OPERATORS * by_operators[device] for device in devices])
         low, high = (
             np.minimum(low, values * np.exp(-least)),
             np.maximum(high, values * np.exp(least)),
@@ -449,11 +449,11 @@ class DeviceTime(StoredPredictor):
             or self.kernel_times.operators(query.device) >= ENOUGH_OPERATORS
         )
         features, novelty = answer.rows.features[row], float(answer.novelty[row])
-        own = self.domain.limits(query, features[RANGED], adapted)
+        of_domain = self.domain.limits(query, features[RANGED], adapted)
         if query.device.kind == "gpu" and novelty > self.domain.farthest:
             differs = self.mixes.nearest_difference(features, bool(answer.rows.fused[row]))
-            own = (*own, self.domain.far_limit(novelty, differs))
-        return (*own, *self.support_gp.limits(query.device))
+            of_domain = (*of_domain, self.domain.far_limit(novelty, differs))
+        return (*of_domain, *self.support_gp.limits(query.device))
 
 
 @dataclass(frozen=True)
@@ -491,12 +491,12 @@ class _Training:
         ]
         _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
         alike = counts[stratum].astype(np.float64)
-        own = np.ones(len(rows)) if rows.weights is None else rows.weights
+        given_weights = np.ones(len(rows)) if rows.weights is None else rows.weights
         return cls(
             queries,
             KernelRows.of(queries),
             np.log(rows.values["latency_ms"] / 1e3),
-            own / np.sqrt(np.clip(alike, FEWEST_ALIKE, MOST_ROWS)),
+            given_weights / np.sqrt(np.clip(alike, FEWEST_ALIKE, MOST_ROWS)),
             families,
             np.array(of_device, dtype=np.str_),
             alike,
@@ -577,8 +577,8 @@ def _with_recurrent(query: Query, run: _Run) -> _Run:
     """The time of a run plus that of its recurrent layers."""
     table = query_table(query.run)
     layers = table.take(table.kind == RECURRENT)
-    own = LAW.seconds(layers, query.device, query.run.precision) * layers.repeat
-    ms = 1e3 * float(own.sum())
+    layer_seconds = LAW.seconds(layers, query.device, query.run.precision) * layers.repeat
+    ms = 1e3 * float(layer_seconds.sum())
     share = ms / (run.ms + ms)
     reach = share * HELD_OUT_REACH
     low, high = (float(np.hypot((1.0 - share) * side, reach)) for side in (run.low, run.high))

@@ -179,14 +179,16 @@ class HostTime:
         effects = list(self.effects)
         remaining = dict.fromkeys(host for host in hosts if host is not None)
         while remaining:
-            own, modern = next(iter(remaining))
-            equal = {(s, m) for s, m in remaining if m == modern and same_sheet(s, own)}
+            device_sheet, modern = next(iter(remaining))
+            equal = {(s, m) for s, m in remaining if m == modern and same_sheet(s, device_sheet)}
             remaining = {host: None for host in remaining if host not in equal}
             rows = [i for i, host in enumerate(hosts) if host in equal]
             variance = 1.0 / (1.0 / HOST_DEVIATION**2 + len(rows) / NOISE_DEVIATION**2)
             mean = variance * errors[rows].sum() / NOISE_DEVIATION**2
-            effects = [e for e in effects if not (same_sheet(e.sheet, own) and e.modern == modern)]
-            effects.append(HostEffect(own, modern, float(mean), float(variance)))
+            effects = [
+                e for e in effects if not (same_sheet(e.sheet, device_sheet) and e.modern == modern)
+            ]
+            effects.append(HostEffect(device_sheet, modern, float(mean), float(variance)))
         return type(self)(self.mean, self.covariance, tuple(effects))
 
     def seconds(self, queries: Sequence[Query]) -> tuple[Column, Column]:
@@ -222,12 +224,14 @@ class HostTime:
         variance = np.einsum("ij,jk,ik->i", design_matrix, self.covariance, design_matrix)
         return np.log(calls) + design_matrix @ self.mean, variance
 
-    def _known(self, own: Sheet, modern: bool) -> list[HostEffect]:
+    def _known(self, device_sheet: Sheet, modern: bool) -> list[HostEffect]:
         """Effects of known hosts whose devices have this sheet."""
-        known = self._recent.get((own, modern))
+        known = self._recent.get((device_sheet, modern))
         if known is None:
-            known = [e for e in self.effects if e.modern == modern and same_sheet(e.sheet, own)]
-            self._recent.put((own, modern), known)
+            known = [
+                e for e in self.effects if e.modern == modern and same_sheet(e.sheet, device_sheet)
+            ]
+            self._recent.put((device_sheet, modern), known)
         return known
 
     @cached_property

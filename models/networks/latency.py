@@ -160,9 +160,9 @@ class NetworkLatency(StoredPredictor):
         answer = PredictionColumns(len(queries), self.metrics)
         kinds = groups_of((self._by_device(query), _runs_on_gpu(query)) for query in queries)
         for (by_device, on_gpu), rows in kinds.items():
-            own = [queries[row] for row in rows]
-            predicted = self._device_time(own, by_device)
-            answer.put(rows, self._with_host(own, predicted) if on_gpu else predicted)
+            members = [queries[row] for row in rows]
+            predicted = self._device_time(members, by_device)
+            answer.put(rows, self._with_host(members, predicted) if on_gpu else predicted)
         return answer.predictions()
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
@@ -176,8 +176,8 @@ class NetworkLatency(StoredPredictor):
         """
         chosen = []
         for by_device, rows in sorted(groups_of(map(self._by_device, queries)).items()):
-            own = self._part(by_device).suggest([queries[row] for row in rows], count, seed)
-            chosen.append([rows[index] for index in own])
+            suggested = self._part(by_device).suggest([queries[row] for row in rows], count, seed)
+            chosen.append([rows[index] for index in suggested])
         return in_turns(chosen)[:count]
 
     def _with_host(self, queries: Sequence[Query], device: Predictions) -> Predictions:
@@ -257,8 +257,8 @@ def _without_host(on_gpu: Measurements, host: HostTime) -> Measurements:
     measured = on_gpu.values["latency_ms"] / 1e3
     host_s, _ = host.seconds(on_gpu.queries)
     clear = host_s < CLEAR_OF_HOST * measured
-    own = measured**OVERLAP - np.where(clear, host_s, 0.0) ** OVERLAP
-    return replace(on_gpu, values={"latency_ms": own ** (1.0 / OVERLAP) * 1e3})
+    powered = measured**OVERLAP - np.where(clear, host_s, 0.0) ** OVERLAP
+    return replace(on_gpu, values={"latency_ms": powered ** (1.0 / OVERLAP) * 1e3})
 
 
 def _eager(query: Query) -> Query:
@@ -269,12 +269,12 @@ def _at_most(predicted: Predictions, rows: Sequence[int], most: Predictions) -> 
     """Predictions of n runs, with k rows and the ends of their intervals capped."""
     sides: dict[str, Any] = {}
     for side in ("values", "low", "high"):
-        sides[side] = {name: own.copy() for name, own in getattr(predicted, side).items()}
-        for name, own in sides[side].items():
-            own[rows] = np.minimum(own[rows], getattr(most, side).get(name, np.inf))
+        sides[side] = {name: times.copy() for name, times in getattr(predicted, side).items()}
+        for name, times in sides[side].items():
+            times[rows] = np.minimum(times[rows], getattr(most, side).get(name, np.inf))
     factors = sides["values"]["latency_ms"] / predicted.values["latency_ms"]
     parts = zip(predicted.breakdowns_ms, factors.tolist(), strict=True)
-    scaled = [{name: ms * factor for name, ms in own.items()} for own, factor in parts]
+    scaled = [{name: ms * factor for name, ms in breakdown.items()} for breakdown, factor in parts]
     return replace(predicted, **sides, breakdowns_ms=scaled)
 
 

@@ -225,7 +225,9 @@ class LimitResponse:
 
     def limits(self, device: Device) -> tuple[Limit, ...]:
         """Limits for any power limit on a device outside the training set."""
-        known = device.has_sheet and any(same_sheet(sheet(device), own) for own in self.sheets)
+        known = device.has_sheet and any(
+            same_sheet(sheet(device), known_sheet) for known_sheet in self.sheets
+        )
         return () if known else BORROWED
 
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
@@ -398,7 +400,9 @@ def fit_response(rows: Measurements) -> LimitResponse:
     def residuals(held: Mask) -> tuple[Column, Column]:
         return runs.take(held).residuals(_coefficients(runs.take(~held)))
 
-    columns = out_of_fold(np.array([str(own) for own in sheets]), residuals, columns=2)
+    columns = out_of_fold(
+        np.array([str(device_sheet) for device_sheet in sheets]), residuals, columns=2
+    )
     ratios = zip(runs.limit_w, runs.free_w, strict=True)
     strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
     power, time = (LogQuantiles.of(column, strata) for column in columns)

@@ -89,8 +89,8 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
     for metric, words in (("latency_ms", "time"), ("power_w", "power")):
         for limit, answer in zip(wanted, answers, strict=True):
             if metric not in answer.estimates:
-                refusals = [own for own in answer.limits if own.severity == "refusal"]
-                why = "".join(f" ({own})" for own in refusals)
+                refusals = [refusal for refusal in answer.limits if refusal.severity == "refusal"]
+                why = "".join(f" ({refusal})" for refusal in refusals)
                 where = f"on {query.device.name} at {limit:g} W{why}"
                 gpus = " Power is answered on GPUs alone." if query.device.kind == "cpu" else ""
                 raise UnanswerableQuery(f"No {words} is known for this {where}.{gpus}")

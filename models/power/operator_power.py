@@ -249,8 +249,8 @@ def held_out_runs(
         known: how well that model knows a group's devices, a key of `DEVIATIONS`.
     """
     for held in folds:
-        law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-        yield HeldOut(own, law.demand(own), watts[held], known)
+        law, held_runs = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+        yield HeldOut(held_runs, law.demand(held_runs), watts[held], known)
 
 
 def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
@@ -265,15 +265,15 @@ def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[He
     watts = rows.values["power_w"]
     kernels = are_kernels(rows.queries)
     for chip in held_out_folds(runs.chips):
-        own = kernels & chip
-        if own.sum() <= SHOTS:
+        chip_kernels = kernels & chip
+        if chip_kernels.sum() <= SHOTS:
             continue
         law = PowerLaw().fit(runs.take(~chip), watts[~chip])
         for _ in range(DRAWS):
-            order = random.permutation(np.flatnonzero(own))
+            order = random.permutation(np.flatnonzero(chip_kernels))
             support = np.zeros(len(rows), dtype=np.bool_)
             support[order[:SHOTS]] = True
-            yield _adapted(rows, runs, law, support, own & ~support)
+            yield _adapted(rows, runs, law, support, chip_kernels & ~support)
 
 
 def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:

@@ -152,23 +152,23 @@ def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Col
     """
     law = pooled[: len(LAW)]
     job = pooled[len(LAW) :].reshape(-1, len(JOB))[rows.job].T
-    own = offsets[: len(DEVICE)]
+    device_offsets = offsets[: len(DEVICE)]
     both = offsets[len(DEVICE) :].reshape(-1, len(DEVICE_JOB))[rows.job].T
     overlap = np.exp(job[6])
-    launch = job[0] + own[2] + both[0] - rows.log_batch
-    arithmetic = job[1] - rows.log_speed + own[3] + both[1]
+    launch = job[0] + device_offsets[2] + both[0] - rows.log_batch
+    arithmetic = job[1] - rows.log_speed + device_offsets[3] + both[1]
     busy = arithmetic - _joined(launch, arithmetic, overlap)
-    dynamic = job[2] + own[4] + both[2] + (job[3] + both[3]) * busy
+    dynamic = job[2] + device_offsets[4] + both[2] + (job[3] + both[3]) * busy
     dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(dynamic + (job[5] + both[5]) * rows.log_batch)
-    fixed = _share(law[3] + own[8])
+    fixed = _share(law[3] + device_offsets[8])
     saved = (1.0 - fixed) * dynamic
-    static = rows.tdp_w * np.exp(law[0] + own[0]) + fixed * dynamic
-    left = 0.5 * (np.exp(own[1]) * rows.limit_w - static)
+    static = rows.tdp_w * np.exp(law[0] + device_offsets[0]) + fixed * dynamic
+    left = 0.5 * (np.exp(device_offsets[1]) * rows.limit_w - static)
     left = left + np.hypot(left, SOFT_FLOOR * rows.tdp_w)
-    sharp = np.exp(law[2] + own[7])
+    sharp = np.exp(law[2] + device_offsets[7])
     drawn = (left**-sharp + saved**-sharp) ** (-1.0 / sharp)
-    clocks = clock(drawn / saved, _share(law[1] + own[6]))
-    slowed = np.log(stretched(clocks, np.exp(job[4] + own[5] + both[4])))
+    clocks = clock(drawn / saved, _share(law[1] + device_offsets[6]))
+    slowed = np.log(stretched(clocks, np.exp(job[4] + device_offsets[5] + both[4])))
     return np.log(static + drawn), _joined(launch, arithmetic + slowed, overlap)
 
 
@@ -268,14 +268,14 @@ def fit_pooled(
     def residuals(point: Column) -> Column:
         pooled, offsets = point[:head], point[head:].reshape(len(keys), each)
         parts = [(pooled - mean) / deviation]
-        for key, own in zip(keys, offsets, strict=True):
-            parts += [prior.residuals(own), devices[key].residuals(pooled, own)]
+        for key, of_device in zip(keys, offsets, strict=True):
+            parts += [prior.residuals(of_device), devices[key].residuals(pooled, of_device)]
         return np.concatenate(parts)
 
     start = np.concatenate([mean, np.zeros(each * len(keys))])
     solution = least_squares(residuals, start, x_scale="jac", max_nfev=MOST_STEPS).x
-    own = solution[head:].reshape(len(keys), each)
-    return solution[:head], dict(zip(keys, own, strict=True))
+    of_devices = solution[head:].reshape(len(keys), each)
+    return solution[:head], dict(zip(keys, of_devices, strict=True))
 
 
 def fit_offsets(pooled: Column, support: MeasuredJobs, prior: OffsetPrior) -> Column:
@@ -379,14 +379,16 @@ def _held_out_devices(
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
     random = np.random.default_rng(seed)
     for held in held_out_folds(keys):
-        without, own = fitted.fitted_on(rows.take(~held)), rows.take(held)
-        yield _residuals(without, own)
+        without, held_rows = fitted.fitted_on(rows.take(~held)), rows.take(held)
+        yield _residuals(without, held_rows)
         for shots in SHOTS:
             for _ in range(DRAWS):
-                support = np.zeros(len(own), dtype=np.bool_)
-                support[random.permutation(len(own))[:shots]] = True
+                support = np.zeros(len(held_rows), dtype=np.bool_)
+                support[random.permutation(len(held_rows))[:shots]] = True
                 if not support.all():
-                    yield _residuals(without.adapt(own.take(support)), own.take(~support))
+                    yield _residuals(
+                        without.adapt(held_rows.take(support)), held_rows.take(~support)
+                    )
 
 
 def _residuals(fitted: "PowerCap", rows: Measurements) -> HeldOutResiduals:
@@ -492,18 +494,18 @@ class PowerCap(StoredPredictor):
         """The predictor fitted to jobs and devices of these rows, without intervals."""
         rows_of = rows_by(map(job_of, rows.queries))
         logs, jobs = np.log([batch_of(query) for query in rows.queries]), tuple(rows_of)
-        own = [logs[of_job] for of_job in rows_of.values()]
+        of_jobs = [logs[of_job] for of_job in rows_of.values()]
         bare = replace(
             self,
             jobs=jobs,
-            middles=tuple(float(np.mean(np.unique(sizes))) for sizes in own),
-            batches=tuple((float(sizes.min()), float(sizes.max())) for sizes in own),
+            middles=tuple(float(np.mean(np.unique(sizes))) for sizes in of_jobs),
+            batches=tuple((float(sizes.min()), float(sizes.max())) for sizes in of_jobs),
         )
         training = bare._by_device(rows)
         pooled, offsets = fit_pooled(training, jobs)
         gpus = tuple(
-            FittedGpu(key, tuple(offsets[key].tolist()), _rows_by_job(own, len(jobs)), True)
-            for key, own in training.items()
+            FittedGpu(key, tuple(offsets[key].tolist()), _rows_by_job(runs, len(jobs)), True)
+            for key, runs in training.items()
         )
         return replace(bare, pooled=tuple(pooled.tolist()), gpus=gpus)
 
@@ -555,27 +557,29 @@ class PowerCap(StoredPredictor):
     def _logarithms(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """Predicted logarithms of watts and of seconds per epoch, shapes (n,)."""
         power, time = np.full(len(queries), np.nan), np.full(len(queries), np.nan)
-        for key, own, rows in self._known_jobs(queries):
+        for key, positions, rows in self._known_jobs(queries):
             gpu = self._gpu(key)
             offsets = np.zeros(device_size(len(self.jobs))) if gpu is None else gpu.offsets
-            power[own], time[own] = answers(np.array(self.pooled), np.array(offsets), rows)
+            power[positions], time[positions] = answers(
+                np.array(self.pooled), np.array(offsets), rows
+            )
         return power, time
 
     def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
         """Spec sheet -> rows of known jobs on that device, in the order of the sheets."""
         watts, times = rows.column(POWER), rows.column(TIME)
         return {
-            key: MeasuredJobs(inputs, np.log(watts[own]), np.log(times[own] / 1e3))
-            for key, own, inputs in self._known_jobs(rows.queries)
+            key: MeasuredJobs(inputs, np.log(watts[positions]), np.log(times[positions] / 1e3))
+            for key, positions, inputs in self._known_jobs(rows.queries)
         }
 
     def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Positions, JobRows]]:
         """Spec sheets in order, with positions and inputs of the known jobs on each device."""
         inputs = JobRows.of(queries, self.jobs, np.array(self.middles))
         for key, rows in rows_by(sheet(query.device) for query in queries).items():
-            own = rows[inputs.job[rows] >= 0]
-            if len(own):
-                yield key, own, inputs.take(own)
+            known_rows = rows[inputs.job[rows] >= 0]
+            if len(known_rows):
+                yield key, known_rows, inputs.take(known_rows)
 
     def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
@@ -583,10 +587,10 @@ class PowerCap(StoredPredictor):
     def _limits(self, query: Query) -> tuple[Limit, ...]:
         limits = []
         if self._gpu(sheet(query.device)) is None:
-            limits += [Limit(NEW_DEVICE, own, "transfer") for own in (POWER, TIME)]
+            limits += [Limit(NEW_DEVICE, metric, "transfer") for metric in (POWER, TIME)]
         job, batch = job_of(query), float(np.log(batch_of(query)))
         if job not in self.jobs:
-            limits += [Limit(f"the job {job} was not measured", own) for own in (POWER, TIME)]
+            limits += [Limit(f"the job {job} was not measured", metric) for metric in (POWER, TIME)]
         else:
             low, high = self.batches[self.jobs.index(job)]
             if not low - 1e-9 <= batch <= high + 1e-9:

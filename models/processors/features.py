@@ -72,8 +72,8 @@ def threads_of(query: Query, usual: float | None = None) -> float:
     no effect.
     """
     cores = None if _is_estimated(query.device, "compute_units") else query.device.compute_units
-    own = query.software.threads if cores is None else query.software.threads_on(cores)
-    threads = float(own or usual or cores or 1)
+    threads_asked = query.software.threads if cores is None else query.software.threads_on(cores)
+    threads = float(threads_asked or usual or cores or 1)
     return threads if cores is None else min(threads, float(cores))
 
 

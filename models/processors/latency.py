@@ -352,10 +352,16 @@ def _by_device(measurements: Measurements) -> dict[str, RateRows]:
     measured = measurements.take(np.isfinite(latency) & (latency > 0))
     rows = {}
     for name, positions in groups_of(query.device.name for query in measured.queries).items():
-        own = measured.take(positions)
-        weights = np.ones(len(own)) if own.weights is None else np.clip(own.weights, 0.01, 1.0)
-        log_ms = np.log(own.values["latency_ms"])
-        rows[name] = latency_rows(own.queries, log_ms=log_ms, noise=MEASURING / np.sqrt(weights))
+        of_device = measured.take(positions)
+        weights = (
+            np.ones(len(of_device))
+            if of_device.weights is None
+            else np.clip(of_device.weights, 0.01, 1.0)
+        )
+        log_ms = np.log(of_device.values["latency_ms"])
+        rows[name] = latency_rows(
+            of_device.queries, log_ms=log_ms, noise=MEASURING / np.sqrt(weights)
+        )
     return rows
 
 

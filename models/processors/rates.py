@@ -199,8 +199,8 @@ class RatePosterior:
         """Covariance of n and m rows in the model linearised at `centre`, shape (n, m)."""
         (_, first), (_, second) = _linearised(one, centre), _linearised(other, centre)
         mixtures = [np.sqrt(slopes[:, :COUNT] @ _BY_KIND) for slopes in (first, second)]
-        own = _residual_covariance(self.prior.deviations, one, other, *mixtures)
-        return np.asarray(first @ self._rates @ second.T + own)
+        residual = _residual_covariance(self.prior.deviations, one, other, *mixtures)
+        return np.asarray(first @ self._rates @ second.T + residual)
 
     def predict(self, queried: RateRows) -> tuple[Column, Column]:
         """Posterior mean and standard deviation of log milliseconds of n queries, each (n,).
@@ -307,6 +307,6 @@ def _residual_covariance(
     mixture = deviations.mixture**2 * squared_exponential(first, second, deviations.reach)
     sizes = np.abs(one.log_size[:, None] - other.log_size)
     sizes = sizes + np.abs(one.doublings[:, None] - other.doublings)
-    own = np.where(one.whole[:, None] & other.whole, deviations.structure, deviations.operator)
-    structure = own**2 * same(one.structures, other.structures) * np.exp(-sizes / 3)
+    variance = np.where(one.whole[:, None] & other.whole, deviations.structure, deviations.operator)
+    structure = variance**2 * same(one.structures, other.structures) * np.exp(-sizes / 3)
     return np.asarray(mixture * same(one.whole, other.whole) + structure)

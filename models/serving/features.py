@@ -201,7 +201,9 @@ def with_any_sequences(query: Query) -> Hashable:
     return sizes, query.device, query.operation
 
 
-_SIZES: Final = attrgetter(*(own.name for own in fields(LlmServing) if own.name != "max_sequences"))
+_SIZES: Final = attrgetter(
+    *(field_.name for field_ in fields(LlmServing) if field_.name != "max_sequences")
+)
 
 
 def _features(queries: Sequence[Query]) -> tuple[Matrix, Column]:

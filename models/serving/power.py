@@ -185,7 +185,9 @@ class ServingPower(StoredPredictor):
         if name not in self.intervals:
             return Predictions(values, limits=limits)
         seen = np.array([self._seen(query) for query in queries])
-        bounds = [self.intervals[name].log_ends([own] * len(queries), seen) for own in TARGETS]
+        bounds = [
+            self.intervals[name].log_ends([target] * len(queries), seen) for target in TARGETS
+        ]
         factors = np.exp(np.stack(bounds, axis=1) * ratios[:, :, None])
         low, high = (_ends(kind, values, factors, end) for end in (0, 1))
         return Predictions(values, low, high, 0.9, limits)
@@ -211,7 +213,7 @@ class ServingPower(StoredPredictor):
     ) -> list[tuple[Limit, ...]]:
         """Limits of n queries answered by the fit of that name."""
         fit = self.fits[name]
-        checked = [FEATURES[fit.kind].index(own) for own in CHECKED[fit.kind]]
+        checked = [FEATURES[fit.kind].index(feature) for feature in CHECKED[fit.kind]]
         given = FeatureRange(CHECKED[fit.kind], fit.ranges.low[checked], fit.ranges.high[checked])
         limits = given.outside_each(features[:, checked])
         for rows in groups_of(map(with_any_sequences, queries)).values():

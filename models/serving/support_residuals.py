@@ -89,8 +89,8 @@ class SupportResiduals:
 
     def rows(self, device: Device) -> int:
         """Number of support runs on a device."""
-        own = sheet(device)
-        return sum(same_sheet(own, other) for other in self.sheets)
+        key = sheet(device)
+        return sum(same_sheet(key, other) for other in self.sheets)
 
     def correction(self, rows: ServingRows, devices: Sequence[Device]) -> tuple[Matrix, Matrix]:
         """Posterior of the residuals of n queries.

@@ -200,7 +200,7 @@ def _deployed(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     limits = limits_of(query, time, power, memory)
-    rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
+    rate = requests.value if (requests := estimates.get("requests_per_s")) is not None else None
     limits += sound_limits(query, rate)
     kept = kept_up(query, rate, capacity)
     capacity = None if capacity is None else at_level({RATE: capacity}, query)[RATE]
@@ -232,7 +232,7 @@ def priced(query: Query, time: Prediction, load: UnderLoad, price: Price | None 
     time = parts_within_wholes(time, query.deployment.load.output_tokens)
     memory, deployment = memory_of(query, in_flight), query.deployment
     why = not_run(deployment.engine.name, query.device, deployment.model)
-    if why is None and not all(own.fits for own in memory):
+    if why is None and not all(pool.fits for pool in memory):
         why = CANNOT_RUN
     capacity, power = (load.capacity, load.power) if why is None else (None, None)
     time = within_reach(query, time, capacity)
@@ -254,7 +254,7 @@ def _estimates(
         known.pop("tpot_ms", None)
     devices, rate = query.deployment.devices, known.get(RATE)
     if memory:
-        known[PEAK_MEMORY] = Estimate(max(own.needed_mib for own in memory))
+        known[PEAK_MEMORY] = Estimate(max(pool.needed_mib for pool in memory))
     elif query.device.kind == "cpu":
         known[PEAK_MEMORY] = Estimate(bytes_on_processors(query) / MIB)
     if power is not None and POWER in power.estimates:
@@ -331,15 +331,15 @@ def _trust(
 
     Memory follows from sizes alone, so limits of times and rates do not affect it.
     """
-    own = {}
+    grades = {}
     for name, one in estimates.items():
         concerning = [e for e in limits if name != PEAK_MEMORY or e.concerns(PEAK_MEMORY)]
         wide = too_wide(name, one) is not None
-        own[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
+        grades[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
         if name in WAITING and query.deployment.load.concurrency is None:
-            own[name] = NOT_MEASURED
+            grades[name] = NOT_MEASURED
     for name, sources in FOLLOWS.items():
-        if name in own:
-            known = [own[source] for source in sources if source in own]
-            own[name] = max(known, key=lambda trust: trust.grade, default=own[name])
-    return own
+        if name in grades:
+            known = [grades[source] for source in sources if source in grades]
+            grades[name] = max(known, key=lambda trust: trust.grade, default=grades[name])
+    return grades

@@ -82,9 +82,9 @@ def with_usual_places(query: Query) -> Query:
 
     Times at a given concurrency do not depend on slots that are not filled.
     """
-    own = query.deployment.engine
-    usual = replace(own, max_sequences=None, memory_share=Engine().memory_share)
-    found = query if own == usual else with_engine(query, usual)
+    engine = query.deployment.engine
+    usual = replace(engine, max_sequences=None, memory_share=Engine().memory_share)
+    found = query if engine == usual else with_engine(query, usual)
     return found if places(found) >= places(query) else query
 
 
@@ -168,7 +168,8 @@ class LoadCurve:
         waiting = np.maximum(loads.in_flight / last - 1.0, 0.0)[:, None]
         ttft = ttft + waiting * (first + self.tokens_after * each)
         ends = [
-            metrics_of(loads, *own) for own in zip((served / ttft).T, tpot.T, ttft.T, strict=True)
+            metrics_of(loads, *parts)
+            for parts in zip((served / ttft).T, tpot.T, ttft.T, strict=True)
         ]
         orders = {name: (0, 2, 1) if name in RATES else (0, 1, 2) for name in ends[0]}
         estimates = {
@@ -244,21 +245,23 @@ class LoadCurve:
         value = capacity.value
         return max(NEAR * value, value**2 / _Capacities.of(value, capacity).likely)
 
-    def _toward_full(self, name: str, own: Estimate, share: float) -> Estimate:
+    def _toward_full(self, name: str, estimate: Estimate, share: float) -> Estimate:
         """A time moved by a share toward that of a full deployment; its lower end stays."""
         full = self._at(name, float(self.in_flight[-1]))
         high = None
-        if own.high is not None and full.high is not None:
-            high = own.high ** (1.0 - share) * full.high**share
-        return replace(own, value=own.value ** (1.0 - share) * full.value**share, high=high)
+        if estimate.high is not None and full.high is not None:
+            high = estimate.high ** (1.0 - share) * full.high**share
+        return replace(
+            estimate, value=estimate.value ** (1.0 - share) * full.value**share, high=high
+        )
 
-    def _token_time(self, rate: float, own: Estimate) -> Estimate:
+    def _token_time(self, rate: float, estimate: Estimate) -> Estimate:
         """The time per token at an arrival rate, with the ends of `_token_ends`."""
-        if own.low is None:
-            return own
+        if estimate.low is None:
+            return estimate
         rates, *ends = self._token_ends
         low, high = (float(np.interp(rate, rates, end)) for end in ends)
-        return replace(own, low=min(low, own.value), high=max(high, own.value))
+        return replace(estimate, low=min(low, estimate.value), high=max(high, estimate.value))
 
     @cached_property
     def _token_ends(self) -> tuple[Column, Column, Column]:
@@ -350,18 +353,20 @@ def _made_monotone(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
     return risen
 
 
-def _delayed(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
+def _delayed(estimate: Estimate, before_ms: Sequence[float | None]) -> Estimate:
     """A time that starts after another one has passed.
 
     Args:
-        own: the time without the delay.
+        estimate: the time without the delay.
         before_ms: best estimate of the delay, and the ends of its interval.
     """
     likely, low, high = before_ms
     assert likely is not None
-    if own.low is None or own.high is None or low is None or high is None:
-        return Estimate(own.value + likely)
-    return Estimate(own.value + likely, own.low + low, own.high + high, own.coverage)
+    if estimate.low is None or estimate.high is None or low is None or high is None:
+        return Estimate(estimate.value + likely)
+    return Estimate(
+        estimate.value + likely, estimate.low + low, estimate.high + high, estimate.coverage
+    )
 
 
 def _spread(capacity: Estimate) -> tuple[float, float]:
@@ -490,26 +495,26 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     withheld = dict.fromkeys(WITH_QUEUEING, why) if late else {}
     limit = Limit(f"{why}; {AT_CAPACITY}", severity="refusal")
     limits = (limit if late else Limit(f"{why}; {OTHER_CASE}"), *near, *time.limits)
-    kept = {name: own for name, own in time.estimates.items() if name not in withheld}
+    kept = {name: estimate for name, estimate in time.estimates.items() if name not in withheld}
     rates = [name for name in RATES if name in kept]
     kept |= {name: _answered(kept[name], time.estimates[RATE], arriving, held) for name in rates}
     withheld = {**time.withheld, **withheld}
     return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
 
 
-def _answered(own: Estimate, of: Estimate, arriving: float, capacity: Estimate) -> Estimate:
+def _answered(estimate: Estimate, of: Estimate, arriving: float, capacity: Estimate) -> Estimate:
     """A rate rescaled to the requests that arrive or, if fewer, can be answered."""
     ends = (capacity.value, capacity.low, capacity.high)
     value, low, high = (
-        None if end is None else own.value / of.value * min(arriving, end) for end in ends
+        None if end is None else estimate.value / of.value * min(arriving, end) for end in ends
     )
-    return replace(own, value=value or 0.0, low=low, high=high)
+    return replace(estimate, value=value or 0.0, low=low, high=high)
 
 
 def _overload(arriving: float, capacity: Estimate, probability: float) -> str:
     """A sentence that more requests may arrive than can be answered."""
-    own = rate_range(capacity.value, capacity.low, capacity.high)
-    line = f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
+    capacity_text = rate_range(capacity.value, capacity.low, capacity.high)
+    line = f"{rate_figure(arriving)} requests/s arrive, and {capacity_text} can be answered"
     unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < MOST_BEHIND)
     return f"{line}: {unsure}the queue grows without end"
 
@@ -518,8 +523,8 @@ def _near(share: float) -> tuple[Limit, ...]:
     """The note that times with queueing are extrapolated at this share of the capacity."""
     if not NEAR <= share < 1.0:
         return ()
-    own = f"requests arrive at {100.0 * share:.4g} % of the capacity"
-    return (Limit(f"{own}: from {100.0 * NEAR:.0f} % on, {EXTRAPOLATED}", LATENCY, "note"),)
+    line = f"requests arrive at {100.0 * share:.4g} % of the capacity"
+    return (Limit(f"{line}: from {100.0 * NEAR:.0f} % on, {EXTRAPOLATED}", LATENCY, "note"),)
 
 
 def rate_range(rate: float, low: float | None, high: float | None) -> str:

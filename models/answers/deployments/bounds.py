@@ -139,7 +139,7 @@ def _bounded(
     full = loads.in_flight * np.maximum(prompts / share.arithmetic, request / share.work)
     full = np.where(np.isnan(full), 0.0, full)
     least = {"tpot_ms": tpot, "ttft_ms": ttft, "ttft_service_ms": ttft}
-    usual = {name: own / share.arithmetic for name, own in least.items()}
+    usual = {name: column / share.arithmetic for name, column in least.items()}
     usual["tpot_ms"] = tpot / share.bandwidth
     least["request_latency_ms"] = usual["request_latency_ms"] = latency
     rate = np.where(np.isnan(loads.in_flight), np.inf, 1e3 * loads.in_flight / latency)
@@ -147,8 +147,8 @@ def _bounded(
     most = dict(zip(RATES, (rate, tokens, tokens / loads.devices), strict=True))
     bounds = {name: (least.get(name, 0.0), most.get(name, np.inf)) for name in times}
     estimates = {
-        name: _moved(own, np.maximum(own[:, 0], usual.get(name, 0.0)), *bounds[name])
-        for name, own in times.items()
+        name: _moved(column, np.maximum(column[:, 0], usual.get(name, 0.0)), *bounds[name])
+        for name, column in times.items()
     }
     if not set(TIMES) <= times.keys():
         return estimates
@@ -167,10 +167,10 @@ def _bounded(
     slower, closed = before[:, 0] / late_ms, ~np.isnan(loads.in_flight)[:, None]
     for name in most.keys() & times.keys():
         value = np.minimum(estimates[name][:, 0], slower * times[name][:, 0])
-        own = _of_latency(_moved(times[name], value, *bounds[name]), whole)
-        found[name] = np.where(closed, own, estimates[name])
+        narrowed = _of_latency(_moved(times[name], value, *bounds[name]), whole)
+        found[name] = np.where(closed, narrowed, estimates[name])
     known = ~np.isnan(late_ms)[:, None]
-    return estimates | {n: np.where(known, own, estimates[n]) for n, own in found.items()}
+    return estimates | {n: np.where(known, column, estimates[n]) for n, column in found.items()}
 
 
 def _sum(whole: Matrix, first: Matrix, each: Matrix, number: Column) -> Matrix:
@@ -192,22 +192,22 @@ def _of_latency(rate: Matrix, latency: Matrix) -> Matrix:
     return _narrowed(rate, rate[:, 0] * down, rate[:, 0] * up)
 
 
-def _narrowed(own: Matrix, least: Column, most: Column) -> Matrix:
+def _narrowed(estimates: Matrix, least: Column, most: Column) -> Matrix:
     """Estimates with intervals narrowed to the given ends but still containing the value, (n, 3).
 
     Estimates without an interval or with an unknown end are unchanged.
     """
-    value, low, high = own.T
+    value, low, high = estimates.T
     ends = np.minimum(np.maximum(low, least), value), np.maximum(np.minimum(high, most), value)
     known = ~np.isnan(ends[0] + ends[1])[:, None]
-    return np.where(known, np.array([value, *ends]).T, own)
+    return np.where(known, np.array([value, *ends]).T, estimates)
 
 
-def _moved(own: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
+def _moved(estimates: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
     """Estimates moved to new values with the same relative intervals, clipped to bounds."""
     value = np.minimum(np.maximum(value, least), most)
-    ratio = np.where(own[:, 0] > 0.0, value / own[:, 0], 1.0)
-    low, high = (np.minimum(np.maximum(ratio * end, least), most) for end in own[:, 1:].T)
+    ratio = np.where(estimates[:, 0] > 0.0, value / estimates[:, 0], 1.0)
+    low, high = (np.minimum(np.maximum(ratio * end, least), most) for end in estimates[:, 1:].T)
     return np.array([value, low, high]).T
 
 

@@ -27,7 +27,7 @@ def product(one: Estimate, other: Estimate) -> Estimate:
     Without an interval if either factor has none.
     """
     value = one.value * other.value
-    ends = [(own.value, own.low, own.high) for own in (one, other)]
+    ends = [(estimate.value, estimate.low, estimate.high) for estimate in (one, other)]
     if any(low is None or high is None or not low > 0 for _, low, high in ends):
         return Estimate(value)
     down = hypot(*(log(middle / low) for middle, low, _ in ends if low is not None))

@@ -61,7 +61,7 @@ def limits_of(
     of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
     if power is not None:
         of_power += _power_at_load(query)
-    of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
+    of_memory = [Limit(pool.sentence(), PEAK_MEMORY, "refusal") for pool in memory if not pool.fits]
     found = map(in_words, (*time.limits, *of_power, *of_memory))
     model, load = query.deployment.model, query.deployment.load
     length = of_lengths(model, load.input_tokens, load.output_tokens)
@@ -106,8 +106,8 @@ def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) 
             ("answers have", output_tokens, "the decoder writes", model.most_tokens),
         ]
     return [
-        Limit(f"{own} {tokens:,.0f} tokens, and {which} {most:,}", severity="refusal")
-        for own, tokens, which, most in parts
+        Limit(f"{subject} {tokens:,.0f} tokens, and {which} {most:,}", severity="refusal")
+        for subject, tokens, which, most in parts
         if most is not None and tokens > most
     ]
 

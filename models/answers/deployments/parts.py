@@ -93,21 +93,21 @@ def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shar
     """
     shares: dict[int, Shares] = {}
     for rows in groups_of(map(setup_of, queries)).values():
-        own = [queries[row] for row in rows]
-        if own[0].device.kind == "cpu":
+        alike = [queries[row] for row in rows]
+        if alike[0].device.kind == "cpu":
             # The analytical breakdown covers GPUs only.
             shares |= dict.fromkeys(rows, Shares({}, {}, {}))
             continue
         sequences = np.array(
-            [_at_once(query, in_flight[row]) for query, row in zip(own, rows, strict=True)]
+            [_at_once(query, in_flight[row]) for query, row in zip(alike, rows, strict=True)]
         )
         try:
             with np.errstate(all="ignore"):
-                whole, faster = (_phases(own, sequences, memory) for memory in (1.0, 2.0))
+                whole, faster = (_phases(alike, sequences, memory) for memory in (1.0, 2.0))
         except InputError:
             shares |= dict.fromkeys(rows, Shares({}, {}, {}))
             continue
-        tokens = np.array([query.deployment.load.output_tokens for query in own]) / sequences
+        tokens = np.array([query.deployment.load.output_tokens for query in alike]) / sequences
         shares |= zip(rows, _shares(whole, faster, tokens), strict=True)
     return [shares[row] for row in range(len(queries))]
 
@@ -138,14 +138,14 @@ def _shares(whole: _Phases, faster: _Phases, tokens: Column) -> list[Shares]:
     every = np.asarray(sum(by_part.values()))
     bounds["arithmetic"] = every - np.asarray(sum(bounds.values()))
     phases = (_of_total(whole["prefill"]), _of_total(whole["decode"]), bounds)
-    rows = ([dict(zip(own, row, strict=True)) for row in _rows(own)] for own in phases)
+    rows = ([dict(zip(columns, row, strict=True)) for row in _rows(columns)] for columns in phases)
     return [Shares(*row) for row in zip(*rows, strict=True)]
 
 
 def _of_total(seconds: Mapping[str, Column]) -> dict[str, Column]:
     """Each part's share of their sum; 0 where the sum is 0."""
     total = np.asarray(sum(seconds.values()))
-    return {part: own / np.where(total > 0, total, np.inf) for part, own in seconds.items()}
+    return {part: column / np.where(total > 0, total, np.inf) for part, column in seconds.items()}
 
 
 def _rows(columns: Mapping[str, Column]) -> list[list[float]]:
@@ -164,10 +164,10 @@ def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
     of_runs = basis_of("tpot_ms", query, in_use)
     families = families_of(query.deployment)
     found = dict.fromkeys(PARTS, (of_runs, REASONS[of_runs]))
-    for part, own in families.items():
-        of_kernels = _basis_of_kernels(own, query.device, in_use)
+    for part, names in families.items():
+        of_kernels = _basis_of_kernels(names, query.device, in_use)
         if ORDER.index(of_kernels) < ORDER.index(of_runs):
-            found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(own)))
+            found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(names)))
     for part, metric in BY_METRIC.items():
         basis = basis_of(metric, query, in_use)
         found[part] = basis, REASONS[basis]
@@ -247,7 +247,7 @@ def limited_by(
     """
     if kept_up:
         return "arrival rate"
-    if any(own.largest_concurrency < in_flight for own in memory if own.phase != "prefill"):
+    if any(pool.largest_concurrency < in_flight for pool in memory if pool.phase != "prefill"):
         return "cache capacity"
     return max(shares.bounds, key=lambda name: shares.bounds[name], default=None)
 

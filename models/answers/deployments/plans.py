@@ -46,12 +46,12 @@ class PlanPricing:
         """
         found: list[Priced | InputError] = []
         for start in range(0, len(queries), TOGETHER):
-            own = queries[start : start + TOGETHER]
+            chunk = queries[start : start + TOGETHER]
             check()
-            loads = under_load(own, self.in_use, self.kept, with_power=with_power)
+            loads = under_load(chunk, self.in_use, self.kept, with_power=with_power)
             found += [
                 load.time if isinstance(load.time, InputError) else priced(query, load.time, load)
-                for query, load in zip(own, loads, strict=True)
+                for query, load in zip(chunk, loads, strict=True)
             ]
         return found
 
@@ -83,10 +83,13 @@ class EventTails:
         check()
         requests = self._of_replica(query.deployment.load, replicas)
         found = served(query, requests, scales_of(query, requests, self.in_use)[0], "round_robin")
-        times = {name: own[~np.isnan(own)] for name, own in found.times_ms().items()}
+        times = {name: times_ms[~np.isnan(times_ms)] for name, times_ms in found.times_ms().items()}
         if found.refused:
             return dict.fromkeys(times, inf)
-        return {n: float(np.percentile(own, 99.0)) if own.size else 0.0 for n, own in times.items()}
+        return {
+            n: float(np.percentile(times_ms, 99.0)) if times_ms.size else 0.0
+            for n, times_ms in times.items()
+        }
 
     def _of_replica(self, load: RequestLoad, replicas: int) -> Requests:
         generator = np.random.default_rng(self.seed)
@@ -95,8 +98,8 @@ class EventTails:
             return self.trace.take(taken[:DRAWN_REQUESTS] if len(taken) else np.array([0]))
         gaps = generator.exponential(1.0 / (load.requests_per_s or 1.0), DRAWN_REQUESTS)
         lengths = (
-            np.maximum(np.rint(_gamma(generator, *own)), 1.0).astype(np.int64)
-            for own in (
+            np.maximum(np.rint(_gamma(generator, *length)), 1.0).astype(np.int64)
+            for length in (
                 (load.input_tokens, load.input_variation),
                 (load.output_tokens, load.output_variation),
             )

@@ -101,7 +101,7 @@ def powers(
             if steps[key][0]:
                 asked[row] = key, min(known.while_busy, places(query)), known.busy
     every = [as_serving(queries[row], number) for row, (_, number, _) in asked.items()]
-    every += [one for own in steps.values() for step in own for one in step]
+    every += [one for per_load in steps.values() for step in per_load for one in step]
     positions, found, errors = answered(predictor, every)
     watts, alone = np.full(len(every), np.inf), dict[int, Prediction | InputError](errors)
     if found is not None:
@@ -136,14 +136,17 @@ def _made_monotone(watts: Column) -> Column:
 
 
 def _on_curve(
-    own: Prediction | InputError, curve: Column, in_flight: float
+    prediction: Prediction | InputError, curve: Column, in_flight: float
 ) -> Prediction | InputError:
     """The prediction with its power replaced by that of the curve at this concurrency."""
-    if isinstance(own, InputError) or POWER not in own.estimates:
-        return own
-    power, value = own.estimates[POWER], float(np.interp(log(in_flight), np.log(LOADS), curve))
+    if isinstance(prediction, InputError) or POWER not in prediction.estimates:
+        return prediction
+    power, value = (
+        prediction.estimates[POWER],
+        float(np.interp(log(in_flight), np.log(LOADS), curve)),
+    )
     factor = value / power.value if np.isfinite(value) else 1.0
-    return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
+    return replace(prediction, estimates={**prediction.estimates, POWER: scaled(power, factor)})
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:
@@ -169,8 +172,8 @@ def _mark_unmeasured_settings(query: Query, found: Prediction | None) -> Predict
         "a prefix cache": load.cached_share > 0.0,
         "workers of their own for prompts": deployment.prefill is not None,
         f"requests of {load.input_tokens:,.0f} and {load.output_tokens:,.0f} tokens": any(
-            abs(log(own / middle)) > log(UNUSUAL)
-            for own, middle in zip(lengths, usual, strict=True)
+            abs(log(length / middle)) > log(UNUSUAL)
+            for length, middle in zip(lengths, usual, strict=True)
         ),
     }
     lines = tuple(

@@ -102,8 +102,8 @@ class Loops:
         if (level, every) not in self._curves:
             times = self._times
             if level != USUAL:
-                own = [replace(loop, level=level) for loop in self.loops]
-                leveled = map(_leveled, times.predictions(), own)
+                loops = [replace(loop, level=level) for loop in self.loops]
+                leveled = map(_leveled, times.predictions(), loops)
                 times = TimeColumns.of_predictions([*leveled])
             self._curves[level, every] = LoadCurve.of(self.loops, times).up_to(every)
         return self._curves[level, every]
@@ -140,7 +140,7 @@ def under_load(
     for key, row in ((key, row) for key, rows in members.items() for row in rows):
         asked[row] = _served(ones[row], every[key])
         alone[row] = with_engine(asked[row], usual[key].deployment.engine)
-    loops = [loop for own in new.values() for loop in own]
+    loops = [loop for group in new.values() for loop in group]
     times, errors = predicted_times([*alone, *loops], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
     found = times.take(np.array(rows, dtype=np.intp)).predictions()
@@ -152,9 +152,11 @@ def under_load(
     for place, own_times in _times_of_loops(of_new, len(ones), times, errors, in_use).items():
         kept[keys[place]] = Loops(of_new[place], own_times)
     for key in [key for key in members if shared[key] in kept]:
-        own = [row for row in members[key] if row in timed]
-        alike, known = [ones[row] for row in own], [timed[row] for row in own]
-        timed |= zip(own, _on_curve(kept[shared[key]], every[key], alike, known), strict=True)
+        timed_rows = [row for row in members[key] if row in timed]
+        alike, known = [ones[row] for row in timed_rows], [timed[row] for row in timed_rows]
+        timed |= zip(
+            timed_rows, _on_curve(kept[shared[key]], every[key], alike, known), strict=True
+        )
     columns = TimeColumns.of_predictions([timed[row].time for row in rows])
     possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
     power: Sequence[Prediction | None] = [None] * len(rows)
@@ -164,7 +166,7 @@ def under_load(
     for row, time, watts in zip(rows, possible, power, strict=True):
         watts = None if watts is None else _leveled(watts, queries[row])
         loads[row] = UnderLoad(time, watts, timed[row].capacity)
-    return [_of_all(*own, loads[row]) for row, own in enumerate(zip(queries, ones, strict=True))]
+    return [_of_all(*pair, loads[row]) for row, pair in enumerate(zip(queries, ones, strict=True))]
 
 
 def _alike(ones: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
@@ -192,7 +194,10 @@ def _arriving(time: Prediction, query: Query) -> Prediction:
     load = query.deployment.load
     per_s = (load.requests_per_s or 0.0) / time.estimates[RATE].value
     rates = {name: time.estimates[name] for name in RATES if name in time.estimates}
-    known = {name: Estimate(*(per_s * own.value,) * 3, own.coverage) for name, own in rates.items()}
+    known = {
+        name: Estimate(*(per_s * estimate.value,) * 3, estimate.coverage)
+        for name, estimate in rates.items()
+    }
     return replace(time, estimates={**time.estimates, **known})
 
 
@@ -221,17 +226,17 @@ def _on_curve(
         curve = loops.curve(level, every)
         found = curve.closed([asked[at] for at in rows], limits).predictions()
         read |= zip(rows, found, strict=True)
-    for at, (one, own) in enumerate(zip(asked, known, strict=True)):
+    for at, (one, timed) in enumerate(zip(asked, known, strict=True)):
         rate = one.deployment.load.requests_per_s
         if at in read:
-            yield _Timed(own.query, read[at], capacity if without_place(one, every) else None)
+            yield _Timed(timed.query, read[at], capacity if without_place(one, every) else None)
         elif rate is None or capacity is None:
-            yield own
+            yield timed
         elif rate >= (capacity.high or capacity.value):  # no deployment of it keeps up
             yield _Timed(in_closed_loop(one, every), loops.full(every, one.level), capacity)
         else:
             curve = loops.curve(one.level, every)
-            yield _Timed(one, curve.at_arrivals(own.time, capacity), capacity)
+            yield _Timed(one, curve.at_arrivals(timed.time, capacity), capacity)
 
 
 def _times_of_loops(
@@ -270,9 +275,9 @@ def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> Ti
     """The times of n deployments within what their devices allow."""
     # The least times of `within_sheets` are for GPUs; CPUs have large caches.
     rows = [row for row, query in enumerate(queries) if query.device.kind != "cpu"]
-    own = [queries[row] for row in rows]
-    measured = [measured_by_user(query.device, in_use) for query in own]
-    found = within_sheets(own, times.take(np.array(rows, dtype=np.intp)), measured)
+    on_gpus = [queries[row] for row in rows]
+    measured = [measured_by_user(query.device, in_use) for query in on_gpus]
+    found = within_sheets(on_gpus, times.take(np.array(rows, dtype=np.intp)), measured)
     estimates = {name: column.copy() for name, column in times.estimates.items()}
     for name, column in estimates.items():
         column[rows] = found.estimates[name]
@@ -286,8 +291,8 @@ def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:
     if isinstance(load.time, InputError):
         return load._replace(capacity=capacity)
     estimates = {
-        name: scaled(own, workers) if name in TOTALS else own
-        for name, own in load.time.estimates.items()
+        name: scaled(estimate, workers) if name in TOTALS else estimate
+        for name, estimate in load.time.estimates.items()
     }
     return UnderLoad(replace(load.time, estimates=estimates), load.power, capacity)
 
@@ -324,13 +329,16 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
         if fitted is None:
             errors |= {row: _unanswerable(queries[row]) for row in rows}
             continue
-        own = [queries[row] for row in rows]
-        places, found, rejected = answered(predictor if fitted else closed_form(), own)
+        members = [queries[row] for row in rows]
+        places, found, rejected = answered(predictor if fitted else closed_form(), members)
         errors |= {rows[place]: error for place, error in rejected.items()}
         if found is not None:
             parts.append(([rows[place] for place in places], found))
     others = (
-        name for _, part in parts for name, own in part.values.items() if not np.isnan(own).all()
+        name
+        for _, part in parts
+        for name, values in part.values.items()
+        if not np.isnan(values).all()
     )
     columns = PredictionColumns(len(queries), dict.fromkeys([*closed_form().metrics, *others]))
     for rows, part in parts:
