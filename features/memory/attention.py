@@ -1,4 +1,4 @@
-"""Attention's memory besides its operands: score matrices and the cache of keys and values.
+"""Attention's memory beyond its operands: score matrices and the cache of keys and values.
 
 Fused kernels (`scaled_dot_product_attention`, FlashAttention) write no scores and regenerate
 dropout masks from the seed. Eager attention (Hugging Face's `eager_attention_forward`) writes, in

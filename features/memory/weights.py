@@ -422,7 +422,7 @@ def casts_when_gathered(precision: NumberFormat, setup: TrainingSetup | None) ->
 
 
 def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> int:
-    """Bytes of gathered weights and gradients on a device besides its shard; 0 below stage 2.
+    """Bytes of gathered weights and gradients on a device on top of its shard; 0 below stage 2.
 
     ZeRO stage 3 and FSDP keep a shard of every weight on each device. Before a block runs, its
     weights and those of the next block are gathered; its gradients are complete until they are

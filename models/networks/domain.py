@@ -30,7 +30,7 @@ FIGURES = (
     *("mean_share_of_weights", "mean_log_activations_over_l2", "mean_fill_128x128"),
     "log_launch_share",
 )
-"""Features in a position besides the time shares."""
+"""Features in a position in addition to the time shares."""
 
 FIGURE_WEIGHT = 0.1
 """Distance per standard deviation of a figure; mixes without a common kind are the square root of

@@ -45,7 +45,7 @@ _UNFITTED: Final = HostTime()
 
 @dataclass(frozen=True)
 class PowerRuns(Columns):
-    """Inputs of the power law for n runs.
+    """Inputs of the power model for n runs.
 
     Attributes:
         load: load of the GPUs.

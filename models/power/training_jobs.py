@@ -433,10 +433,10 @@ class PowerCap(StoredPredictor):
     Attributes:
         seed: seed of the folds and support sets of the calibration.
         calibrated: whether `fit` calibrates intervals.
-        jobs: data set and network of each job, `DATASET/NETWORK`.
+        jobs: dataset and network of each job, `DATASET/NETWORK`.
         middles: log of the middle batch size of each job.
         batches: log of the least and the greatest batch size of each job.
-        pooled: parameters of the law and of each job; empty before `fit`.
+        pooled: parameters of the model and of each job; empty before `fit`.
         gpus: devices of the training set and adapted devices.
         errors: metric -> quantiles of log(measured / predicted); strata are those of `stratum`.
         response: fitted effect of a power limit on any other workload.
