@@ -152,35 +152,39 @@ TIMINGS: Mapping[str, Timing] = {
 
 def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Timing) -> float:
     """Cycles of one loop with free memory accesses and all directives applied."""
-    one, inner = loops[at], nest.inside(at)
-    if not inner or one.pipe == "flatten":
+    directed, inner = loops[at], nest.inside(at)
+    if not inner or directed.pipe == "flatten":
         fill = _fill(nest, loops, at) if timing.depth is None else timing.depth
-        fill += 8.0 * np.log2(one.copies)
-        apart = timing.carried if one.loop.carried else 1.0
-        return float(fill + (one.steps - 1.0) * apart)
+        fill += 8.0 * np.log2(directed.copies)
+        apart = timing.carried if directed.loop.carried else 1.0
+        return float(fill + (directed.steps - 1.0) * apart)
     parts = [cycles_bound(nest, loops, i, timing) for i in inner]
-    together = timing.overlaps and one.pipe == ""
-    return one.steps * ((max(parts) if together else sum(parts)) + 5.0)
+    together = timing.overlaps and directed.pipe == ""
+    return directed.steps * ((max(parts) if together else sum(parts)) + 5.0)
 
 
 def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
     """Depth of a pipeline: its operators in sequence, and an adder tree for each unrolled sum."""
-    one = loops[at]
-    delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
-    tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried and one.unrolled else 0.0
+    directed = loops[at]
+    delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in directed.loop.counts.items() if n)
+    tree = (
+        DELAY_OF["fadd"] * np.log2(directed.loop.trips)
+        if directed.loop.carried and directed.unrolled
+        else 0.0
+    )
     return float(delay + tree + sum(_fill(nest, loops, i) for i in nest.inside(at)))
 
 
 def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
     """Features of one innermost loop and the loops around it, copies and steps as logarithms."""
     chain = [loops[i] for i in nest.around(at)]
-    flat = [one for one in chain if one.unrolled or one.pipe == "flatten"]
+    flat = [directed for directed in chain if directed.unrolled or directed.pipe == "flatten"]
     counts = chain[0].loop.counts
     scale = max(nest.wide, 0.3)
     dsp = scale * sum(DSP_OF.get(kind, 0.0) * n for kind, n in counts.items()) / DSP_BLOCKS
     row = {
-        "steps": sum(np.log2(one.steps) for one in chain),
-        "copies": sum(np.log2(one.copies) for one in chain),
+        "steps": sum(np.log2(directed.steps) for directed in chain),
+        "copies": sum(np.log2(directed.copies) for directed in chain),
         "near_copies": np.log2(chain[0].copies) + sum(np.log2(o.copies) for o in flat[1:]),
         "work": np.log2(chain[0].loop.entered * chain[0].loop.trips),
         "operations": float(sum(counts.values())),
@@ -190,12 +194,18 @@ def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
         "flat": float(len(flat)),
     }
     for level in range(LEVELS):
-        one = chain[level] if level < len(chain) else None
-        row[f"copies_{level}"] = np.log2(one.copies) if one and not one.unrolled else -1.0
-        row[f"trips_{level}"] = np.log2(one.loop.trips) if one else -1.0
-        row[f"pipe_{level}"] = -1.0 if one is None or one.pipe is None else PIPES[one.pipe]
-        row[f"tile_{level}"] = np.log2(one.tile) if one else -1.0
-        row[f"ragged_{level}"] = one.steps * one.copies / one.loop.trips - 1.0 if one else -1.0
+        directed = chain[level] if level < len(chain) else None
+        row[f"copies_{level}"] = (
+            np.log2(directed.copies) if directed and not directed.unrolled else -1.0
+        )
+        row[f"trips_{level}"] = np.log2(directed.loop.trips) if directed else -1.0
+        row[f"pipe_{level}"] = (
+            -1.0 if directed is None or directed.pipe is None else PIPES[directed.pipe]
+        )
+        row[f"tile_{level}"] = np.log2(directed.tile) if directed else -1.0
+        row[f"ragged_{level}"] = (
+            directed.steps * directed.copies / directed.loop.trips - 1.0 if directed else -1.0
+        )
     return row
 
 
@@ -235,30 +245,32 @@ def _row(nest: LoopNest, loops: Sequence[Directed]) -> Row:
 
 def _whole(nest: LoopNest, loops: Sequence[Directed]) -> Row:
     """Sums over all loops, and features of the program without directives."""
-    work = [one.loop.entered * one.loop.trips for one in loops]
+    work = [directed.loop.entered * directed.loop.trips for directed in loops]
     total = {
-        kind: sum(one.loop.counts[kind] * w for one, w in zip(loops, work, strict=True))
+        kind: sum(directed.loop.counts[kind] * w for directed, w in zip(loops, work, strict=True))
         for kind in loops[0].loop.counts
     }
-    static = {kind: sum(one.loop.counts[kind] for one in loops) for kind in total}
+    static = {kind: sum(directed.loop.counts[kind] for directed in loops) for kind in total}
     reached: dict[str, float] = {}
-    for one in loops:
-        for name, elements in one.loop.reached.items():
+    for directed in loops:
+        for name, elements in directed.loop.reached.items():
             reached[name] = max(reached.get(name, 0.0), elements)
-    pipes = [one.pipe for one in loops if not one.unrolled]
+    pipes = [directed.pipe for directed in loops if not directed.unrolled]
     row = {f"total_{kind}": float(np.log2(1.0 + n)) for kind, n in total.items()}
     row.update({f"static_{kind}": float(n) for kind, n in static.items()})
     row.update({f"pipes_{name or 'on'}": float(pipes.count(name)) for name in PIPES})
-    row["unrolled"] = float(sum(one.unrolled for one in loops))
-    row["para"] = float(sum(np.log2(one.copies) for one in loops if not one.unrolled))
+    row["unrolled"] = float(sum(directed.unrolled for directed in loops))
+    row["para"] = float(
+        sum(np.log2(directed.copies) for directed in loops if not directed.unrolled)
+    )
     row["para_outer"] = float(
         sum(np.log2(o.copies) for i, o in enumerate(loops) if not o.unrolled and nest.inside(i))
     )
-    row["tiles"] = float(sum(np.log2(one.tile) for one in loops if not one.unrolled))
+    row["tiles"] = float(sum(np.log2(directed.tile) for directed in loops if not directed.unrolled))
     row["elements"] = float(np.log2(1.0 + sum(reached.values())))
     row["arrays"] = float(len(reached))
     row["wide"], row["loops"] = nest.wide, float(len(loops))
-    row["depth"] = float(max(one.loop.depth for one in loops))
+    row["depth"] = float(max(directed.loop.depth for directed in loops))
     return row
 
 
@@ -280,17 +292,23 @@ def coordinates(design: Design) -> tuple[float, ...]:
         the directives ineffective. Each is weighted by the (log) share of work inside the loop.
     """
     loops = directed_loops(design)
-    work = [np.log2(one.loop.entered * one.loop.trips) for one in loops]
+    work = [np.log2(directed.loop.entered * directed.loop.trips) for directed in loops]
     row: list[float] = []
-    for one, amount in zip(loops, work, strict=True):
+    for directed, amount in zip(loops, work, strict=True):
         flags = (
-            one.copies > 1,
-            one.copies >= one.loop.trips,
-            one.steps * one.copies > one.loop.trips * (1 + 1e-6),
+            directed.copies > 1,
+            directed.copies >= directed.loop.trips,
+            directed.steps * directed.copies > directed.loop.trips * (1 + 1e-6),
         )
-        pipes = [one.pipe == name for name in PIPES]
-        values = [np.log2(one.copies), *flags, np.log2(one.tile), one.tile > 1, *pipes]
-        weight = 0.0 if one.unrolled else amount / max(*work, 1.0)
+        pipes = [directed.pipe == name for name in PIPES]
+        values = [
+            np.log2(directed.copies),
+            *flags,
+            np.log2(directed.tile),
+            directed.tile > 1,
+            *pipes,
+        ]
+        weight = 0.0 if directed.unrolled else amount / max(*work, 1.0)
         row += [float(value * weight) for value in values]
     return tuple(row)
 

@@ -66,17 +66,19 @@ def loop_factors(design: Design) -> LoopFactors:
     """The joint effect of a design's directive factors."""
     nest, loops = loop_nest(design.program), directed_loops(design)
     unrolling, dsp_totals = _unrolling(nest, loops)
-    partitions, bank_totals = _partitions(nest, [_whole_number(one.copies) for one in loops])
+    partitions, bank_totals = _partitions(
+        nest, [_whole_number(directed.copies) for directed in loops]
+    )
     rows = [
-        [*factors, *_divisibility(one), *banks]
-        for factors, one, banks in zip(unrolling, loops, partitions, strict=True)
+        [*factors, *_divisibility(directed), *banks]
+        for factors, directed, banks in zip(unrolling, loops, partitions, strict=True)
     ]
     return LoopFactors(np.array(rows, dtype=np.float64), np.array([*bank_totals, *dsp_totals]))
 
 
 def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[float]], list[float]]:
     """`UNROLLING` of each loop, and the totals derived from it."""
-    whole = [one.unrolled or one.copies >= one.loop.trips for one in loops]
+    whole = [directed.unrolled or directed.copies >= directed.loop.trips for directed in loops]
     body = [True] * len(loops)
     for at in reversed(range(1, len(loops))):
         outer = loops[at].loop.parent
@@ -86,23 +88,23 @@ def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[flo
     pipeline = [False] * len(loops)
     parallel = pipelined = 0.0
     unrolled_pipes = 0
-    for at, one in enumerate(loops):
-        flat = one.unrolled or one.pipe == "flatten"
-        outer = one.loop.parent
-        if whole[at] and one.pipe != "flatten":
+    for at, directed in enumerate(loops):
+        flat = directed.unrolled or directed.pipe == "flatten"
+        outer = directed.loop.parent
+        if whole[at] and directed.pipe != "flatten":
             # With one iteration, it belongs to the pipeline of the enclosing loop.
             pipeline[at] = outer >= 0 and pipeline[outer]
         else:
-            pipeline[at] = flat or (body[at] and one.pipe != "off")
+            pipeline[at] = flat or (body[at] and directed.pipe != "off")
         body[at] = body[at] or flat
         around = copies[outer] if outer >= 0 and body[outer] else 0.0
-        copies[at] = log2(one.copies) + around
-        counts = one.loop.counts.items()
+        copies[at] = log2(directed.copies) + around
+        counts = directed.loop.counts.items()
         dsp = wide * sum(DSP_OF.get(kind, 0.0) * n for kind, n in counts) / DSP_BLOCKS
         dsp *= 2.0 ** copies[at]
         parallel += dsp
         pipelined += dsp if pipeline[at] else 0.0
-        unrolled_pipes += body[at] and one.pipe == ""
+        unrolled_pipes += body[at] and directed.pipe == ""
         idle = whole[at] and body[at]
         rows.append(
             [whole[at], body[at], pipeline[at], idle, copies[at], log2(dsp + LEAST_SHARE)],
@@ -111,9 +113,9 @@ def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[flo
     return rows, [*shares, float(sum(whole)), float(unrolled_pipes)]
 
 
-def _divisibility(one: Directed) -> list[float]:
+def _divisibility(directed: Directed) -> list[float]:
     """`DIVISIBILITY` of one loop."""
-    copies, tile, trips = map(_whole_number, (one.copies, one.tile, one.loop.trips))
+    copies, tile, trips = map(_whole_number, (directed.copies, directed.tile, directed.loop.trips))
     twos, tile_twos = copies & -copies, tile & -tile
     return [
         *(log2(twos), log2(copies // twos), twos == copies),
@@ -152,7 +154,7 @@ def _partitions(nest: LoopNest, copies: Sequence[int]) -> tuple[Matrix, list[flo
     total = sum(2.0**banks for banks in of_arrays[1:])
     return rows, [
         *(log2(total + 1.0), max(of_arrays), sum(unaligned_of_arrays), max(unaligned_of_arrays)),
-        float(sum(one > 0 for one in unaligned_of_arrays)),
+        float(sum(count > 0 for count in unaligned_of_arrays)),
     ]
 
 

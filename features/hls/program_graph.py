@@ -229,10 +229,10 @@ def _natural_loops(after: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
         for head in nexts & dominators[block]:
             body, rest = found.setdefault(head, {head}), [block]
             while rest:
-                one = rest.pop()
-                if one not in body:
-                    body.add(one)
-                    rest.extend(before[one])
+                member = rest.pop()
+                if member not in body:
+                    body.add(member)
+                    rest.extend(before[member])
     return {head: frozenset(body) for head, body in found.items()}
 
 

@@ -616,9 +616,9 @@ def llm_kernel_of(workload: Workload) -> LlmKernel | None:
             inputs, outputs = operator.input_shapes, operator.output_shapes
         case _:
             return None
-    one = operator.kind == "linear" and len(inputs) == 1 and len(outputs) == 1
+    is_linear = operator.kind == "linear" and len(inputs) == 1 and len(outputs) == 1
     two = operator.kind == "matmul" and [len(shape) for shape in inputs] == [2, 2]
-    if not (one or two) or not inputs[0] or not outputs or not outputs[0]:
+    if not (is_linear or two) or not inputs[0] or not outputs or not outputs[0]:
         return None
     m, n, k = prod(inputs[0][:-1]), outputs[0][-1], inputs[0][-1]
     if min(m, n, k) < 1 or prod(outputs[0][:-1]) != m:

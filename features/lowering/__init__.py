@@ -46,8 +46,8 @@ def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kerne
         graph: a forward graph; operators of unknown kind count as elementwise.
         modes: precision, runtime and version, as returned by `lowering_mode`.
     """
-    for one in _lowerings(graph, modes):
-        yield one.kernels()
+    for lowering in _lowerings(graph, modes):
+        yield lowering.kernels()
 
 
 def lower_owned(
@@ -59,8 +59,8 @@ def lower_owned(
         n kernels, and for each the operators that it runs: one, or those of a fused group. These
         may be absent from the graph, because its decomposed operators are recomposed.
     """
-    (one,) = _lowerings(graph, (mode,))
-    return one.kernels(), one.owners()
+    (lowering,) = _lowerings(graph, (mode,))
+    return lowering.kernels(), lowering.owners()
 
 
 def _lowerings(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator["_Lowering"]:

@@ -251,27 +251,29 @@ def swallowed(nodes: Nodes, i: int, mode: LoweringMode) -> set[int]:
 
 def attention_launches(nodes: Nodes, i: int, mode: LoweringMode, types: Types) -> list[Launch]:
     """Kernels of one attention."""
-    one = Attention(nodes, i)
-    return _fused(one, types) if is_fused(nodes, i, mode) else _unfused(one, mode, types)
+    attention = Attention(nodes, i)
+    return (
+        _fused(attention, types) if is_fused(nodes, i, mode) else _unfused(attention, mode, types)
+    )
 
 
-def _fused(one: Attention, types: Types) -> list[Launch]:
+def _fused(attention: Attention, types: Types) -> list[Launch]:
     """One kernel; in fp32 and TF32 it does not use matrix units, as rows of torch_gpu show."""
     kernel = Launch(
-        KERNEL_CODE[attention_kind(one.head, one.keys, one.bias > 0)],
-        work=one.work,
-        traffic=(one.operands + one.written + one.bias) * types.half,
-        m=one.groups * one.queries,
-        n=one.head,
-        k=one.keys,
-        groups=one.groups,
+        KERNEL_CODE[attention_kind(attention.head, attention.keys, attention.bias > 0)],
+        work=attention.work,
+        traffic=(attention.operands + attention.written + attention.bias) * types.half,
+        m=attention.groups * attention.queries,
+        n=attention.head,
+        k=attention.keys,
+        groups=attention.groups,
         tensor=types.half < FULL,
-        repeat=one.repeat,
+        repeat=attention.repeat,
     )
     return [kernel]
 
 
-def _unfused(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
+def _unfused(attention: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
     """Scale, product, bias, softmax and product, with the casts that autocast inserts.
 
     Autocast lists scaled-dot-product attention as one operator and is off inside it, so torch
@@ -280,45 +282,60 @@ def _unfused(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
     wide = mode.fp32_scores and mode.casts != "fp32"
     autocast = types.autocast and not mode.fused_attention
     element = FULL if wide else types.half
-    query, key = (one.groups * n * one.head for n in (one.queries, one.keys))
+    query, key = (
+        attention.groups * n * attention.head for n in (attention.queries, attention.keys)
+    )
     scaled = query + key if mode.fused_attention else query
-    rows = [launch("elementwise", 2.0 * scaled * element, repeat=one.repeat)]
-    rows.append(_product(one, element, one.queries, one.keys, one.head, query + key + one.scores))
+    rows = [launch("elementwise", 2.0 * scaled * element, repeat=attention.repeat)]
+    rows.append(
+        _product(
+            attention,
+            element,
+            attention.queries,
+            attention.keys,
+            attention.head,
+            query + key + attention.scores,
+        )
+    )
     scores = element
-    if one.bias:
+    if attention.bias:
         biased = FULL if autocast else element
-        traffic = one.scores * (scores + biased) + one.bias * biased
-        rows.append(launch("elementwise", traffic, repeat=one.repeat))
+        traffic = attention.scores * (scores + biased) + attention.bias * biased
+        rows.append(launch("elementwise", traffic, repeat=attention.repeat))
         scores = biased
     if autocast and scores < FULL:
-        rows.append(launch("cast", one.scores * (scores + FULL), repeat=one.repeat))
+        rows.append(launch("cast", attention.scores * (scores + FULL), repeat=attention.repeat))
         scores = FULL
-    traffic = 2.0 * one.scores * scores
-    softmax = "fused_softmax" if mode.compiled else row_kind("softmax", one.keys)
-    kernel = launch(softmax, traffic, repeat=one.repeat)
-    rows.append(kernel._replace(m=one.groups * one.queries, k=one.keys))
-    values = one.groups * one.keys * one.value
+    traffic = 2.0 * attention.scores * scores
+    softmax = "fused_softmax" if mode.compiled else row_kind("softmax", attention.keys)
+    kernel = launch(softmax, traffic, repeat=attention.repeat)
+    rows.append(kernel._replace(m=attention.groups * attention.queries, k=attention.keys))
+    values = attention.groups * attention.keys * attention.value
     if autocast and not wide and not mode.compiled:
-        traffic = one.scores * (FULL + types.half) + 2.0 * values * types.half
-        rows.append(launch("cast", traffic, repeat=one.repeat))
-    moved = one.scores + values + one.written
-    rows.append(_product(one, element, one.queries, one.value, one.keys, moved))
+        traffic = attention.scores * (FULL + types.half) + 2.0 * values * types.half
+        rows.append(launch("cast", traffic, repeat=attention.repeat))
+    moved = attention.scores + values + attention.written
+    rows.append(
+        _product(attention, element, attention.queries, attention.value, attention.keys, moved)
+    )
     return rows
 
 
-def _product(one: Attention, element: float, m: float, n: float, k: float, moved: float) -> Launch:
+def _product(
+    attention: Attention, element: float, m: float, n: float, k: float, moved: float
+) -> Launch:
     wide = element == FULL
     name = "bmm_fp32" if wide else batched_product_kind(m, n, k)
     return Launch(
         KERNEL_CODE[name],
-        work=2.0 * one.groups * m * n * k,
+        work=2.0 * attention.groups * m * n * k,
         traffic=moved * element,
-        m=one.groups * m,
+        m=attention.groups * m,
         n=n,
         k=k,
-        groups=one.groups,
+        groups=attention.groups,
         tensor=not wide,
-        repeat=one.repeat,
+        repeat=attention.repeat,
     )
 
 

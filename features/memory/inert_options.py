@@ -38,7 +38,7 @@ def without_inert(network: Network) -> tuple[Network, Mapping[str, tuple[str, ..
     if not lacks:
         return network, {}
     bare = replace(setup, **{name: getattr(plain, name) for name in lacks})
-    found = {why: tuple(n for n, one in lacks.items() if one == why) for why in lacks.values()}
+    found = {why: tuple(n for n, lack in lacks.items() if lack == why) for why in lacks.values()}
     if isinstance(bare, TrainingSetup):
         return replace(network, training=bare), found
     assert isinstance(bare, InferenceSetup)

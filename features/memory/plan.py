@@ -183,7 +183,7 @@ def _training_peaks(
     """
     fewer = (replace(setup, loss_chunks=2**n) for n in range(setup.loss_chunks.bit_length()))
     found = [_peaks_of(key, factor, precision, candidate, execution) for candidate in fewer]
-    return min(found, key=lambda one: one[0].reserved)
+    return min(found, key=lambda pair: pair[0].reserved)
 
 
 def _peaks_of(
@@ -204,7 +204,7 @@ def _peaks_of(
         if setup.zero_stage == 3 and setup.data_parallel > 1:
             peak = replace(peak, reserved=reserved_by_stream(asked, sizes))
         found.append((peak, _parts_mib(asked, sizes)))
-    peak, parts = max(found, key=lambda one: one[0].live)
+    peak, parts = max(found, key=lambda pair: pair[0].live)
     gathered = gathered_bytes(key, precision, setup)
     if gathered:
         parts["gathered"] = gathered / MIB

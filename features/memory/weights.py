@@ -58,7 +58,7 @@ def divided_results(graph: OperatorGraph, *, sequence_parallel: bool = False) ->
         before = any(known[i] for i in op.inputs)
         known.append(not before if op.kind == "linear" else before)
     if sequence_parallel:
-        return [one or op.batched for one, op in zip(known, graph.operators, strict=True)]
+        return [divided or op.batched for divided, op in zip(known, graph.operators, strict=True)]
     return known
 
 
@@ -248,7 +248,7 @@ def head_of(graph: OperatorGraph) -> int | None:
     wide = (
         len(out) == 3
         and out[-1] > HEAD_FACTOR * into[-1]
-        and any(one.kind == "embedding" for one in graph.operators)
+        and any(operator.kind == "embedding" for operator in graph.operators)
     )
     return last if wide else None
 

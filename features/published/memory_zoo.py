@@ -59,8 +59,8 @@ def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def diffusion() -> Iterator[Entry]:
     """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
-    for name, one in declared()["diffusion"]["pipelines"].items():
-        latent = Latent(**one)
+    for name, fields in declared()["diffusion"]["pipelines"].items():
+        latent = Latent(**fields)
         where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
         yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
 

@@ -60,7 +60,9 @@ class _Network:
 
     def call(self, function: Any, channels: int, *given: Any, **options: Any) -> _Value:
         """A function of torch, or a method of its first argument."""
-        nodes = tuple(one.node if isinstance(one, _Value) else one for one in given)
+        nodes = tuple(
+            argument.node if isinstance(argument, _Value) else argument for argument in given
+        )
         make = self.graph.call_method if isinstance(function, str) else self.graph.call_function
         return _Value(make(function, nodes, options), channels)
 

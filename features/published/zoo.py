@@ -70,23 +70,23 @@ def declared() -> Mapping[str, Any]:
 
 def entries(table: str) -> Iterator[Entry]:
     """The networks of a table in `networks.toml`, with their names."""
-    for one in declared()[table]:
-        for name in one["names"]:
+    for entry in declared()[table]:
+        for name in entry["names"]:
             _, size, *attention = name.split("-")
             numbers = tuple(map(int, size.split("x")))
-            if "make" in one:
-                make = partial(_MAKERS[one["make"]], *one.get("given", ()))
-                yield name, Built(one["source"], make, (1, 3, numbers[0], numbers[0]))
+            if "make" in entry:
+                make = partial(_MAKERS[entry["make"]], *entry.get("given", ()))
+                yield name, Built(entry["source"], make, (1, 3, numbers[0], numbers[0]))
                 continue
-            wrap = dict(one.get("wrap", {}))
+            wrap = dict(entry.get("wrap", {}))
             by = _WRAPS[wrap.pop("by")] if wrap else None
             yield (
                 name,
                 Transformer(
-                    *(one["source"], one["architecture"], one["config"]),
-                    _INPUTS[one["input"]](numbers),
-                    one.get("attention") or (attention or ["eager"])[0],
-                    one.get("fields", {}),
+                    *(entry["source"], entry["architecture"], entry["config"]),
+                    _INPUTS[entry["input"]](numbers),
+                    entry.get("attention") or (attention or ["eager"])[0],
+                    entry.get("fields", {}),
                     partial(by, **wrap) if by and wrap else by,
                 ),
             )

@@ -49,13 +49,15 @@ def colocations(
     profiles = _profiles(runs, values, whole, names, _empty_host(runs, frame, names))
     if profiled:
         profiles = {
-            name: replace(one, p_cpu_beside_cache=_with_one_load(runs[runs["victim"] == name]))
-            for name, one in profiles.items()
+            name: replace(profile, p_cpu_beside_cache=_with_one_load(runs[runs["victim"] == name]))
+            for name, profile in profiles.items()
         }
     ratios = _reference_ratios(runs)
     workloads = []
     for row, victim in enumerate(runs["victim"].astype(str)):
-        seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
+        seconds_of = (
+            tuple(tuple(map(float, second)) for second in values[row]) if whole[row] else ()
+        )
         window, ratio = HostWindow(names, seconds_of), float(ratios[row])
         known = ratio if np.isfinite(ratio) else None
         workloads.append(Colocation(profiles[victim], window, reference_ratio=known))

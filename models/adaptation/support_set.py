@@ -182,7 +182,7 @@ class SupportSet(Columns):
         points = np.unique(features, axis=0, return_inverse=True)[1].reshape(-1)
         strata_codes = np.unique(names, return_inverse=True)[1]
         if keys is None and len(errors) > 1 and points.max() == 0:
-            # Constant features identify no groups, so each row is its points_of_strata group.
+            # Constant features identify no groups, so each row is its own group.
             keys = [f"#{row}" for row in range(len(errors))]
         if keys is None:
             points_of_strata = np.stack([points, strata_codes], axis=1)

@@ -126,7 +126,7 @@ def _ends(estimate: Estimate, ratio: float) -> dict[str, float]:
 def _ratio(family: str, level: float) -> float:
     """Half-width at a level over that at `USUAL`, interpolated linearly in normal quantiles."""
     table = _table()[family]
-    levels = [_deviations(one) for one in table["levels"]]
+    levels = [_deviations(at) for at in table["levels"]]
     return float(np.interp(_deviations(level), levels, table["ratios"]))
 
 

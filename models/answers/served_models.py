@@ -43,7 +43,7 @@ class InUse:
         """The predictor adapted to measured rows of one or several devices."""
         devices = [query.device for query in measurements.queries]
         by_device = {
-            device: measurements.take([row for row, one in enumerate(devices) if one == device])
+            device: measurements.take([row for row, owner in enumerate(devices) if owner == device])
             for device in dict.fromkeys(devices)
         }
         adapted = replace(self.loaded, predictor=self.loaded.predictor.adapt(measurements))

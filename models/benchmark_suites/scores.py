@@ -213,7 +213,7 @@ class SmoothLaw:
         terms = list(covariances_over(every, (0.4, 0.8, 1.6)))
         if len(columns) <= MOST_COLUMNS:
             spans = [(at, at + 1) for at in range(len(columns))]
-            terms += [Covariance("radial", one, length) for one in spans for length in (0.5, 1.5)]
+            terms += [Covariance("radial", span, length) for span in spans for length in (0.5, 1.5)]
         plain = cls(
             tuple(columns.tolist()),
             tuple(middle[columns].tolist()),

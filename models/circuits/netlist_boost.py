@@ -180,8 +180,8 @@ class NetlistBoost(StoredPredictor):
             return fitted
 
         def held_out(held: Mask) -> Matrix:
-            others = [one for one, out in zip(circuits, held, strict=True) if not out]
-            held_circuits = [one for one, out in zip(circuits, held, strict=True) if out]
+            others = [circuit for circuit, out in zip(circuits, held, strict=True) if not out]
+            held_circuits = [circuit for circuit, out in zip(circuits, held, strict=True) if out]
             return self._fitted(others)._terms(held_circuits).T
 
         families = measurements.group("family")
@@ -280,7 +280,7 @@ class NetlistBoost(StoredPredictor):
         return found
 
     def _fitted(self, circuits: Sequence[Circuit]) -> Self:
-        parts = [self._drawn(one, mean) for one, mean in _means(circuits)]
+        parts = [self._drawn(netlist, mean) for netlist, mean in _means(circuits)]
         delays = BoosterBag.fit(
             np.concatenate([features for features, _ in parts]),
             np.concatenate([means for _, means in parts]),

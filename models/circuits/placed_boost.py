@@ -81,8 +81,8 @@ class PlacedBoost(StoredPredictor):
         families = measurements.group("family")
 
         def held_out(held: Any) -> Column:
-            others = [one for one, out in zip(circuits, held, strict=True) if not out]
-            held_circuits = [one for one, out in zip(circuits, held, strict=True) if out]
+            others = [circuit for circuit, out in zip(circuits, held, strict=True) if not out]
+            held_circuits = [circuit for circuit, out in zip(circuits, held, strict=True) if out]
             return _frequencies(held_circuits, replace(self, delays=self._booster(others)))
 
         (found,) = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed)

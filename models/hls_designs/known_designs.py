@@ -177,7 +177,7 @@ class KnownDesigns:
             program, same = self._of_program(program_key(query), query), _NONE
             if others:
                 directives = query.design.directives
-                same = np.flatnonzero([one == directives for one in program.directives])
+                same = np.flatnonzero([other == directives for other in program.directives])
             found.append(
                 Nearest(program, *program.nearest(scaled_place[program.varying], same), place)
             )
@@ -275,10 +275,10 @@ class KnownDesigns:
     def _directives(self, key: Key) -> tuple[Directives, ...]:
         """Directives of the training designs of a program, or of all where it has none."""
         if key not in self.directives:
-            return tuple(one for known in self.directives for one in self._directives(known))
+            return tuple(design for known in self.directives for design in self._directives(known))
         return tuple(
-            tuple((str(name), str(value)) for name, value in one)
-            for one in json.loads(self.directives[key])
+            tuple((str(name), str(value)) for name, value in pairs)
+            for pairs in json.loads(self.directives[key])
         )
 
     @cached_property
@@ -299,8 +299,8 @@ class KnownDesigns:
         if found is None:
             directives = self._directives(key)
             queries = [
-                Query(Design(query.design.program, one), query.device, query.software)
-                for one in directives
+                Query(Design(query.design.program, chosen), query.device, query.software)
+                for chosen in directives
             ]
             places = place_matrix(queries)
             scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)

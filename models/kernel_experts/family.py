@@ -724,7 +724,7 @@ class KernelExperts(StoredPredictor):
 
     @property
     def _width(self) -> int:
-        return max((len(one.centre) for one in self.scales.values()), default=1)
+        return max((len(scale.centre) for scale in self.scales.values()), default=1)
 
     def _columns(self, group: KernelGroup, logs: Column) -> Matrix:
         """Features of few-shot corrections, (k, columns); zero for a family without rows."""

@@ -235,8 +235,8 @@ class OperatorBoost(KernelExperts):
         )
         ends = self.networks.intervals(value, deviation, low, high)
         breakdowns = [
-            {name: ms * factor for name, ms in one.items()}
-            for one, factor in zip(predicted.breakdowns_ms, scale.tolist(), strict=True)
+            {name: ms * factor for name, ms in breakdown.items()}
+            for breakdown, factor in zip(predicted.breakdowns_ms, scale.tolist(), strict=True)
         ]
         return Predictions.of_metric(
             "latency_ms",

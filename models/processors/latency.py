@@ -272,7 +272,7 @@ class CpuLatency(StoredPredictor):
             coverage=LEVEL,
             row_coverage={"latency_ms": coverage},
             limits=[self._limits(q, share) for q, share in zip(queries, shares, strict=True)],
-            breakdowns_ms=[_breakdown(*one) for one in zip(shares, values.tolist(), strict=True)],
+            breakdowns_ms=[_breakdown(*row) for row in zip(shares, values.tolist(), strict=True)],
         )
 
     def _rows(self, queries: Sequence[Query]) -> RateRows:

@@ -332,9 +332,9 @@ def _trust(
     Memory follows from sizes alone, so limits of times and rates do not affect it.
     """
     grades = {}
-    for name, one in estimates.items():
+    for name, estimate in estimates.items():
         concerning = [e for e in limits if name != PEAK_MEMORY or e.concerns(PEAK_MEMORY)]
-        wide = too_wide(name, one) is not None
+        wide = too_wide(name, estimate) is not None
         grades[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
         if name in WAITING and query.deployment.load.concurrency is None:
             grades[name] = NOT_MEASURED

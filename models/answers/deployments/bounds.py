@@ -75,15 +75,15 @@ class _Loads(NamedTuple):
         deployments = [query.deployment for query in queries]
         rows = [
             (
-                one.load.concurrency,
-                one.load.output_tokens,
-                one.devices,
-                _at_once(one.pool),
-                _at_once(one.prefill or one.pool),
-                one.prefill is not None,
-                one.pool.workers * one.pool.parallelism.attention_data,
+                deployment.load.concurrency,
+                deployment.load.output_tokens,
+                deployment.devices,
+                _at_once(deployment.pool),
+                _at_once(deployment.prefill or deployment.pool),
+                deployment.prefill is not None,
+                deployment.pool.workers * deployment.pool.parallelism.attention_data,
             )
-            for one in deployments
+            for deployment in deployments
         ]
         columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
         in_flight, output, devices, decoded, prompts, apart, ranks = columns
@@ -243,11 +243,11 @@ def parts_within_wholes(time: Prediction, output_tokens: float) -> Prediction:
 
 def _same(first: Estimate, whole: Estimate) -> Estimate:
     """The longer of two estimates of the same time, with the tighter interval of the two."""
-    one = _at_least(whole, first)
+    longer = _at_least(whole, first)
     if None in (first.low, first.high, whole.low, whole.high):
-        return one
+        return longer
     high = min(first.high or 0.0, whole.high or 0.0)
-    return replace(one, high=max(high, one.value))
+    return replace(longer, high=max(high, longer.value))
 
 
 def _at_most(part: Estimate, whole: Estimate) -> Estimate:

@@ -58,7 +58,7 @@ def limits_of(
     memory: Sequence[PoolMemory],
 ) -> tuple[Limit, ...]:
     """All limits of an answer: of the model, the deployment, times, power and memory."""
-    of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
+    of_power = [] if power is None else [replace(limit, metric=POWER) for limit in power.limits]
     if power is not None:
         of_power += _power_at_load(query)
     of_memory = [Limit(pool.sentence(), PEAK_MEMORY, "refusal") for pool in memory if not pool.fits]

@@ -268,8 +268,8 @@ def _phases(queries: Sequence[Query], sequences: Column, memory: float) -> _Phas
     tokens = np.maximum(1.0, given - cached)
     pairs = tokens * cached + tokens * (tokens + 1) / 2
     context = sequences * (given + answer / 2)
-    none, one = np.zeros(len(queries)), np.ones(len(queries))
-    prompts = Iterations(tokens, pairs, one, none, none)
+    none, unit = np.zeros(len(queries)), np.ones(len(queries))
+    prompts = Iterations(tokens, pairs, unit, none, none)
     decodes = Iterations(none, none, none, sequences, context)
     deployment, device = queries[0].deployment, queries[0].device
     decode, prefill = (

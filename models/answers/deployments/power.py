@@ -97,11 +97,11 @@ def powers(
             if key not in steps:
                 able = predictor.answers(as_serving(query, LOADS[0]))
                 degrees = _with_smaller_degrees(query) if able else []
-                steps[key] = [[as_serving(one, load) for one in degrees] for load in LOADS]
+                steps[key] = [[as_serving(degree, load) for degree in degrees] for load in LOADS]
             if steps[key][0]:
                 asked[row] = key, min(known.while_busy, places(query)), known.busy
     every = [as_serving(queries[row], number) for row, (_, number, _) in asked.items()]
-    every += [one for per_load in steps.values() for step in per_load for one in step]
+    every += [deployment for per_load in steps.values() for step in per_load for deployment in step]
     positions, found, errors = answered(predictor, every)
     watts, alone = np.full(len(every), np.inf), dict[int, Prediction | InputError](errors)
     if found is not None:

@@ -133,9 +133,9 @@ def under_load(
     members = _alike(ones)
     kept = {} if kept is None else kept
     usual = {key: with_usual_places(ones[rows[0]]) for key, rows in members.items()}
-    shared = {key: at_any_load(one) for key, one in usual.items()}
+    shared = {key: at_any_load(worker) for key, worker in usual.items()}
     every = {key: places(ones[rows[0]]) for key, rows in members.items()}
-    new = {shared[k]: closed_loops(one) for k, one in usual.items() if shared[k] not in kept}
+    new = {shared[k]: closed_loops(worker) for k, worker in usual.items() if shared[k] not in kept}
     asked, alone = [*ones], [*ones]
     for key, row in ((key, row) for key, rows in members.items() for row in rows):
         asked[row] = _served(ones[row], every[key])
@@ -171,8 +171,8 @@ def under_load(
 
 def _alike(ones: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
     """`at_any_load` -> positions of the answerable deployments that share it."""
-    known = [row for row, one in enumerate(ones)
-             if one.device.kind == "cpu" or closed_form().answers(one)]  # fmt: skip
+    known = [row for row, worker in enumerate(ones)
+             if worker.device.kind == "cpu" or closed_form().answers(worker)]  # fmt: skip
     alike = groups_of(at_any_load(ones[row]) for row in known)
     return {key: [known[place] for place in same] for key, same in alike.items()}
 
@@ -218,7 +218,9 @@ def _on_curve(
         known: the predictor's times of each, with intervals of its level.
     """
     capacity = loops.full(every).estimates.get(RATE)
-    closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
+    closed = [
+        at for at, worker in enumerate(asked) if worker.deployment.load.concurrency is not None
+    ]
     read: dict[int, Prediction] = {}
     for level, positions in groups_of(asked[at].level for at in closed).items():
         rows = [closed[place] for place in positions]
@@ -226,17 +228,17 @@ def _on_curve(
         curve = loops.curve(level, every)
         found = curve.closed([asked[at] for at in rows], limits).predictions()
         read |= zip(rows, found, strict=True)
-    for at, (one, timed) in enumerate(zip(asked, known, strict=True)):
-        rate = one.deployment.load.requests_per_s
+    for at, (worker, timed) in enumerate(zip(asked, known, strict=True)):
+        rate = worker.deployment.load.requests_per_s
         if at in read:
-            yield _Timed(timed.query, read[at], capacity if without_place(one, every) else None)
+            yield _Timed(timed.query, read[at], capacity if without_place(worker, every) else None)
         elif rate is None or capacity is None:
             yield timed
         elif rate >= (capacity.high or capacity.value):  # no deployment of it keeps up
-            yield _Timed(in_closed_loop(one, every), loops.full(every, one.level), capacity)
+            yield _Timed(in_closed_loop(worker, every), loops.full(every, worker.level), capacity)
         else:
-            curve = loops.curve(one.level, every)
-            yield _Timed(one, curve.at_arrivals(timed.time, capacity), capacity)
+            curve = loops.curve(worker.level, every)
+            yield _Timed(worker, curve.at_arrivals(timed.time, capacity), capacity)
 
 
 def _times_of_loops(
@@ -284,9 +286,9 @@ def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> Ti
     return replace(times, estimates=estimates)
 
 
-def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:
+def _of_all(query: Query, worker: Query, load: UnderLoad) -> UnderLoad:
     """The figures of a whole deployment from those of one of its workers."""
-    workers = query.deployment.pool.workers / one.deployment.pool.workers
+    workers = query.deployment.pool.workers / worker.deployment.pool.workers
     capacity = None if load.capacity is None else scaled(load.capacity, workers)
     if isinstance(load.time, InputError):
         return load._replace(capacity=capacity)
