@@ -1,1 +1,1 @@
-"""Operator graphs, kernels and features made from workloads and devices."""
+"""Features and operator graphs derived from workloads and devices."""

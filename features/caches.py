@@ -1,4 +1,4 @@
-"""The most recently used results of a computation: by key, and by operator graph."""
+"""Caches of recent results, by key and by operator graph."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -13,11 +13,11 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """Values by key, up to a total weight; several threads may use them.
+    """A thread-safe least-recently-used cache with a limit on total weight.
 
     Args:
-        most: total weight from which on the values that were used longest ago are dropped; their
-            number, where each has the weight 1.
+        most: maximum total weight; beyond it, the least recently used values are dropped. With
+            weights of 1, this is the number of values.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,7 +28,7 @@ class Recent(Generic[Key, Value]):
         return len(self._values)
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key; None when there is none."""
+        """The value of a key; None if it is not cached."""
         with self._lock:
             kept = self._values.get(key)
             if kept is None:
@@ -37,9 +37,9 @@ class Recent(Generic[Key, Value]):
             return kept[0]
 
     def put(self, key: Key, value: Value, weight: int = 1) -> None:
-        """Keep a value, in place of an earlier one of that key.
+        """Store a value, replacing any earlier value of its key.
 
-        It is kept even where it alone is heavier than all may be together, unless that is 0.
+        A value heavier than the limit is still stored, unless the limit is 0.
         """
         with self._lock:
             _, before = self._values.pop(key, (None, 0))
@@ -52,24 +52,23 @@ class Recent(Generic[Key, Value]):
     def of_each(
         self, keys: Sequence[Key], compute: Callable[[list[int]], Sequence[Value]]
     ) -> list[Value]:
-        """The value of each key.
+        """The value of each key, computing the missing ones.
 
         Args:
             keys: n distinct keys.
-            compute: positions among the keys whose value is not known -> their values; it is called
-                at most once.
+            compute: positions of the missing keys -> their values; called at most once.
         """
         values = {place: self.get(key) for place, key in enumerate(keys)}
         missing = [place for place, value in values.items() if value is None]
         new = dict(zip(missing, compute(missing), strict=True)) if missing else {}
         for place, value in new.items():
             self.put(keys[place], value)
-        return [new[place] if own is None else own for place, own in values.items()]
+        return [new[place] if stored is None else stored for place, stored in values.items()]
 
 
 OPERATORS_KEPT: Final = 100_000
-"""Operators of the graphs whose results one cache keeps: 250 vision networks, or three of the
-largest graphs. A result holds its graph, some 0.8 kB per operator that caches share."""
+"""Maximum operators in the graphs of a cache's results: 250 vision networks, or three of the
+largest graphs. A result holds its graph, about 0.8 kB per operator, which caches share."""
 Rest = TypeVarTuple("Rest")
 
 
@@ -91,14 +90,14 @@ class GraphKey:
 def kept_by_graph(
     operators: int = OPERATORS_KEPT,
 ) -> Callable[[Callable[[GraphKey, *Rest], Value]], Callable[[GraphKey, *Rest], Value]]:
-    """Decorate a function of a graph and further hashable arguments with a cache of its results.
+    """Decorator that caches a function of a graph and further hashable arguments.
 
-    The results that were used longest ago are dropped, so that memory does not depend on how large
-    the graphs are. Several threads may call the function.
+    The least recently used results are dropped, so memory does not depend on the size of the
+    graphs. The function may be called from several threads.
 
     Args:
-        operators: largest number of operators in the graphs of all results that are kept; a result
-            counts with each of its graph's operators, and the latest one is always kept.
+        operators: maximum number of operators in the graphs of all cached results; a result counts
+            once per operator of its graph, and the latest one is always kept.
     """
 
     def decorate(

@@ -1,4 +1,4 @@
-"""Figures of a device that the times of kernels depend on, at the precision of a run."""
+"""Figures of a device that determine kernel times, at the precision of a run."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +20,12 @@ _TYPICAL_L2_MIB_PER_UNIT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """Figures of a device that kernels' times depend on.
+    """Figures of a device that determine kernel times.
 
     Attributes:
-        matrix: FLOP/s of products in the run's precision, as power sustains it.
-        conv: FLOP/s of convolutions: as `matrix`, but TF32 where fp32 was asked for and the device
-            has it, as PyTorch's `cudnn.allow_tf32` is on by default since 1.7.
+        matrix: FLOP/s of products in the run's precision, as sustained under the power limit.
+        conv: FLOP/s of convolutions: as `matrix`, but TF32 for fp32 where the device supports it,
+            since PyTorch's `cudnn.allow_tf32` is on by default since 1.7.
         vector: FLOP/s of ordinary fp32 units.
         bandwidth: bytes/s.
         units: compute units.
@@ -44,13 +44,13 @@ def chip_of(device: Device, precision: NumberFormat) -> Chip:
     """The figures of a device for one precision; missing units and L2 are estimated.
 
     Raises:
-        UnknownPrecision: the sheet has no peak for the precision nor for what could stand in.
+        UnknownPrecision: the sheet has no peak for the precision or a substitute for it.
     """
     return _chip(_BySheet(device), COMPUTE_PRECISION[precision])
 
 
 def assumed(device: Device) -> tuple[str, ...]:
-    """Estimates of figures that features need and the sheet lacks, or no limit."""
+    """Names of figures that the features need and the sheet lacks, which are estimated."""
     names: tuple[str, ...] = ("compute_units", "l2_mib")
     if device.kind == "gpu":
         names += ("tdp_w", "process_nm")
@@ -65,7 +65,7 @@ def device_ratios(chip: Chip) -> Column:
 
 
 class _BySheet:
-    """A device as a cache key: by identity first, by its figures where names agree."""
+    """A device as a cache key: compared by identity first, then by its figures."""
 
     __slots__ = ("device",)
 

@@ -1,8 +1,8 @@
-"""Limits on work in progress: a deadline, which long loops check between two operators, and the
-number of operators that a graph may have.
+"""Limits on work in progress: a deadline that long loops check, and a maximum number of operators
+per graph.
 
-The limits belong to the context of the caller, so that a request on one thread does not end the
-work of another. Without a deadline, a check costs one lookup and never raises.
+The limits belong to the caller's context, so that a request on one thread does not end the work of
+another. Without a deadline, a check costs one lookup and never raises.
 """
 
 import time
@@ -17,18 +17,18 @@ from forerun.data.errors import DeadlineExceeded, ModelTooLarge
 
 T = TypeVar("T")
 CHECKED_EVERY = 64
-"""Items of `watched` between two checks; each takes some microseconds."""
+"""Items of `watched` between two checks; each takes a few microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When work has to end.
+    """The time by which work has to end.
 
     Attributes:
         seconds: time that the work may take.
-        at_seconds: the same as a reading of `time.monotonic`.
+        at_seconds: the deadline as a reading of `time.monotonic`.
         abandoned: set when nobody waits for the result any more; the work then ends at once.
-        max_operators: operators that a graph may have; None for any number.
+        max_operators: maximum operators per graph; None for no limit.
     """
 
     seconds: float
@@ -38,11 +38,11 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, max_operators: int | None = None) -> "Deadline":
-        """The deadline that many seconds from now."""
+        """The deadline this many seconds from now."""
         return cls(seconds, time.monotonic() + seconds, Event(), max_operators)
 
     def exceeded(self) -> DeadlineExceeded:
-        """The error of work that did not end in time."""
+        """The error for work that did not end in time."""
         return DeadlineExceeded(
             f"The answer was not ready within {self.seconds:g} seconds. Ask again when the "
             "service has less to do, send a smaller model, or raise FORERUN_ANSWER_SECONDS."
@@ -53,16 +53,16 @@ _CURRENT: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def current() -> Deadline | None:
-    """The deadline of the work in this context; None where there is none."""
+    """The deadline of the current context; None without one."""
     return _CURRENT.get()
 
 
 @contextmanager
 def within(deadline: Deadline | None) -> Iterator[None]:
-    """Work in this context has to end by the deadline; by None, it may take any time.
+    """Set the deadline of work in this context; None removes it.
 
-    Work whose result is kept for later callers takes any time: it must not end halfway because the
-    first caller has left.
+    Work whose result is cached for later callers should have no deadline: it must not stop halfway
+    because the first caller has left.
     """
     token = _CURRENT.set(deadline)
     try:
@@ -72,7 +72,7 @@ def within(deadline: Deadline | None) -> Iterator[None]:
 
 
 def check() -> None:
-    """End the work if its deadline has passed, or if nobody waits for its result.
+    """End the work if its deadline has passed or nobody waits for its result.
 
     Raises:
         DeadlineExceeded: the deadline has passed, or the caller has left.
@@ -85,10 +85,10 @@ def check() -> None:
 
 
 def check_operators(count: int, where: str) -> None:
-    """Refuse a graph with more operators than work in this context may take on.
+    """Refuse a graph with more operators than this context allows.
 
     Args:
-        count: number of operators, or of nodes of a file.
+        count: number of operators, or of nodes in a file.
         where: file or field, for the message.
 
     Raises:
@@ -103,7 +103,7 @@ def check_operators(count: int, where: str) -> None:
 
 
 def watched(items: Iterable[T]) -> Iterator[T]:
-    """The items in order, with a check before every 64th, for loops that take little time for each.
+    """Iterate with a deadline check before every 64th item, for loops with short steps.
 
     Raises:
         DeadlineExceeded: as `check`.

@@ -1,10 +1,10 @@
-"""Hardware as a vector, with its uncertainty: from a spec sheet, from measurements, or from both.
+"""Hardware as a vector with its uncertainty, from a spec sheet, from measurements, or from both.
 
-The catalogue's sheets are modelled as draws of a normal distribution over the logarithms of their
-figures (bandwidth, peaks, units, ...). Missing figures are drawn conditionally on the given ones;
-measured times then weight the draws by the likelihood of the roofline on each of them, times an
-unknown efficiency (importance sampling). So a black box gets a sheet from ten measurements, with a
-standard deviation on every figure.
+The catalogue's sheets are modelled as draws from a normal distribution over the logarithms of their
+figures (bandwidth, peaks, units, ...). Missing figures are drawn conditionally on the given ones.
+Measured times then weight the draws by the likelihood of their roofline times an unknown efficiency
+(importance sampling). A black box thus gets a sheet from ten measurements, with a standard
+deviation for every figure.
 """
 
 from dataclasses import dataclass
@@ -34,19 +34,19 @@ FIGURES: tuple[str, ...] = (
     "memory_gib",
     "process_nm",
 )
-"""Figures of the vector, as natural logarithms."""
+"""Figures in the vector, as natural logarithms."""
 
 DRAWS = 4000
 EFFICIENCY = {"kernel": 1.25, "network": 1.4}
 """Typical ratio of measured time to the summed roofline (NeuSight's kernels, timm's networks)."""
 DEVICE_SPREAD = 0.3
-"""Standard deviation, over devices, of the log of that ratio's mean on a device."""
+"""Standard deviation, over devices, of the mean log ratio on a device."""
 ROW_SPREAD = 0.35
-"""Standard deviation of single workloads around it."""
+"""Standard deviation of single workloads around that mean."""
 LAUNCH_MS = {"kernel": SHORTEST_KERNEL_MS, "network": 0.005}
-"""Milliseconds of a launch: of a kernel in a recorded graph or a full queue, and in a network.
-Twenty operators of an H100 or H200 give bandwidth and fp32 peak to a factor of 1.4 and 1.1 so, with
-the 0.018 of a pair of events to 1.9 and 1.7."""
+"""Milliseconds of a launch: of a kernel in a recorded graph or a full queue, and in a network. With
+these, twenty operators of an H100 or H200 determine bandwidth and fp32 peak to factors of 1.4 and
+1.1; with the 0.018 of a pair of events, to 1.9 and 1.7."""
 _FREEDOM = 4.0
 _SLICES = np.array([NormalDist().inv_cdf((i + 0.5) / 11) for i in range(11)])
 """Medians of equally likely slices of a standard normal."""
@@ -67,7 +67,7 @@ class Embedding:
     deviation: Float64[np.ndarray, " figures"]
 
     def figure(self, name: str) -> tuple[float, float, float]:
-        """A figure, and the bounds that hold it nine times in ten."""
+        """A figure with its 90 % interval."""
         place = FIGURES.index(name)
         mean, reach = self.mean[place], HALF_WIDTH * self.deviation[place]
         return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
@@ -87,7 +87,7 @@ def embedding(device: Device, measurements: Measurements | None = None, seed: in
 
     Args:
         device: with any part of a sheet; its kind must be right.
-        measurements: kernels or networks with `latency_ms`; None when nothing was measured.
+        measurements: kernels or networks with `latency_ms`; None without measurements.
         seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
@@ -136,9 +136,9 @@ def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -
 def _explained(
     draws: Float64[np.ndarray, "draws figures"], measurements: Measurements
 ) -> Float64[np.ndarray, " draws"]:
-    """Weights of draws: Student-t likelihood of residuals around a common shift.
+    """Weights of draws: Student t likelihood of the residuals around a common shift.
 
-    The heavy tails limit the influence of outliers; the shift is integrated over its slices.
+    The heavy tails limit the influence of outliers; the shift is integrated out over slices.
     """
     measured = np.log(measurements.values["latency_ms"])
     known = np.flatnonzero(np.isfinite(measured))
@@ -155,7 +155,7 @@ def _explained(
 def _log_ms(
     draws: Float64[np.ndarray, "draws figures"], query: Query
 ) -> Float64[np.ndarray, " draws"]:
-    """Expected log milliseconds of a query on every draw: rooflines, efficiency, launches."""
+    """Expected log milliseconds of a query for every draw: rooflines, efficiency, launches."""
     table, precision = query_table(query.run), query.run.precision
     figures = {name: np.exp(draws[:, place]) for place, name in enumerate(FIGURES)}
     half = COMPUTE_PRECISION[precision] != "fp32"
@@ -219,7 +219,7 @@ def _expected(
     mean: Float64[np.ndarray, " figures"],
     covariance: Float64[np.ndarray, "figures figures"],
 ) -> tuple[Float64[np.ndarray, " figures"], Float64[np.ndarray, "figures figures"]]:
-    """A row with expected values for missing figures, and their conditional covariance."""
+    """A row with missing figures replaced by expected values, and their conditional covariance."""
     given = np.isfinite(row)
     filled, unsure = row.copy(), np.zeros_like(covariance)
     if not given.all():

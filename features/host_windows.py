@@ -1,8 +1,8 @@
-"""Windows of host metrics: the metrics that may be features, with reasons, and their statistics.
+"""Windows of host metrics: which metrics may be features and why, and their statistics.
 
-A program's work is fixed, so a count that is equal in all its runs, divided by time, gives away the
-run time, which is the label. The metrics that may be features are listed here, each with its
-reason; all others, and the number of seconds, are ignored.
+A program's work is fixed, so a count that is equal in all its runs, divided by time, reveals the
+run time, which is the label. Metrics that may be features are listed here with a reason; all
+others, and the number of seconds, are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ PROBED: Final = "timed by a probe of its own on its own clock"
 
 @dataclass(frozen=True, slots=True)
 class HostMetric:
-    """One metric that may be a feature.
+    """A metric that may be a feature.
 
     Attributes:
         resource: the resource that it describes.
         reason: why it does not encode a run's time.
         scale: `log` where ratios matter.
-        most: upper bound for any number of programs; None where there is none.
+        most: upper bound for any number of programs; None if unbounded.
         falls: whether it falls, rather than rises, as programs are added.
     """
 
@@ -73,8 +73,8 @@ HOST_METRICS: Final[Mapping[str, HostMetric]] = {
     "stat.procs_blocked": HostMetric("disk", QUEUE),
     "cpu.softirq_share": HostMetric("network"),
 }
-"""Name -> metric. `own_cpu` is the one that the program runs on, `other_cpus` the sum of the rest.
-Averages that the kernel keeps over 10 s are not among them: they reach back before a run."""
+"""Name -> metric. `own_cpu` is the CPU that the program runs on, `other_cpus` the sum of the rest.
+Averages that the kernel keeps over 10 s are excluded, because they reach back before a run."""
 
 PINNED: Final = ("own_cpu.", "other_cpus.")
 """Prefixes of metrics that exist only for a program pinned to one CPU."""
@@ -102,7 +102,7 @@ def window_values(window: HostWindow) -> Matrix:
 
 
 def values_of(windows: Sequence[HostWindow]) -> list[Matrix]:
-    """`window_values` of n windows, which are computed together where these are alike."""
+    """`window_values` of n windows; similar windows are computed together."""
     found = [_NO_SECONDS] * len(windows)
     alike = groups_of((window.metrics, len(window.seconds)) for window in windows)
     for (metrics, seconds), rows in alike.items():
@@ -114,7 +114,7 @@ def values_of(windows: Sequence[HostWindow]) -> list[Matrix]:
 
 
 def unread_metrics(names: Iterable[str]) -> tuple[str, ...]:
-    """Names that no feature is made of, each once, sorted."""
+    """Names that no feature uses, without duplicates, sorted."""
     return tuple(sorted(set(names) - _PLACE.keys()))
 
 
@@ -128,10 +128,10 @@ def statistics(values: Matrix) -> Matrix:
     """Median, spread (90th less 10th percentile), maximum and trend (per second) over time.
 
     Args:
-        values: n x t x f, windows of one length, as `window_values` gives them.
+        values: n x t x f, windows of one length, as returned by `window_values`.
 
     Returns:
-        n x len(STATISTICS) x f; NaN where a metric is missing, no trend in fewer than 3 seconds.
+        n x len(STATISTICS) x f; NaN where a metric is missing, no trend below 3 seconds.
     """
     if values.shape[1] == 1:
         only = values[:, 0]
@@ -164,7 +164,7 @@ def statistics_of(values: Sequence[Matrix]) -> Matrix:
     """`statistics` of n windows of any lengths, n x len(STATISTICS) x len(NAMES).
 
     Args:
-        values: of each window, as `values_of` gives them; all are NaN for one without seconds.
+        values: of each window, as returned by `values_of`; all NaN for a window without seconds.
     """
     found = np.full((len(values), len(STATISTICS), len(NAMES)), np.nan)
     for length, rows in groups_of(map(len, values)).items():
@@ -181,7 +181,7 @@ def natural(values: Matrix) -> Matrix:
 
 
 def window_of(values: Matrix) -> HostWindow:
-    """A window of one second with values of `level`, clipped to 0 and to upper bounds."""
+    """A one-second window with values of `level`, clipped to 0 and to upper bounds."""
     return windows_of(values[None])[0]
 
 
@@ -198,7 +198,7 @@ def windows_of(values: Matrix) -> list[HostWindow]:
 
 
 def _known_places(values: Matrix) -> list[list[int]]:
-    """Positions in each row of what is not NaN."""
+    """Positions of the values in each row that are not NaN."""
     return [np.flatnonzero(known).tolist() for known in ~np.isnan(values)]
 
 
@@ -213,7 +213,7 @@ def _in_order(given: Matrix, metrics: Sequence[str]) -> Matrix:
 
 
 def _quantile(ordered: Matrix, count: NDArray[np.intp], share: float) -> Matrix:
-    """Linear between ranks, of the first `count` of n x t x f ordered values; shape n x f."""
+    """Quantile of the first `count` of n x t x f ordered values, linear in rank; shape n x f."""
     place = share * np.maximum(count - 1, 0)
     below = np.floor(place).astype(np.intp)
     above = np.minimum(below + 1, np.maximum(count - 1, 0))

@@ -1,4 +1,4 @@
-"""Rates between the devices of a cluster, and messages of data-parallel training."""
+"""Data rates between the devices of a cluster, and messages of data-parallel training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from forerun.features.memory.weights import graph_weights
 NETWORK_GBIT_S: Final[Mapping[str, float]] = MappingProxyType(
     {"volta": 100.0, "ampere": 200.0, "hopper": 400.0, "blackwell": 400.0}
 )
-"""Architecture -> network rate of one device of common machines: that of NVIDIA's DGX systems."""
+"""Architecture -> network rate per device of common machines (NVIDIA's DGX systems)."""
 USUAL_NETWORK_GBIT_S: Final = 400.0
 SLOW_NETWORK_GBIT_S: Final = 25.0
-"""Of devices that PCI Express alone connects."""
+"""Network rate of devices connected by PCI Express only."""
 NODE_DEVICES: Final = 8
-"""Devices that links connect where no sheet says it: those of a server."""
+"""Devices connected by links if no sheet says so: those of a server."""
 PCIE_BYTES_S: Final = 25e9
-"""Rate to the host's memory that PCI Express 4.0 reaches."""
+"""Achieved rate to host memory over PCI Express 4.0."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """Rates between the devices of a cluster, bytes/s in one direction.
+    """Data rates between the devices of a cluster, bytes/s in one direction.
 
     Attributes:
-        node_devices: devices that fast links connect.
+        node_devices: number of devices connected by fast links.
         link: rate of a device's links.
         network: rate of a device's network.
     """
@@ -42,7 +42,7 @@ class Links:
 
     @classmethod
     def of(cls, device: Device, cluster: Cluster) -> "Links":
-        """Those of a cluster; of common machines with the device where it does not say."""
+        """The rates of a cluster; unspecified ones are those of common machines with the device."""
         link = (device.interconnect_gbs or 2.0 * PCIE_BYTES_S / 1e9) * 1e9 / 2.0
         common = NETWORK_GBIT_S.get(device.architecture or "", USUAL_NETWORK_GBIT_S)
         network = cluster.network_gbit_s or (common if link > 40e9 else SLOW_NETWORK_GBIT_S)
@@ -50,9 +50,9 @@ class Links:
         return cls(float(node), link, network * 1e9 / 8.0)
 
     def ring(self, size: Column, stride: Column) -> Column:
-        """Rate of a ring of devices, each `stride` from the next, shape (n,).
+        """Rate of rings of devices, each `stride` from the next, shape (n,).
 
-        Rings that leave a node share the networks of all their members in it.
+        A ring that leaves a node uses the networks of all its members in that node.
         """
         members = np.clip(self.node_devices / stride, 1.0, np.maximum(size, 1.0))
         inside = size * stride <= self.node_devices
@@ -61,14 +61,15 @@ class Links:
     def dispatch_s(self, tokens: Column, vector_bytes: float, copies: int, size: Column) -> Column:
         """Time to send tokens to the devices of their experts, shape (n,).
 
-        A token enters each other node once, however many of its experts are there (DeepEP's kernels
-        and those of arXiv 2412.19437, section 3.2.2), and then takes the node's links.
+        A token enters each other node once, regardless of how many of its experts are there
+        (DeepEP's kernels and those of arXiv 2412.19437, section 3.2.2), and is then distributed by
+        the node's links.
 
         Args:
-            tokens: (n,) tokens of a device.
+            tokens: (n,) tokens per device.
             vector_bytes: size of a token's vector.
             copies: experts that a token is routed to, evenly.
-            size: (n,) devices that experts are spread over.
+            size: (n,) number of devices that share the experts.
         """
         nodes = np.maximum(1.0, size / self.node_devices)
         entered = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
@@ -77,9 +78,9 @@ class Links:
 
 
 def data_messages_s(network: Network, device: Device) -> float:
-    """Time of the messages of a training step between data-parallel devices, seconds.
+    """Time of a training step's messages between data-parallel devices, seconds.
 
-    Gradients are reduced, which passes them twice; sharded weights, frozen ones too, are gathered
+    An all-reduce passes the gradients twice. Sharded weights, including frozen ones, are gathered
     for both passes of each micro-batch, and their gradients are passed once.
     """
     setup = network.training
@@ -87,8 +88,8 @@ def data_messages_s(network: Network, device: Device) -> float:
         return 0.0
     weights = [
         weight
-        for own in graph_weights(network.graph, network.precision, setup)
-        for weight in own
+        for tensors in graph_weights(network.graph, network.precision, setup)
+        for weight in tensors
         if weight.owner is None
     ]
     sent = sum(weight.elements * weight.item for weight in weights if weight.trained)

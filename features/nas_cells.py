@@ -1,12 +1,12 @@
-"""Structural features of architectures of a search space: counts, arithmetic, depth, launches.
+"""Structural features of architectures in a search space: counts, arithmetic, depth, launches.
 
 NAS-Bench-201 (Dong and Yang 2020): a cell of six edges between four nodes, in a network of three
 stages of five cells. FBNet (Wu et al. 2019): 22 blocks, here on 32 x 32 images. OFA-MobileNetV3
 (Cai et al. 2020): five stages of two to four blocks at a chosen image size.
 
-Runtimes differ in which edges of a cell they run: PyTorch computes edges that do not reach the
-output, a compiler for phones prunes them. So every count of a cell is given twice, over all edges
-and over the live ones; a device's measurements decide which of the two it follows.
+Runtimes differ in the edges of a cell that they run: PyTorch computes edges that do not reach the
+output, while a compiler for phones prunes them. Every count is therefore given twice, over all
+edges and over live ones; a device's measurements decide which of the two it follows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from forerun.data.shapes import Bool, Float64, Int
 from forerun.data.workload import Architecture, Space
 
 Codes = Int[np.ndarray, "n places"]
-"""Choices of n architectures of one space, at the places that `PLACES` counts."""
+"""Choices of n architectures of one space, as many per architecture as `PLACES` says."""
 
 NONE, SKIP, CONV1, CONV3, POOL = range(5)
 """Choices at an edge of a NAS-Bench-201 cell."""
@@ -83,7 +83,7 @@ def nb201_features(codes: Int[np.ndarray, "n 6"]) -> Float64[np.ndarray, "n 18"]
 
 
 def live_edges(codes: Int[np.ndarray, "n 6"]) -> Bool[np.ndarray, "n 6"]:
-    """Edges of cells on a path from input to output that holds no `none`, shape (n, 6)."""
+    """Edges on a path from input to output without any `none`, shape (n, 6)."""
     there = codes != NONE
     fed = np.zeros((len(codes), 4), dtype=np.bool_)
     used = np.zeros((len(codes), 4), dtype=np.bool_)
@@ -99,7 +99,7 @@ def live_edges(codes: Int[np.ndarray, "n 6"]) -> Bool[np.ndarray, "n 6"]:
 def _counts(
     codes: Int[np.ndarray, "n 6"], kept: Bool[np.ndarray, "n 6"]
 ) -> Float64[np.ndarray, "n 5"]:
-    """Edges with each of the five choices, shape (n, 5)."""
+    """Number of edges with each of the five choices, shape (n, 5)."""
     chosen = (codes[:, :, None] == np.arange(5)) & kept[:, :, None]
     return np.asarray(chosen.sum(axis=1), dtype=np.float64)
 
@@ -137,7 +137,7 @@ _FBNET_STAGES: Final = (
     (184, 4, 4, 2),
     (352, 1, 4, 1),
 )
-"""Channels, blocks, height of the output and stride of each stage's first block."""
+"""Channels, blocks, output height, and stride of the first block, per stage."""
 
 FBNET_FEATURES: Final = (
     "blocks",
@@ -199,8 +199,8 @@ FBNET_LAUNCHES: Final = ("projections", "launches")
 def fbnet_launches(codes: Int[np.ndarray, "n 22"]) -> Float64[np.ndarray, "n 2"]:
     """Executed kernels of an FBNet, shape (n, 2), columns `FBNET_LAUNCHES`.
 
-    A block launches three convolutions; with groups, two shuffles of channels are assumed as well.
-    A skip launches nothing, except where a stage begins: there it is a convolution, a projection.
+    A block launches three convolutions, and with groups two assumed channel shuffles. A skip
+    launches nothing, except at the start of a stage, where it is a projection by a convolution.
 
     Args:
         codes: choices of the 22 blocks, shape (n, 22).
@@ -240,7 +240,7 @@ def _fbnet_costs() -> Float64[np.ndarray, "22 9 4"]:
 
 
 _OFA_STAGES: Final = ((24, 2), (40, 2), (80, 2), (112, 1), (160, 2))
-"""Channels and stride of the first block of each of the five stages; all begin after 16."""
+"""Channels and stride of the first block of each of the five stages; the input has 16 channels."""
 _OFA_DEPTH = 4
 
 OFA_FEATURES: Final = (
@@ -318,7 +318,7 @@ def codes_of(architectures: Sequence[Architecture]) -> Codes:
     """Choices of n architectures of one space, shape (n, places).
 
     Raises:
-        BadArchitecture: one has another number of choices than its space.
+        BadArchitecture: an architecture's number of choices differs from its space's.
     """
     for architecture in architectures:
         if len(architecture.operators) != PLACES[architecture.space]:
@@ -330,7 +330,7 @@ def codes_of(architectures: Sequence[Architecture]) -> Codes:
 
 
 def random_codes(space: Space, count: int, seed: int = 0) -> Int[np.ndarray, "{count} places"]:
-    """Choices drawn uniformly from a space, shape (count, places): typical architectures."""
+    """Choices drawn uniformly from a space, shape (count, places), as typical architectures."""
     generator = np.random.default_rng(seed)
     if space == "nb201":
         return generator.integers(0, POOL + 1, (count, PLACES[space]))
@@ -344,7 +344,7 @@ def random_codes(space: Space, count: int, seed: int = 0) -> Int[np.ndarray, "{c
 
 
 def present_choices(space: Space, codes: Codes) -> Codes:
-    """Choices that shape the network, shape (n, places); those of absent OFA blocks are 0."""
+    """Choices that affect the network, shape (n, places); those of absent OFA blocks are 0."""
     if space != "ofa":
         return codes
     there = np.arange(_OFA_DEPTH) < codes[:, 40:45, None]
@@ -357,4 +357,4 @@ COARSE: Final[Mapping[Space, tuple[int, ...]]] = {
     "fbnet": tuple(map(FBNET_FEATURES.index, ("blocks", "log_macs", "log_parameters"))),
     "ofa": tuple(map(OFA_FEATURES.index, ("blocks", "log_macs", "log_activations"))),
 }
-"""Columns that explain most of any device's times: launches, arithmetic, memory."""
+"""Columns that explain most of the times on any device: launches, arithmetic, memory."""

@@ -1,10 +1,10 @@
-"""Features of generative models: data read and arithmetic of one cycle, over all devices.
+"""Features of generative models: data read and arithmetic per cycle, over all devices.
 
 A cycle is one decoding step of all sequences of a language model, or one batch of a diffusion
-model. Its bound adds the terms that cannot overlap for long; the rest (kernels, scheduling, vision
-encoders) is learned by a predictor. Sizes that queries do not give (layers, width, cache of a
-token) are estimated from their growth with active weights over public models: width about
-35 * weights ** 0.21, layers about 14 * (weights / 1e9) ** 0.4.
+model. Its bound adds the terms that barely overlap; a predictor learns the rest (kernels,
+scheduling, vision encoders). Sizes missing in queries (layers, width, cache per token) are
+extrapolated from active weights over public models: width about 35 * weights ** 0.21, layers about
+14 * (weights / 1e9) ** 0.4.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from forerun.data.workload import (
 
 Generative = LlmServing | Diffusion
 Amount = float | Column
-"""A number, or one for each of n numbers of sequences, (n,)."""
+"""A number, or one per number of sequences, (n,)."""
 
 TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = {
     "chat": (200.0, 650.0),
@@ -45,21 +45,21 @@ TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = {
     "image_chat": (1500.0, 870.0),
     "video_chat": (8000.0, 390.0),
 }
-"""Typical tokens of a prompt and of an answer, by kind; images count as tokens."""
+"""Typical tokens of a prompt and of an output, by kind; images count as tokens."""
 
 CACHE_BYTES: Final = 64e3
-"""Bytes of keys and values of a token at a billion active weights; grows as their 0.4th power."""
+"""Bytes of keys and values per token at a billion active weights; grows as their 0.4th power."""
 USUAL_TAKEN: Final = 1 / 16
-"""Share of the experts that a token is routed to where that is not known: 8 of 128."""
+"""Share of experts that a token is routed to if unknown: 8 of 128."""
 MOST_TAKEN: Final = 0.95
-"""Most that the share of experts per token may be of the share of active weights: attention and
+"""Upper bound of the share of experts per token over the share of active weights: attention and
 shared experts are always active."""
 USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
-"""Pixels and frames of a token and passes of a step, as in most diffusion models."""
+"""Pixels and frames per token and passes per step, as in most diffusion models."""
 LAYERS: Final = 14.0
 HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
-"""Seconds of a step that a server spends outside the devices, fixed and for each sequence:
-scheduling, sampling, detokenisation."""
+"""Seconds per step that a server spends outside the devices, fixed and per sequence: scheduling,
+sampling, detokenisation."""
 HOP_S: Final = 8e-6
 """Least time of one exchange between devices."""
 GIB: Final = 2.0**30
@@ -70,7 +70,7 @@ class CycleBound:
     """Least seconds of one cycle on each of `devices` devices, by term.
 
     Attributes:
-        weights: reading weights; of experts, those that some sequence is routed to.
+        weights: reading weights; for experts, those that some sequence is routed to.
         arithmetic: products with the weights.
         sequence: reading keys and values (language), products of attention (diffusion).
         questions: products of the prompts' tokens.
@@ -123,9 +123,9 @@ def cycle_bound(query: Query) -> CycleBound:
 
 
 def least_step_s(query: Query) -> float:
-    """Least seconds of a decoding step of a served language model, whatever its software does.
+    """Least seconds of a decoding step of a served language model with any software.
 
-    The weights of one token are read at the full bandwidth, and multiplied at the peak for each.
+    The weights of one token are read at full bandwidth, and multiplied at peak rate for each.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
@@ -139,17 +139,17 @@ def least_step_s(query: Query) -> float:
 
 
 def multiplied_as(weights: WeightFormat) -> Format:
-    """The format whose products those with weights of a format are: activations of MXFP4 weights,
-    which gpt-oss has, are taken to have eight bits.
+    """The number format of products with weights of a format: activations of MXFP4 weights, as in
+    gpt-oss, are taken to have eight bits.
     """
     return FORMATS["mxfp8" if weights == "mxfp4" else weights]
 
 
 def arithmetic(weights: WeightFormat, device: Device) -> Precision:
-    """The precision that products with weights of a format are in on a device.
+    """The precision in which a device multiplies weights of a format.
 
     Raises:
-        UnknownPrecision: the sheet has no peak for it nor for what could stand in.
+        UnknownPrecision: the sheet has no peak for it or a substitute.
     """
     return multiplied_as(weights).precision_on(device)
 
@@ -186,7 +186,7 @@ def step_bound(
         workload: the served model.
         device: each of the devices.
         count: number of devices.
-        sequences: numbers of sequences, in place of the model's `max_sequences`.
+        sequences: numbers of sequences, instead of the model's `max_sequences`.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
@@ -211,10 +211,10 @@ def step_bound(
 
 
 def _covered(workload: LlmServing, batch: Amount) -> Amount:
-    """Share of the weights that at least one of `batch` tokens uses, with experts drawn uniformly.
+    """Share of the weights used by at least one of `batch` tokens, with uniformly drawn experts.
 
-    Total and active weights both contain those that every token uses, plus all experts or those
-    of one token; so the share of experts per token separates shared weights from experts.
+    Total and active weights both contain those that every token uses, plus all experts or those of
+    one token; the share of experts per token therefore separates shared weights from experts.
     """
     share = min(workload.active_parameters / workload.total_parameters, 1.0)
     if share >= 1.0:
@@ -246,7 +246,7 @@ def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
 
 
 def _exchange(step_bytes: Amount, layers: float, device: Device, count: int) -> Amount:
-    """Seconds of two exchanges a layer; none on one device."""
+    """Seconds of two exchanges per layer; 0 on one device."""
     if count == 1:
         return 0.0
     link = (device.interconnect_gbs or 64.0) * 1e9
@@ -282,7 +282,7 @@ def llm_features(
         workload: the served model.
         device: each of the devices.
         count: number of devices.
-        sequences: (n,) numbers of sequences, in place of the model's `max_sequences`.
+        sequences: (n,) numbers of sequences, instead of the model's `max_sequences`.
     """
     bound, width = step_bound(workload, device, count, sequences), FORMATS[workload.weights].bytes
     total, active = workload.total_parameters, workload.active_parameters
@@ -298,9 +298,9 @@ def llm_features(
         logs(sequences / count),
         logs(count),
         logs(width),
-        *(float(workload.architecture == one) for one in ("experts", "hybrid")),
-        *(float(workload.request == one) for one in ("reasoning", "code")),
-        *(float(workload.request == one) for one in ("image_chat", "video_chat")),
+        *(float(workload.architecture == architecture) for architecture in ("experts", "hybrid")),
+        *(float(workload.request == kind) for kind in ("reasoning", "code")),
+        *(float(workload.request == kind) for kind in ("image_chat", "video_chat")),
         logs(workload.tensor_parallel),
         logs(workload.expert_parallel),
         logs(workload.data_parallel),

@@ -1,4 +1,4 @@
-"""The catalogue of predictors: where the class of each is, and how it is trained and released.
+"""The catalogue of predictors: their classes, and how each is trained and released.
 
 A class is imported only when an artifact that contains it is loaded, which keeps start-up short.
 Other packages add a `CatalogEntry` as an entry point (`forerun.data.plugins`).
@@ -24,15 +24,15 @@ class CatalogEntry:
     Attributes:
         location: `module:class`.
         answers: what it predicts, for the model card and the reference; empty for a baseline.
-        trained_on: one tuple of sources of rows for each fitted instance in a release. A source is
-            a dataset, or `dataset/part` for a part of its training rows. The first source also
-            evaluates the predictor. Empty where no release contains the predictor.
+        trained_on: sources of training rows, one tuple for each fitted instance in a release. A
+            source is a dataset, or `dataset/part` for a part of its training rows. The first source
+            also evaluates the predictor. Empty if no release contains the predictor.
         evaluated_on: further datasets whose protocols evaluate it.
         contains: predictors that are fitted first and become parts of it (`Composed`).
-        workloads: kinds of workloads whose answers it may take part in; empty for all.
+        workloads: kinds of workloads whose answers it may contribute to; empty for all.
         devices: kinds of devices that it may answer; empty for all.
-        asked_before: predictor before which the router asks this one. It is asked last when empty,
-            and predictors of forerun's own are asked in the order of `PREDICTORS`.
+        asked_before: predictor that follows this one in the router's order. If empty, it is asked
+            last; built-in predictors follow the order of `PREDICTORS`.
     """
 
     location: str
@@ -47,9 +47,9 @@ class CatalogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The kinds of workloads and of devices that questions are about.
+    """The kinds of workloads and devices that queries will be about.
 
-    A predictor that answers none of them need not be loaded.
+    Predictors that cover none of them need not be loaded.
 
     Attributes:
         workloads: kinds of workloads.
@@ -60,7 +60,7 @@ class Scope:
     devices: frozenset[str] | None = None
 
     def concerns(self, name: str) -> bool:
-        """Whether the predictor of that name may answer; true for one that is not forerun's own."""
+        """Whether the named predictor may answer; always true for predictors of other packages."""
         entry = PREDICTORS.get(name)
         return entry is None or all(
             not able or asked is None or asked.intersection(able)
@@ -69,7 +69,7 @@ class Scope:
 
 
 PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
-    # Asked before the predictors of all operators and of kernels of other makers' GPUs.
+    # Asked before the predictors of all operators and of kernels on other vendors' GPUs.
     "amd_kernels": CatalogEntry(
         "forerun.models.kernel_experts.amd:AmdKernels",
         "latency of convolutions, matrix products and expert layers on AMD GPUs, as tuned by "
@@ -78,7 +78,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("llm_kernel", "kernel"),
         devices=("gpu",),
     ),
-    # Asked before the predictors of all operators, whose range in 16 bits and fp8 they narrow.
+    # Asked before the predictors of all operators, which have wider intervals in 16 bits and fp8.
     "llm_kernels": CatalogEntry(
         "forerun.models.kernel_experts.llm_kernels:LlmKernels",
         "latency of kernels of language models on data-centre GPUs, in bf16, fp8 and nvfp4, and of "
@@ -216,7 +216,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("llm_serving", "llm_deployment", "diffusion"),
         devices=("gpu",),
     ),
-    # Asked before the predictor of GPUs, which would answer llama.cpp in closed form.
+    # Asked before the GPU predictor, which would answer llama.cpp by its analytical model.
     "processor_llm_latency": CatalogEntry(
         "forerun.models.llm_serving.processor_latency:ProcessorLlmLatency",
         "times and rates of a language model on processors (vLLM, llama.cpp), and with llama.cpp "
@@ -262,7 +262,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
 
 
 def catalog() -> Mapping[str, CatalogEntry]:
-    """`PREDICTORS` and those of installed packages, in the order in which the router asks them.
+    """`PREDICTORS` plus those of installed packages, in the order in which the router asks them.
 
     Raises:
         BrokenPlugin: an entry of another package cannot be loaded.
@@ -280,7 +280,7 @@ def catalog() -> Mapping[str, CatalogEntry]:
 
 
 def predictors_evaluated_on(dataset: str) -> tuple[str, ...]:
-    """Names of the predictors that a dataset's protocols evaluate; those that it trains first."""
+    """Names of the predictors evaluated on a dataset; those that it trains come first."""
     entries = catalog()
     trained = [n for n, e in entries.items() if dataset in [names[0] for names in e.trained_on]]
     others = [name for name, entry in entries.items() if dataset in entry.evaluated_on]
@@ -288,15 +288,15 @@ def predictors_evaluated_on(dataset: str) -> tuple[str, ...]:
 
 
 def training_datasets(name: str) -> tuple[str, ...]:
-    """Names of the datasets that train a predictor and the predictors that it contains."""
+    """Names of the datasets that train a predictor and its parts."""
     entry = PREDICTORS.get(name) or catalog().get(name, CatalogEntry(""))
-    own = [source.split("/")[0] for sources in entry.trained_on for source in sources]
+    datasets = [source.split("/")[0] for sources in entry.trained_on for source in sources]
     parts = [dataset for part in entry.contains for dataset in training_datasets(part)]
-    return tuple(dict.fromkeys((*own, *parts)))
+    return tuple(dict.fromkeys((*datasets, *parts)))
 
 
 def unfitted(name: str, seed: int = 0) -> Predictor:
-    """A new predictor of that name; the seed is ignored by predictors without randomness.
+    """A new predictor of that name; predictors without randomness ignore the seed.
 
     Raises:
         BadArtifact, BrokenPlugin: as `predictor_class`.
@@ -311,8 +311,8 @@ def predictor_class(name: str) -> type[Predictor]:
     """The class of the predictor of that name.
 
     Raises:
-        BadArtifact: neither forerun nor an installed package has one of that name.
-        BrokenPlugin: an installed package has one that cannot be loaded.
+        BadArtifact: neither forerun nor an installed package has a predictor of that name.
+        BrokenPlugin: an installed package's predictor cannot be loaded.
     """
     entry = PREDICTORS.get(name)
     if entry is None:
@@ -326,7 +326,7 @@ def predictor_class(name: str) -> type[Predictor]:
 
 
 def _entry(declared: type | CatalogEntry) -> CatalogEntry:
-    """The entry of another package, which may also declare a class that it trains itself."""
+    """The entry of another package; a class alone means that the package trains it itself."""
     if isinstance(declared, CatalogEntry):
         return declared
     return CatalogEntry(f"{declared.__module__}:{declared.__qualname__}")

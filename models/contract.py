@@ -1,4 +1,4 @@
-"""Properties that every predictor must have, as tests; a new predictor inherits them.
+"""Required properties of every predictor as tests, which a new predictor inherits.
 
     class TestMyPredictor(PredictorContract):
         def make(self):
@@ -32,18 +32,18 @@ class PredictorContract(ABC):
 
     @abstractmethod
     def make(self) -> Predictor:
-        """A fitted predictor, created anew with the same seeds on every call."""
+        """A fitted predictor, created afresh with the same seeds on every call."""
 
     @abstractmethod
     def queries(self) -> Sequence[Query]:
-        """At least three queries that it answers."""
+        """At least three queries that the predictor answers."""
 
     def training_rows(self) -> Measurements | None:
-        """The rows that `make` is fitted to, if it is no more than that: a clone is fitted too."""
+        """The rows that `make` fits, if that is all it does; then a clone is fitted too."""
         return None
 
     def test_it_satisfies_the_protocol(self) -> None:
-        """All metrics are known ones, and every query is answered."""
+        """All metrics are known, and every query is answered."""
         predictor = self.make()
         assert isinstance(predictor, Predictor)
         known = (*METRICS, *DESIGN_METRICS, *SERVING_METRICS, *CONTENTION_METRICS)
@@ -63,13 +63,13 @@ class PredictorContract(ABC):
                 assert (answers.high[metric][known] >= values[known] * (1 - 1e-12)).all()
 
     def test_parts_add_up_to_the_answer(self) -> None:
-        """Milliseconds of classes and MiB of components are sums of latency and memory."""
+        """Class times and memory components add up to latency and memory."""
         for answer in self.make().predict(self.queries()):
             parts = {"latency_ms": answer.breakdown_ms, "peak_memory_mib": answer.breakdown_mib}
-            for metric, own in parts.items():
-                if own and metric in answer.estimates:
+            for metric, times in parts.items():
+                if times and metric in answer.estimates:
                     whole = answer.estimates[metric].value
-                    assert sum(own.values()) == pytest.approx(whole, rel=1e-6)
+                    assert sum(times.values()) == pytest.approx(whole, rel=1e-6)
 
     def test_a_row_does_not_depend_on_its_neighbours(self) -> None:
         """Predictions are the same for single queries, for all at once and in another order."""
@@ -84,7 +84,7 @@ class PredictorContract(ABC):
                 _same(backwards.values[metric][mirrored : mirrored + 1], alone.values[metric][:1])
 
     def test_renaming_a_device_changes_nothing(self) -> None:
-        """Names of devices are keys and never features."""
+        """Device names are keys and never features."""
         renamed = [
             replace(
                 q,
@@ -143,7 +143,7 @@ class PredictorContract(ABC):
             _equal(again.predict(self.queries()), predictor.predict(self.queries()))
 
     def test_settings_round_trip(self) -> None:
-        """`with_params` takes what `get_params` gives, and refuses what is no setting."""
+        """`with_params` accepts what `get_params` returns, and refuses anything else."""
         predictor = _clone(self.make())
         assert repr(predictor.with_params(**predictor.get_params())) == repr(predictor)
         with pytest.raises(ValueError, match="has no setting 'no_such_setting'"):
@@ -166,7 +166,7 @@ def _clone(predictor: Predictor) -> Any:
 
 
 def _settings(predictor: Any) -> dict[str, str]:
-    """Settings as text, but for those that are estimators, whose own settings are among them."""
+    """Settings as text, except estimators, whose own settings are included."""
     return {
         name: repr(value)
         for name, value in predictor.get_params().items()

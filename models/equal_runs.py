@@ -1,4 +1,4 @@
-"""Runs of networks that differ in nothing but their batch size, which share most of their cost."""
+"""Groups network runs that differ only in batch size and therefore share most of their cost."""
 
 from collections.abc import Hashable, Sequence
 
@@ -9,40 +9,40 @@ RunKey = tuple[Hashable, ...]
 
 
 def equal_but_batch(queries: Sequence[Query]) -> dict[RunKey, list[int]]:
-    """All that times depend on except the batch size -> positions of the queries that it is of.
+    """Group network queries by everything but batch size: run key -> positions.
 
     Raises:
-        TypeError: a workload is no network.
+        TypeError: a workload is not a network.
     """
     return groups_of(map(run_key, queries))
 
 
 def run_key(query: Query) -> RunKey:
-    """All that times of a network depend on except the batch size.
+    """Everything that determines a network's time except the batch size.
 
     Raises:
-        TypeError: the workload is no network.
+        TypeError: the workload is not a network.
     """
     return (query.device, *on_any_device(query))
 
 
 def batch_key(query: Query) -> RunKey:
-    """All that times of a network depend on.
+    """Everything that determines a network's time.
 
     Raises:
-        TypeError: the workload is no network.
+        TypeError: the workload is not a network.
     """
     return (*run_key(query), query.network.batch_size)
 
 
 def on_any_device(query: Query) -> RunKey:
-    """All that times of a network depend on except the batch size and the device.
+    """Everything that determines a network's time except batch size and device.
 
     Raises:
-        TypeError: the workload is no network.
+        TypeError: the workload is not a network.
     """
     network = query.network
     graph = network.graph
-    # The source of a graph decides its lowering, and is no part of its digest.
+    # A graph's source affects its lowering but is not part of its digest.
     how = (network.precision, network.phase, network.training, network.inference)
     return (graph.digest, graph.source, *how, query.software)

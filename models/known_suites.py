@@ -1,4 +1,4 @@
-"""What a predictor knows of a benchmark suite: settings, allowed values, metrics, devices."""
+"""Benchmark suites in a training set: their settings, allowed values, metrics and devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ class KnownSetting:
 
     Attributes:
         name: name of the setting.
-        values: the texts that it may be, sorted; empty for a number or free text.
+        values: allowed texts, sorted; empty for a number or free text.
         low, high: range of a number in the training set; None for a text.
-        required: whether a test without it means nothing.
-        meaning: a few words where the name does not say enough.
+        required: whether a test is meaningless without it.
+        meaning: a short explanation where the name is not enough.
     """
 
     name: str
@@ -58,5 +58,5 @@ class KnowsSuites(Protocol):
         ...
 
     def usual_settings(self, query: Query) -> Mapping[str, float | str]:
-        """Settings of training rows like the query, for those that it leaves out."""
+        """Settings common in training rows like the query, for those that it leaves out."""
         ...

@@ -1,6 +1,6 @@
-"""What a prediction does not cover, as data: a metric, a feature with its range, and a sentence.
+"""Limits of a prediction as data: a metric, a feature with its range, and a sentence.
 
-Grades of trust follow from it.
+Grades of trust are derived from them.
 """
 
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from typing import Final, Literal
 Severity = Literal["note", "transfer", "outside", "refusal"]
 """`note`: information that does not put a query outside the domain. `transfer`: the device or
 program was not measured, and the interval was calibrated on held-out ones. `outside`: something in
-the query lies outside the range of the training set, or an interval is not calibrated. `refusal`:
-the workload cannot run as asked, or no estimate is given, for which answers give the reason under
+the query is outside the range of the training set, or an interval is not calibrated. `refusal`:
+the workload cannot run as asked, or an estimate is withheld for the reason that answers give under
 `missing`."""
 
 Grade = Literal["A", "B", "C"]
-"""`A`: the device was measured, and the question lies in the range of the training set. `B`: the
+"""`A`: the device was measured, and the query is within the range of the training set. `B`: the
 device or program was not measured, and the interval was calibrated on held-out ones. `C`:
 extrapolated beyond the training set, or without a calibrated interval."""
 
 Basis = Literal["measured", "transferred", "analytic"]
-"""`measured`: runs on this device are in the training set. `transferred`: runs on other devices
-are. `analytic`: closed form alone."""
+"""`measured`: runs on this device are in the training set. `transferred`: only runs on other
+devices are. `analytic`: the analytical model without fitting."""
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"
 PEAK_MEMORY: Final = "peak_memory_mib"
 HELD: Final = "the device holds those of the largest at a time"
 NOT_COPIED: Final = "the time in which weights come from the host's memory is not in it"
 OFFLOADED: Final = (HELD, NOT_COPIED)
-"""Ends of the limits of a pipeline whose parts wait in the host's memory."""
+"""Final parts of the limits of a pipeline whose parts are offloaded to host memory."""
 _TOPICS: Final = {POWER: "power: ", PEAK_MEMORY: "memory: "}
 
 
@@ -36,14 +36,14 @@ class Limit:
     """One limit of a prediction.
 
     Attributes:
-        message: one sentence in plain words, without its topic in front; empty for a feature
-            outside its range, whose sentence follows from the figures.
+        message: one plain sentence without its topic; empty for a feature outside its range, whose
+            sentence is derived from the figures.
         metric: what it concerns: `latency_ms` for all times, `power_w` for power and energy,
-            `peak_memory_mib` for all memory; None for every metric of a prediction that has
-            neither power nor memory of its own.
+            `peak_memory_mib` for all memory; None for every metric of a prediction with neither
+            power nor memory.
         severity: as `Severity`.
-        feature: name of the feature or setting that lies outside its range; None for a limit that
-            is not about one number.
+        feature: name of the feature or setting outside its range; None for a limit that is not
+            about one number.
         value: its value in the query; None without a feature.
         low, high: its range in the training set; None without a feature.
     """
@@ -57,7 +57,7 @@ class Limit:
     high: float | None = None
 
     def __str__(self) -> str:
-        """The sentence, with the topic in front of it where it is about power or memory."""
+        """The sentence, prefixed with its topic if it is about power or memory."""
         return _TOPICS.get(self.metric or "", "") + (self.message or self._range_sentence())
 
     def _range_sentence(self) -> str:
@@ -66,11 +66,11 @@ class Limit:
 
     @property
     def in_domain(self) -> bool:
-        """Whether the limit leaves the query inside the domain of the training set."""
+        """Whether the query remains inside the domain of the training set."""
         return self.severity == "note"
 
     def concerns(self, metric: str) -> bool:
-        """Whether the limit is about a metric; energy is power times time, so both concern it."""
+        """Whether the limit concerns a metric; limits of power and of time both concern energy."""
         if metric.endswith("_mib"):
             return self.metric == PEAK_MEMORY
         about_power = self.metric == POWER

@@ -1,4 +1,4 @@
-"""What plans of training and of serving share: which options no other beats, and how sure that is.
+"""Common parts of training and serving plans: the Pareto front, and how certain the best option is.
 
 Criteria are costs: less is better.
 """
@@ -11,28 +11,28 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 
 DRAWN: Final = 20
-"""Best options among which it is drawn how often each wins."""
+"""Number of best options compared in random draws."""
 DRAWS: Final = 2000
 SETTLED: Final = 0.9
-"""Share of draws from which on the winner is settled."""
+"""Share of draws from which the winner counts as settled."""
 MISSES: Final = 3
-"""Options that miss a limit and are named."""
+"""Number of named options that miss a limit."""
 SAME: Final = 1e-9
-"""Relative difference below which two costs are one."""
+"""Relative difference below which two costs count as equal."""
 
 
 def powers_of_two(most: int) -> list[int]:
-    """Those up to a number."""
+    """Powers of two up to a number."""
     return [1 << power for power in range(most.bit_length())]
 
 
 def front(costs: Matrix) -> list[int]:
-    """Positions of the options that no other beats in every criterion, by the first criterion.
+    """Positions of the Pareto-optimal options, sorted by the first criterion.
 
-    Of options with the same costs the first is taken.
+    Of options with equal costs the first is taken.
 
     Args:
-        costs: (n, k) of n options by k criteria, none negative.
+        costs: (n, k) non-negative costs of n options by k criteria.
     """
     rest, found = np.lexsort(costs.T[::-1]), []
     while len(rest):
@@ -43,10 +43,10 @@ def front(costs: Matrix) -> list[int]:
 
 
 def wins_of(costs: Matrix) -> Column:
-    """Share of draws in which each of n options costs least, (n,).
+    """Share of draws in which each of n options is cheapest, (n,).
 
     Args:
-        costs: (draws, n), or anything that rises with them.
+        costs: (draws, n), or a monotone function of the costs.
     """
     draws, number = costs.shape
     return np.asarray(np.bincount(np.argmin(costs, axis=1), minlength=number) / draws)
@@ -55,7 +55,7 @@ def wins_of(costs: Matrix) -> Column:
 def close_call(wins: Sequence[float]) -> int | None:
     """Position of the option that a measurement should compare with the first.
 
-    None where the first wins in 90 % of draws, or has no other.
+    None if the first wins in 90 % of draws or is the only one.
     """
     if len(wins) < 2 or wins[0] >= SETTLED:
         return None

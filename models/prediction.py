@@ -1,6 +1,6 @@
-"""Predictions with intervals and limits: columns over n queries, and the row of one query.
+"""Predictions with intervals and limits: columns over n queries, and rows for single queries.
 
-`OperatorTime` is the time of an operator, by which a predictor of their sum divides its answer.
+`OperatorTime` is the time of an operator, with which a predictor breaks down its sum.
 """
 
 from collections import defaultdict
@@ -18,8 +18,8 @@ from forerun.models.limit import Limit
 
 WIDEST_RATIO: Final = 10.0
 """Largest ratio of the ends of a calibrated interval for which an estimate is returned. A wider
-interval does not even determine the order of magnitude, so the estimate is withheld, with a reason.
-Chosen, not fitted. In the stored evaluations it concerns mostly designs of programs without any
+interval does not even determine the order of magnitude, so the estimate is withheld with a reason.
+Chosen, not fitted. In the stored evaluations this concerns mostly designs of programs without any
 measured design, and results in MLPerf Inference without earlier rounds."""
 
 
@@ -30,8 +30,8 @@ class Estimate:
     Attributes:
         value: best estimate, in the unit of the metric.
         low, high: ends of the interval; None without one.
-        coverage: nominal share of measured values inside the interval; None without an interval,
-            or for one that was not calibrated.
+        coverage: nominal share of measured values inside the interval; None without an interval or
+            for an uncalibrated one.
     """
 
     value: float
@@ -43,8 +43,8 @@ class Estimate:
 def too_wide(metric: str, estimate: Estimate) -> str | None:
     """Why an estimate is withheld; None if it is returned.
 
-    Intervals without a nominal coverage are always returned, and so are metrics that are shares,
-    for which the difference of the ends of an interval counts and not their ratio.
+    Intervals without nominal coverage are always returned, as are metrics that are shares, for
+    which the difference of the interval's ends matters rather than their ratio.
     """
     if estimate.coverage is None or estimate.low is None or estimate.high is None:
         return None
@@ -63,7 +63,7 @@ class Prediction:
     """The prediction for one query.
 
     Attributes:
-        estimates: metric name -> estimate; without those that are withheld.
+        estimates: metric name -> estimate, excluding withheld ones.
         in_domain: whether the query is inside the domain of the training set.
         limits: what lies outside the domain and how far, and notes.
         breakdown_ms: operator class -> milliseconds; empty if the predictor gives none.
@@ -85,23 +85,24 @@ class Predictions:
     """Predictions for n queries, as columns.
 
     The columns contain every best estimate, however wide its interval: evaluations score them, and
-    a ranking of queries may be right even where single values are uncertain. A row, which is a
-    `Prediction`, is for decisions and omits estimates whose interval is too wide, unless `always`.
+    a ranking of queries can be right even if single values are uncertain. A row, which is a
+    `Prediction`, is meant for decisions and omits estimates with too wide an interval, unless
+    `always`.
 
     Attributes:
         values: metric name -> (n,) values; NaN where there is no prediction.
         low, high: metric name -> (n,) ends of the intervals, for metrics with intervals.
         coverage: nominal coverage of the intervals, for all metrics or by metric; None for
-            intervals without a nominal coverage.
+            intervals without nominal coverage.
         limits: n tuples, empty for queries inside the domain.
         breakdowns_ms: n mappings operator class -> milliseconds, or empty.
         breakdowns_mib: n mappings component of memory -> MiB, or empty.
         row_coverage: metric name -> (n,) coverages that replace `coverage`, estimated on held-out
             rows of the device; NaN where `coverage` applies.
-        always: (n,) flags of rows whose estimates are returned however wide their intervals are;
-            None for no row.
+        always: (n,) flags of rows whose estimates are returned regardless of their intervals; None
+            for no row.
         grades: metric -> n grades of trust, `A`, `B` or `C`, empty where there is no estimate; only
-            whole answers have them.
+            complete answers have them.
     """
 
     values: Mapping[str, Column]
@@ -148,25 +149,31 @@ class Predictions:
         return self._between(0, len(self), self.values)
 
     def of_rows(self, count: int, metrics: Iterable[str]) -> Iterator[Prediction]:
-        """The predictions of the first rows, of some metrics alone."""
+        """The predictions of the first `count` rows for some metrics."""
         return self._between(0, count, metrics)
 
     def _between(self, first: int, end: int, metrics: Iterable[str]) -> Iterator[Prediction]:
-        """The predictions of rows from the first to one before the end."""
+        """The predictions of rows from `first` up to `end`, exclusive."""
         columns = {name: self._estimates(name, slice(first, end)) for name in metrics}
         for row in range(first, end):
             found = ((name, column[row - first]) for name, column in columns.items())
-            yield self._prediction(row, {name: own for name, own in found if own is not None})
+            yield self._prediction(
+                row, {name: estimate for name, estimate in found if estimate is not None}
+            )
 
     def _prediction(self, row: int, estimates: dict[str, Estimate]) -> Prediction:
-        withheld = {name: why for name, own in estimates.items() if (why := too_wide(name, own))}
+        withheld = {
+            name: why for name, estimate in estimates.items() if (why := too_wide(name, estimate))
+        }
         if self.always is not None and self.always[row]:
             withheld = {}
         if {"power_w", "latency_ms"} & set(withheld) and "energy_j" in estimates:
             withheld.setdefault("energy_j", "power or time, which it follows from, is withheld")
         limits = self.limits[row] if self.limits else ()
         return Prediction(
-            estimates={name: own for name, own in estimates.items() if name not in withheld},
+            estimates={
+                name: estimate for name, estimate in estimates.items() if name not in withheld
+            },
             in_domain=all(limit.in_domain for limit in limits),
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
@@ -179,8 +186,8 @@ class Predictions:
         values = self.values[metric][rows].tolist()
         if metric not in self.low:
             return [None if isnan(value) else Estimate(value) for value in values]
-        stated, own = self.coverage_of(metric), self.row_coverage.get(metric)
-        coverages = [nan] * len(values) if own is None else own[rows].tolist()
+        stated, row_coverage = self.coverage_of(metric), self.row_coverage.get(metric)
+        coverages = [nan] * len(values) if row_coverage is None else row_coverage[rows].tolist()
         low, high = self.low[metric][rows].tolist(), self.high[metric][rows].tolist()
         return [
             None if isnan(value)
@@ -191,7 +198,7 @@ class Predictions:
 
 
 class PredictionColumns:
-    """Columns of n rows, filled part by part; the first prediction of a metric of a row is kept.
+    """Columns of n rows, filled in parts; the first prediction for a row and metric is kept.
 
     Attributes are those of `Predictions`, with the coverage of each row; metrics without a
     prediction or an interval are NaN.
@@ -234,13 +241,15 @@ class PredictionColumns:
             filled = index[new]
             self.values[metric][filled] = part.values[metric][new]
             if metric in part.low:
-                own = part.row_coverage.get(metric)
-                # Each row keeps the coverage of its own part, since parts differ.
+                row_coverage = part.row_coverage.get(metric)
+                # Parts differ in coverage, so each row keeps that of its part.
                 stated = np.nan if coverage is None else coverage
                 self.low[metric][filled] = part.low[metric][new]
                 self.high[metric][filled] = part.high[metric][new]
                 self.row_coverage[metric][filled] = (
-                    stated if own is None else np.where(np.isnan(own[new]), stated, own[new])
+                    stated
+                    if row_coverage is None
+                    else np.where(np.isnan(row_coverage[new]), stated, row_coverage[new])
                 )
             for name, mine, others in (
                 ("latency_ms", self.breakdowns_ms, part.breakdowns_ms),
@@ -253,7 +262,7 @@ class PredictionColumns:
             self.limits[row] = tuple(dict.fromkeys(self.limits[row] + limits))
 
     def multiply_energy(self) -> None:
-        """Make energy the product of power and time, where all three are metrics."""
+        """Set energy to power times time if all three are metrics."""
         for columns in (self.values, self.low, self.high):
             if {"power_w", "latency_ms", "energy_j"} <= columns.keys():
                 columns["energy_j"] = columns["power_w"] * columns["latency_ms"] / 1e3
@@ -265,13 +274,13 @@ class PredictionColumns:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """The time of operators with equal labels, before corrections of the whole network.
+    """Total time of operators with equal labels, before whole-network corrections.
 
     Attributes:
         label: the operator with its shapes; several operators joined by `+` are one fused kernel.
-        op_class: operator class under which the breakdown of the predictor counts it.
-        count: number of runs in one pass.
-        ms: time of all of them together, milliseconds, never negative.
+        op_class: operator class in the predictor's breakdown.
+        count: number of executions in one pass.
+        ms: their total time, milliseconds, never negative.
     """
 
     label: str
@@ -285,24 +294,24 @@ class TimesOperators(Protocol):
     """A predictor that gives the times of a query's operators."""
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
-        """Time of each operator as the predictor adds it up, before corrections of the whole."""
+        """Time of each operator in the predictor's sum, before corrections of the whole."""
         ...
 
 
 def merged_times(
     labels: Sequence[str], op_classes: Sequence[str], counts: Column, ms: Column
 ) -> list[OperatorTime]:
-    """The times of n operators, with those of equal label and class added up.
+    """The times of n operators, added up over equal label and class.
 
     Args:
         labels: n labels.
         op_classes: n operator classes.
-        counts: (n,) runs in one pass.
-        ms: (n,) time of all runs of each, milliseconds.
+        counts: (n,) executions in one pass.
+        ms: (n,) time of all executions of each, milliseconds.
     """
     totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     keys = zip(labels, op_classes, strict=True)
-    for key, count, own in zip(keys, counts.tolist(), ms.tolist(), strict=True):
+    for key, count, time_ms in zip(keys, counts.tolist(), ms.tolist(), strict=True):
         totals[key][0] += count
-        totals[key][1] += own
+        totals[key][1] += time_ms
     return [OperatorTime(*key, *total) for key, total in totals.items()]

@@ -1,6 +1,7 @@
 """The protocol of all predictors: frozen objects with `fit`, `adapt` and `predict`.
 
-The conventions of scikit-learn's estimators: settings are read by name, and `clone` unfits.
+It follows the conventions of scikit-learn's estimators: settings are read by name, and `clone`
+returns an unfitted copy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from forerun.data.query import Query
 from forerun.models.prediction import Predictions
 
 SETTING: Final[Mapping[str, bool]] = {"setting": True}
-"""Metadata of the fields that a user chooses; all other fields are results of `fit` and `adapt`."""
+"""Metadata of fields chosen by the user; all other fields are results of `fit` and `adapt`."""
 
 
 class Estimator:
@@ -24,9 +25,9 @@ class Estimator:
             trees: int = field(default=100, metadata=SETTING)
             boosters: Mapping[str, Booster] = field(default_factory=dict)
 
-    `sklearn.base.clone` makes an unfitted predictor with equal settings, so that search over
-    settings and cross-validation work as for scikit-learn's own estimators. A setting may itself be
-    an estimator, or a tuple of estimators.
+    `sklearn.base.clone` makes an unfitted predictor with equal settings, so that hyperparameter
+    search and cross-validation work as for scikit-learn's estimators. A setting may itself be an
+    estimator, or a tuple of estimators.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -35,22 +36,24 @@ class Estimator:
         """Name -> value of each setting.
 
         Args:
-            deep: adds the settings of settings that are estimators, named `SETTING__NAME`.
+            deep: adds the settings of settings that are estimators, as `SETTING__NAME`.
         """
         params = {f.name: getattr(self, f.name) for f in fields(self) if "setting" in f.metadata}
         if deep:
             parts = {name: part for name, part in params.items() if isinstance(part, Estimator)}
             for name, part in parts.items():
-                params |= {f"{name}__{own}": value for own, value in part.get_params().items()}
+                params |= {
+                    f"{name}__{setting}": value for setting, value in part.get_params().items()
+                }
         return params
 
     def with_params(self, **changes: Any) -> Self:
-        """An unfitted predictor with these settings; settings that are not given keep their values.
+        """An unfitted predictor with these settings; the other settings keep their values.
 
-        Estimators among the settings become unfitted too, except where one is given.
+        Estimators among the settings become unfitted too, unless given here.
 
         Args:
-            changes: settings by the names of `get_params`, also as `SETTING__NAME`.
+            changes: settings by the names of `get_params`, including `SETTING__NAME`.
 
         Raises:
             ValueError: there is no such setting.
@@ -80,10 +83,10 @@ def _unfitted(value: Any) -> Any:
 
 @runtime_checkable
 class Predictor(Protocol):
-    """The protocol of analytic, boosted, graph-network and composed predictors.
+    """The protocol of analytical, boosted, graph-network and composed predictors.
 
-    Predictors are immutable: `fit` and `adapt` return a new one, so that a service can use the old
-    one until the new one is ready. `forerun.models.contract` tests the required properties.
+    Predictors are immutable: `fit` and `adapt` return a new one, so that a service can keep using
+    the old one until the new one is ready. `forerun.models.contract` tests the required properties.
     """
 
     name: ClassVar[str]
@@ -95,7 +98,7 @@ class Predictor(Protocol):
         ...
 
     def answers(self, query: Query) -> bool:
-        """Whether the predictor accepts this query: its kind of workload, phase and device."""
+        """Whether the predictor accepts this query's kind of workload, phase and device."""
         ...
 
     def fit(self, measurements: Measurements) -> Self:
@@ -135,17 +138,17 @@ class Suggesting(Protocol):
 
 @runtime_checkable
 class Learning(Protocol):
-    """A predictor that also learns from measurements that a router answers by another one."""
+    """A predictor that also learns from measurements of queries that another predictor answers."""
 
     def learns(self, query: Query) -> bool:
-        """Whether what is measured of a query changes its answers about others."""
+        """Whether measuring this query changes the predictor's answers to others."""
         ...
 
 
 @runtime_checkable
 class Composed(Protocol):
-    """A predictor with fitted predictors as parts, which `CatalogEntry.contains` names."""
+    """A predictor with fitted predictors as parts, which `CatalogEntry.contains` lists."""
 
     def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
-        """The same predictor with these parts, by name, and without what was fitted on others."""
+        """The predictor with these parts, by name, and without anything fitted on others."""
         ...

@@ -19,10 +19,9 @@ from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import SETTING, Learning, Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles", "tpot_ms")
-"""Metrics whose predictors suggest queries to measure; other metrics are measured in the same
-runs."""
+"""Metrics whose predictors suggest what to measure; other metrics are measured in the same runs."""
 CAPPED = ("kernel", "network", "architecture")
-"""Kinds of workloads whose predictors ignore the power limit of a query."""
+"""Kinds of workloads whose predictors ignore the query's power limit."""
 FREE = Operation()
 """Operation without a power limit."""
 
@@ -31,12 +30,12 @@ FREE = Operation()
 class Router(StoredPredictor):
     """For each metric, the first of several predictors that answers the query.
 
-    Energy is not predicted where power and latency are: it is their product, so that the three are
+    Energy is not predicted if power and latency are: it is their product, which keeps the three
     consistent.
 
     Attributes:
         parts: predictors in order of preference.
-        boxes: estimated spec sheets of devices that have none.
+        boxes: estimated spec sheets of devices without one.
     """
 
     parts: tuple[Predictor, ...] = field(metadata=SETTING)
@@ -45,7 +44,7 @@ class Router(StoredPredictor):
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """All metrics of the parts, and energy where power and latency are among them."""
+        """All metrics of the parts, plus energy if power and latency are among them."""
         names = dict.fromkeys(m for part in self.parts for m in part.metrics)
         if "power_w" in names and "latency_ms" in names:
             names["energy_j"] = None
@@ -53,7 +52,7 @@ class Router(StoredPredictor):
 
     @property
     def response(self) -> LimitResponse:
-        """Effect of a power limit on any workload: as fitted by a part, otherwise the default."""
+        """Effect of a power limit on any workload, as fitted by a part or else the default."""
         fitted = [part.response for part in self.parts if isinstance(part, PowerCap)]
         return fitted[0] if fitted else LimitResponse()
 
@@ -62,7 +61,7 @@ class Router(StoredPredictor):
         return any(part.answers(self.seen(query)) for part in self.parts)
 
     def answering(self, query: Query, metric: str) -> Predictor | None:
-        """The part that predicts a metric of a query; None where none does."""
+        """The part that predicts a metric of a query; None if no part does."""
         seen = self.seen(query)
         able = self._by_metric.get(metric, ())
         return next((part for part in able if part.answers(seen)), None)
@@ -76,29 +75,28 @@ class Router(StoredPredictor):
         return parts
 
     def seen(self, query: Query) -> Query:
-        """The query that is passed to the parts, with an estimated spec sheet if there is none."""
+        """The query as passed to the parts, with an estimated spec sheet if the device has none."""
         return self.boxes.with_sheet(query)
 
     def only(self, metrics: Sequence[str]) -> Self:
         """A router with only the parts that these metrics need.
 
-        Predictions of these metrics are the same; limits of other parts are absent.
+        Predictions of these metrics are unchanged; limits of the other parts are absent.
         """
         needed = {*metrics, *(("power_w", "latency_ms") if "energy_j" in metrics else ())}
         return replace(self, parts=tuple(p for p in self.parts if needed & set(p.metrics)))
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit every part to the rows that it answers, without runs under a power limit."""
+        """Fit every part to the rows that it answers, excluding runs under a power limit."""
         measurements = _free(measurements)
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt every part to the rows with metrics that it predicts for the router.
+        """Adapt every part to rows of the metrics that it predicts in this router.
 
-        A part also adapts to rows that an earlier one answers, where it `learns` from them.
-
-        Operators measured under a power limit are ignored, because their time and power without
-        one are not known.
+        A part also adapts to rows that an earlier part answers if it `learns` from them. Operators
+        measured under a power limit are ignored, because their unlimited time and power are
+        unknown.
         """
         measurements = _free(measurements)
         boxes, measurements = self.boxes.learn(measurements)
@@ -109,7 +107,10 @@ class Router(StoredPredictor):
             left = values
             if isinstance(part, Learning):
                 also = np.array([*map(part.learns, measurements.queries)], dtype=np.bool_)
-                left = {name: np.where(also, measured[name], own) for name, own in values.items()}
+                left = {
+                    name: np.where(also, measured[name], measured_too)
+                    for name, measured_too in values.items()
+                }
             rows = _own(part, replace(measurements, values=left))
             parts.append(part.adapt(rows) if len(rows) else part)
             answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
@@ -121,24 +122,24 @@ class Router(StoredPredictor):
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Indices of the queries to measure next.
 
-        Each part ranks the queries that it is the first to answer, and the parts take turns. The
-        queries of a part without suggestions keep their order.
+        Each part ranks the queries that it is the first to answer, and the parts take turns.
+        Queries of a part without suggestions keep their order.
 
         Args:
             queries: candidates.
-            count: number of indices to return, at most.
+            count: maximum number of indices.
             seed: seed of the parts' suggestions.
         """
         queries = [self.seen(query) for query in queries]
         left = [row for row, query in enumerate(queries) if self.answers(query)]
         chosen: list[list[int]] = []
         for part in (part for part in self.parts if set(TIMES) & set(part.metrics)):
-            own = [row for row in left if part.answers(queries[row])]
-            left = [row for row in left if row not in set(own)]
-            if own and isinstance(part, Suggesting):
-                order = part.suggest([queries[row] for row in own], count, seed)
-                own = [own[index] for index in order]
-            chosen.append(own)
+            candidates = [row for row in left if part.answers(queries[row])]
+            left = [row for row in left if row not in set(candidates)]
+            if candidates and isinstance(part, Suggesting):
+                order = part.suggest([queries[row] for row in candidates], count, seed)
+                candidates = [candidates[index] for index in order]
+            chosen.append(candidates)
         return in_turns(chosen)[:count]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -150,9 +151,9 @@ class Router(StoredPredictor):
         return self.predict_only(self.metrics, queries)
 
     def predict_only(self, metrics: Collection[str], queries: Sequence[Query]) -> Predictions:
-        """Predictions of these metrics alone; parts without one of them are not asked.
+        """Predictions of these metrics only; parts without any of them are skipped.
 
-        Under a power limit, times depend on power: `latency_ms` then needs `power_w`.
+        Under a power limit, times depend on power, so `latency_ms` then needs `power_w`.
 
         Raises:
             UnanswerableQuery: no part of the router answers one of the queries.
@@ -165,10 +166,10 @@ class Router(StoredPredictor):
         answer = PredictionColumns(len(queries), (m for m in self.metrics if m in metrics))
         for place in np.flatnonzero(able.any(axis=1)).tolist():
             part = self.parts[place]
-            own = [name for name in part.metrics if name in metrics]
-            if not own:
+            needed = [name for name in part.metrics if name in metrics]
+            if not needed:
                 continue
-            rows = np.flatnonzero(answer.lacking(own) & able[place]).tolist()
+            rows = np.flatnonzero(answer.lacking(needed) & able[place]).tolist()
             if rows:
                 answer.put(rows, part.predict([queries[row] for row in rows]))
         answer.multiply_energy()
@@ -190,7 +191,7 @@ class Router(StoredPredictor):
 
 
 def predictors_in(predictor: Predictor) -> tuple[Predictor, ...]:
-    """The predictors that a router asks, or the predictor itself."""
+    """The predictors in a router, or the predictor itself."""
     return predictor.parts if isinstance(predictor, Router) else (predictor,)
 
 
@@ -219,6 +220,6 @@ def _own(part: Predictor, measurements: Measurements) -> Measurements:
 
 
 def _free(measurements: Measurements) -> Measurements:
-    """The rows without runs of `CAPPED` workloads under a limit below the design power."""
+    """The rows excluding runs of `CAPPED` workloads under a limit below the design power."""
     rows = [not (q.workload.kind in CAPPED and binds(q)) for q in measurements.queries]
     return measurements if all(rows) else measurements.take(np.array(rows, dtype=np.bool_))

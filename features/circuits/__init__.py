@@ -1,1 +1,1 @@
-"""Circuits: longest paths and features of cells and connections."""
+"""Longest paths and features of digital circuits: cells and connections."""

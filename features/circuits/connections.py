@@ -1,4 +1,4 @@
-"""Features of the connections of a placed circuit, as far as they are known before routing."""
+"""Features of the connections of a placed circuit that are known before routing."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ PORTS: Final = (
     *("D_IN_0", "D_OUT_0", "GLOBAL_BUFFER_OUTPUT", "USER_SIGNAL_TO_GLOBAL_BUFFER"),
     *("RDATA", "RADDR", "RCLK", "RE", "RCLKE", "WDATA", "WADDR", "MASK", "WCLK", "WE", "WCLKE"),
 )
-"""Names of ports, without the numbers of bits; others share one code."""
+"""Names of ports without bit numbers; all others share one code."""
 FEATURES: Final = (
     *("source_kind", "sink_kind", "source_port", "sink_port"),
     *("source_x", "source_y", "source_z", "sink_x", "sink_y", "sink_z"),
@@ -23,13 +23,13 @@ FEATURES: Final = (
 )
 """Names of the columns of `placed_features`."""
 WINDOW: Final = 2
-"""Tiles on each side of a tile whose pins count as around it."""
+"""Tiles in each direction within which pins count as nearby."""
 
 
 def fixed_connections(arcs: Connections, kinds: Positions) -> Mask:
-    """Whether the delay of each connection depends on no route, shape (m,).
+    """Whether each connection's delay is independent of routing, shape (m,).
 
-    These are the carry chain, which is wired within a column of tiles, and the global networks.
+    These are the carry chain, wired within a column of tiles, and the global networks.
     """
     carried = np.array([port == "COUT" for port in arcs.source_port], dtype=np.bool_)
     clocked = np.array([port in CLOCK_PORTS for port in arcs.sink_port], dtype=np.bool_)
@@ -41,7 +41,7 @@ def placed_features(circuit: Circuit) -> Matrix:
     """Features of the m connections, shape (m, len(FEATURES)).
 
     Args:
-        circuit: a circuit that is placed.
+        circuit: a placed circuit.
     """
     netlist, place = circuit.netlist, circuit.placement
     assert place is not None
@@ -66,7 +66,7 @@ def placed_features(circuit: Circuit) -> Matrix:
 
 
 class _Boxes:
-    """Smallest rectangles of tiles that hold all pins of each net."""
+    """Bounding boxes, in tiles, of the pins of each net."""
 
     def __init__(self, left: Positions, right: Positions, low: Positions, high: Positions) -> None:
         self.left, self.right, self.low, self.high = left, right, low, high
@@ -85,8 +85,8 @@ class _Boxes:
         return cls(*ends)
 
     def demand(self) -> Matrix:
-        """Wire that nets are expected to need in each tile, as RUDY (Spindler and Johannes 2007):
-        the half perimeter of the rectangle spread over its tiles.
+        """Estimated wire demand in each tile, as RUDY (Spindler and Johannes 2007): a net's half
+        perimeter spread evenly over the tiles of its bounding box.
         """
         sides = (int(self.right.max(initial=0)) + 2, int(self.high.max(initial=0)) + 2)
         found = np.zeros(sides)
@@ -103,7 +103,7 @@ class _Boxes:
 
 
 def port_codes(arcs: Connections) -> tuple[Positions, Positions]:
-    """Positions of the ports of both ends in `PORTS`, each (m,); their number for others."""
+    """Positions in `PORTS` of both ends' ports, each (m,); `len(PORTS)` for others."""
     known = {name: code for code, name in enumerate(PORTS)}
 
     def code(port: str) -> int:
@@ -127,7 +127,7 @@ def nets_of(arcs: Connections) -> tuple[Positions, Positions]:
 
 
 def _same(net: Positions, x: Positions, y: Positions) -> Positions:
-    """Connections of the same net to the same tile, shape (m,)."""
+    """Number of connections of the same net to the same tile, shape (m,)."""
     keys = (net * 256 + x) * 256 + y
     _, group, counts = np.unique(keys, return_inverse=True, return_counts=True)
     return np.asarray(counts[group])
@@ -146,7 +146,7 @@ def _around(x: Positions, y: Positions) -> Matrix:
 
 
 def _between(values: Matrix, place: Placement, arcs: Connections) -> Column:
-    """Mean of a value of tiles over the rectangle between both ends of each connection, (m,)."""
+    """Mean tile value over the rectangle between both ends of each connection, (m,)."""
     sums = np.zeros((values.shape[0] + 1, values.shape[1] + 1))
     sums[1:, 1:] = values.cumsum(axis=0).cumsum(axis=1)
     (left, right), (low, high) = (

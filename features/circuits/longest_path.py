@@ -1,8 +1,8 @@
-"""Exact longest paths between registers of a circuit, of the delays of its cells and connections.
+"""Exact longest register-to-register paths of a circuit from delays of cells and connections.
 
-Times begin at the clock's edge: a register's output arrives after its own delay, a pin at the
-latest of all ways to it, and a register's input must arrive the setup time before the next edge.
-Inputs and outputs of the circuit have no time of their own, so paths from and to them do not count.
+Times start at the clock edge: a register's output arrives after its delay, a pin at the latest of
+all its inputs, and a register's input must arrive the setup time before the next edge. Inputs and
+outputs of the circuit have no timing, so paths from and to them do not count.
 """
 
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ MHZ_PS: Final = 1e6
 
 
 class CombinationalLoop(InputError):
-    """A signal depends on itself without a register between."""
+    """A signal depends on itself without a register in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingGraph:
-    """Pins of a circuit, and the edges between them in the order of their levels.
+    """Pins of a circuit, and the edges between them in topological order.
 
     Attributes:
         pins: cell and port of each of p pins.
-        source, sink: (e,) pins of each edge, those of the lowest levels first.
-        arc: (e,) connection of the edge; -1 where it leads through a cell.
+        source, sink: (e,) pins of each edge, lowest levels first.
+        arc: (e,) connection of the edge; -1 for an edge through a cell.
         fixed_ps: (e,) delay of the edge through a cell; 0 for a connection.
         starts: position of the first edge of each level, and e at the end.
-        launch_ps: (p,) time after the clock's edge when a register drives a pin; -inf elsewhere.
-        setup_ps: (p,) time before the next edge when a register takes a pin; -inf elsewhere.
+        launch_ps: (p,) time after the clock edge when a register drives a pin; -inf elsewhere.
+        setup_ps: (p,) time before the next edge when a register reads a pin; -inf elsewhere.
     """
 
     pins: tuple[tuple[int, str], ...]
@@ -91,14 +91,14 @@ class TimingGraph:
     def of_clocks(
         cls, netlist: Netlist, clocks: Sequence[str]
     ) -> dict[str, tuple["TimingGraph", Positions]]:
-        """Each clock with the graph of the paths between its registers, and their connections.
+        """The timing graph of each clock, of the paths between its registers, and its connections.
 
-        One pass over the whole graph finds what every clock reaches, so a further clock costs
-        what its own paths cost. The arcs of a graph are positions in its connections, (a,).
+        One pass over the whole graph finds what every clock reaches, so a further clock adds only
+        the cost of its own paths. The arcs of a graph are positions in its connections, (a,).
 
         Args:
             netlist: a circuit.
-            clocks: clock of each path of the netlist; an empty text for delays of no register.
+            clocks: clock of each path of the netlist; empty for delays without a register.
 
         Raises:
             CombinationalLoop: a signal depends on itself.
@@ -128,7 +128,7 @@ class TimingGraph:
         }
 
     def _spread(self, after: NDArray[np.uint8], before: NDArray[np.uint8]) -> None:
-        """Spread marks of pins, (p, bytes) bits each, to the pins after and to those before."""
+        """Propagate marks of pins, (p, bytes) bits each, downstream and upstream."""
         levels = self._by_level()
         for first, last in levels:
             at = slice(first, last)
@@ -140,19 +140,19 @@ class TimingGraph:
     def _between(
         self, pins: Positions, registers: Positions, netlist: Netlist
     ) -> tuple["TimingGraph", Positions]:
-        """The graph of some pins with the times of some registers, and its connections.
+        """The graph of some pins with the timing of some registers, and its connections.
 
         Args:
-            pins: the pins that are kept, in order.
-            registers: (k, 2) rows of the netlist's paths, and the pin that each drives or takes.
+            pins: the pins to keep, in order.
+            registers: (k, 2) rows of the netlist's paths, and the pin that each drives or reads.
             netlist: the circuit.
         """
         place = np.full(len(self.pins), -1)
         place[pins] = np.arange(len(pins))
         launch, setup = np.full((2, len(pins)), -np.inf)
         rows, at = registers[place[registers[:, 1]] >= 0].T
-        for times, own in ((launch, ~netlist.is_setup[rows]), (setup, netlist.is_setup[rows])):
-            np.maximum.at(times, place[at[own]], netlist.path_ps[rows[own]])
+        for times, allowed in ((launch, ~netlist.is_setup[rows]), (setup, netlist.is_setup[rows])):
+            np.maximum.at(times, place[at[allowed]], netlist.path_ps[rows[allowed]])
         kept = np.flatnonzero((place[self.source] >= 0) & (place[self.sink] >= 0))
         arcs, arc = np.unique(self.arc[kept], return_inverse=True)
         through = int(arcs[:1].tolist() == [-1])
@@ -193,7 +193,7 @@ class TimingGraph:
         return found
 
     def period_ps(self, net_ps: Matrix) -> Column:
-        """Shortest period of the clock, shape (runs,); 0 where no register feeds another.
+        """Shortest clock period, shape (runs,); 0 where no register feeds another.
 
         Args:
             net_ps: as in `arrivals_ps`.
@@ -204,19 +204,19 @@ class TimingGraph:
     def through_ps(self, net_ps: Column) -> tuple[Column, Column]:
         """Longest times from a register to each connection, and from its end to one, (arcs,) each.
 
-        They are -inf for connections that no path between registers leads through.
+        They are -inf for connections on no path between registers.
 
         Args:
             net_ps: (arcs,) delays of the connections.
         """
         before, after = np.full((2, len(net_ps)), -np.inf)
-        own = self.arc >= 0
-        before[self.arc[own]] = self.arrivals_ps(net_ps[:, None])[self.source[own], 0]
-        after[self.arc[own]] = self.to_registers_ps(net_ps[:, None])[self.sink[own], 0]
+        is_net = self.arc >= 0
+        before[self.arc[is_net]] = self.arrivals_ps(net_ps[:, None])[self.source[is_net], 0]
+        after[self.arc[is_net]] = self.to_registers_ps(net_ps[:, None])[self.sink[is_net], 0]
         return before, after
 
     def critical_arcs(self, net_ps: Column) -> list[int]:
-        """Connections of one longest path, in its order; empty where no register feeds another.
+        """Connections of one longest path, in order; empty where no register feeds another.
 
         Args:
             net_ps: (arcs,) delays of the connections.
@@ -248,20 +248,22 @@ class TimingGraph:
 
 
 def fmax_mhz(period_ps: Column) -> Column:
-    """Highest frequency of a clock with that shortest period, MHz; NaN for a period of 0."""
+    """Maximum frequency for a shortest period, MHz; NaN for a period of 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.where(period_ps > 0.0, MHZ_PS / period_ps, np.nan))
 
 
-def _rows(own: Connections) -> "zip[tuple[int, str, int, str]]":
-    return zip(own.source.tolist(), own.source_port, own.sink.tolist(), own.sink_port, strict=True)
+def _rows(arcs: Connections) -> "zip[tuple[int, str, int, str]]":
+    return zip(
+        arcs.source.tolist(), arcs.source_port, arcs.sink.tolist(), arcs.sink_port, strict=True
+    )
 
 
 def _levels(edges: NDArray[np.intp], pins: int) -> Positions:
-    """Level of each pin: one more than the highest of those before it, shape (pins,).
+    """Level of each pin: one more than the highest of its predecessors, shape (pins,).
 
     Raises:
-        CombinationalLoop: some pin comes before itself.
+        CombinationalLoop: some pin precedes itself.
     """
     source, sink = edges[:, 0], edges[:, 1]
     order = np.argsort(source, kind="stable")
@@ -281,6 +283,6 @@ def _levels(edges: NDArray[np.intp], pins: int) -> Positions:
 
 
 def _ranges(firsts: Positions, ends: Positions) -> Positions:
-    """Whole numbers from each first to before its end, one range after the other."""
+    """Integers from each first up to its end, exclusive, range after range."""
     sizes = ends - firsts
     return np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(int(sizes.sum()))

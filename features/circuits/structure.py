@@ -1,11 +1,11 @@
-"""Features of the connections of a circuit that is not placed: how near placers put their ends.
+"""Features of the connections of an unplaced circuit: how close a placer will put their ends.
 
-Placers shorten nets, so cells that many short ways join are put side by side. The distance of two
-cells in the plane is guessed from the graph of the netlist: by the eigenvectors of its random walk
-that fall slowest, which are the coordinates that a quadratic placement would choose, and by how
-alike random signals become at both cells after some steps of that walk. Placers also shorten the
-connections of the longest paths most: how long the path through a connection is, if all connections
-took the same time, says which these are.
+Placers shorten nets, so cells joined by many short paths end up next to each other. The distance of
+two cells is estimated from the netlist graph in two ways: by the slowest-decaying eigenvectors of
+its random walk, which are the coordinates that a quadratic placement would choose, and by the
+correlation of random signals at both cells after some steps of that walk. Placers also shorten
+connections on the longest paths most; the length of the path through a connection, with equal
+delays for all connections, identifies them.
 """
 
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ STEPS: Final = (2, 4, 7, 12)
 """Steps of the walk after which signals are compared."""
 SIGNALS: Final = 24
 ITERATIONS: Final = 400
-"""Iterations that find the eigenvectors."""
+"""Iterations for computing the eigenvectors."""
 BETWEEN: Final = 8
-"""Iterations between which these are made orthogonal."""
+"""Iterations between orthogonalisations."""
 CARRY_WEIGHT: Final = 4.0
-"""Weight of a carry, whose ends are placed one above the other; other connections have one over
-the number of sinks of their net."""
+"""Weight of a carry, whose ends are placed one above the other; other connections weigh one over
+their net's number of sinks."""
 CELLS_PER_TILE: Final = 8.0
-"""Logic cells of one tile of an iCE40."""
+"""Logic cells per tile of an iCE40."""
 EQUAL_PS: Final = 700.0
-"""Delay that a routed connection is assumed to have before any is known."""
+"""Assumed delay of a routed connection before any is known."""
 FIXED_PS: Final = 200.0
-"""Delay that a carry or a global connection is assumed to have."""
+"""Assumed delay of a carry or a global connection."""
 NO_PATH_PS: Final = 1e5
-"""Slack of connections that lie on no path between registers."""
+"""Slack of connections on no path between registers."""
 ENDS: Final = ("source", "sink")
 FEATURES: Final = (
     *("source_kind", "sink_kind", "source_port", "sink_port"),
@@ -57,7 +57,7 @@ def netlist_features(netlist: Netlist) -> Matrix:
     """Features of the m connections, shape (m, len(FEATURES)).
 
     Args:
-        netlist: cells and connections; their places are not needed.
+        netlist: cells and connections; placement is not needed.
     """
     return features_on_paths(features_around(netlist), TimingGraph.of(netlist), fixed_of(netlist))
 
@@ -66,26 +66,26 @@ def features_on_paths(around: Matrix, graph: TimingGraph, fixed: Mask) -> Matrix
     """Features of the m connections of a timing graph, shape (m, len(FEATURES)).
 
     Args:
-        around: (m, k) the features that depend on no clock, of `features_around`.
-        graph: the paths of a circuit, or those of one of its clocks.
-        fixed: (m,) whether no router chooses the way of a connection.
+        around: (m, k) clock-independent features, from `features_around`.
+        graph: the paths of a circuit, or of one of its clocks.
+        fixed: (m,) whether a connection is not routed freely.
     """
     return np.column_stack([around, *_on_paths(graph, fixed)])
 
 
 def fixed_of(netlist: Netlist) -> Mask:
-    """Whether the delay of each connection depends on no route, shape (m,)."""
+    """Whether each connection's delay is independent of routing, shape (m,)."""
     return fixed_connections(netlist.arcs, netlist.kinds)
 
 
 def features_around(netlist: Netlist) -> Matrix:
-    """The features of the m connections that depend on no clock, shape (m, k)."""
+    """The clock-independent features of the m connections, shape (m, k)."""
     graph = _Graph.of(netlist)
     arcs = netlist.arcs
     ends = arcs.source, arcs.sink
     net, fan_out = nets_of(arcs)
-    own = np.column_stack([graph.drives, graph.driven_by, graph.weight])
-    near = graph.walk @ own
+    of_cells = np.column_stack([graph.drives, graph.driven_by, graph.weight])
+    near = graph.walk @ of_cells
     far = graph.walk @ near
     ranks = graph.ranks(AXES)
     everywhere = np.ones(len(arcs))
@@ -98,7 +98,7 @@ def features_around(netlist: Netlist) -> Matrix:
             (netlist.kinds == CELL_KINDS.index(kind)).sum() * everywhere
             for kind in ("memory", "port")
         ),
-        *(values[end] for end in ends for values in (*own.T, graph.carries)),
+        *(values[end] for end in ends for values in (*of_cells.T, graph.carries)),
         *(column[end] for end in ends for table in (near, far) for column in table.T),
         *(
             np.abs(ranks[ends[0], :number] - ranks[ends[1], :number]).sum(axis=1)
@@ -112,13 +112,13 @@ def features_around(netlist: Netlist) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The n cells and how near their connections draw them.
+    """The n cells and the attraction of their connections.
 
     Attributes:
-        adjacency: (n, n) weights, the same in both directions.
+        adjacency: (n, n) symmetric weights.
         walk: (n, n) the weights of each cell over their sum.
         weight: (n,) this sum.
-        drives, driven_by: (n,) numbers of connections whose way a router chooses.
+        drives, driven_by: (n,) numbers of freely routed connections.
         carries: (n,) number of carries.
     """
 
@@ -152,11 +152,11 @@ class _Graph:
         )
 
     def ranks(self, number: int) -> Matrix:
-        """Coordinates of the cells by the ranks of their values in eigenvectors, (n, number).
+        """Coordinates of the cells as ranks of their values in eigenvectors, (n, number).
 
-        They are in tiles: cells are spread evenly over the square that they need. All are zero for
-        circuits of a few cells. Subspace iteration from a fixed start gives the same vectors
-        in every run, also where eigenvalues are equal.
+        They are in tiles, with cells spread evenly over the square that they need. All are zero for
+        circuits of a few cells. Subspace iteration from a fixed start gives the same vectors in
+        every run, even where eigenvalues are equal.
         """
         count = len(self.weight)
         if count <= 2 * number + 3:
@@ -181,18 +181,17 @@ class _Graph:
         for step in range(1, max(STEPS) + 1):
             signals = 0.5 * signals + 0.5 * (self.walk @ signals)
             if step in STEPS:
-                own = signals - signals.mean(axis=0)
-                own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-9)
-                found.append(np.einsum("ij,ij->i", own[sources], own[sinks]))
+                centred = signals - signals.mean(axis=0)
+                centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
+                found.append(np.einsum("ij,ij->i", centred[sources], centred[sinks]))
         return found
 
 
 def _on_paths(graph: TimingGraph, fixed: Mask) -> list[Column]:
     """Period, times before and after each connection, and its slack, (m,) each.
 
-    Times are those at equal delays of all connections: `EQUAL_PS`, and `FIXED_PS` for those whose
-    way no router chooses. A connection that no path between registers leads through has a slack of
-    `NO_PATH_PS`.
+    All connections have equal delays: `EQUAL_PS`, and `FIXED_PS` for those not routed freely. A
+    connection on no path between registers has a slack of `NO_PATH_PS`.
     """
     net_ps = np.where(fixed, FIXED_PS, EQUAL_PS)
     before, after = graph.through_ps(net_ps)
@@ -209,7 +208,7 @@ def _on_paths(graph: TimingGraph, fixed: Mask) -> list[Column]:
 
 
 def _extent(places: Column, net: Positions, sources: Positions, sinks: Positions) -> Column:
-    """Largest difference of the places of the cells of each connection's net, (m,)."""
+    """Largest coordinate difference among the cells of each connection's net, (m,)."""
     nets = int(net.max(initial=-1)) + 1
     low, high = np.full(nets, np.inf), np.full(nets, -np.inf)
     for cells in (sources, sinks):

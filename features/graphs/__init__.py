@@ -1,1 +1,1 @@
-"""Properties that an operator graph implies: repeated blocks, dropout, operands of products."""
+"""Properties derived from an operator graph: repeated blocks, dropout, operands of products."""

@@ -1,4 +1,4 @@
-"""Cuts of a network, and its repeated blocks.
+"""Cut positions of a network, and its repeated blocks.
 
 A cut is a position where only one tensor is passed on, as between the blocks of a network. Tensors
 that depend on no weight (masks, tables of rotary embeddings) or that many parts read (position
@@ -15,11 +15,11 @@ from forerun.features.caches import GraphKey, kept_by_graph
 from forerun.features.deadline import check
 
 READ_BY_MANY = 4
-"""Number of readers above which many parts read a tensor, if they are in at least as many parts; a
-block's own input has up to four close together (query, key, value, residual)."""
+"""Number of distant readers from which a tensor counts as read by many parts. A block's own input
+has up to four readers close together (query, key, value, residual)."""
 FEWEST_OPERATORS = 2
 LONGEST_BLOCK = 64
-"""Longest block that is searched for, in parts between cuts."""
+"""Longest block searched for, in parts between cuts."""
 
 
 class Part(NamedTuple):
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 def spans(graph: OperatorGraph, segments: int) -> Sequence[range]:
-    """The graph in up to `segments` parts of similar numbers of operators, which end at cuts."""
+    """The graph in at most `segments` parts with similar numbers of operators, split at cuts."""
     n = len(graph)
     places = cuts(graph) if segments > 1 else ()
     wanted = [round(n * part / segments) for part in range(1, segments)] if places else []
@@ -54,13 +54,13 @@ def parts(graph: OperatorGraph) -> tuple[Part, ...]:
 
 
 def stretch(graph: OperatorGraph) -> tuple[int, int]:
-    """First position of the first block, and the position after the last; all without blocks."""
+    """Position of the first block, and the end of the last; the whole graph without blocks."""
     blocks = [part.span for part in parts(graph) if part.block]
     return (blocks[0].start, blocks[-1].stop) if blocks else (0, len(graph))
 
 
 def _nearest(places: Sequence[int], goal: int) -> int:
-    """The place closest to a goal, the first of two; places are in order."""
+    """The place closest to a goal, the earlier of two; places are sorted."""
     after = bisect_left(places, goal)
     return min(places[max(0, after - 1) : after + 1], key=lambda place: abs(place - goal))
 
@@ -88,15 +88,15 @@ def _carries_data(graph: OperatorGraph) -> list[bool]:
     """Whether weights, or an input of the network, enter a result that grows with the batch."""
     known: list[bool] = []
     for op in graph.operators:
-        own = op.parameter_elements > 0 or (not op.inputs and bool(op.input_shapes))
-        known.append(op.batched and (own or any(known[i] for i in op.inputs)))
+        enters = op.parameter_elements > 0 or (not op.inputs and bool(op.input_shapes))
+        known.append(op.batched and (enters or any(known[i] for i in op.inputs)))
     if not any(known):
         return [op.batched for op in graph.operators]
     return known
 
 
 def _read_by_many(readers: Sequence[int]) -> bool:
-    """Whether a tensor's readers are far apart, not close together as in one block."""
+    """Whether a tensor's readers are far apart rather than within one block."""
     if len(readers) <= READ_BY_MANY:
         return False
     gaps = [after - before for before, after in pairwise(readers)]
@@ -136,7 +136,7 @@ def _parts(key: GraphKey) -> tuple[Part, ...]:
 
 
 def _looks(operators: Sequence[Operator]) -> list[int]:
-    """A number for each operator, equal for operators with equal fields."""
+    """A code for each operator, equal for operators with equal fields."""
     known: dict[object, int] = {}
     return [
         known.setdefault(

@@ -1,23 +1,23 @@
-"""Dropout of a network in training, whose graph was traced in evaluation mode."""
+"""Dropout in training, for networks whose graph was traced in evaluation mode."""
 
 from collections.abc import Sequence
 
 from forerun.data.graph import Operator, OperatorGraph
 
 ATTRIBUTE = "dropout"
-"""Attribute with the dropout probability of an operator's result, or of attention's probabilities.
-Readers write it where the traced program or its configuration gives it."""
+"""Attribute for the dropout probability of an operator's result, or of attention's probabilities.
+Readers set it where the traced program or its configuration provides it."""
 
 
 def dropped(graph: OperatorGraph, probability: float | None) -> tuple[bool, ...]:
     """Whether dropout applies to each operator's result (attention: its probabilities) in training.
 
-    Dropout operators of the graph itself are not among them.
+    Explicit dropout operators in the graph are not included.
 
     Args:
         graph: forward operators.
         probability: probability of all dropouts, 0 for none; None keeps those of the graph.
-            Where a graph has none and a probability is given, dropout is placed as in
+            If the graph has none and a probability is given, dropout is placed as in
             transformers: on attention, and on linear layers added to the residual.
     """
     n = len(graph)
@@ -30,13 +30,13 @@ def dropped(graph: OperatorGraph, probability: float | None) -> tuple[bool, ...]
 
 
 def says_of_dropout(graph: OperatorGraph) -> bool:
-    """Whether a graph says where dropout applies in training."""
+    """Whether a graph specifies where dropout applies in training."""
     marked = any(op.attributes.get(ATTRIBUTE) for op in graph.operators)
     return marked or has_dropout_operators(graph)
 
 
 def has_dropout_operators(graph: OperatorGraph) -> bool:
-    """Whether a graph holds dropout as operators."""
+    """Whether a graph contains dropout operators."""
     return any(op.attributes.get("function") == "dropout" for op in graph.operators)
 
 

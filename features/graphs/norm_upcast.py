@@ -1,7 +1,7 @@
-"""Decomposed root-mean-square norms, which 16-bit models run in 32 bits.
+"""Finds decomposed root-mean-square norms, which 16-bit models run in 32 bits.
 
 Hugging Face's modules copy the input to 32 bits, square, average and scale it, and convert the
-result back before the weight is applied (`LlamaRMSNorm` and similar classes).
+result back before applying the weight (`LlamaRMSNorm` and similar classes).
 """
 
 from collections.abc import Mapping
@@ -44,8 +44,8 @@ def norm_chains(graph: OperatorGraph) -> tuple[NormChain, ...]:
 
 
 def in_full_precision(chains: tuple[NormChain, ...], graph: OperatorGraph) -> Mapping[int, float]:
-    """Position -> bytes of an element of the results between a norm's two ends."""
-    # Position of a result -> where the last norm that it belongs to ends.
+    """Position -> bytes per element of the results inside a norm."""
+    # Position of a result -> end of the last norm that contains it.
     ends: dict[int, int] = {}
     for chain in chains:
         ends[chain.first] = max(chain.last, ends.get(chain.first, 0))

@@ -1,7 +1,7 @@
-"""Operands of matrix products that a graph does not show.
+"""Restores operands of matrix products that a graph does not show.
 
-A traced product of more than three dimensions copies operands with other layouts, and the graph
-holds copies and product as one chain, although the product reads both operands. A table traced at
+Tracing a product of more than three dimensions copies operands with other layouts, and the graph
+shows copies and product as one chain, although the product reads both operands. A table traced at
 batch size 1 lacks copies that larger batches need: heads inside rows can be viewed as a batch of
 matrices only for a single sample.
 """
@@ -50,7 +50,7 @@ def _readers(operators: Sequence[Operator]) -> list[int]:
 
 
 def _other_operand(operators: Sequence[Operator], op: Operator, last: int) -> int | None:
-    """The operand that a product reads besides the copy before it, found by its size."""
+    """The operand that a product reads in addition to the copy before it, found by size."""
     sizes = [prod(shape) for shape in op.input_shapes]
     last_elements = _elements(operators[last])
     if last_elements not in sizes:
@@ -86,7 +86,7 @@ def copied_operands(graph: OperatorGraph) -> Mapping[int, tuple[Shape, ...]]:
 
 
 def _is_across(operators: Sequence[Operator], op: Operator) -> bool:
-    """Whether a linear layer's rows cross those of its operand, whose last dimension differs."""
+    """Whether a linear layer's rows run across those of its operand (other last dimension)."""
     if len(op.inputs) != 1 or len(op.input_shapes) != 1 or len(op.input_shapes[0]) != 2:
         return False
     (rows, width), source = op.input_shapes[0], operators[op.inputs[0]]
@@ -97,7 +97,7 @@ def _is_across(operators: Sequence[Operator], op: Operator) -> bool:
 
 
 def _sources(operators: Sequence[Operator], op: Operator) -> list[int | None]:
-    """The operator that makes each operand: one of its size, or one that it is a part of."""
+    """The operator that produces each operand: one of its size, or one that it is part of."""
     left = list(op.inputs)
     found: list[int | None] = [None] * len(op.input_shapes)
     for number, shape in enumerate(op.input_shapes):
@@ -122,7 +122,7 @@ class _Rows:
         self._known: dict[tuple[int, Shape], bool] = {}
 
     def hold(self, source: int, shape: Shape) -> bool:
-        """Whether matrices of a shape lie so in a result that samples are no batch of them."""
+        """Whether matrices of a shape interleave in a result, so samples do not batch them."""
         if len(shape) != 3 or shape[0] == 1:
             return False
         walked: list[tuple[int, Shape]] = []

@@ -1,8 +1,8 @@
-"""Graphs of several networks that run one after the other, as those of a diffusion pipeline.
+"""Graphs of several networks that run in sequence, such as a diffusion pipeline's.
 
-Operators of such a graph have the attribute `part`. Those of the denoising network repeat by steps.
-The first operator of each network has the number of its `weights`, the others 0: operators may read
-a weight twice or a constant, and weights may be held that none of them reads.
+Operators in such a graph have the attribute `part`; those of the denoising network repeat per step.
+The first operator of each network carries its number of `weights`, the others 0, because operators
+may read a weight twice or a constant, and some weights may be read by no operator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ ENCODER, DENOISER, DECODER = "text encoder", "denoiser", "decoder"
 
 
 def has_parts(graph: OperatorGraph) -> bool:
-    """Whether it is a pipeline, or a part of one."""
+    """Whether the graph is a pipeline or a part of one."""
     return bool(graph.operators and graph.operators[0].part)
 
 
 def joined(parts: Mapping[str, Sequence[OperatorGraph]], steps: int, passes: int) -> OperatorGraph:
-    """One graph of networks that run in this order, each after all of the one before.
+    """One graph of networks that run in this order, each after the previous one has finished.
 
     Args:
-        parts: name -> networks; they have one batch size.
+        parts: name -> networks, all with the same batch size.
         steps: runs of the denoising network.
-        passes: samples of the denoising network for each of the batch, 2 with guidance.
+        passes: samples in the denoising network per sample of the batch, 2 with guidance.
     """
     operators: list[Operator] = []
     graphs = [(name, graph) for name, listed in parts.items() for graph in listed]
@@ -62,7 +62,7 @@ def _weights(graph: OperatorGraph) -> int:
 
 
 def weights_by_part(graph: OperatorGraph) -> dict[str, int]:
-    """Part of a pipeline -> number of its weights, in their order."""
+    """Part of a pipeline -> number of its weights, in execution order."""
     found = dict.fromkeys((op.part for op in graph.operators), 0)
     for op in graph.operators:
         found[op.part] += int(str(op.attributes.get(WEIGHTS, op.parameter_elements)))
@@ -70,16 +70,16 @@ def weights_by_part(graph: OperatorGraph) -> dict[str, int]:
 
 
 def steps_of(network: Network) -> tuple[int, bool]:
-    """Runs of the denoising network, and whether each passes its samples twice, for guidance."""
-    own = [op for op in network.graph.operators if op.part == DENOISER]
+    """Runs of the denoising network, and whether guidance doubles its samples."""
+    denoiser = [op for op in network.graph.operators if op.part == DENOISER]
     setup = network.inference or InferenceSetup()
-    usual = min((op.repeat for op in own), default=0)
-    guided = bool(own) and own[0].attributes.get(PASSES) == 2
+    usual = min((op.repeat for op in denoiser), default=0)
+    guided = bool(denoiser) and denoiser[0].attributes.get(PASSES) == 2
     return setup.steps or usual, guided if setup.guidance is None else setup.guidance
 
 
 def as_run(network: Network) -> Network:
-    """A network whose graph is that of its set-up: steps, guidance, and which weights are held."""
+    """The network with its set-up applied to the graph: steps, guidance, and held weights."""
     setup = network.inference
     if setup is None or not has_parts(network.graph):
         return network
@@ -90,10 +90,13 @@ def as_run(network: Network) -> Network:
 @kept_by_graph()
 def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
     graph = key.graph
-    own = [op for op in graph.operators if op.part == DENOISER]
-    if not own:
+    denoiser = [op for op in graph.operators if op.part == DENOISER]
+    if not denoiser:
         return graph
-    usual, passes = min(op.repeat for op in own), 2 if own[0].attributes.get(PASSES) == 2 else 1
+    usual, passes = (
+        min(op.repeat for op in denoiser),
+        2 if denoiser[0].attributes.get(PASSES) == 2 else 1,
+    )
     wanted = passes if setup.guidance is None else 1 + int(setup.guidance)
 
     def run(op: Operator) -> Operator:
@@ -113,7 +116,7 @@ def _as_set_up(key: GraphKey, setup: InferenceSetup) -> OperatorGraph:
 
 
 def _with_samples(op: Operator, wanted: int, now: int) -> Operator:
-    """An operator with `wanted` samples in the first dimension for every `now`."""
+    """The operator with `wanted` samples in the first dimension for every `now`."""
 
     def scaled(shape: Shape) -> Shape:
         return (shape[0] * wanted // now, *shape[1:]) if shape and not shape[0] % now else shape

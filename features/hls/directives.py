@@ -1,11 +1,11 @@
-"""Directives of a hardware design by loop, and the features that describe what they make of it.
+"""Directives of a hardware design by loop, and features that describe their effect.
 
 `PARA` copies a loop's body, `TILE` blocks it, `PIPE` overlaps its iterations: `off`, `flatten`
-(everything inside is unrolled) or nothing (the default: inner stages overlap). Innermost loops are
-pipelined unless a directive says otherwise. So every innermost loop has a count of sequential steps
-and a count of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is
-described by these bounds, by the sums over its loops and by its busiest loop. Directives stand in
-the slots of a program, of which each takes certain values (`check_directives`).
+(everything inside is unrolled) or empty (the default: inner stages overlap). Innermost loops are
+pipelined unless a directive disables it. Every innermost loop thus has a number of sequential steps
+and a number of copies of its operations, which bound cycles and DSP blocks. A design is described
+by these bounds, by sums over its loops and by its busiest loop. Directives are values of the slots
+of a program, each of which accepts certain values (`check_directives`).
 """
 
 import re
@@ -24,12 +24,12 @@ from forerun.features.hls.program_graph import Loop, LoopNest, loop_nest
 
 _SLOT = re.compile(r"__(PARA|PIPE|TILE)__(\w+)")
 NEUTRAL: Final[Mapping[str, str]] = {"PARA": "1", "PIPE": "off", "TILE": "1"}
-"""Kind of a directive -> its value that changes nothing, which absent ones have."""
+"""Kind of directive -> the value without effect, which absent directives have."""
 _WORDS: Final[Mapping[str, str]] = {"PARA": "parallel", "PIPE": "pipeline", "TILE": "tile"}
 
 
 def directives_by_loop(design: Design) -> dict[str, dict[str, str]]:
-    """Loop, as slots name it -> slot -> value; only values that change something."""
+    """Loop, as slots name it -> slot -> value; only values that have an effect."""
     found: dict[str, dict[str, str]] = {}
     for slot, value in sorted(dict(design.directives).items()):
         match = _SLOT.fullmatch(slot)
@@ -40,7 +40,7 @@ def directives_by_loop(design: Design) -> dict[str, dict[str, str]]:
 
 
 def only_on(design: Design, loops: Collection[str]) -> Design:
-    """The design with the directives on these loops alone.
+    """The design with only the directives on these loops.
 
     Args:
         design: any design.
@@ -68,7 +68,7 @@ def _neutral(slot: str) -> str:
 
 Row = dict[str, float]
 DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}
-"""DSP blocks of one operator in double precision (AMD floating-point operator guide, PG060)."""
+"""DSP blocks per double-precision operator (AMD floating-point operator guide, PG060)."""
 
 DELAY_OF: Mapping[str, float] = {"fadd": 7.0, "fmul": 6.0, "fdiv": 30.0, "load": 2.0, "call": 20.0}
 """Latency of an operator in clock cycles."""
@@ -86,7 +86,7 @@ class Directed:
     Attributes:
         loop: the loop of the program.
         copies: copies of its body.
-        pipe: `off`, `flatten`, nothing for the default; None where no directive can stand.
+        pipe: `off`, `flatten`, empty for the default; None without a slot for the directive.
         tile: block length.
         unrolled: whether a flattened loop around it unrolls it.
     """
@@ -132,9 +132,9 @@ class Timing:
     """Assumptions of an idealised synthesis.
 
     Attributes:
-        depth: cycles until the first iteration of a pipeline is done; None counts operators.
+        depth: cycles until a pipeline's first iteration is done; None counts operators.
         carried: cycles between iterations that accumulate into one number.
-        overlaps: whether a pipelined outer loop runs its inner loops side by side.
+        overlaps: whether a pipelined outer loop runs its inner loops in parallel.
     """
 
     depth: float | None
@@ -152,35 +152,39 @@ TIMINGS: Mapping[str, Timing] = {
 
 def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Timing) -> float:
     """Cycles of one loop with free memory accesses and all directives applied."""
-    one, inner = loops[at], nest.inside(at)
-    if not inner or one.pipe == "flatten":
+    directed, inner = loops[at], nest.inside(at)
+    if not inner or directed.pipe == "flatten":
         fill = _fill(nest, loops, at) if timing.depth is None else timing.depth
-        fill += 8.0 * np.log2(one.copies)
-        apart = timing.carried if one.loop.carried else 1.0
-        return float(fill + (one.steps - 1.0) * apart)
+        fill += 8.0 * np.log2(directed.copies)
+        apart = timing.carried if directed.loop.carried else 1.0
+        return float(fill + (directed.steps - 1.0) * apart)
     parts = [cycles_bound(nest, loops, i, timing) for i in inner]
-    together = timing.overlaps and one.pipe == ""
-    return one.steps * ((max(parts) if together else sum(parts)) + 5.0)
+    together = timing.overlaps and directed.pipe == ""
+    return directed.steps * ((max(parts) if together else sum(parts)) + 5.0)
 
 
 def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
-    """Depth of a pipeline: its operators in sequence, and a tree for each unrolled sum."""
-    one = loops[at]
-    delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
-    tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried and one.unrolled else 0.0
+    """Depth of a pipeline: its operators in sequence, and an adder tree for each unrolled sum."""
+    directed = loops[at]
+    delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in directed.loop.counts.items() if n)
+    tree = (
+        DELAY_OF["fadd"] * np.log2(directed.loop.trips)
+        if directed.loop.carried and directed.unrolled
+        else 0.0
+    )
     return float(delay + tree + sum(_fill(nest, loops, i) for i in nest.inside(at)))
 
 
 def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
-    """Numbers of one innermost loop and the loops around it, copies and steps as logarithms."""
+    """Features of one innermost loop and the loops around it, copies and steps as logarithms."""
     chain = [loops[i] for i in nest.around(at)]
-    flat = [one for one in chain if one.unrolled or one.pipe == "flatten"]
+    flat = [directed for directed in chain if directed.unrolled or directed.pipe == "flatten"]
     counts = chain[0].loop.counts
     scale = max(nest.wide, 0.3)
     dsp = scale * sum(DSP_OF.get(kind, 0.0) * n for kind, n in counts.items()) / DSP_BLOCKS
     row = {
-        "steps": sum(np.log2(one.steps) for one in chain),
-        "copies": sum(np.log2(one.copies) for one in chain),
+        "steps": sum(np.log2(directed.steps) for directed in chain),
+        "copies": sum(np.log2(directed.copies) for directed in chain),
         "near_copies": np.log2(chain[0].copies) + sum(np.log2(o.copies) for o in flat[1:]),
         "work": np.log2(chain[0].loop.entered * chain[0].loop.trips),
         "operations": float(sum(counts.values())),
@@ -190,12 +194,18 @@ def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
         "flat": float(len(flat)),
     }
     for level in range(LEVELS):
-        one = chain[level] if level < len(chain) else None
-        row[f"copies_{level}"] = np.log2(one.copies) if one and not one.unrolled else -1.0
-        row[f"trips_{level}"] = np.log2(one.loop.trips) if one else -1.0
-        row[f"pipe_{level}"] = -1.0 if one is None or one.pipe is None else PIPES[one.pipe]
-        row[f"tile_{level}"] = np.log2(one.tile) if one else -1.0
-        row[f"ragged_{level}"] = one.steps * one.copies / one.loop.trips - 1.0 if one else -1.0
+        directed = chain[level] if level < len(chain) else None
+        row[f"copies_{level}"] = (
+            np.log2(directed.copies) if directed and not directed.unrolled else -1.0
+        )
+        row[f"trips_{level}"] = np.log2(directed.loop.trips) if directed else -1.0
+        row[f"pipe_{level}"] = (
+            -1.0 if directed is None or directed.pipe is None else PIPES[directed.pipe]
+        )
+        row[f"tile_{level}"] = np.log2(directed.tile) if directed else -1.0
+        row[f"ragged_{level}"] = (
+            directed.steps * directed.copies / directed.loop.trips - 1.0 if directed else -1.0
+        )
     return row
 
 
@@ -235,35 +245,37 @@ def _row(nest: LoopNest, loops: Sequence[Directed]) -> Row:
 
 def _whole(nest: LoopNest, loops: Sequence[Directed]) -> Row:
     """Sums over all loops, and features of the program without directives."""
-    work = [one.loop.entered * one.loop.trips for one in loops]
+    work = [directed.loop.entered * directed.loop.trips for directed in loops]
     total = {
-        kind: sum(one.loop.counts[kind] * w for one, w in zip(loops, work, strict=True))
+        kind: sum(directed.loop.counts[kind] * w for directed, w in zip(loops, work, strict=True))
         for kind in loops[0].loop.counts
     }
-    static = {kind: sum(one.loop.counts[kind] for one in loops) for kind in total}
+    static = {kind: sum(directed.loop.counts[kind] for directed in loops) for kind in total}
     reached: dict[str, float] = {}
-    for one in loops:
-        for name, elements in one.loop.reached.items():
+    for directed in loops:
+        for name, elements in directed.loop.reached.items():
             reached[name] = max(reached.get(name, 0.0), elements)
-    pipes = [one.pipe for one in loops if not one.unrolled]
+    pipes = [directed.pipe for directed in loops if not directed.unrolled]
     row = {f"total_{kind}": float(np.log2(1.0 + n)) for kind, n in total.items()}
     row.update({f"static_{kind}": float(n) for kind, n in static.items()})
     row.update({f"pipes_{name or 'on'}": float(pipes.count(name)) for name in PIPES})
-    row["unrolled"] = float(sum(one.unrolled for one in loops))
-    row["para"] = float(sum(np.log2(one.copies) for one in loops if not one.unrolled))
+    row["unrolled"] = float(sum(directed.unrolled for directed in loops))
+    row["para"] = float(
+        sum(np.log2(directed.copies) for directed in loops if not directed.unrolled)
+    )
     row["para_outer"] = float(
         sum(np.log2(o.copies) for i, o in enumerate(loops) if not o.unrolled and nest.inside(i))
     )
-    row["tiles"] = float(sum(np.log2(one.tile) for one in loops if not one.unrolled))
+    row["tiles"] = float(sum(np.log2(directed.tile) for directed in loops if not directed.unrolled))
     row["elements"] = float(np.log2(1.0 + sum(reached.values())))
     row["arrays"] = float(len(reached))
     row["wide"], row["loops"] = nest.wide, float(len(loops))
-    row["depth"] = float(max(one.loop.depth for one in loops))
+    row["depth"] = float(max(directed.loop.depth for directed in loops))
     return row
 
 
 def log_share(share: float) -> float:
-    """Log of a share of the chip, from a thousandth up."""
+    """Log2 of a share of the chip, offset by a thousandth."""
     return float(np.log2(share + LEAST_SHARE))
 
 
@@ -272,25 +284,31 @@ PLACE_COLUMNS = ("copies", "several", "all", "ragged", "tile", "tiled", "off", "
 
 @lru_cache(maxsize=50_000)
 def coordinates(design: Design) -> tuple[float, ...]:
-    """Place of a design among those of its program, `PLACE_COLUMNS` for each loop.
+    """Coordinates of a design among those of its program, `PLACE_COLUMNS` for each loop.
 
     Returns:
-        log2 of copies; flags: more than one, as many as iterations, a remainder; log2 of the
-        tile and a flag; three flags for the pipeline. Zero where a flattened loop around makes the
-        loop's directives idle. All weigh as the share of the work (in logarithms) inside the loop.
+        log2 of copies; flags for more than one, as many as iterations, a remainder; log2 of the
+        tile and a flag; three flags for the pipeline. Zero where an enclosing flattened loop makes
+        the directives ineffective. Each is weighted by the (log) share of work inside the loop.
     """
     loops = directed_loops(design)
-    work = [np.log2(one.loop.entered * one.loop.trips) for one in loops]
+    work = [np.log2(directed.loop.entered * directed.loop.trips) for directed in loops]
     row: list[float] = []
-    for one, amount in zip(loops, work, strict=True):
+    for directed, amount in zip(loops, work, strict=True):
         flags = (
-            one.copies > 1,
-            one.copies >= one.loop.trips,
-            one.steps * one.copies > one.loop.trips * (1 + 1e-6),
+            directed.copies > 1,
+            directed.copies >= directed.loop.trips,
+            directed.steps * directed.copies > directed.loop.trips * (1 + 1e-6),
         )
-        pipes = [one.pipe == name for name in PIPES]
-        values = [np.log2(one.copies), *flags, np.log2(one.tile), one.tile > 1, *pipes]
-        weight = 0.0 if one.unrolled else amount / max(*work, 1.0)
+        pipes = [directed.pipe == name for name in PIPES]
+        values = [
+            np.log2(directed.copies),
+            *flags,
+            np.log2(directed.tile),
+            directed.tile > 1,
+            *pipes,
+        ]
+        weight = 0.0 if directed.unrolled else amount / max(*work, 1.0)
         row += [float(value * weight) for value in values]
     return tuple(row)
 
@@ -316,10 +334,10 @@ def slots_of(program: ProgramGraph) -> tuple[str, ...]:
 
 
 def check_directives(program: ProgramGraph, directives: Mapping[str, str]) -> None:
-    """Refuse directives that the program has no slot for, and values that a slot does not take.
+    """Refuse directives without a slot in the program, and values that a slot does not accept.
 
     Raises:
-        BadDesign: the message names the slots, or the values; `field` is the slot.
+        BadDesign: the message lists the slots, or the values; `field` is the slot.
     """
     slots = slots_of(program)
     for slot, value in directives.items():

@@ -1,6 +1,6 @@
-"""Analysis of unoptimised LLVM instructions: values, loop variables, addresses of arrays.
+"""Analyses unoptimised LLVM instructions: values, loop variables, array addresses.
 
-Every scalar is in memory in such code, so a register's value follows from the loads behind it.
+In such code every scalar is in memory, so a register's value follows from the loads behind it.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import cached_property
 KINDS = ("fadd", "fmul", "fdiv", "iadd", "imul", "compare", "load", "store", "call")
 NAN = float("nan")
 DEEPEST = 12
-"""Longest chain of instructions that is followed; longer chains are assumed to depend on data."""
+"""Longest chain of instructions followed; longer chains are assumed to depend on data."""
 
 _KIND_OF = {
     **dict.fromkeys(("fadd", "fsub"), "fadd"),
@@ -35,14 +35,14 @@ Address = tuple[str, frozenset[str]]
 """An array, and the variables that its index depends on."""
 
 Indices = tuple[str, tuple[frozenset[str], ...]]
-"""An array, and the variables that each index that is no constant depends on."""
+"""An array, and the variables that each non-constant index depends on."""
 
 
 class Instructions:
     """The instructions of a program, by basic block."""
 
     def __init__(self, blocks: Mapping[int, Sequence[str]]) -> None:
-        """Take the texts of each block's instructions, in order."""
+        """Store the texts of each block's instructions, in order."""
         self.blocks = blocks
 
     @cached_property
@@ -52,7 +52,7 @@ class Instructions:
 
     @cached_property
     def _stored(self) -> Mapping[str, frozenset[str]]:
-        """Place in memory -> operands that are ever stored there."""
+        """Memory location -> operands that are ever stored there."""
         found: dict[str, set[str]] = {}
         for block in self.blocks:
             for value, place in self.stores(block):
@@ -60,14 +60,14 @@ class Instructions:
         return {place: frozenset(values) for place, values in found.items()}
 
     def stores(self, block: int) -> Iterator[tuple[str, str]]:
-        """(operand, place) of each store of a block."""
+        """(operand, location) of each store of a block."""
         for line in self.blocks.get(block, ()):
             found = _STORE.match(line)
             if found:
                 yield found[2], found[3]
 
     def compared(self, block: int) -> tuple[str, str, str] | None:
-        """(place of the variable, predicate, operand) of a block's first comparison of one."""
+        """(location of the variable, predicate, operand) of a block's first comparison of one."""
         for line in self.blocks.get(block, ()):
             found = _COMPARE.match(line)
             place = self.loaded_from(found[2]) if found else None
@@ -76,7 +76,7 @@ class Instructions:
         return None
 
     def loaded_from(self, register: str, depth: int = 0) -> str | None:
-        """The place in memory that a register was loaded from, through casts."""
+        """The memory location that a register was loaded from, through casts."""
         line = self._defined.get(register, "")
         loaded, cast = _LOAD.search(line), _CAST.search(line)
         if loaded:
@@ -84,7 +84,7 @@ class Instructions:
         return self.loaded_from(cast[1], depth + 1) if cast and depth < DEEPEST else None
 
     def step(self, register: str) -> float:
-        """The constant that a register adds to something; 0 where it is no such sum."""
+        """The constant that a register adds to something; 0 if it is not such a sum."""
         found = _BINARY.search(self._defined.get(register, ""))
         if found and found[1] in ("add", "sub") and re.fullmatch(r"-?\d+", found[3]):
             return float(found[3])
@@ -95,7 +95,7 @@ class Instructions:
 
         Args:
             operand: a register or a constant.
-            means: place of a loop's variable -> its mean.
+            means: location of a loop's variable -> its mean.
             depth: instructions followed so far.
         """
         if re.fullmatch(r"-?\d+", operand):
@@ -117,12 +117,12 @@ class Instructions:
         return self.value(next(iter(stored)), means, depth + 1) if len(stored) == 1 else NAN
 
     def address(self, register: str) -> Address | None:
-        """The array element that a register points to; None for a scalar's place."""
+        """The array element that a register points to; None for a scalar's location."""
         found = self.indices(register)
         return (found[0], frozenset().union(*found[1])) if found else None
 
     def indices(self, register: str, depth: int = 0) -> Indices | None:
-        """The same with the variables of each index, from the first dimension to the last."""
+        """`address` with the variables of each index, from the first dimension to the last."""
         line = self._defined.get(register, "")
         element, loaded = _ELEMENT.search(line), _LOAD.search(line)
         if element is None or depth > DEEPEST:
@@ -135,7 +135,7 @@ class Instructions:
         return root, names
 
     def _depends(self, operand: str, depth: int = 0) -> frozenset[str]:
-        """Places of the variables that an operand is computed from."""
+        """Locations of the variables that an operand is computed from."""
         line = self._defined.get(operand, "")
         binary, cast, loaded = _BINARY.search(line), _CAST.search(line), _LOAD.search(line)
         if depth > DEEPEST:
@@ -152,7 +152,7 @@ class Instructions:
         return frozenset({loaded[1]})
 
     def counts(self, blocks: Sequence[int]) -> dict[str, int]:
-        """Operations by kind; loads and stores of arrays only, since scalars become registers."""
+        """Operations by kind; only array loads and stores count, since scalars become registers."""
         counts: Counter[str] = Counter()
         for line in (line for block in blocks for line in self.blocks.get(block, ())):
             found = _DEFINED.match(line)
@@ -164,17 +164,17 @@ class Instructions:
         return {kind: counts[kind] for kind in KINDS}
 
     def accessed(self, line: str) -> Address | None:
-        """The array element that a load or store touches; None for scalars and other lines."""
+        """The array element that a load or store accesses; None for scalars and other lines."""
         place = _place(line)
         return self.address(place) if place is not None else None
 
     def indexed(self, line: str) -> Indices | None:
-        """The same with the variables of each index."""
+        """`accessed` with the variables of each index."""
         place = _place(line)
         return self.indices(place) if place is not None else None
 
     def sums(self, blocks: Sequence[int]) -> Iterator[Address]:
-        """Floating-point places that these blocks both read and write; scalars have no index."""
+        """Floating-point locations that these blocks both read and write; scalars have no index."""
         lines = [line for block in blocks for line in self.blocks.get(block, ())]
         read = {self._touched(line) for line in lines if _FLOAT_LOAD.search(line)}
         written = {self._touched(line) for line in lines if _STORE.match(line)}
@@ -188,7 +188,7 @@ class Instructions:
 
     @property
     def wide(self) -> float:
-        """Share of floating-point instructions in double precision; 0 where there are none."""
+        """Share of floating-point instructions in double precision; 0 if there are none."""
         lines = (line for block in self.blocks.values() for line in block)
         types = [found[1] for line in lines if (found := _FLOAT.search(line))]
         return types.count("double") / len(types) if types else 0.0

@@ -1,11 +1,11 @@
-"""What the factors of a design's directives do together: unrolling, divisibility, partitions.
+"""Joint effect of a design's directive factors: unrolling, divisibility, array partitions.
 
-A loop with as many copies as iterations is unrolled whole. Where this holds for all loops inside a
-loop, its body is one pipeline, as if it were flattened, and its copies multiply the operators
-inside. Copies read an array side by side only if it is partitioned into as many banks. Loops that
-index the same dimension of an array need a number of banks that all their numbers of copies divide,
-and factors that do not divide trip counts or tiles leave remainders; the tool then serialises
-accesses, or copies the array. Logarithms are to base 2.
+A loop with as many copies as iterations is fully unrolled. Where this holds for all loops inside a
+loop, its body is one pipeline, as if it were flattened, and their copies multiply the operators
+inside. Copies can read an array in parallel only if it is partitioned into as many banks. Loops
+that index the same dimension of an array need a number of banks divisible by all their numbers of
+copies, and factors that do not divide trip counts or tiles leave remainders; the tool then
+serialises accesses or copies the array. Logarithms are to base 2.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ FACTOR_TOTALS: tuple[str, ...] = (
 """Features of a design."""
 
 _WIDE = 0.3
-"""Least factor of DSP blocks by the width of numbers."""
+"""Lower bound of the DSP factor for the width of numbers."""
 _MOST_BANKS = 10**7
 
 
@@ -63,20 +63,22 @@ class LoopFactors:
 
 @lru_cache(maxsize=50_000)
 def loop_factors(design: Design) -> LoopFactors:
-    """What the factors of a design's directives do together."""
+    """The joint effect of a design's directive factors."""
     nest, loops = loop_nest(design.program), directed_loops(design)
     unrolling, dsp_totals = _unrolling(nest, loops)
-    partitions, bank_totals = _partitions(nest, [_whole_number(one.copies) for one in loops])
+    partitions, bank_totals = _partitions(
+        nest, [_whole_number(directed.copies) for directed in loops]
+    )
     rows = [
-        [*own, *_divisibility(one), *banks]
-        for own, one, banks in zip(unrolling, loops, partitions, strict=True)
+        [*factors, *_divisibility(directed), *banks]
+        for factors, directed, banks in zip(unrolling, loops, partitions, strict=True)
     ]
     return LoopFactors(np.array(rows, dtype=np.float64), np.array([*bank_totals, *dsp_totals]))
 
 
 def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[float]], list[float]]:
-    """`UNROLLING` of each loop, and the totals that follow from it."""
-    whole = [one.unrolled or one.copies >= one.loop.trips for one in loops]
+    """`UNROLLING` of each loop, and the totals derived from it."""
+    whole = [directed.unrolled or directed.copies >= directed.loop.trips for directed in loops]
     body = [True] * len(loops)
     for at in reversed(range(1, len(loops))):
         outer = loops[at].loop.parent
@@ -86,23 +88,23 @@ def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[flo
     pipeline = [False] * len(loops)
     parallel = pipelined = 0.0
     unrolled_pipes = 0
-    for at, one in enumerate(loops):
-        flat = one.unrolled or one.pipe == "flatten"
-        outer = one.loop.parent
-        if whole[at] and one.pipe != "flatten":
-            # It has one iteration, which belongs to the pipeline of the loop around it.
+    for at, directed in enumerate(loops):
+        flat = directed.unrolled or directed.pipe == "flatten"
+        outer = directed.loop.parent
+        if whole[at] and directed.pipe != "flatten":
+            # With one iteration, it belongs to the pipeline of the enclosing loop.
             pipeline[at] = outer >= 0 and pipeline[outer]
         else:
-            pipeline[at] = flat or (body[at] and one.pipe != "off")
+            pipeline[at] = flat or (body[at] and directed.pipe != "off")
         body[at] = body[at] or flat
         around = copies[outer] if outer >= 0 and body[outer] else 0.0
-        copies[at] = log2(one.copies) + around
-        counts = one.loop.counts.items()
+        copies[at] = log2(directed.copies) + around
+        counts = directed.loop.counts.items()
         dsp = wide * sum(DSP_OF.get(kind, 0.0) * n for kind, n in counts) / DSP_BLOCKS
         dsp *= 2.0 ** copies[at]
         parallel += dsp
         pipelined += dsp if pipeline[at] else 0.0
-        unrolled_pipes += body[at] and one.pipe == ""
+        unrolled_pipes += body[at] and directed.pipe == ""
         idle = whole[at] and body[at]
         rows.append(
             [whole[at], body[at], pipeline[at], idle, copies[at], log2(dsp + LEAST_SHARE)],
@@ -111,9 +113,9 @@ def _unrolling(nest: LoopNest, loops: Sequence[Directed]) -> tuple[list[list[flo
     return rows, [*shares, float(sum(whole)), float(unrolled_pipes)]
 
 
-def _divisibility(one: Directed) -> list[float]:
+def _divisibility(directed: Directed) -> list[float]:
     """`DIVISIBILITY` of one loop."""
-    copies, tile, trips = map(_whole_number, (one.copies, one.tile, one.loop.trips))
+    copies, tile, trips = map(_whole_number, (directed.copies, directed.tile, directed.loop.trips))
     twos, tile_twos = copies & -copies, tile & -tile
     return [
         *(log2(twos), log2(copies // twos), twos == copies),
@@ -127,7 +129,7 @@ def _partitions(nest: LoopNest, copies: Sequence[int]) -> tuple[Matrix, list[flo
     """`PARTITIONS` of each loop, shape (n, len(PARTITIONS)), and the totals over the arrays.
 
     A dimension's banks are the least common multiple of the copies along its indices; `unaligned`
-    is the logarithm of the banks by which this exceeds the largest number of copies.
+    is the log of that number over the largest number of copies.
     """
     rows = np.zeros((len(copies), len(PARTITIONS)))
     of_arrays, unaligned_of_arrays = [0.0], [0.0]
@@ -141,10 +143,10 @@ def _partitions(nest: LoopNest, copies: Sequence[int]) -> tuple[Matrix, list[flo
             whole += banks
             unaligned_whole += unaligned
             for index, number in zip(indices, numbers, strict=True):
-                own = [banks, unaligned, unaligned > 0, 0.0, banks - log2(number)]
+                features = [banks, unaligned, unaligned > 0, 0.0, banks - log2(number)]
                 touched.update(index)
                 for loop in index:
-                    rows[loop] = np.maximum(rows[loop], own)
+                    rows[loop] = np.maximum(rows[loop], features)
         for loop in touched:
             rows[loop, 3] = max(rows[loop, 3], whole)
         of_arrays.append(whole)
@@ -152,7 +154,7 @@ def _partitions(nest: LoopNest, copies: Sequence[int]) -> tuple[Matrix, list[flo
     total = sum(2.0**banks for banks in of_arrays[1:])
     return rows, [
         *(log2(total + 1.0), max(of_arrays), sum(unaligned_of_arrays), max(unaligned_of_arrays)),
-        float(sum(one > 0 for one in unaligned_of_arrays)),
+        float(sum(count > 0 for count in unaligned_of_arrays)),
     ]
 
 

@@ -1,8 +1,8 @@
-"""The loops of a design as a tree, with features of each loop and of the directives on it.
+"""The loops of a design as a tree, with features of each loop and its directives.
 
-The features are those of `features.hls.directives`, for every loop instead of for the busiest one:
-operations of an iteration, copies, steps, bounds on cycles and on DSP blocks. Logarithms are to
-base 2. What the factors of directives do together is in `features.hls.loop_factors`.
+The features are those of `features.hls.directives`, for every loop rather than the busiest one:
+operations per iteration, copies, steps, bounds on cycles and DSP blocks. Logarithms are to base 2.
+The joint effect of directive factors is in `features.hls.loop_factors`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +50,7 @@ DIRECTIVE_FEATURES: tuple[str, ...] = (
 
 LOOP_FEATURES = (*PROGRAM_FEATURES, *DIRECTIVE_FEATURES, *FACTOR_FEATURES)
 _WIDE = 0.3
-"""Least factor of DSP blocks by the width of numbers."""
+"""Lower bound of the DSP factor for the width of numbers."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LoopTree:
 
     Attributes:
         features: (n, len(LOOP_FEATURES)).
-        parents: (2, edges) positions of a loop, and of one directly inside it.
+        parents: (2, edges) positions of a loop and of one directly inside it.
         nested: (2, edges) positions of a loop inside another at any depth, and of that other.
     """
 
@@ -84,7 +84,7 @@ def _relations(program: ProgramGraph) -> tuple[NDArray[np.intp], NDArray[np.intp
     nest = loop_nest(program)
     around = [nest.around(at)[1:] for at in range(len(nest.loops))]
     parents = [(outer[0], at) for at, outer in enumerate(around) if outer]
-    nested = [(at, one) for at, outer in enumerate(around) for one in outer]
+    nested = [(at, inside) for at, outer in enumerate(around) for inside in outer]
     return _edges(parents), _edges(nested)
 
 
@@ -114,14 +114,14 @@ def _program_matrix(program: ProgramGraph) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """Logarithms of what a loop and the loops around it make of its body.
+    """Log factors by which a loop and its enclosing loops multiply its body.
 
     Attributes:
         steps: sequential iterations of all of them.
         copies: copies of the body by all of them.
-        directed: the same by directives alone, without what flattened loops unroll.
-        flat_copies: copies by those loops around it that are flattened or unrolled.
-        flat: loops, its own included, that are flattened or unrolled.
+        directed: copies by directives only, excluding what flattened loops unroll.
+        flat_copies: copies by enclosing loops that are flattened or unrolled.
+        flat: number of flattened or unrolled loops, including this one.
     """
 
     steps: float = 0.0
@@ -136,42 +136,42 @@ def _directive_matrix(nest: LoopNest, loops: Sequence[Directed]) -> Matrix:
     cycles = log_cycles(loops, TIMINGS.values())
     around: list[_Around] = []
     rows = []
-    for at, one in enumerate(loops):
-        outer = around[one.loop.parent] if one.loop.parent >= 0 else _Around()
-        copies, steps = log2(one.copies), log2(one.steps)
-        is_flat = one.unrolled or one.pipe == "flatten"
+    for at, directed in enumerate(loops):
+        outer = around[directed.loop.parent] if directed.loop.parent >= 0 else _Around()
+        copies, steps = log2(directed.copies), log2(directed.steps)
+        is_flat = directed.unrolled or directed.pipe == "flatten"
         near = copies + outer.flat_copies
         here = _Around(
             outer.steps + steps,
             outer.copies + copies,
-            outer.directed + (0.0 if one.unrolled else copies),
+            outer.directed + (0.0 if directed.unrolled else copies),
             near if is_flat else outer.flat_copies,
             outer.flat + is_flat,
         )
         around.append(here)
         rows.append(
             [
-                *_own_features(one, copies),
+                *_own_features(directed, copies),
                 *(steps, here.steps, here.copies, near, here.directed, here.flat),
                 *(bound[at] for bound in cycles),
-                *_resources(nest, one.loop, near, here.copies),
+                *_resources(nest, directed.loop, near, here.copies),
                 cycles[0][at] + outer.steps,
             ]
         )
     return np.array(rows, dtype=np.float64)
 
 
-def _own_features(one: Directed, copies: float) -> list[float]:
-    """Features of the directives on one loop, by themselves."""
-    trips, rest = one.loop.trips, one.steps * one.copies / one.loop.trips - 1.0
-    flags = (one.copies > 1, one.copies >= trips)
-    tiles = (log2(one.tile), one.tile > 1, one.tile >= trips)
-    pipes = [one.pipe == name for name in ("off", "", "flatten", None)]
-    return [copies, *flags, rest, rest > 1e-6, *tiles, *pipes, one.unrolled]
+def _own_features(directed: Directed, copies: float) -> list[float]:
+    """Features of the directives on one loop in isolation."""
+    trips, rest = directed.loop.trips, directed.steps * directed.copies / directed.loop.trips - 1.0
+    flags = (directed.copies > 1, directed.copies >= trips)
+    tiles = (log2(directed.tile), directed.tile > 1, directed.tile >= trips)
+    pipes = [directed.pipe == name for name in ("off", "", "flatten", None)]
+    return [copies, *flags, rest, rest > 1e-6, *tiles, *pipes, directed.unrolled]
 
 
 def _resources(nest: LoopNest, loop: Loop, near: float, every: float) -> list[float]:
-    """Bounds on DSP blocks and operators of a loop's body, with near copies and with all."""
+    """Bounds on DSP blocks and operators of a loop's body, for its nearest copies and for all."""
     dsp = max(nest.wide, _WIDE) * _weighted(DSP_OF, loop.counts, 0.0) / DSP_BLOCKS
     operations = float(sum(loop.counts.values()))
     copies = (2.0**near, 2.0**every)
@@ -182,30 +182,32 @@ def _resources(nest: LoopNest, loop: Loop, near: float, every: float) -> list[fl
 
 
 def log_cycles(loops: Sequence[Directed], timings: Collection[Timing]) -> list[list[float]]:
-    """log2 of the bound of `directives.cycles_bound` for each timing and loop, in one pass."""
+    """log2 of `directives.cycles_bound` for each timing and loop, in one pass."""
     inner: list[list[int]] = [[] for _ in loops]
-    for at, one in enumerate(loops):
-        if one.loop.parent >= 0:
-            inner[one.loop.parent].append(at)
+    for at, directed in enumerate(loops):
+        if directed.loop.parent >= 0:
+            inner[directed.loop.parent].append(at)
     fills, bounds = [0.0] * len(loops), [[0.0] * len(loops) for _ in timings]
     for at in reversed(range(len(loops))):
-        one = loops[at]
-        fills[at] = _weighted(DELAY_OF, one.loop.counts, 1.0) + sum(fills[i] for i in inner[at])
-        if one.loop.carried and one.unrolled:
-            fills[at] += DELAY_OF["fadd"] * log2(one.loop.trips)
+        directed = loops[at]
+        fills[at] = _weighted(DELAY_OF, directed.loop.counts, 1.0) + sum(
+            fills[i] for i in inner[at]
+        )
+        if directed.loop.carried and directed.unrolled:
+            fills[at] += DELAY_OF["fadd"] * log2(directed.loop.trips)
         for bound, timing in zip(bounds, timings, strict=True):
-            bound[at] = _bound(one, timing, fills[at], [bound[i] for i in inner[at]])
+            bound[at] = _bound(directed, timing, fills[at], [bound[i] for i in inner[at]])
     return [[log2(max(cycles, 1.0)) for cycles in bound] for bound in bounds]
 
 
-def _bound(one: Directed, timing: Timing, fill: float, inner: Sequence[float]) -> float:
+def _bound(directed: Directed, timing: Timing, fill: float, inner: Sequence[float]) -> float:
     """Bound on the cycles of a loop from those of the loops directly inside it."""
-    if not inner or one.pipe == "flatten":
+    if not inner or directed.pipe == "flatten":
         depth = fill if timing.depth is None else timing.depth
-        apart = timing.carried if one.loop.carried else 1.0
-        return depth + 8.0 * log2(one.copies) + (one.steps - 1.0) * apart
-    together = timing.overlaps and one.pipe == ""
-    return one.steps * ((max(inner) if together else sum(inner)) + 5.0)
+        apart = timing.carried if directed.loop.carried else 1.0
+        return depth + 8.0 * log2(directed.copies) + (directed.steps - 1.0) * apart
+    together = timing.overlaps and directed.pipe == ""
+    return directed.steps * ((max(inner) if together else sum(inner)) + 5.0)
 
 
 def _weighted(weights: Mapping[str, float], counts: Mapping[str, int], other: float) -> float:

@@ -2,8 +2,8 @@
 
 A loop is a basic block that a later block jumps back to (Aho et al.: natural loops). Its trip count
 follows from the comparison in that block, the store before it and the step at its end. A bound that
-is another loop's variable counts with that variable's mean, so that triangular nests get their mean
-trip count.
+is another loop's variable is replaced by that variable's mean, so that triangular nests get their
+mean trip count.
 """
 
 import re
@@ -15,7 +15,7 @@ from forerun.data.program import ProgramGraph
 from forerun.features.hls.instructions import NAN, Instructions
 
 UNKNOWN_TRIPS = 8.0
-"""Trips of a loop whose bound is read from memory, such as the row of a sparse matrix."""
+"""Assumed trips of a loop whose bound is read from memory, such as a sparse matrix's row."""
 
 _PLACE = re.compile(r"auto\{(\w+)\}")
 _DIRECTIVE = re.compile(r"__(PARA|PIPE|TILE)__")
@@ -26,15 +26,15 @@ class Loop:
     """One loop of a program.
 
     Attributes:
-        parent: position of the loop around it; -1 for an outermost one.
-        depth: loops around it.
-        trips: mean iterations each time it is entered.
-        entered: mean times that it is entered in one run of the program.
-        counts: operations of one iteration outside inner loops, by kind.
-        places: `PARA`, `PIPE`, `TILE` -> name of the directive's place, where it has one.
-        reduction: whether a directive calls it a reduction.
-        carried: whether an iteration adds to a floating-point number that the last one wrote.
-        reached: elements of each array that it touches in one run of the program.
+        parent: position of the enclosing loop; -1 for an outermost one.
+        depth: number of enclosing loops.
+        trips: mean iterations per entry.
+        entered: mean entries per run of the program.
+        counts: operations per iteration outside inner loops, by kind.
+        places: `PARA`, `PIPE`, `TILE` -> name of the directive's slot, where it has one.
+        reduction: whether a directive declares it a reduction.
+        carried: whether an iteration adds to a floating-point number that the previous one wrote.
+        reached: elements of each array that it accesses in one run of the program.
     """
 
     parent: int
@@ -52,7 +52,7 @@ Index = tuple[int, ...]
 """Positions of the loops whose variables an index of an array depends on."""
 
 Dimension = tuple[Index, ...]
-"""The different indices of one dimension of an array, over all accesses."""
+"""The distinct indices of one array dimension, over all accesses."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LoopNest:
         return [i for i, loop in enumerate(self.loops) if loop.parent == parent]
 
     def around(self, position: int) -> list[int]:
-        """Positions of a loop and the loops around it, innermost first."""
+        """Positions of a loop and its enclosing loops, innermost first."""
         chain = []
         while position >= 0:
             chain.append(position)
@@ -103,7 +103,7 @@ class _Reader:
             self._read_range(head)
 
     def nest(self) -> LoopNest:
-        """All loops, outer before inner; a program without any counts as one that runs once."""
+        """All loops, outer before inner; a program without loops counts as one that runs once."""
         if not self._heads:
             counts = self._code.counts(sorted(self._code.blocks))
             return LoopNest((Loop(-1, 0, 1.0, 1.0, counts),), self._code.wide)
@@ -113,7 +113,7 @@ class _Reader:
         return LoopNest(tuple(loops), self._code.wide, self._arrays())
 
     def _loop(self, head: int, parent: int, loops: Sequence[Loop]) -> Loop:
-        own = self._own(head)
+        blocks = self._own(head)
         outer = loops[parent] if parent >= 0 else None
         places, reduction = _places(self._program, head)
         counter = self._variable.get(head, ("", NAN))[0]
@@ -122,15 +122,15 @@ class _Reader:
             depth=outer.depth + 1 if outer else 0,
             trips=self._trips[head],
             entered=outer.entered * outer.trips if outer else 1.0,
-            counts=self._code.counts(own),
+            counts=self._code.counts(blocks),
             places=places,
             reduction=reduction,
-            carried=any(counter not in names for _, names in self._code.sums(own)),
-            reached=self._reached(head, own),
+            carried=any(counter not in names for _, names in self._code.sums(blocks)),
+            reached=self._reached(head, blocks),
         )
 
     def _own(self, head: int) -> list[int]:
-        """Blocks of a loop that are in none of its inner loops."""
+        """Blocks of a loop outside its inner loops."""
         inner = [b for h, b in self._bodies.items() if h != head and b < self._bodies[head]]
         return sorted(self._bodies[head] - frozenset().union(*inner))
 
@@ -154,7 +154,7 @@ class _Reader:
         return min(around, key=lambda i: len(self._bodies[self._heads[i]]), default=-1)
 
     def _around(self, head: int) -> list[int]:
-        """Heads of the loops around a block, its own included, outer before inner."""
+        """Heads of the loops around a block, including its own, outer before inner."""
         return [h for h in self._heads if head in self._bodies[h] and h in self._variable]
 
     def _reached(self, head: int, blocks: Sequence[int]) -> dict[str, float]:
@@ -170,7 +170,7 @@ class _Reader:
         return found
 
     def _read_range(self, head: int) -> None:
-        """Trip count of a loop, and the mean of its variable; outer loops come first."""
+        """Set a loop's trip count and its variable's mean; outer loops must come first."""
         self._trips[head] = UNKNOWN_TRIPS
         compared = self._code.compared(head)
         if compared is None:
@@ -218,7 +218,7 @@ def _successors(program: ProgramGraph) -> dict[int, set[int]]:
 
 
 def _natural_loops(after: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
-    """Head -> blocks of its loop: those that reach a jump back to the head without it."""
+    """Head -> blocks of its loop: those that reach a back jump without passing the head."""
     before: dict[int, set[int]] = {block: set() for block in after}
     for block, nexts in after.items():
         for other in nexts:
@@ -229,15 +229,15 @@ def _natural_loops(after: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
         for head in nexts & dominators[block]:
             body, rest = found.setdefault(head, {head}), [block]
             while rest:
-                one = rest.pop()
-                if one not in body:
-                    body.add(one)
-                    rest.extend(before[one])
+                member = rest.pop()
+                if member not in body:
+                    body.add(member)
+                    rest.extend(before[member])
     return {head: frozenset(body) for head, body in found.items()}
 
 
 def _dominators(before: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """Dominators: block -> blocks that every path to it passes."""
+    """Block -> its dominators, the blocks that every path to it passes."""
     dominators = {b: set(before) if before[b] else {b} for b in before}
     changed = True
     while changed:
@@ -251,7 +251,7 @@ def _dominators(before: Mapping[int, set[int]]) -> dict[int, set[int]]:
 
 
 def _places(program: ProgramGraph, head: int) -> tuple[dict[str, str], bool]:
-    """Places for directives at a loop's head, and whether one calls it a reduction."""
+    """Slots for directives at a loop's head, and whether one declares it a reduction."""
     places, reduction = {}, False
     for kind, text, block in zip(program.types, program.full_texts, program.blocks, strict=True):
         place = _PLACE.search(text) if kind == 3 and block == head else None

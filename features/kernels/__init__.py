@@ -1,1 +1,1 @@
-"""Features of single kernels: what the model of kernel times (`models/kernels`) reads."""
+"""Features of single kernels, the inputs of the kernel time model (`models/kernels`)."""

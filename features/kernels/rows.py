@@ -1,6 +1,6 @@
-"""The kernels of a run at its batch size, one row for each distinct kernel, with their features.
+"""Features of a run's distinct kernels at its batch size, one row each.
 
-A run is a network or a single operator. Its graph is lowered once for each mode; equal kernels are
+A run is a network or a single operator. Its graph is lowered once per mode; equal kernels become
 one row with a count. A training step adds the backward kernels of each forward kernel and the
 kernels of the optimizer, by the rules of `forerun.features.operators.query_table`.
 """
@@ -46,23 +46,23 @@ from forerun.features.operators.kinds import (
 )
 
 ROLES: Final = ("forward", "input_gradient", "weight_gradient", "backward", "optimizer")
-"""What a kernel computes in a training step; all kernels of an inference are `forward`."""
+"""Purpose of a kernel in a training step; all inference kernels are `forward`."""
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD, OPTIMIZER = range(len(ROLES))
 
 LOSS_PASSES: Final = 8.0
-"""Reads and writes of one fp32 number for each output of a network, in the forward and backward
-pass of a loss such as a mean square."""
+"""Reads and writes of one fp32 number per network output in the forward and backward pass of a loss
+such as mean squared error."""
 BACKWARD_TRAFFIC: Final = 1.5
-"""Traffic of the backward pass of a kernel that is no product, in units of its forward traffic: it
-also reads the tensors that the forward pass saved."""
+"""Traffic of the backward pass of a kernel other than a product, relative to its forward traffic:
+it also reads tensors saved by the forward pass."""
 DEQUANTIZATION_PASSES: Final = 7.0
-"""Traffic of the conversion of a quantised weight, in units of reading it and writing the result
-once: on an RTX 4090, QLoRA takes 369 ms a step longer than LoRA (torchtune, Llama 3.1 8B, 672
+"""Traffic of converting a quantised weight, relative to reading it and writing the result once: on
+an RTX 4090, a QLoRA step takes 369 ms longer than a LoRA step (torchtune, Llama 3.1 8B, 672
 conversions)."""
 ADAPTER_KERNELS: Final = 7
 """Kernels of an adapter in a training step: two products, their gradients and a sum."""
 WEIGHTS_PER_LAUNCH: Final = 15.0
-"""Weight tensors that one launch of a fused optimizer step updates."""
+"""Weight tensors updated by one launch of a fused optimizer step."""
 OPTIMIZER_PASSES: Final[dict[Optimizer, float]] = {
     "none": 0.0,
     "sgd": 3.0,
@@ -73,15 +73,15 @@ OPTIMIZER_PASSES: Final[dict[Optimizer, float]] = {
     "adam8bit": 4.5,
     "adam4bit": 4.25,
 }
-"""Reads and writes of one fp32 number for each weight in an optimizer step."""
+"""Reads and writes of one fp32 number per weight in an optimizer step."""
 TILES: Final = ((256.0, 128.0), (128.0, 128.0), (128.0, 64.0), (64.0, 64.0), (32.0, 32.0))
-"""Rows and columns of the tiles that libraries of matrix products choose from."""
+"""Rows and columns of the tiles that matrix product libraries choose from."""
 DEPTH_OF_PART: Final = 512.0
 """Elements of the inner dimension below which libraries do not split it."""
 FEW_GRAPHS: Final = 64
-"""Number of graphs in one call up to which their kernels are also kept in order, for other uses."""
+"""Maximum number of graphs per call whose ordered kernels are cached too, for other uses."""
 RUNS_KEPT: Final = 20_000
-"""Number of runs whose distinct kernels are kept: all training rows, some 8 kB each."""
+"""Number of runs whose distinct kernels are cached: all training rows, at about 8 kB each."""
 TYPICAL_CLOCK_MHZ: Final = 1500.0
 TYPICAL_TDP_W: Final = 250.0
 _TINY: Final = 1e-12
@@ -100,16 +100,16 @@ IS_LINEAR: Final = np.array([k.is_product and k.root == "linear" for k in KERNEL
 IS_ROW_BY_ROW: Final = np.array(
     [k.name.rstrip("012") in ("softmax", "layer_norm", "group_norm") for k in KERNEL_KINDS]
 )
-"""Kernels that give each row to one compute unit."""
+"""Kernels that assign each row to one compute unit."""
 BYTES_PER_CYCLE: Final = 8.0
-"""What one compute unit moves in a cycle of its clock, whatever the others do."""
+"""Bytes that one compute unit moves per clock cycle, independently of the others."""
 
 OF_DEVICE: Final = (
     *("log_ridge", "log_matrix_over_vector", "log_l2_per_unit", "log_bandwidth_per_cycle_and_unit"),
     *("log_units", "log_clock", "log_bandwidth", "log_flops_per_cycle_and_unit"),
     "log_tdp_per_flops",
 )
-"""Features that all kernels on a device share."""
+"""Features common to all kernels on a device."""
 FEATURES: Final = (
     *("log_bound", "log_compute", "log_memory", "log_compute_over_memory"),
     *("log_m", "log_n", "log_k", "log_groups"),
@@ -125,16 +125,16 @@ FEATURES: Final = (
 
 
 class TrainingStep(NamedTuple):
-    """What decides which kernels a training step adds to a forward pass.
+    """Properties of training that determine which kernels a step adds to a forward pass.
 
     Attributes:
-        optimizer: decides how many numbers a step reads and writes for each weight.
-        micro_batches: forward and backward passes of one step.
-        recomputed: share of the forward pass that the backward pass runs again (checkpointing).
+        optimizer: determines how many numbers a step reads and writes per weight.
+        micro_batches: forward and backward passes per step.
+        recomputed: share of the forward pass that the backward pass repeats (checkpointing).
         lora_rank: rank of adapters on the linear layers `lora_targets`, 0 for none. With adapters
-            the weights of the network get neither gradients nor a step.
+            the network's weights get neither gradients nor updates.
         lora_targets: linear layers that get adapters.
-        frozen_weights: how the weights of linear layers are stored; None as the run's precision.
+        frozen_weights: storage format of linear layers' weights; None for the run's precision.
     """
 
     optimizer: Optimizer = "adamw"
@@ -146,7 +146,7 @@ class TrainingStep(NamedTuple):
 
     @classmethod
     def of(cls, setup: TrainingSetup) -> Self:
-        """The step of a set-up."""
+        """The step of a training set-up."""
         segments = max(1, setup.checkpoint_segments)
         share = 1.0 if setup.checkpoint_blocks else (segments - 1.0) / segments
         adapters = (setup.lora_rank, setup.lora_targets, setup.frozen_weights)
@@ -154,19 +154,19 @@ class TrainingStep(NamedTuple):
 
     @property
     def trains_weights(self) -> bool:
-        """Whether the weights of the network are trained, not those of adapters."""
+        """Whether the network's own weights are trained, rather than adapters."""
         return not self.lora_rank
 
     @property
     def quantised_bytes(self) -> float:
-        """Bytes of an element of weights that each product converts; 0 where none does."""
+        """Bytes per element of weights that each product converts; 0 if none are converted."""
         known = self.frozen_weights
         return 0.0 if known is None or known in WHOLE_FORMATS else FORMATS[known].bytes
 
 
 class _Trained(NamedTuple):
-    """Elements of all weights of a graph, of its embeddings, and of the outputs of a sample; and
-    the share of its linear layers that have adapters.
+    """Elements of all weights, of the embeddings and of one sample's outputs of a graph, and the
+    share of its linear layers that have adapters.
     """
 
     weights: float
@@ -177,7 +177,7 @@ class _Trained(NamedTuple):
     @classmethod
     def of(cls, graph: OperatorGraph, step: TrainingStep) -> Self:
         ops = graph.operators
-        own = sum(op.parameter_elements for op in ops)
+        elements = sum(op.parameter_elements for op in ops)
         read = {place for op in ops for place in op.inputs}
         last = [op for place, op in enumerate(ops) if place not in read and op.batched]
         if graph.source == "table":
@@ -186,7 +186,7 @@ class _Trained(NamedTuple):
         linear = max(1, sum(op.kind == "linear" for op in ops))
         adapted = len(adapted_layers(graph, step.lora_targets)) if step.lora_rank else 0
         return cls(
-            float(own if graph.parameter_elements is None else graph.parameter_elements),
+            float(elements if graph.parameter_elements is None else graph.parameter_elements),
             float(sum(op.parameter_elements for op in ops if op.kind == "embedding")),
             outputs / max(1, graph.batch_size),
             adapted / linear,
@@ -203,18 +203,18 @@ class RunKernels(Columns):
     Attributes:
         kind: (n,) positions in `KERNEL_KINDS`.
         role: (n,) positions in `ROLES`.
-        work, traffic: (n,) FLOPs and bytes of a sample.
-        fixed_work, weights: (n,) FLOPs and bytes that do not grow with the batch.
-        m, n, k: (n,) view as a product; `m` is of a sample, and of all groups of a batched product.
-            Of a reduction, `m` counts the independent rows and `k` the elements of a row; of an
-            interpolation, `n` counts its blocks.
-        groups: (n,) independent products, zero where it is not a product; of a sample where they
-            grow with the batch.
+        work, traffic: (n,) FLOPs and bytes per sample.
+        fixed_work, weights: (n,) batch-independent FLOPs and bytes.
+        m, n, k: (n,) dimensions as a product; `m` is per sample, and sums over the groups of a
+            batched product. For a reduction, `m` counts independent rows and `k` elements per row;
+            for an interpolation, `n` counts its blocks.
+        groups: (n,) independent products, zero for other kernels; per sample where they grow with
+            the batch.
         transposed: (n,) whether `m` is the inner dimension and `k` counts rows.
         tensor: (n,) whether it runs on the matrix units.
-        window: (n,) elements of a convolution's window, one for all others.
-        order: (n,) order of what a convolution or an interpolation reads: 1 with the channels last,
-            -1 with the channels first, 0 as the network's input has them.
+        window: (n,) elements of a convolution's window, one for other kernels.
+        order: (n,) memory order of what a convolution or an interpolation reads: 1 for channels
+            last, -1 for channels first, 0 for that of the network's input.
         count: (n,) launches.
     """
 
@@ -260,19 +260,18 @@ class RunKernels(Columns):
         )
 
     def with_backward(self, step: TrainingStep, trained: "_Trained", number_bytes: float) -> Self:
-        """The kernels of a training step: these, and those of the backward pass and the optimizer.
+        """The kernels of a training step: these plus those of the backward pass and the optimizer.
 
-        Each product gives two more with the same work: the gradient of its input, with columns and
-        inner dimension exchanged, and that of its weights, with rows and inner dimension exchanged.
-        Each other kernel gives one. The loss reads and writes the outputs; the gradient of an
-        embedding is written for its whole table; and one pass updates all weights. Adapters add
-        thin products to each linear layer, and quantised weights are converted before each
-        product that reads them.
+        Each product adds two with the same work: the gradient of its input, with columns and inner
+        dimension exchanged, and that of its weights, with rows and inner dimension exchanged. Every
+        other kernel adds one. The loss reads and writes the outputs; an embedding's gradient is
+        written for its whole table; one pass updates all weights. Adapters add thin products to
+        each linear layer, and quantised weights are converted before each product that reads them.
 
         Args:
             step: how the network is trained.
-            trained: what the graph trains.
-            number_bytes: size of a weight, of its gradient and of the optimizer's state.
+            trained: the trained elements of the graph.
+            number_bytes: bytes of a weight, of its gradient and of each optimizer state.
         """
         product = IS_PRODUCT[self.kind]
         forward, other = self.take(product), self.take(~product)
@@ -304,9 +303,9 @@ class RunKernels(Columns):
         return self.concatenate(parts)
 
     def adapters(self, rank: float) -> Iterator[Self]:
-        """The kernels of one adapter of each of these linear layers, in a training step.
+        """The kernels of one adapter on each of these linear layers in a training step.
 
-        Products as thin as a rank only move data: they read or write the activations once.
+        Products as thin as the rank are memory-bound: they read or write the activations once.
         """
         element = self.traffic / (self.m * (self.k + self.n))
         for columns in (self.k, self.n):
@@ -317,7 +316,7 @@ class RunKernels(Columns):
         yield self._moving(FORWARD, traffic=summed, launches=self.count)
 
     def dequantization(self, step: TrainingStep, number_bytes: float) -> Self:
-        """The conversions of the weights of these linear layers, in each pass that reads them."""
+        """Conversions of these linear layers' weights in each pass that reads them."""
         elements = self.weights / number_bytes
         each = DEQUANTIZATION_PASSES * elements * (step.quantised_bytes + number_bytes)
         passes = self.count * (2.0 + step.recomputed)
@@ -331,10 +330,12 @@ class RunKernels(Columns):
         fixed_traffic: Column | float = 0.0,
         launches: Column | float = 1.0,
     ) -> Self:
-        """Kernels that only move data: bytes of a sample, and bytes whatever the batch is."""
+        """Kernels that only move data: bytes per sample, and batch-independent bytes."""
         moved, fixed, count = (
-            np.array(own, dtype=np.float64)
-            for own in np.broadcast_arrays(*map(np.atleast_1d, (traffic, fixed_traffic, launches)))
+            np.array(column, dtype=np.float64)
+            for column in np.broadcast_arrays(
+                *map(np.atleast_1d, (traffic, fixed_traffic, launches))
+            )
         )
         zero, no = np.zeros(len(count)), np.zeros(len(count), dtype=np.bool_)
         columns = dict.fromkeys(("work", "fixed_work", "m", "n", "k", "groups"), zero)
@@ -352,8 +353,8 @@ class RunKernels(Columns):
         )
 
     def merged(self) -> Self:
-        """Equal kernels as one row, with their launches counted together."""
-        names = [own.name for own in fields(self) if own.name != "count"]
+        """Equal kernels merged into one row, with their launches added."""
+        names = [column.name for column in fields(self) if column.name != "count"]
         rows = np.stack([getattr(self, name).astype(np.float64) for name in names], axis=1)
         _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         count = np.zeros(len(first))
@@ -367,7 +368,7 @@ _RUNS: Final[Recent[tuple[str, str, LoweringMode, TrainingStep | None], RunKerne
 
 
 def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
-    """The distinct kernels of each run; those of recent runs are kept, by graph, mode and step."""
+    """The distinct kernels of each run, cached by graph, mode and step."""
     runs = [_lowering(query) for query in queries]
     keys = [(graph.digest, graph.source, mode, step) for graph, mode, step in runs]
     by_key = dict(zip(keys, runs, strict=True))
@@ -378,7 +379,7 @@ def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
 
 
 def _lower(runs: Sequence["_Lowered"]) -> list[RunKernels]:
-    """The kernels of runs; each graph is lowered once for each mode."""
+    """The kernels of runs, lowering each graph once per mode."""
     by_graph = groups_of((graph.digest, graph.source) for graph, _, _ in runs)
     found: dict[int, RunKernels] = {}
     for rows in by_graph.values():
@@ -395,17 +396,17 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     """All kernels of a run in order, and a label for each: the operators that it runs."""
     graph, mode, step = _lowering(query)
     kernels, owners = lower_owned(graph, mode)
-    labels = [" + ".join(map(operator_label, own)) for own in owners]
-    own = RunKernels.of(kernels)
+    labels = [" + ".join(map(operator_label, operators)) for operators in owners]
+    forward = RunKernels.of(kernels)
     if step is None:
-        return own, labels
+        return forward, labels
     trained = _Trained.of(graph, step)
-    product = IS_PRODUCT[own.kind].tolist()
+    product = IS_PRODUCT[forward.kind].tolist()
     of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
     others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
-    every = own.with_backward(step, trained, _number_bytes(mode))
+    every = forward.with_backward(step, trained, _number_bytes(mode))
     second = of_products if step.trains_weights else []
-    weighted = (IS_LINEAR[own.kind] & (own.weights > 0)).tolist()
+    weighted = (IS_LINEAR[forward.kind] & (forward.weights > 0)).tolist()
     linear = [label for label, is_linear in zip(labels, weighted, strict=True) if is_linear]
     adapters = [f"adapter of {label}" for label in linear] if step.lora_rank else []
     labels = [
@@ -422,7 +423,7 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
 
 
 def lowering_of(query: Query) -> tuple[OperatorGraph, LoweringMode]:
-    """The graph of a run, and how it is lowered."""
+    """The graph of a run and its lowering mode."""
     run = query.run
     graph = OperatorGraph((run.operator,)) if isinstance(run, Kernel) else run.graph
     mode = lowering_mode(graph, run.precision, query.software)
@@ -432,7 +433,7 @@ def lowering_of(query: Query) -> tuple[OperatorGraph, LoweringMode]:
 
 
 def _lowering(query: Query) -> _Lowered:
-    """The graph, its mode, and the step where training adds kernels to a forward graph."""
+    """The graph, its mode, and the training step if it adds kernels to a forward graph."""
     run = query.run
     graph, mode = lowering_of(query)
     if isinstance(run, Kernel):
@@ -443,18 +444,18 @@ def _lowering(query: Query) -> _Lowered:
 
 
 def _number_bytes(mode: LoweringMode) -> float:
-    """Bytes of a weight, of its gradient, and of each number of the optimizer's state."""
+    """Bytes of a weight, of its gradient, and of each optimizer state."""
     return 2.0 if mode.casts == "half" else 4.0
 
 
 def _distinct(
     graph: OperatorGraph, kernels: Kernels, mode: LoweringMode, step: TrainingStep | None
 ) -> RunKernels:
-    """The distinct kernels of a forward pass, and of the rest of a training step."""
-    own = RunKernels.of(kernels).merged()
+    """The distinct kernels of a forward pass, plus those of the rest of a training step."""
+    forward = RunKernels.of(kernels).merged()
     if step is None:
-        return own
-    return own.with_backward(step, _Trained.of(graph, step), _number_bytes(mode)).merged()
+        return forward
+    return forward.with_backward(step, _Trained.of(graph, step), _number_bytes(mode)).merged()
 
 
 @dataclass(frozen=True)
@@ -466,9 +467,9 @@ class KernelRows(Columns):
         count: (n,) launches.
         kind: (n,) positions in `KERNEL_KINDS`.
         role: (n,) positions in `ROLES`.
-        compute_s, memory_s: (n,) seconds of the arithmetic in whole tiles at the sustained peak,
-            and of the traffic at full bandwidth.
-        roofline_s: (n,) the longer of both, without tiles.
+        compute_s, memory_s: (n,) seconds of arithmetic in whole tiles at the sustained peak, and
+            of memory traffic at full bandwidth.
+        roofline_s: (n,) the longer of both, without tile quantisation.
         features: (n, len(FEATURES)).
     """
 
@@ -495,46 +496,46 @@ class KernelRows(Columns):
 
     @classmethod
     def of_runs(cls, queries: Sequence[Query], runs: Sequence[RunKernels]) -> Self:
-        """The kernels of these runs, which `run_kernels` gave.
+        """The kernels of these runs, as returned by `runs_kernels`.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        own = RunKernels.concatenate(runs)
+        kernels = RunKernels.concatenate(runs)
         owner = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
         facts = np.array([_facts(query) for query in queries], dtype=np.float64).reshape(
             -1, len(_Facts._fields)
         )
-        return cls._of(own, owner, facts[owner].T)
+        return cls._of(kernels, owner, facts[owner].T)
 
     def of_runs_at(self, runs: Mask) -> Self:
-        """The kernels of the runs where the mask is True, which are numbered anew."""
+        """The kernels of the runs selected by the mask, with runs renumbered."""
         place = np.cumsum(runs) - 1
         kept = self.take(runs[self.owner])
         return replace(kept, owner=place[kept.owner])
 
     @classmethod
-    def _of(cls, own: RunKernels, owner: Positions, facts: Matrix) -> Self:
+    def _of(cls, kernels: RunKernels, owner: Positions, facts: Matrix) -> Self:
         shared = _Facts(*facts)
-        at = _AtBatch.of(own, shared)
-        peak = np.where(IS_CONV[own.kind], shared.conv, shared.matrix)
-        compute = at.work / np.where(own.tensor, peak, shared.vector)
+        at = _AtBatch.of(kernels, shared)
+        peak = np.where(IS_CONV[kernels.kind], shared.conv, shared.matrix)
+        compute = at.work / np.where(kernels.tensor, peak, shared.vector)
         moved = at.traffic / shared.bandwidth
-        by_units = _most_units(own, at, shared) * shared.clock_hz * BYTES_PER_CYCLE
+        by_units = _most_units(kernels, at, shared) * shared.clock_hz * BYTES_PER_CYCLE
         memory = np.maximum(moved, at.traffic / by_units)
         whole = compute * _tiled(at.m, at.n, at.k, at.products, shared.units)
-        tiled = np.where(IS_DENSE[own.kind], whole, compute)
+        tiled = np.where(IS_DENSE[kernels.kind], whole, compute)
         columns = (
-            *_of_bounds(tiled, memory),
-            *_of_shape(own, at, shared),
-            *_of_traffic(own, at, shared),
-            *_of_device(shared),
+            *_bound_features(tiled, memory),
+            *_shape_features(kernels, at, shared),
+            *_traffic_features(kernels, at, shared),
+            *_device_features(shared),
         )
         return cls(
             owner=owner,
-            count=own.count,
-            kind=own.kind,
-            role=own.role,
+            count=kernels.count,
+            kind=kernels.kind,
+            role=kernels.role,
             compute_s=tiled,
             memory_s=memory,
             roofline_s=np.maximum(compute, moved),
@@ -543,7 +544,7 @@ class KernelRows(Columns):
 
 
 class _Facts(NamedTuple):
-    """What all kernels of a run share, n values each: figures of the chip, and of the run."""
+    """Figures common to all kernels of a run, n values each: of the chip and of the run."""
 
     matrix: Column
     conv: Column
@@ -561,7 +562,7 @@ class _Facts(NamedTuple):
 
 
 class _AtBatch(NamedTuple):
-    """n kernels at their batch sizes; `m` is of one product, `products` are at least one."""
+    """n kernels at their batch sizes; `m` is per product, `products` is at least one."""
 
     work: Column
     activations: Column
@@ -573,25 +574,25 @@ class _AtBatch(NamedTuple):
     products: Column
 
     @classmethod
-    def of(cls, own: RunKernels, shared: _Facts) -> Self:
-        batched = IS_BATCHED[own.kind]
-        activations = own.traffic * shared.batch
-        groups = np.where(batched, own.groups * shared.batch, own.groups)
+    def of(cls, kernels: RunKernels, shared: _Facts) -> Self:
+        batched = IS_BATCHED[kernels.kind]
+        activations = kernels.traffic * shared.batch
+        groups = np.where(batched, kernels.groups * shared.batch, kernels.groups)
         products = np.maximum(groups, 1.0)
-        rows = own.m * shared.batch / np.where(batched, products, 1.0)
+        rows = kernels.m * shared.batch / np.where(batched, products, 1.0)
         return cls(
-            own.work * shared.batch + own.fixed_work,
+            kernels.work * shared.batch + kernels.fixed_work,
             activations,
-            activations + own.weights,
-            np.where(own.transposed, own.k, rows),
-            own.n,
-            np.where(own.transposed, rows, own.k),
+            activations + kernels.weights,
+            np.where(kernels.transposed, kernels.k, rows),
+            kernels.n,
+            np.where(kernels.transposed, rows, kernels.k),
             groups,
             products,
         )
 
 
-def _of_bounds(compute: Column, memory: Column) -> Iterator[Column]:
+def _bound_features(compute: Column, memory: Column) -> Iterator[Column]:
     """The features from `log_bound` to `log_compute_over_memory`."""
     yield np.log((np.maximum(compute, memory) + _TINY) * 1e6)
     yield np.log(compute * 1e6 + 1e-3)
@@ -599,9 +600,9 @@ def _of_bounds(compute: Column, memory: Column) -> Iterator[Column]:
     yield np.clip(np.log((compute + _TINY) / (memory + _TINY)), -6.0, 6.0)
 
 
-def _of_shape(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
+def _shape_features(kernels: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
     """The features from `log_m` to `log_rows_per_unit`; zero for other kernels."""
-    product = IS_PRODUCT[own.kind]
+    product = IS_PRODUCT[kernels.kind]
     yield from np.log(np.maximum([at.m, at.n, at.k, at.groups], 1.0))
     steps = np.array([[8], [64], [128]])
     yield from product & (at.n % steps == 0) & (at.k % steps == 0)
@@ -616,27 +617,27 @@ def _of_shape(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]
     yield np.log(np.where(reduces, np.clip(at.m / shared.units, 1.0 / shared.units, 1.0), 1.0))
 
 
-def _of_traffic(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
+def _traffic_features(kernels: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
     """The features from `log_traffic_over_l2` to `old_torch`."""
-    product = IS_PRODUCT[own.kind]
+    product = IS_PRODUCT[kernels.kind]
     yield np.log((at.traffic + 1.0) / shared.l2_bytes)
     yield np.log((at.activations + 1.0) / shared.l2_bytes)
-    yield own.weights / (at.traffic + 1.0)
+    yield kernels.weights / (at.traffic + 1.0)
     yield shared.element_bytes
-    yield own.tensor.astype(np.float64)
+    yield kernels.tensor.astype(np.float64)
     yield product.astype(np.float64)
     yield np.log(np.maximum(at.work, 1.0) / shared.units) * product
     yield np.log(shared.batch)
     written = at.m * at.n * at.products
     inputs = np.maximum(at.activations / shared.element_bytes - written, 1.0)
     yield product * np.log(np.clip(at.m * at.k * at.products / inputs, 1e-2, 1e3))
-    yield np.log(own.window)
-    yield (IS_CONV[own.kind] & _channels_last(own, shared)).astype(np.float64)
+    yield np.log(kernels.window)
+    yield (IS_CONV[kernels.kind] & _channels_last(kernels, shared)).astype(np.float64)
     yield shared.torch
     yield shared.old_torch
 
 
-def _of_device(shared: _Facts) -> Iterator[Column]:
+def _device_features(shared: _Facts) -> Iterator[Column]:
     """The features `OF_DEVICE`."""
     matrix, units, clock = shared.matrix, shared.units, shared.clock_hz
     ratios = (
@@ -672,24 +673,26 @@ def _facts(query: Query) -> tuple[float, ...]:
     )
 
 
-def _channels_last(own: RunKernels, shared: _Facts) -> Mask:
+def _channels_last(kernels: RunKernels, shared: _Facts) -> Mask:
     """Whether each kernel reads channels last."""
-    return np.asarray(np.where(own.order == 0, shared.channels_last > 0, own.order > 0))
+    return np.asarray(np.where(kernels.order == 0, shared.channels_last > 0, kernels.order > 0))
 
 
-def _most_units(own: RunKernels, at: _AtBatch, shared: _Facts) -> Column:
-    """Compute units that can take part in each kernel; infinite where its work can be divided.
+def _most_units(kernels: RunKernels, at: _AtBatch, shared: _Facts) -> Column:
+    """Compute units that each kernel can use; infinite where its work can be divided freely.
 
-    A row of a norm or a softmax is the work of one unit, and an interpolation for channels first
-    has one thread for each pixel.
+    A row of a norm or softmax occupies one unit, and an interpolation with channels first has one
+    thread per pixel.
     """
-    by_row = IS_ROW_BY_ROW[own.kind] & (at.m > 0)
-    by_pixel = (own.kind == KERNEL_CODE["resize"]) & (own.n > 0) & ~_channels_last(own, shared)
-    return np.where(by_row, np.maximum(at.m, 1.0), np.where(by_pixel, own.n, np.inf))
+    by_row = IS_ROW_BY_ROW[kernels.kind] & (at.m > 0)
+    by_pixel = (
+        (kernels.kind == KERNEL_CODE["resize"]) & (kernels.n > 0) & ~_channels_last(kernels, shared)
+    )
+    return np.where(by_row, np.maximum(at.m, 1.0), np.where(by_pixel, kernels.n, np.inf))
 
 
 def _tiled(m: Column, n: Column, k: Column, groups: Column, units: Column) -> Column:
-    """Arithmetic of whole waves of whole tiles over that of the product; of the best tile.
+    """Ratio of arithmetic in whole waves of whole tiles to that of the product, for the best tile.
 
     Libraries split a deep inner dimension where there are fewer tiles than compute units.
     """

@@ -1,9 +1,9 @@
 """Kernels of language models by family: bounds, terms of their times and features.
 
-Matrix products; collective operations, by a law of latency and rate of the links; elementwise
-operations, which memory traffic bounds; routed experts of a layer, with the loads of experts; and
-attention with a cache of keys and values, of prompts and of decoding. `kernel_groups` divides
-queries by device and family.
+The families are matrix products; collective operations, by latency and link rate; elementwise
+operations, which are memory-bound; routed experts of a layer, with the load of each expert; and
+attention with a KV cache, for prefill and decoding. `kernel_groups` divides queries by device and
+family.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ from forerun.features.llm_kernels.table import (
 from forerun.features.operators.kinds import CLASS_CODE, CLASS_OF_NAME
 
 TILES: Final = ((256, 128), (128, 128), (64, 128), (64, 64))
-"""Rows and columns of the result that one compute unit makes at a time, in common libraries."""
+"""Rows and columns of the result tile of one compute unit, in common libraries."""
 COPIES: Final = 6
-"""Sets of operands that AIConfigurator's benchmark uses in turn, so that the shared cache rarely
+"""Sets of operands that AIConfigurator's benchmark cycles through, so that the shared cache rarely
 holds the next one (`outside_loop_count` of its collector)."""
 _RESULT_BYTES = 2.0
 
@@ -65,7 +65,7 @@ GEMM_FEATURES: Final = (
     "memory_over_bound",
 )
 LAUNCH_S: Final = 1.2e-6
-"""Shorter than any kernel that was measured."""
+"""Shorter than any measured kernel."""
 
 
 def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Device) -> KernelTable:
@@ -102,7 +102,7 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
         *map(_alignment, (m, n, k)),
         np.log(cached_s / memory_s),
     ]
-    # Libraries read 16-bit activations to make those of fewer bits, in a kernel before.
+    # Libraries quantise 16-bit activations in a separate kernel beforehand.
     quantised_s = 2.0 * m * k / chip.bandwidth
     return KernelTable.at_full_clock(
         features=np.column_stack(features),
@@ -116,7 +116,7 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
 
 
 def _alignment(size: Column) -> Column:
-    """Largest power of two, up to 256, that divides each size, as its logarithm to base 2."""
+    """Log2 of the largest power of two, up to 256, that divides each size."""
     whole = np.asarray(size, dtype=np.int64)
     return np.asarray(np.log2(np.minimum(whole & -whole, 256)), dtype=np.float64)
 
@@ -136,23 +136,23 @@ _ROUNDS: Final[dict[CollectiveName, float]] = {
     "all_to_all": 1.0,
     "send_receive": 1.0,
 }
-"""How often the data of a device crosses its link."""
+"""How often a device's data crosses its link."""
 _TYPICAL_LINK_GBS = 64.0
 
 
 def collective_table(
     message_bytes: Column, devices: Column, operation: CollectiveName, device: Device
 ) -> KernelTable:
-    """One operation on n messages, between devices of one kind and one node.
+    """One operation on n messages, between devices of one kind within a node.
 
     The bound is that of a ring: each device sends (devices - 1) / devices of the message, twice
-    where it is reduced and gathered, at half the rate that the sheet gives for both directions.
-    A link that the sheet does not give is assumed to be PCI Express of the fourth generation.
+    for reduce plus gather, at half the sheet's rate for both directions. A link missing on the
+    sheet is assumed to be PCI Express 4.0.
 
     Args:
         message_bytes: (n,) size of the whole message, bytes.
-        devices: (n,) devices that take part.
-        operation: what is exchanged.
+        devices: (n,) participating devices.
+        operation: the collective operation.
         device: each of them.
 
     Raises:
@@ -190,7 +190,7 @@ TRAFFIC: Final[dict[ElementwiseName, float]] = {
     "add": 3.0,
     "embedding": 2.0,
 }
-"""Values that each operation reads and writes for one value of its result."""
+"""Values read and written per value of the result."""
 ELEMENTWISE_FEATURES: Final = (
     "log_tokens",
     "log_width",
@@ -263,8 +263,8 @@ _PRODUCTS: Final = 3.0
 """Matrices of a gated network: gate, up and down."""
 _TILE, _TILE_COLUMNS = 64.0, 128.0
 _LARGEST_SHARE: Final = 0.8
-"""Load of the most loaded expert before normalisation, over the tokens, in AIConfigurator's
-benchmark of skewed loads."""
+"""Load of the busiest expert before normalisation, over the tokens, in AIConfigurator's benchmark
+of skewed loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +277,8 @@ class ExpertSizes:
         experts: (n,) routed experts of the layer.
         experts_per_token: (n,) experts that a token is routed to.
         tensor: (n,) devices that each expert is divided over.
-        expert: (n,) devices that experts are spread over.
-        skew: (n,) exponent of the power law of the experts' loads; 0 for equal loads.
+        expert: (n,) devices over which the experts are distributed.
+        skew: (n,) exponent of the experts' power-law load; 0 for equal loads.
     """
 
     hidden_size: Column
@@ -293,7 +293,7 @@ class ExpertSizes:
 def experts_table(
     tokens: Column, sizes: ExpertSizes, form: ProductFormat, device: Device
 ) -> KernelTable:
-    """The gated networks of routed experts on one device of those that share a layer.
+    """The gated networks of routed experts, on one of the devices that share a layer.
 
     Args:
         tokens: (n,) tokens of all devices together.
@@ -351,7 +351,7 @@ def experts_table(
 def _loads(
     tokens: Column, experts: Column, experts_per_token: Column, skew: Column
 ) -> tuple[Column, Column]:
-    """Share of experts that get a token, and tiles of rows for each expert, each (n,)."""
+    """Share of experts that get a token, and row tiles per expert, each (n,)."""
     cases = np.column_stack([tokens, experts, experts_per_token, skew])
     unique, place = np.unique(cases, axis=0, return_inverse=True)
     results = np.array([_load(*map(float, case)) for case in unique]).reshape(-1, 2)
@@ -363,12 +363,12 @@ def _loads(
 def _load(
     tokens: float, experts: float, experts_per_token: float, skew: float
 ) -> tuple[float, float]:
-    """Share of experts that get a token, and mean number of tiles of each expert."""
+    """Share of experts that get a token, and mean number of tiles per expert."""
     total = tokens * experts_per_token
     if skew == 0.0:
         covered = min(1.0, total / experts)
         return covered, covered * float(np.ceil(max(1.0, total / experts) / _TILE))
-    # Loads at evenly spaced quantiles of a bounded power law, normalised to their total.
+    # Loads at evenly spaced quantiles of a bounded power law, normalised to their sum.
     quantiles = (np.arange(experts) + 0.5) / experts
     power, most = 1.0 - skew, max(_LARGEST_SHARE * tokens, 2.0)
     loads = (1.0 + quantiles * (most**power - 1.0)) ** (1.0 / power)
@@ -411,7 +411,7 @@ PREFILL_FEATURES: Final = (
     "log_chain_over_bound",
 )
 _SPLIT_TOKENS = 256.0
-"""Fewest tokens of a cache for which decoding uses a compute unit of its own."""
+"""Minimum cached tokens for which decoding uses a separate compute unit."""
 _QUERY_TILE = 128.0
 _ACTIVATION_BYTES = FORMATS["bf16"].bytes
 
@@ -421,9 +421,9 @@ class Heads:
     """Heads of attention in n kernels, on one device.
 
     Attributes:
-        query, key_value: (n,) number of heads of queries, and of keys and values.
+        query, key_value: (n,) number of query heads, and of key-value heads.
         width: (n,) width of a head.
-        window: (n,) most tokens that a token attends to; infinite for all.
+        window: (n,) maximum tokens that a token attends to; infinite without a window.
     """
 
     query: Column
@@ -433,7 +433,7 @@ class Heads:
 
     @property
     def site(self) -> Column:
-        """(n,) keys; equal where all but the window is."""
+        """(n,) keys that are equal where everything but the window is."""
         return np.asarray(self.query * 2.0**40 + self.key_value * 2.0**20 + self.width)
 
 
@@ -444,13 +444,13 @@ def decode_table(
     cache_format: AttentionFormat,
     device: Device,
 ) -> KernelTable:
-    """Attention of one new token in each of several sequences, on one device.
+    """Decode attention: one new token in each of several sequences, on one device.
 
-    The bound reads the cache once for each head of keys and values.
+    The bound reads the cache once per key-value head.
 
     Args:
         sequences: (n,) number of sequences.
-        context: (n,) tokens of each, the new one included.
+        context: (n,) tokens per sequence, including the new one.
         heads: heads of the n kernels.
         cache_format: number format of keys and values.
         device: where it runs.
@@ -507,12 +507,12 @@ def prefill_table(
     cache_format: AttentionFormat,
     device: Device,
 ) -> KernelTable:
-    """Causal attention of the tokens of prompts, on one device.
+    """Prefill: causal attention of prompt tokens, on one device.
 
     Args:
         sequences: (n,) number of prompts.
-        tokens: (n,) tokens of each that attend.
-        context: (n,) tokens of each that were in the cache before.
+        tokens: (n,) attending tokens per prompt.
+        context: (n,) previously cached tokens per prompt.
         heads: heads of the n kernels.
         product_format: number format of the products.
         cache_format: number format of keys and values.
@@ -560,12 +560,12 @@ def prefill_table(
 
 
 def attended_pairs(tokens: Column, context: Column, window: Column) -> Column:
-    """Pairs of a token of one prompt and a token that it attends to, itself included, shape (n,).
+    """Pairs of a prompt token and a token that it attends to, including itself, shape (n,).
 
     Args:
         tokens: (n,) tokens that attend.
         context: (n,) tokens before them.
-        window: (n,) most tokens that a token attends to; infinite for all.
+        window: (n,) maximum tokens that a token attends to; infinite without a window.
     """
     growing = np.clip(window - context, 0.0, tokens)
     whole = growing * context + growing * (growing + 1.0) / 2.0
@@ -574,13 +574,13 @@ def attended_pairs(tokens: Column, context: Column, window: Column) -> Column:
 
 
 PRODUCT_FORMATS: Final[Mapping[NumberFormat, ProductFormat]] = {"bf16": "bf16", "fp16": "fp16"}
-"""Precision of an operator -> number format of the matrix product that computes it.
+"""Precision of an operator -> number format of the equivalent engine kernel.
 
-Products in fp8 are not among them: those of engines take 1.45 times as long as PyTorch's own, whose
-operands are in fp8 already (54 products of `torch_gpu` on H100 and H200)."""
+fp8 products are excluded: those of engines take 1.45 times as long as PyTorch's, whose operands are
+already in fp8 (54 products of `torch_gpu` on H100 and H200)."""
 SIMILAR: Final = 0.1**0.5
-"""Distance of positions at which the weight of a device for another falls to 1/e; chosen on
-matrix products of H200, B200, GB200 and GB300, each left out in turn."""
+"""Distance of positions at which the weight of one device for another falls to 1/e; chosen on
+matrix products of H200, B200, GB200 and GB300, each held out in turn."""
 
 
 def family_of(kernel: KernelShape) -> str:
@@ -601,10 +601,10 @@ def family_of(kernel: KernelShape) -> str:
 
 
 def llm_kernel_of(workload: Workload) -> LlmKernel | None:
-    """The workload as a kernel of a language model; None where it is not one.
+    """The workload as a kernel of a language model; None if it is not one.
 
-    A linear layer, or a product of two matrices without a batch, in 16 bits is the matrix product
-    that engines launch.
+    A linear layer, or an unbatched product of two matrices, in 16 bits is the matrix product that
+    engines launch.
 
     Args:
         workload: any workload.
@@ -616,9 +616,9 @@ def llm_kernel_of(workload: Workload) -> LlmKernel | None:
             inputs, outputs = operator.input_shapes, operator.output_shapes
         case _:
             return None
-    one = operator.kind == "linear" and len(inputs) == 1 and len(outputs) == 1
+    is_linear = operator.kind == "linear" and len(inputs) == 1 and len(outputs) == 1
     two = operator.kind == "matmul" and [len(shape) for shape in inputs] == [2, 2]
-    if not (one or two) or not inputs[0] or not outputs or not outputs[0]:
+    if not (is_linear or two) or not inputs[0] or not outputs or not outputs[0]:
         return None
     m, n, k = prod(inputs[0][:-1]), outputs[0][-1], inputs[0][-1]
     if min(m, n, k) < 1 or prod(outputs[0][:-1]) != m:
@@ -627,7 +627,7 @@ def llm_kernel_of(workload: Workload) -> LlmKernel | None:
 
 
 def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
-    """The queries by family and device, in order of appearance.
+    """Group the queries by family and device, in order of appearance.
 
     Args:
         queries: kernels of language models, each of a family, on devices with a spec sheet.
@@ -635,18 +635,18 @@ def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
     devices = {id(query.device): query.device for query in queries}
     kernels = [llm_kernel_of(query.workload) or query.llm_kernel for query in queries]
     keys = [(family_of(k.kernel), id(q.device)) for k, q in zip(kernels, queries, strict=True)]
-    for (family, device), own in groups_of(keys).items():
-        workloads = [kernels[row] for row in own]
+    for (family, device), rows in groups_of(keys).items():
+        workloads = [kernels[row] for row in rows]
         yield KernelGroup(
             family,
             devices[device],
             tuple((Chip.of(devices[device]).position / SIMILAR).tolist()),
-            np.array(own, dtype=np.intp),
+            np.array(rows, dtype=np.intp),
             np.array([workload.engine for workload in workloads], dtype=np.str_),
-            np.ones(len(own)),
-            np.array([_class(queries[row].workload) for row in own], dtype=np.intp),
+            np.ones(len(rows)),
+            np.array([_class(queries[row].workload) for row in rows], dtype=np.intp),
             kernel_table([workload.kernel for workload in workloads], devices[device]),
-            np.full(len(own), np.nan),
+            np.full(len(rows), np.nan),
         )
 
 

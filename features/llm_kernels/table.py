@@ -1,6 +1,6 @@
-"""Kernels of one family on one device, as arrays: features, bounds and terms of their times.
+"""Kernels of one family on one device as arrays: features, bounds and terms of their times.
 
-Figures of a device that times of kernels depend on; some are assumed where a sheet has none.
+Device figures that a sheet lacks are replaced by typical values.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class Chip:
     @classmethod
     @lru_cache(maxsize=1024)
     def of(cls, device: Device) -> "Chip":
-        """Figures of the sheet; clock, compute units and cache are assumed where it has none.
+        """Figures of the sheet; missing clock, compute units and cache are assumed.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -59,10 +59,10 @@ class Chip:
 
     @property
     def position(self) -> Column:
-        """Logarithms of ratios by which devices are compared, shape (4,).
+        """Log ratios by which devices are compared, shape (4,).
 
-        They are bytes over FLOPs, FLOPs and bytes of one compute unit and cycle, and shared cache
-        of one compute unit.
+        They are bytes over FLOPs, FLOPs and bytes per compute unit and cycle, and shared cache per
+        compute unit.
         """
         cycles = self.units * self.clock_hz
         return np.log(
@@ -77,12 +77,12 @@ class Chip:
     def memory_s(self, moved_bytes: Column, resident_bytes: Column) -> Column:
         """Time to move n amounts of data, shape (n,), seconds.
 
-        The data comes from the shared cache where half of that cache or less would hold everything
-        that is used in turn, and from memory where it has no room; between, both have a share.
+        Data comes from the shared cache if the working set takes up to half of it, from memory if
+        it does not fit, and in between from both.
 
         Args:
             moved_bytes: (n,) data that a kernel moves.
-            resident_bytes: (n,) data that is used before the same is used again.
+            resident_bytes: (n,) working set: data used before the same data is used again.
         """
         cached = np.clip(2.0 - resident_bytes / self.l2_bytes, 0.0, 1.0)
         rate = np.maximum(self.l2_bandwidth, self.bandwidth)
@@ -90,7 +90,7 @@ class Chip:
 
 
 LAUNCH_CLOCK_HZ = 1.9e9
-"""Clock that launches are relative to."""
+"""Reference clock of launches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +100,16 @@ class KernelTable(Columns):
     Attributes:
         features: (n, features) dimensionless features.
         bound_s: (n,) roofline bound, seconds.
-        serial_s: (n, serial terms) parts of the time that add up, seconds at the sheet's figures.
-        parallel_s: (n, parallel terms) parts that overlap, such as arithmetic and memory traffic.
+        serial_s: (n, serial terms) additive parts of the time, seconds at the sheet's figures.
+        parallel_s: (n, parallel terms) overlapping parts, such as arithmetic and memory traffic.
         launch: (n,) time of a launch, relative to that at a clock of 1.9 GHz.
-        least_s: (n,) what no kernel is faster than, seconds.
-        site: (n,) keys; rows of equal keys differ in the number of tokens alone.
-        power_s: (n,) shortest time that the power limit allows, 0 where it is not known. A kernel
-            that is inefficient at full clock draws less power, so the two do not multiply: the
-            greater one holds.
-        start_s: (n,) time in which a kernel starts and ends, which no inefficiency prolongs;
-            0 where it is a part of `launch`.
+        least_s: (n,) lower bound of the time, seconds.
+        site: (n,) keys; rows with equal keys differ only in the number of tokens.
+        power_s: (n,) shortest time that the power limit allows, 0 if unknown. A kernel that is
+            inefficient at full clock draws less power, so the two do not multiply: the larger
+            applies.
+        start_s: (n,) start and end time of a kernel, which no inefficiency prolongs; 0 where it is
+            part of `launch`.
     """
 
     features: Matrix
@@ -124,7 +124,7 @@ class KernelTable(Columns):
 
     @classmethod
     def at_full_clock(cls, **columns: Any) -> Self:
-        """Kernels whose time under a power limit is not known; all other columns are given."""
+        """Kernels without known time under a power limit; all other columns are given."""
         nothing = np.zeros(len(columns["bound_s"]))
         return cls(**columns, power_s=nothing, start_s=nothing)
 
@@ -139,14 +139,14 @@ class KernelGroup:
     Attributes:
         family: operation and number format, such as `gemm/bf16`.
         device: where they run.
-        position: coordinates by which devices are compared: the weight of one device for another
-            is exp(-squared distance).
-        rows: (k,) positions of the queries that they belong to.
+        position: coordinates for comparing devices: the weight of one device for another is
+            exp(-squared distance).
+        rows: (k,) position of each kernel's query.
         engines: (k,) names of the inference engines.
-        counts: (k,) how often each runs.
-        classes: (k,) positions in `OPERATOR_CLASSES`; -1 for kernels that are no operators.
+        counts: (k,) executions of each.
+        classes: (k,) positions in `OPERATOR_CLASSES`; -1 for kernels that are not operators.
         table: features, bounds and terms.
-        log_values: (k,) logarithms of measured seconds or shares; NaN where nothing was measured.
+        log_values: (k,) log of measured seconds or shares; NaN where not measured.
     """
 
     family: str
@@ -163,7 +163,7 @@ class KernelGroup:
         return len(self.rows)
 
     def take(self, rows: Mask | Positions) -> Self:
-        """The kernels at these positions, or where the mask is True."""
+        """The kernels at these positions, or selected by the mask."""
         columns = ("rows", "engines", "counts", "classes", "log_values")
         taken = {name: getattr(self, name)[rows] for name in columns}
         return replace(self, table=self.table.take(rows), **taken)

@@ -1,6 +1,6 @@
-"""From an operator graph to the kernels that a runtime launches for it.
+"""Lowers an operator graph to the kernels that a runtime launches for it.
 
-`lowered(graph, mode)` is the entry point; it caches the kernels of recent graphs.
+`lowered(graph, mode)` is the entry point; it caches recently lowered graphs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,32 +35,32 @@ __all__ = [
 
 
 def lowered(graph: OperatorGraph, mode: LoweringMode) -> Kernels:
-    """The kernels of a graph in a mode, with a cache of recent ones."""
+    """The kernels of a graph in a mode, cached for recent graphs."""
     return _kept(GraphKey(graph), mode)
 
 
 def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kernels]:
-    """The kernels that one forward pass launches, mode by mode. The graph is not changed.
+    """Lower one forward pass in each mode; the graph is not changed.
 
     Args:
         graph: a forward graph; operators of unknown kind count as elementwise.
-        modes: precision, runtime and version, as `lowering_mode` gives them.
+        modes: precision, runtime and version, as returned by `lowering_mode`.
     """
-    for one in _lowerings(graph, modes):
-        yield one.kernels()
+    for lowering in _lowerings(graph, modes):
+        yield lowering.kernels()
 
 
 def lower_owned(
     graph: OperatorGraph, mode: LoweringMode
 ) -> tuple[Kernels, list[tuple[Operator, ...]]]:
-    """The kernels as `lower` gives them in one mode, with the operators that each of them runs.
+    """The kernels of one mode, as in `lower`, with the operators that each runs.
 
     Returns:
-        n kernels; for each the operators that it runs: one, or those of a fused group. Decomposed
-        operators of the graph are recomposed, so these need not be operators of the graph itself.
+        n kernels, and for each the operators that it runs: one, or those of a fused group. These
+        may be absent from the graph, because its decomposed operators are recomposed.
     """
-    (one,) = _lowerings(graph, (mode,))
-    return one.kernels(), one.owners()
+    (lowering,) = _lowerings(graph, (mode,))
+    return lowering.kernels(), lowering.owners()
 
 
 def _lowerings(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator["_Lowering"]:
@@ -81,7 +81,7 @@ def _kept(key: GraphKey, mode: LoweringMode) -> Kernels:
 
 
 class _Lowering:
-    """One pass over a graph in order."""
+    """One in-order pass over a graph."""
 
     def __init__(self, nodes: Nodes, mode: LoweringMode) -> None:
         self._nodes, self._mode = nodes, mode

@@ -1,4 +1,4 @@
-"""Parallel convolution branches that a network merges before it is run.
+"""Finds parallel convolution branches that a network merges before it runs.
 
 Structural reparameterisation (Ding et al. 2021, "RepVGG"): sums of convolutions with their batch
 norms over one input become one convolution.
@@ -41,7 +41,7 @@ def _is_sum(nodes: Nodes, i: int) -> bool:
 
 
 def _leaves(nodes: Nodes, root: int) -> tuple[list[int], list[int]]:
-    """Positions of the additions of one sum, and of its summands."""
+    """Positions of the additions in one sum, and of its summands."""
     sums, leaves, todo = [root], [], [root]
     while todo:
         for j in nodes.sources[todo.pop()]:

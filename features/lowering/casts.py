@@ -1,6 +1,6 @@
-"""Number types along a graph: operators that autocast runs in half precision or in fp32.
+"""Tracks element types along a graph: operators that autocast runs in half precision or in fp32.
 
-Follows torch.amp's lists of operators ("CUDA Ops that can autocast to float16 / to float32"), and
+Follows torch.amp's operator lists ("CUDA Ops that can autocast to float16 / to float32"), and
 torch's type promotion where fp32 parameters meet half-precision activations.
 """
 
@@ -28,7 +28,7 @@ class Types:
 
     Args:
         nodes: the graph.
-        mode: the lowering mode, which decides the types.
+        mode: the lowering mode, which determines the types.
     """
 
     def __init__(self, nodes: Nodes, mode: LoweringMode) -> None:
@@ -40,7 +40,7 @@ class Types:
 
     @property
     def autocast(self) -> bool:
-        """Whether weights are fp32 and products run in half."""
+        """Whether weights are fp32 and products run in half precision."""
         return self._mode.casts == "autocast"
 
     def read(self, i: int) -> float:
@@ -56,15 +56,15 @@ class Types:
         return max((self.of[j] for j in sources if self._nodes.written[j] > 0), default=self.weight)
 
     def pass_through(self, i: int) -> None:
-        """Mark an operator that is not launched: its result has the type of its operand."""
+        """Mark an operator that is not launched: its result keeps its operand's type."""
         self.of[i] = max((self.of[j] for j in self._nodes.sources[i]), default=self.weight)
 
     def set_product(self, i: int) -> None:
-        """Set a product's result: half precision unless everything is in fp32."""
+        """Set a product's result type: half precision unless everything is in fp32."""
         self.of[i] = self.half
 
     def set_other(self, i: int, read: float) -> None:
-        """Set the result of an operator that is not a product."""
+        """Set the result type of an operator that is not a product."""
         nodes = self._nodes
         kind, widest = nodes.kind[i], self.widest(nodes.sources[i])
         if not self.autocast or self.half_norm(i):
@@ -79,11 +79,11 @@ class Types:
             self.of[i] = widest
 
     def half_norm(self, i: int) -> bool:
-        """Whether it is a norm that runs in half precision under autocast (`--fast-norm`)."""
+        """Whether the operator is a norm in half precision under autocast (`--fast-norm`)."""
         return self._mode.benchmark_table and self._nodes.kind[i] in _NORMS
 
     def in_fp32(self, i: int) -> bool:
-        """Whether autocast computes it in fp32."""
+        """Whether autocast computes the operator in fp32."""
         kind = self._nodes.kind[i]
         if kind == "reduce":
             return self._nodes.name[i] in _FP32_REDUCTIONS
@@ -92,7 +92,7 @@ class Types:
         return kind == "softmax" or kind in _NORMS
 
     def cast_before(self, i: int, read: float) -> float | None:
-        """Bytes per element that autocast first casts an operand to; None without a cast."""
+        """Bytes per element to which autocast first casts an operand; None without a cast."""
         if not self.autocast:
             return None
         if self.half_norm(i):

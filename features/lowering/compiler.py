@@ -1,4 +1,4 @@
-"""Fusion by a compiler: chains between matrix products over one iteration space become a kernel.
+"""Fuses operators as a compiler does: chains between matrix products become single kernels.
 
 Follows the scheduling of torch's Inductor: pointwise operators, norms, reductions and poolings are
 fused where they iterate over the same elements; only results used outside the group are written.
@@ -19,7 +19,7 @@ _SAME_SPACE = 0.02
 
 
 class Traffic(NamedTuple):
-    """Bytes of one fused kernel: activations read and written, and batch-independent ones."""
+    """Bytes of one fused kernel: activations read and written, and batch-independent bytes."""
 
     read: float
     written: float
@@ -27,7 +27,7 @@ class Traffic(NamedTuple):
 
 
 def fused_groups(nodes: Nodes, members: Sequence[int]) -> list[list[int]]:
-    """Groups of operators, none of them products, that run as one kernel each."""
+    """Groups of operators, excluding products, that run as one kernel each."""
     fusible = set(members)
     parent = {i: i for i in members}
     space = {i: _iterated(nodes, i) for i in members}
@@ -44,7 +44,7 @@ def fused_groups(nodes: Nodes, members: Sequence[int]) -> list[list[int]]:
 def group_traffic(
     nodes: Nodes, group: Sequence[int], types: Types, gone: Sequence[bool]
 ) -> Traffic:
-    """Bytes that a group reads from outside and writes for others."""
+    """Bytes that a group reads from outside and writes for other operators."""
     inside = set(group)
     read = written = fixed = 0.0
     seen: set[int] = set()

@@ -1,10 +1,9 @@
-"""Recompose operators that files hold as chains and that frameworks run as one kernel or none.
+"""Recomposes operators that files store as chains but frameworks run as one kernel or none.
 
 Exporters decompose GELU, SiLU, layer norm, biased products and attention where the operator set
-lacks them, and write as operators what torch treats as views: splits, slices, broadcasts, type
-changes, and transpositions that a product reads in place. A batch norm that an exporter has folded
-into its convolution cannot be recovered: such a graph has one kernel less per layer than eager
-torch.
+lacks them. They also write as operators what torch treats as views: splits, slices, broadcasts,
+type changes, and transpositions that a product reads in place. A batch norm folded into its
+convolution cannot be recovered, so such a graph has one kernel less per layer than eager torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ class _Graph(NamedTuple):
         return op.kind == "elementwise" and op.attributes.get("function") in functions
 
     def only_reader(self, i: int, *functions: str) -> int | None:
-        """The one operator that reads it, where it is one of these functions."""
+        """The only operator that reads it, if that is one of these functions; else None."""
         readers = self.readers[i]
         found = readers[0] if len(readers) == 1 else None
         return found if found is not None and self.is_function(found, *functions) else None
@@ -44,7 +43,7 @@ class _Idiom(NamedTuple):
 
 
 def recomposed(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with each chain as one operator and without views; the argument is not changed."""
+    """The graph with each chain as one operator and without views; the argument is unchanged."""
     return _recomposed(GraphKey(graph))
 
 
@@ -66,7 +65,7 @@ def _recomposed(key: GraphKey) -> OperatorGraph:
 
 
 def tidied_table(graph: OperatorGraph, fused_rms_norm: bool) -> OperatorGraph:
-    """A graph of the timm benchmark's tables, with operators recomposed that its tracer decomposed.
+    """Recompose operators in a graph of the timm benchmark's tables that its tracer decomposed.
 
     The tracer writes the bias of a dense layer as a separate addition where the input is a
     transposed view, and root-mean-square norms as chains.

@@ -1,8 +1,8 @@
-"""Launched kernels as columns, with sums that do not depend on the batch size.
+"""Stores launched kernels as columns, in amounts that do not depend on the batch size.
 
-Kinds of kernels are a fixed vocabulary, distinguished as far as their efficiency differs:
-predictors have one coefficient per kind, by name. The part of a name before the first `/` is its
-root; coefficients of kinds with one root are shrunk toward a common one.
+Kernel kinds are a fixed vocabulary, as fine as efficiencies differ: predictors have one coefficient
+per kind, by name. The part of a name before the first `/` is its root; coefficients of kinds with
+the same root are shrunk towards a common one.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,7 +37,7 @@ class KernelKind:
         kernel_class: one of `KERNEL_CLASSES`, whose share of the time is a feature.
         op_class: one of `forerun.features.operators.kinds.OPERATOR_CLASSES`, for breakdowns.
         is_product: whether its FLOPs count (matrix products, convolutions, attention).
-        family: root whose coefficients it shares; its own root unless it is never measured.
+        family: root whose coefficients it uses if it is never measured; otherwise empty.
     """
 
     name: str
@@ -48,7 +48,7 @@ class KernelKind:
 
     @property
     def root(self) -> str:
-        """Root of the name, toward whose coefficients those of the kind are shrunk."""
+        """Root towards whose coefficients those of the kind are shrunk."""
         return self.family or self.name.split("/")[0]
 
 
@@ -105,13 +105,13 @@ IS_CONV = np.array([k.op_class == "conv" for k in KERNEL_KINDS])
 
 
 def product_kind(root: str, n: float, k: float) -> str:
-    """Kind of a dense product by depth `k`, width `n`, and whether both divide by eight."""
+    """Kind of a dense product by depth `k`, width `n`, and whether both are multiples of eight."""
     odd = int(n % 8 != 0 or k % 8 != 0)
     return f"{root}/{bisect_right(K_STEPS, k)}/{bisect_right(N_STEPS, n)}/{odd}"
 
 
 def batched_product_kind(m: float, n: float, k: float) -> str:
-    """Kind of a batched product by its smallest and largest side."""
+    """Kind of a batched product by its smallest and largest dimension."""
     small = bisect_left(SMALL_SIDE_STEPS, min(m, n, k))
     return f"bmm/{small}/{bisect_left(LARGE_SIDE_STEPS, max(m, n, k))}"
 
@@ -137,13 +137,13 @@ class Launch(NamedTuple):
         kind: position in `KERNEL_KINDS`.
         work: FLOPs that grow with the batch.
         traffic: bytes that grow with the batch.
-        fixed_work, fixed_traffic: FLOPs and bytes that do not grow with it (weights, constants).
-        m, n, k: view as a product; m grows with the batch. Of a reduction, rows and their width;
-            of an interpolation, n is the number of blocks.
-        groups: number of independent products, zero where it is not a product.
+        fixed_work, fixed_traffic: batch-independent FLOPs and bytes (weights, constants).
+        m, n, k: dimensions as a matrix product; m grows with the batch. For a reduction, m and k
+            are the number of rows and their width; for an interpolation, n is the number of blocks.
+        groups: number of independent products, zero for other kernels.
         tensor: whether it runs on the matrix units.
-        window: elements of a convolution's window, one for all others.
-        order: order of what a convolution or an interpolation reads, as in `Nodes.order`.
+        window: elements of a convolution's window, one for other kernels.
+        order: memory order of what a convolution or an interpolation reads, as in `Nodes.order`.
         repeat: number of launches.
     """
 
@@ -175,13 +175,13 @@ class Kernels:
 
     Attributes:
         kind: positions in `KERNEL_KINDS`.
-        work, traffic: FLOPs and bytes a sample.
-        fixed_work, fixed_traffic: FLOPs and bytes a run.
-        m: rows of the product a sample.
-        n, k, groups: rest of the product's view; k is the width of a reduced row.
+        work, traffic: FLOPs and bytes per sample.
+        fixed_work, fixed_traffic: FLOPs and bytes per run.
+        m: rows of the product per sample.
+        n, k, groups: remaining dimensions of the product; k is the width of a reduced row.
         tensor: whether it runs on the matrix units.
         window: elements of a convolution's window.
-        order: order of what a convolution or an interpolation reads, as in `Nodes.order`.
+        order: memory order of what a convolution or an interpolation reads, as in `Nodes.order`.
         repeat: launches of each.
     """
 
@@ -201,10 +201,10 @@ class Kernels:
 
     @classmethod
     def of(cls, launches: Sequence[Launch], batch: float) -> "Kernels":
-        """Columns of launches at a batch size, divided by the batch size.
+        """Columns of launches, divided by the batch size.
 
         Args:
-            launches: kernels in order, totals over the batch.
+            launches: kernels in order, with totals over the batch.
             batch: their batch size.
         """
         by_field = zip(*launches, strict=True) if launches else ((),) * len(Launch._fields)
@@ -233,7 +233,7 @@ class Kernels:
 
     @cached_property
     def launches(self) -> float:
-        """Kernels launched in one pass."""
+        """Number of kernels launched in one pass."""
         return float(self.repeat.sum())
 
 

@@ -1,6 +1,6 @@
-"""Kernels of operators, as launched one by one: products, attention, and those that move data.
+"""Kernels of operators launched one by one: products, attention, and data movement.
 
-Scaled-dot-product attention is one kernel, or product, softmax and product.
+Scaled-dot-product attention is either one kernel, or product, softmax and product.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ _STEM_WIDTH = 64
 
 
 def product_sizes(nodes: Nodes, i: int) -> tuple[float, float]:
-    """Elements of the activations and of the weights that a product reads."""
+    """Elements of activations and of weights that a product reads."""
     kind = nodes.kind[i]
     if kind == "conv":
         shapes = nodes.ops[i].input_shapes
@@ -44,7 +44,7 @@ def product_launch(nodes: Nodes, i: int, element: float) -> Launch:
     Args:
         nodes: the graph.
         i: position of the product.
-        element: bytes of one element of its operands.
+        element: bytes per operand element.
     """
     activations, weights = product_sizes(nodes, i)
     m, groups = nodes.m[i], nodes.groups[i]
@@ -116,14 +116,14 @@ _MEANS = frozenset(
 _SPREAD = 4.0
 _INTERPOLATING = ("bilinear", "bicubic")
 _THREADS = 512
-"""Threads of a block. PyTorch interpolates with a thread for each pixel of the result, which goes
-through all images and channels (`upsample_bilinear2d` for channels first)."""
+"""Threads per block. PyTorch interpolates with one thread per output pixel, which loops over all
+images and channels (`upsample_bilinear2d` for channels first)."""
 REDUCING = frozenset({"softmax", "layer_norm", "group_norm", "reduce"})
-"""Kinds of operators that reduce rows, which are independent of each other."""
+"""Operator kinds that reduce independent rows."""
 
 
 def kernel_name(nodes: Nodes, i: int) -> str:
-    """Kind of the kernel of an operator that is not a product."""
+    """Kernel kind of an operator that is not a product."""
     kind, name = nodes.kind[i], nodes.name[i]
     if kind in ("softmax", "layer_norm"):
         return row_kind(kind, nodes.width[i])
@@ -143,7 +143,7 @@ def kernel_name(nodes: Nodes, i: int) -> str:
 
 
 def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[Launch]:
-    """One kernel, and the cast before it where autocast needs one.
+    """The kernel, preceded by a cast where autocast needs one.
 
     Args:
         nodes: the graph.
@@ -182,12 +182,12 @@ _STEPS = 2
 
 
 class Attention:
-    """One attention of a graph, with its sizes.
+    """One attention operator with its sizes.
 
     Attributes:
         groups: batch times heads.
         queries, keys, head, value: lengths and widths.
-        bias: number of elements that are added to the scores.
+        bias: number of elements added to the scores.
     """
 
     def __init__(self, nodes: Nodes, i: int) -> None:
@@ -215,10 +215,10 @@ class Attention:
 
 
 def is_fused(nodes: Nodes, i: int, mode: LoweringMode) -> bool:
-    """Whether it runs as one kernel; torch fuses operands of at most four dimensions."""
+    """Whether attention runs as one kernel; torch fuses operands of at most four dimensions."""
     rank = max((len(s) for s in nodes.ops[i].input_shapes), default=0)
     if mode.benchmark_table:
-        # The tables hold the flattened product, but copies of its operands still show their rank.
+        # The tables store flattened products, but copies of the operands still show their rank.
         # A copied constant, such as a table of relative positions, is not an operand.
         near = (*nodes.sources[i], *nodes.readers[i])
         around = [j for j in near if nodes.name[j] == "clone" and nodes.batched[j]]
@@ -227,9 +227,9 @@ def is_fused(nodes: Nodes, i: int, mode: LoweringMode) -> bool:
 
 
 def swallowed(nodes: Nodes, i: int, mode: LoweringMode) -> set[int]:
-    """Scales and copies of operands that a benchmark's table lists but that are never launched.
+    """Scalings and operand copies that a benchmark's table lists but that are never launched.
 
-    The tables hold decomposed attention. A fused kernel scales its operands and reads them with
+    The tables store decomposed attention. A fused kernel scales its operands and reads them with
     strides; torch before 2.0 scales the queries and makes copies.
     """
     if not mode.benchmark_table:
@@ -251,74 +251,91 @@ def swallowed(nodes: Nodes, i: int, mode: LoweringMode) -> set[int]:
 
 def attention_launches(nodes: Nodes, i: int, mode: LoweringMode, types: Types) -> list[Launch]:
     """Kernels of one attention."""
-    one = Attention(nodes, i)
-    return _fused(one, types) if is_fused(nodes, i, mode) else _apart(one, mode, types)
+    attention = Attention(nodes, i)
+    return (
+        _fused(attention, types) if is_fused(nodes, i, mode) else _unfused(attention, mode, types)
+    )
 
 
-def _fused(one: Attention, types: Types) -> list[Launch]:
-    """One kernel; in fp32 and TF32 it uses no matrix units, as rows of torch_gpu show."""
+def _fused(attention: Attention, types: Types) -> list[Launch]:
+    """One kernel; in fp32 and TF32 it does not use matrix units, as rows of torch_gpu show."""
     kernel = Launch(
-        KERNEL_CODE[attention_kind(one.head, one.keys, one.bias > 0)],
-        work=one.work,
-        traffic=(one.operands + one.written + one.bias) * types.half,
-        m=one.groups * one.queries,
-        n=one.head,
-        k=one.keys,
-        groups=one.groups,
+        KERNEL_CODE[attention_kind(attention.head, attention.keys, attention.bias > 0)],
+        work=attention.work,
+        traffic=(attention.operands + attention.written + attention.bias) * types.half,
+        m=attention.groups * attention.queries,
+        n=attention.head,
+        k=attention.keys,
+        groups=attention.groups,
         tensor=types.half < FULL,
-        repeat=one.repeat,
+        repeat=attention.repeat,
     )
     return [kernel]
 
 
-def _apart(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
-    """Scale, product, bias, softmax, product, with the casts that autocast puts between them.
+def _unfused(attention: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
+    """Scale, product, bias, softmax and product, with the casts that autocast inserts.
 
-    Autocast lists scaled-dot-product attention as one operator and is off inside it: in versions of
-    torch with the operator nothing is cast between its steps.
+    Autocast lists scaled-dot-product attention as one operator and is off inside it, so torch
+    versions that have the operator do not cast between its steps.
     """
     wide = mode.fp32_scores and mode.casts != "fp32"
     autocast = types.autocast and not mode.fused_attention
     element = FULL if wide else types.half
-    query, key = (one.groups * n * one.head for n in (one.queries, one.keys))
+    query, key = (
+        attention.groups * n * attention.head for n in (attention.queries, attention.keys)
+    )
     scaled = query + key if mode.fused_attention else query
-    rows = [launch("elementwise", 2.0 * scaled * element, repeat=one.repeat)]
-    rows.append(_product(one, element, one.queries, one.keys, one.head, query + key + one.scores))
+    rows = [launch("elementwise", 2.0 * scaled * element, repeat=attention.repeat)]
+    rows.append(
+        _product(
+            attention,
+            element,
+            attention.queries,
+            attention.keys,
+            attention.head,
+            query + key + attention.scores,
+        )
+    )
     scores = element
-    if one.bias:
+    if attention.bias:
         biased = FULL if autocast else element
-        traffic = one.scores * (scores + biased) + one.bias * biased
-        rows.append(launch("elementwise", traffic, repeat=one.repeat))
+        traffic = attention.scores * (scores + biased) + attention.bias * biased
+        rows.append(launch("elementwise", traffic, repeat=attention.repeat))
         scores = biased
     if autocast and scores < FULL:
-        rows.append(launch("cast", one.scores * (scores + FULL), repeat=one.repeat))
+        rows.append(launch("cast", attention.scores * (scores + FULL), repeat=attention.repeat))
         scores = FULL
-    traffic = 2.0 * one.scores * scores
-    softmax = "fused_softmax" if mode.compiled else row_kind("softmax", one.keys)
-    kernel = launch(softmax, traffic, repeat=one.repeat)
-    rows.append(kernel._replace(m=one.groups * one.queries, k=one.keys))
-    values = one.groups * one.keys * one.value
+    traffic = 2.0 * attention.scores * scores
+    softmax = "fused_softmax" if mode.compiled else row_kind("softmax", attention.keys)
+    kernel = launch(softmax, traffic, repeat=attention.repeat)
+    rows.append(kernel._replace(m=attention.groups * attention.queries, k=attention.keys))
+    values = attention.groups * attention.keys * attention.value
     if autocast and not wide and not mode.compiled:
-        traffic = one.scores * (FULL + types.half) + 2.0 * values * types.half
-        rows.append(launch("cast", traffic, repeat=one.repeat))
-    moved = one.scores + values + one.written
-    rows.append(_product(one, element, one.queries, one.value, one.keys, moved))
+        traffic = attention.scores * (FULL + types.half) + 2.0 * values * types.half
+        rows.append(launch("cast", traffic, repeat=attention.repeat))
+    moved = attention.scores + values + attention.written
+    rows.append(
+        _product(attention, element, attention.queries, attention.value, attention.keys, moved)
+    )
     return rows
 
 
-def _product(one: Attention, element: float, m: float, n: float, k: float, moved: float) -> Launch:
+def _product(
+    attention: Attention, element: float, m: float, n: float, k: float, moved: float
+) -> Launch:
     wide = element == FULL
     name = "bmm_fp32" if wide else batched_product_kind(m, n, k)
     return Launch(
         KERNEL_CODE[name],
-        work=2.0 * one.groups * m * n * k,
+        work=2.0 * attention.groups * m * n * k,
         traffic=moved * element,
-        m=one.groups * m,
+        m=attention.groups * m,
         n=n,
         k=k,
-        groups=one.groups,
+        groups=attention.groups,
         tensor=not wide,
-        repeat=one.repeat,
+        repeat=attention.repeat,
     )
 
 

@@ -1,4 +1,4 @@
-"""Lowering mode: the properties of a query that decide which kernels its network becomes."""
+"""Lowering mode: the properties of a query that determine its network's kernels."""
 
 from typing import Literal, NamedTuple
 
@@ -8,7 +8,7 @@ from forerun.data.workload import NumberFormat
 
 Casts = Literal["autocast", "half", "fp32"]
 NEWEST_TORCH = 2.09
-"""Version that is assumed where none is given."""
+"""Version assumed where none is given."""
 _FUSED_ATTENTION_SINCE = 2.0
 _FP32_SCORES_SINCE = 2.05
 _REPARAMETERISED_SINCE = 2.09
@@ -16,21 +16,22 @@ _FUSED_RMS_NORM_SINCE = 2.09
 
 
 class LoweringMode(NamedTuple):
-    """Properties of a query that decide which kernels are launched.
+    """Properties of a query that determine which kernels are launched.
 
     Attributes:
         casts: fp32 weights with autocast, everything in half precision, or everything in fp32.
         compiled: whether a compiler fuses the operators between matrix products.
         fused_attention: whether scaled-dot-product attention runs as one kernel.
-        fp32_scores: whether attention that is not fused computes its scores in fp32.
-        benchmark_table: the graph is one of the timm benchmark's tables, with the benchmark's own
-            habits: norms in half precision under autocast (`--fast-norm`), edges that the tracer
-            guessed, attention's own copies among the operators.
-        reparameterised: parallel convolution branches were merged before timing, as the timm
-            benchmark does since its runs on torch 2.9 (seen from its rows, not documented).
-        fused_rms_norm: whether a root-mean-square norm that the benchmark's table holds as a chain
-            runs as one kernel (seen from its rows on torch 2.9).
-        recompose: the graph's format writes what frameworks run as one kernel as a chain (ONNX).
+        fp32_scores: whether unfused attention computes its scores in fp32.
+        benchmark_table: whether the graph comes from the timm benchmark's tables, with that
+            benchmark's conventions: norms in half precision under autocast (`--fast-norm`), edges
+            guessed by the tracer, attention's copies listed as operators.
+        reparameterised: whether parallel convolution branches were merged before timing, as the
+            timm benchmark does since its runs on torch 2.9 (inferred from its rows, undocumented).
+        fused_rms_norm: whether a root-mean-square norm that the benchmark's table stores as a chain
+            runs as one kernel (inferred from its rows on torch 2.9).
+        recompose: whether the graph's format stores as chains what frameworks run as one kernel
+            (ONNX).
     """
 
     casts: Casts
@@ -44,7 +45,7 @@ class LoweringMode(NamedTuple):
 
 
 def torch_version(software: Software) -> float:
-    """Major + minor / 100; the newest measured where torch's version is not given."""
+    """Major + minor / 100; the newest measured version if torch's is not given."""
     version = software.version_number if software.framework == "torch" else None
     return NEWEST_TORCH if version is None else version
 
@@ -52,7 +53,7 @@ def torch_version(software: Software) -> float:
 def lowering_mode(
     graph: OperatorGraph, precision: NumberFormat, software: Software
 ) -> LoweringMode:
-    """The mode of one query; every runtime that does not compile counts as eager execution."""
+    """The mode of a query; every runtime that does not compile counts as eager execution."""
     version = torch_version(software)
     table = graph.source == "table"
     return LoweringMode(

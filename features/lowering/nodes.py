@@ -1,4 +1,4 @@
-"""A graph as lowering sees it: edges in both directions, plain names, costs as numbers."""
+"""A graph as lowering needs it: edges in both directions, plain names, numeric costs."""
 
 from collections.abc import Sequence
 from math import prod
@@ -30,13 +30,13 @@ class Nodes:
         function: function of elementwise operators, else the name.
         sources, readers: positions of producers and consumers.
         work, read, written, weights: FLOPs and elements.
-        rows, width: independent rows of a norm, a softmax or a reduction, and elements of a row.
-        batched: whether the batch size changes it.
-        order: order of the result's dimensions in memory: 1 with the channels last, -1 with the
-            channels first, 0 as the network's input has them. Matrix products and layer norms write
-            features innermost, and a permutation of dimensions moves nothing, so a convolution
-            behind them reads channels last, and libraries run another kernel. A copy writes
-            channels first; a convolution writes in the order that it reads, or as its weights have.
+        rows, width: independent rows of a norm, softmax or reduction, and elements per row.
+        batched: whether the operator depends on the batch size.
+        order: memory order of the result: 1 for channels last, -1 for channels first, 0 for that of
+            the network's input. Matrix products and layer norms write features innermost, and a
+            permutation of dimensions moves nothing, so a convolution after them reads channels last
+            and runs as another kernel. A copy writes channels first; a convolution writes in the
+            order that it reads, or in that of its weights.
     """
 
     def __init__(self, graph: OperatorGraph, table: OperatorTable, from_table: bool) -> None:
@@ -92,7 +92,7 @@ class Nodes:
         return self.kind[i] in _PRODUCTS
 
     def order_read(self, i: int) -> int:
-        """The order of the largest of its operands, as in `order`; of the latest of several."""
+        """Memory order of its largest operand, as in `order`; of several, the latest."""
         largest = max(((self.written[j], j) for j in self.sources[i]), default=None)
         return 0 if largest is None else self.order[largest[1]]
 
@@ -106,11 +106,11 @@ class Nodes:
         return shapes[0] if shapes else ()
 
     def _reads(self, i: int, j: int) -> bool:
-        # The tracer wrote 0 for a producer it did not know: such an edge holds where sizes agree.
+        # The tracer wrote 0 for unknown producers: such an edge is valid if the sizes agree.
         return any(prod(s) == self.written[j] for s in self.ops[i].input_shapes)
 
     def _reached(self) -> list[bool]:
-        """Flags of operators that depend on the image; guessed edges may have marked too many."""
+        """Flags of operators that depend on the image; guessed edges may mark too many."""
         reached: list[bool] = []
         for i, op in enumerate(watched(self.ops)):
             kind = self.kind[i]
@@ -119,9 +119,9 @@ class Nodes:
             if standardised_weight or gathered_weight:
                 reached.append(False)
             else:
-                # The reader's own mark counts where there are no edges: it compares sizes with
-                # the image. For convolutions and dense layers it always does, as it follows every
-                # edge and constants (position tables, Fourier features) have none.
+                # Without edges, the reader's own mark counts, which compares sizes with the image.
+                # It always counts for convolutions and dense layers, because it follows every edge
+                # and constants (position tables, Fourier features) have none.
                 marked = op.batched and (kind == "conv" or self.name[i] == "addmm")
                 marked = marked or (op.batched and not self.sources[i])
                 reached.append(
@@ -135,7 +135,7 @@ class Nodes:
 def _distinct_elements(
     op: Operator, sources: Sequence[int], written: Sequence[float], read: float
 ) -> float:
-    """Elements that an elementwise operator reads; of an expanded view those that were written."""
+    """Elements that an elementwise operator reads; for an expanded view, those actually stored."""
     shapes = op.input_shapes
     if len(shapes) != len(sources):
         return read
@@ -151,7 +151,7 @@ def _image(shape: Sequence[int]) -> bool:
 def _kind(op: Operator, name: str) -> str:
     kind = _KIND.get(op.kind, op.kind)
     if kind == "pool":
-        # PyTorch runs pooling to one pixel as a mean, and other adaptive ones like a reduction.
+        # PyTorch runs pooling to one pixel as a mean, and other adaptive pooling like a reduction.
         target = op.output_shapes[0] if op.output_shapes else ()
         if "adaptive" in name or (len(target) > 2 and prod(target[2:]) == 1):
             return "reduce"

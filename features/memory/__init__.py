@@ -1,1 +1,1 @@
-"""Requests for device memory that a network makes in inference and in training."""
+"""Device memory requests of a network in inference and in training."""

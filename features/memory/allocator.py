@@ -1,10 +1,10 @@
-"""A model of PyTorch's CUDA caching allocator: the memory it reserves for a list of requests.
+"""A model of PyTorch's CUDA caching allocator: the memory it reserves for a sequence of requests.
 
-Requests are those of a pass or of a training step, in order. Rules of
+Requests are those of a forward pass or a training step, in order. Rules of
 c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
 from segments of 2 MiB, those under 10 MiB from segments of 20 MiB, larger ones from segments
-rounded up to 2 MiB; the smallest free block that fits is split, free neighbours are merged, and
-segments are not released. One stream, no memory limit.
+rounded up to 2 MiB; the smallest free block that fits is split, adjacent free blocks are merged,
+and segments are never released. The model has one stream and no memory limit.
 """
 
 from bisect import bisect_left, insort
@@ -22,11 +22,11 @@ CATEGORIES: Final = ("weights", "gradients", "optimizer", "activations", "cache"
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, CACHE = range(5)
 
 BEFORE, WITHIN, AFTER = range(3)
-"""Position of a tensor: before the network's repeated blocks, within them, after them."""
+"""Position of a tensor relative to the network's repeated blocks."""
 
 
 class Place(NamedTuple):
-    """How a tensor is distributed over several devices that share a network.
+    """How a tensor is distributed over several devices that run one network.
 
     Attributes:
         divided: whether tensor parallelism divides it.
@@ -39,12 +39,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests for memory in order.
+    """Memory requests in order.
 
     Attributes:
         events: t >= 0 allocates tensor t, ~t frees it.
-        constant: (tensors,) bytes that do not depend on the batch size.
-        batched: (tensors,) bytes at the graph's own batch size that grow with it.
+        constant: (tensors,) batch-independent bytes.
+        batched: (tensors,) bytes that grow with the batch, at the graph's own batch size.
         category: (tensors,) positions in `CATEGORIES`.
         divided: (tensors,) whether tensor parallelism divides a tensor.
         stage: (tensors,) `BEFORE`, `WITHIN` or `AFTER`.
@@ -62,7 +62,7 @@ class Requests:
 
         Args:
             factor: batch size over the graph's own.
-            shares: (tensors,) part of each that one device holds; all of it when None.
+            shares: (tensors,) share of each that one device holds; the whole tensor if None.
         """
         size = self.constant + factor * self.batched
         if shares is not None:
@@ -71,12 +71,12 @@ class Requests:
         return whole
 
     def live(self, sizes: Column) -> Column:
-        """Bytes alive after each event."""
+        """Live bytes after each event."""
         alive: Column = np.cumsum(self._changes(sizes))
         return alive
 
     def peak_parts(self, sizes: Column) -> dict[str, float]:
-        """Bytes of each category when most bytes are live; `cache` only where there is one."""
+        """Bytes per category at the peak of live bytes; `cache` only where there is one."""
         totals: Column = np.zeros(len(CATEGORIES))
         if len(self.events):
             changes = self._changes(sizes)
@@ -96,10 +96,11 @@ class Requests:
 
 
 class RequestLog:
-    """A log of requests; a tensor is freed when its last holder releases it.
+    """A log of requests with reference counting: a tensor is freed when its last holder releases
+    it.
 
     Attributes:
-        place: place of the tensors that are made from now on.
+        place: place of the tensors requested from now on.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ class RequestLog:
         self._places: list[Place] = []
 
     def new(self, elements: float, item_bytes: float, category: int, batched: bool) -> int:
-        """Request a new tensor, with one holder."""
+        """Request a new tensor with one holder."""
         size = elements * item_bytes
         self._constant.append(0.0 if batched else size)
         self._batched.append(size if batched else 0.0)
@@ -125,7 +126,7 @@ class RequestLog:
         return len(self.items) - 1
 
     def like(self, tensor: int, item_bytes: float | None = None) -> int:
-        """A tensor with as many elements, of the same category and in the same place."""
+        """Request a tensor with as many elements, of the same category and in the same place."""
         elements = self.bytes_of(tensor) / self.items[tensor]
         item = self.items[tensor] if item_bytes is None else item_bytes
         made = self.new(elements, item, self._category[tensor], self._batched[tensor] > 0)
@@ -133,23 +134,23 @@ class RequestLog:
         return made
 
     def bytes_of(self, tensor: int) -> float:
-        """Bytes at the graph's own batch size."""
+        """Bytes of a tensor at the graph's own batch size."""
         return self._constant[tensor] + self._batched[tensor]
 
     def hold(self, tensor: int) -> int:
-        """Count one more holder of a tensor, which is returned."""
+        """Add a holder to a tensor and return the tensor."""
         self.holders[tensor] += 1
         return tensor
 
     def release(self, *tensors: int) -> None:
-        """Count one holder less of each tensor; a tensor without holders is freed."""
+        """Remove a holder from each tensor; tensors without holders are freed."""
         for tensor in tensors:
             self.holders[tensor] -= 1
             if not self.holders[tensor]:
                 self._events.append(~tensor)
 
     def pass_through(self, elements: float, items: tuple[float, ...], batched: bool) -> int:
-        """A chain of results, each of which frees the one before.
+        """Request a chain of results, each of which frees the previous one.
 
         Args:
             elements: elements of each result.
@@ -157,7 +158,7 @@ class RequestLog:
             batched: whether they grow with the batch.
 
         Returns:
-            The last one, with one holder.
+            The last result, with one holder.
         """
         last = self.new(elements, items[0], ACTIVATIONS, batched)
         for item in items[1:]:
@@ -167,7 +168,7 @@ class RequestLog:
         return last
 
     def requests(self) -> Requests:
-        """The requests that were logged."""
+        """The logged requests."""
         return Requests(
             np.array(self._events, dtype=np.intp),
             np.array(self._constant),
@@ -185,9 +186,9 @@ GRANULE = 2 << 20
 """Bytes, as in the allocator's source: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
 kLargeBuffer and kRoundLarge."""
 SERVED_AT_ONCE = 1024
-"""Requests between two checks of the deadline."""
+"""Requests served between two checks of the deadline."""
 LARGE_POOL = 1 << 60
-"""First address of the large pool, above all of the small one."""
+"""First address of the large pool, above all addresses of the small one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class Peaks:
     """Statistics of the allocator after a run, bytes.
 
     Attributes:
-        live: most bytes in blocks handed out (`max_memory_allocated`).
+        live: peak of bytes in allocated blocks (`max_memory_allocated`).
         reserved: bytes of all segments at the end, which is their peak (`max_memory_reserved`).
     """
 
@@ -204,8 +205,8 @@ class Peaks:
 
 
 Block = tuple[int, int]
-"""Size and address of a part of a segment; blocks sort as in the allocator's pools. A plain tuple,
-since creating a named one takes as long as the rest of a request."""
+"""Size and address of a part of a segment; blocks sort as in the allocator's pools. It is a plain
+tuple because creating a named one takes as long as the rest of a request."""
 
 
 def rounded(size: int) -> int:
@@ -223,13 +224,13 @@ def segment_size(size: int) -> int:
 
 
 class CachingAllocator:
-    """The allocator's state between requests, and the peaks reached.
+    """The allocator's state between requests, and the peaks so far.
 
     Attributes:
         blocks: tensor -> its block.
-        free: free blocks of the small and of the large pool, sorted; addresses are unique.
-        ends: end of the last segment of either pool; segments have a gap behind them, so that
-            blocks of two segments are never neighbours.
+        free: sorted free blocks of the small and the large pool; addresses are unique.
+        ends: end of the last segment of each pool; a gap follows every segment, so that blocks of
+            different segments are never adjacent.
         live, most, reserved: bytes in `blocks` now and at their peak, and of all segments.
     """
 
@@ -238,12 +239,12 @@ class CachingAllocator:
         self.free: tuple[list[Block], list[Block]] = ([], [])
         self.ends = [0, LARGE_POOL]
         self.live = self.reserved = self.most = 0
-        # By address of a free block: its size; by the address after one: its address.
+        # Maps the start of each free block to its size, and its end to its start.
         self._size_at: dict[int, int] = {}
         self._before: dict[int, int] = {}
 
     def copy(self) -> "CachingAllocator":
-        """The same state, to go on from more than once."""
+        """An independent copy of the state."""
         other = CachingAllocator()
         small, large = self.free
         other.blocks, other.free, other.ends = (
@@ -255,7 +256,7 @@ class CachingAllocator:
         return other
 
     def run(self, events: Sequence[int], sizes: Sequence[int]) -> Peaks:
-        """Serve requests; returns the peaks since the start.
+        """Serve requests and return the peaks since the start.
 
         Args:
             events: n >= 0 allocates tensor n, ~n frees it.
@@ -268,13 +269,13 @@ class CachingAllocator:
         return Peaks(self.most, self.reserved)
 
     def _serve(self, events: Sequence[int], needs: Sequence[int]) -> None:
-        """Serve requests, where `needs` are the rounded sizes of all tensors."""
+        """Serve requests; `needs` are the rounded sizes of all tensors."""
         blocks, size_at, before, live, most = (
             *(self.blocks, self._size_at, self._before),
             *(self.live, self.most),
         )
         small_pool, large_pool = self.free
-        # Each pool with the least rest of a block that is split off.
+        # Each pool with the smallest remainder that is split off a block.
         small = small_pool, ROUND
         large = large_pool, SMALL_REQUEST + 1
         for event in events:
@@ -303,8 +304,8 @@ class CachingAllocator:
                 length, start = blocks.pop(~event)
                 live -= length
                 end = start + length
-                # The freed block is joined to its free neighbours. This is no function, since
-                # calling one takes a tenth of the time of a run.
+                # Merge the freed block with free neighbours. Inlined, because calling a function
+                # would take a tenth of the run time.
                 pool = small_pool if start < LARGE_POOL else large_pool
                 if end in size_at:
                     behind = size_at.pop(end)
@@ -333,32 +334,32 @@ def peaks(events: Sequence[int], sizes: Sequence[int]) -> Peaks:
 
 Integers = NDArray[np.int64]
 FEWEST = 64
-"""Runs from which on they are faster together than one after another: six times for 1,000 runs of
+"""Number of runs from which simulating them together is faster: six times for 1,000 runs of
 ResNet-50. Training leaves so many free blocks that little is gained."""
 _BITS = 31
 _LOW = (1 << _BITS) - 1
 _LARGE = 1 << 2 * _BITS
-"""Bits of a size and of an address, and the bit of the large pool."""
+"""Bits of a size and of an address, and the bit that marks the large pool."""
 _NONE = np.iinfo(np.int64).max
 
 
 def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocator) -> list[Peaks]:
-    """Peaks of n runs that go on from one state of an allocator.
+    """Peaks of n runs that all start from one allocator state.
 
     Args:
         events: as for `CachingAllocator.run`.
         sizes: (tensors, n) bytes of each tensor in each run.
-        begun: the state; it is not changed.
+        begun: the initial state; it is not changed.
     """
     empty = (sizes == 0).any(axis=1)
     if sizes.shape[1] < FEWEST or (sizes[empty] > 0).any():
-        return [begun.copy().run(events, own) for own in sizes.T.tolist()]
+        return [begun.copy().run(events, run_sizes) for run_sizes in sizes.T.tolist()]
     state = _Columns(begun, -(-sizes // ROUND))
     for event in events:
         if not empty[event if event >= 0 else ~event]:
             state.allocate(event) if event >= 0 else state.free(~event)
     found = np.stack([state.most, state.reserved], axis=1) * ROUND
-    # Beyond that, an address may have taken the bits of a size.
+    # Beyond that size, addresses may overflow into the bits of a block's size.
     beyond = np.flatnonzero(state.reserved > _LOW // 2)
     runs = [Peaks(live, reserved) for live, reserved in found.tolist()]
     for run in beyond.tolist():
@@ -367,10 +368,10 @@ def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocato
 
 
 class _Columns:
-    """n allocators, in units of `ROUND` bytes; addresses hold the bit of the pool.
+    """n allocators in units of `ROUND` bytes; addresses include the bit of the pool.
 
-    All runs take one step at a time: an event is a few operations on arrays with a column per run.
-    A free block is a number whose order is that of the allocator's search: the pool, the size, the
+    All runs advance together: an event is a few operations on arrays with one column per run. A
+    free block is encoded as an integer that sorts in the allocator's search order: pool, size,
     address.
 
     Attributes:
@@ -381,7 +382,7 @@ class _Columns:
         n = needs.shape[1]
         self._needs, self._columns = needs, np.arange(n)
         free = [(size // ROUND, _address(start)) for pool in begun.free for size, start in pool]
-        # Rows are places for free blocks: the key that orders them, first and last address.
+        # Rows are slots for free blocks: the sort key, first and last address.
         self._key, self._first, self._last = np.full((3, max(8, 2 * len(free)), n), -1)
         for place, (size, start) in enumerate(free):
             self._key[place] = start & _LARGE | size << _BITS | start & _LOW
@@ -398,7 +399,7 @@ class _Columns:
         self.most = np.full(n, begun.most // ROUND)
 
     def allocate(self, tensor: int) -> None:
-        """A block from the smallest free one that fits, else from a new segment."""
+        """Take the smallest free block that fits, else grow a new segment."""
         need = self._needs[tensor]
         small = need <= SMALL_REQUEST // ROUND
         pool = np.where(small, 0, _LARGE)
@@ -413,10 +414,10 @@ class _Columns:
         rest = length - need
         split = np.where(small, rest > 0, rest > SMALL_REQUEST // ROUND)
         part = start + need
-        own = key == np.where(found, best, _NONE)
-        np.copyto(key, np.where(split, pool | rest << _BITS | part & _LOW, -1), where=own)
-        np.copyto(self._first, np.where(split, part, -1), where=own)
-        np.copyto(self._last, np.where(split, part + rest, -1), where=own)
+        chosen = key == np.where(found, best, _NONE)
+        np.copyto(key, np.where(split, pool | rest << _BITS | part & _LOW, -1), where=chosen)
+        np.copyto(self._first, np.where(split, part, -1), where=chosen)
+        np.copyto(self._last, np.where(split, part + rest, -1), where=chosen)
         more = np.flatnonzero(split & ~found)
         if len(more):
             self._keep(more, part[more], (part + rest)[more])
@@ -439,7 +440,7 @@ class _Columns:
         self._keep(self._columns, start, end)
 
     def _keep(self, columns: Integers, start: Integers, end: Integers) -> None:
-        """Put a free block into a free place of each of these columns."""
+        """Store a free block in an empty slot of each of these columns."""
         while True:
             vacant = self._key[:, columns] < 0
             place = vacant.argmax(axis=0)
@@ -461,12 +462,12 @@ class _Columns:
         large = np.where(need < LARGE_REQUEST // ROUND, LARGE_SEGMENT // ROUND, whole)
         taken = np.where(small, SMALL_SEGMENT // ROUND, large)
         start = np.where(small, *self._ends)
-        for end, own in zip(self._ends, (small & where, ~small & where), strict=True):
-            end[own] += taken[own] + 1
+        for end, wanted in zip(self._ends, (small & where, ~small & where), strict=True):
+            end[wanted] += taken[wanted] + 1
         self.reserved[where] += taken[where]
         return start, taken
 
 
 def _address(start: int) -> int:
-    """An address in units, with the bit of its pool."""
+    """An address in units of `ROUND`, with the bit of its pool."""
     return start // ROUND if start < LARGE_POOL else _LARGE | (start - LARGE_POOL) // ROUND

@@ -1,16 +1,16 @@
-"""Memory of attention beyond its operands: score matrices, and the cache of keys and values.
+"""Attention's memory beyond its operands: score matrices and the cache of keys and values.
 
 Fused kernels (`scaled_dot_product_attention`, FlashAttention) write no scores and regenerate
-dropout masks from the seed. Eager attention (Hugging Face's `eager_attention_forward`) writes them
-in turn: scores, scaled scores, masked scores, softmax, dropout.
+dropout masks from the seed. Eager attention (Hugging Face's `eager_attention_forward`) writes, in
+turn, scores, scaled scores, masked scores, softmax and dropout.
 
-Models of transformers without a cache class keep pairs of tensors, which every step of generation
+Transformers models without a cache class keep pairs of tensors, which every generation step
 concatenates into new ones (`torch.cat((past_key, key))` in modeling_gpt_neox.py). All old tensors
-live until the step is done, and so do the logits of the step before. Keys and values of the first
-pass may be views of a larger result, a fused product of queries, keys and values, which lives as
-long as they do. The mechanism is read from that file; that these tensors are live at the same time
-was found on the generation rows of `published_memory` (15 peaks with fused attention lie within
-10 MiB of it and one constant, half of them within 1 MiB).
+live until the step is done, as do the logits of the previous step. Keys and values of the first
+pass may be views of a larger result, a fused product of queries, keys and values, which then lives
+as long as they do. The mechanism is read from that file; that these tensors are live at the same
+time was found on the generation rows of `published_memory` (15 peaks with fused attention lie
+within 10 MiB of it plus one constant, half of them within 1 MiB).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _GROUPED_RANK = 5
 
 
 def score_elements(op: Operator) -> int:
-    """Elements of all matrices of scores of one attention at the graph's batch size."""
+    """Elements of all score matrices of one attention at the graph's batch size."""
     if len(op.input_shapes) < 2:
         return 0
     query, key = op.input_shapes[:2]
@@ -36,9 +36,9 @@ def score_elements(op: Operator) -> int:
 
 
 def attention_heads(graph: OperatorGraph) -> list[int]:
-    """Number of query heads of each attention whose operands have them in a dimension."""
+    """Number of query heads of each attention whose operands have a head dimension."""
     queries = [op.input_shapes[:1] for op in graph.operators if op.kind == "attention"]
-    return [query[1] for own in queries for query in own if len(query) == 4]
+    return [query[1] for shapes in queries for query in shapes if len(query) == 4]
 
 
 def write_scores(
@@ -55,13 +55,13 @@ def write_scores(
     Args:
         tape: log of requests.
         op: the attention.
-        item: bytes of an element of its operands.
-        upcast: whether softmax runs in 32 bits whatever the operands.
+        item: bytes per operand element.
+        upcast: whether softmax runs in 32 bits regardless of the operands.
         dropout: whether probabilities are dropped.
-        legacy: whether softmax keeps its input as well as its result, as PyTorch's did before 1.11.
+        legacy: whether softmax keeps both its input and its result, as PyTorch did before 1.11.
 
     Returns:
-        Tensors that backward needs, and the second product's operand; each with a holder.
+        Tensors that the backward pass needs, and the second product's operand; each with a holder.
     """
     n, batched = float(score_elements(op)), op.batched
     masked = len(op.inputs) > len(op.input_shapes) or len(op.input_shapes) > 3
@@ -95,7 +95,7 @@ def write_score_gradients(
 
 
 def is_causal(graph: OperatorGraph) -> bool:
-    """Whether attention is causal in a network that generates text, not in parts of a pipeline."""
+    """Whether attention is causal in a text-generating network; false for parts of a pipeline."""
     return _is_causal(GraphKey(graph))
 
 
@@ -116,7 +116,7 @@ def _is_causal(key: GraphKey) -> bool:
 
 
 def cached_elements(op: Operator, operators: Sequence[Operator]) -> float:
-    """Elements of keys and values of one token position, over the whole batch, of one attention.
+    """Elements of one attention's keys and values per token position, over the whole batch.
 
     Keys that a graph repeats for grouped queries are counted before repetition.
     """
@@ -134,13 +134,13 @@ def cached_elements(op: Operator, operators: Sequence[Operator]) -> float:
 
 
 def prompt_tokens(op: Operator) -> int:
-    """Number of positions per sequence of an attention's keys in its graph."""
+    """Number of key positions per sequence in an attention's graph."""
     shapes = op.input_shapes
     return shapes[1][-2] if len(shapes) > 1 and len(shapes[1]) > 1 else 0
 
 
 def first_pass_elements(op: Operator, operators: Sequence[Operator]) -> float:
-    """Elements that live for the keys and values of one attention after the first pass.
+    """Elements kept alive for the keys and values of one attention after the first pass.
 
     Args:
         op: attention.
@@ -154,13 +154,13 @@ def first_pass_elements(op: Operator, operators: Sequence[Operator]) -> float:
     fused = max((size for kind, size in made if kind == "linear" and size > value), default=0)
     if not fused:
         return plain
-    # Of the others of the size of a value the first is the query, the second the rotated key.
+    # Among others as large as a value, the first is the query, the second the rotated key.
     others = sum(size == value for _, size in made) - 1
     return fused + max(0, others) * value
 
 
 def steps_after(prompt: int, total: int) -> list[int]:
-    """Tokens of the caches after the first one, for the largest steps only.
+    """Cached tokens at the largest generation steps after the first pass.
 
     Args:
         prompt: tokens of the first pass.

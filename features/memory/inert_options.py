@@ -1,7 +1,7 @@
-"""Options of a set-up that have no effect on a network: those of parts that it does not have.
+"""Finds set-up options that have no effect on a network because it lacks the part they concern.
 
-A scheduler sends the same options with every job. Options without effect are removed before the
-prediction, so that neither the prediction nor its interval depends on them.
+A scheduler sends the same options with every job. Options without effect are removed before
+prediction, so that they change neither the prediction nor its interval.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,10 @@ GENERATION: Final = ("logits", "cache_tokens", "cache_precision", "joined_cache"
 
 
 def without_inert(network: Network) -> tuple[Network, Mapping[str, tuple[str, ...]]]:
-    """A network without the options that have no effect on it, and the reasons.
+    """Remove options that have no effect on a network, with the reasons.
 
     Returns:
-        The network, and what it lacks -> names of the options that were left out.
+        The network, and the missing part -> names of the removed options.
     """
     setup = network.training if network.phase == "training" else network.inference
     if setup is None:
@@ -38,7 +38,7 @@ def without_inert(network: Network) -> tuple[Network, Mapping[str, tuple[str, ..
     if not lacks:
         return network, {}
     bare = replace(setup, **{name: getattr(plain, name) for name in lacks})
-    found = {why: tuple(n for n, one in lacks.items() if one == why) for why in lacks.values()}
+    found = {why: tuple(n for n, lack in lacks.items() if lack == why) for why in lacks.values()}
     if isinstance(bare, TrainingSetup):
         return replace(network, training=bare), found
     assert isinstance(bare, InferenceSetup)
@@ -46,7 +46,7 @@ def without_inert(network: Network) -> tuple[Network, Mapping[str, tuple[str, ..
 
 
 def _inert(graph: OperatorGraph, given: list[str]) -> Iterator[tuple[str, str]]:
-    """Given options that have no effect on a graph, each with the part that the graph lacks."""
+    """Options that have no effect on a graph, each with the part that the graph lacks."""
     for name in given:
         if name == "attention" and not any(op.kind == "attention" for op in graph.operators):
             yield name, NO_ATTENTION

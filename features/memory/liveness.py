@@ -3,10 +3,10 @@
 `LoadedNetwork` is a network on a device before its first pass: weights, inputs, cache, and the
 rules of the run (`Execution`). Inputs live throughout, since the caller holds them.
 
-Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
-autograd keeps it (`forerun.features.memory.saved_tensors`), until the backward operator that needs
-it. An operator that runs several times (`repeat`) reuses its memory in inference; in training each
-run keeps its own.
+In the forward pass, a tensor lives from the operator that writes it to the last one that reads it
+or, where autograd saves it (`forerun.features.memory.saved_tensors`), until the backward operator
+that needs it. An operator that runs several times (`repeat`) reuses its memory in inference; in
+training each run keeps its own.
 """
 
 from collections import Counter
@@ -62,11 +62,11 @@ from forerun.features.operators.roofline import ELEMENT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Properties of a run's software that change which tensors exist.
+    """Software properties that determine which tensors exist.
 
     Attributes:
         compiled: whether pointwise operators are fused, and recomputed in the backward pass.
-        channels_last: whether images are stored with channels last, as tensor cores read them.
+        channels_last: whether images are stored channels last, as tensor cores read them.
     """
 
     compiled: bool = False
@@ -88,8 +88,8 @@ class LoadedNetwork:
         graph: forward operators.
         precision: precision of the run.
         setup: set-up of a training run; None for inference.
-        inference: set-up of a forward pass; None for the graph as it is.
-        execution: compiled or not, and how images lie in memory.
+        inference: set-up of a forward pass; None runs the graph as given.
+        execution: whether the run is compiled, and the memory layout of images.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class LoadedNetwork:
         self._legacy = setup is not None and setup.legacy_pytorch
         chains = norm_chains(graph)
         # Softmax runs in 32 bits under autocast, and in models with decomposed norms or rotary
-        # embeddings (`softmax(..., dtype=torch.float32)` of Llama, GPT-NeoX and those like them).
+        # embeddings (`softmax(..., dtype=torch.float32)` in Llama, GPT-NeoX and similar models).
         self.upcast = bool(chains) or self.autocast or _rotates(graph)
         # A compiled norm is one kernel and writes nothing in 32 bits.
         half = self.item == 2.0 and not execution.compiled
@@ -157,7 +157,7 @@ class LoadedNetwork:
         return {head: 1.0 / max(1, tokens)} if last and is_causal(self.graph) else {}
 
     def _cache_tokens(self) -> int:
-        """Tokens of each sequence whose keys and values are kept."""
+        """Tokens per sequence whose keys and values are kept."""
         known = self._inference
         if known is None or not is_causal(self.graph):
             return 0
@@ -187,7 +187,7 @@ class LoadedNetwork:
         """Weights, then the network's inputs."""
         total, known = self.graph.parameter_elements, sum(w.elements for w in self.all_weights())
         adapters = sum(w.elements for w in self.all_weights() if w.adapter)
-        # Weights that several operators share count once in the graph's own total.
+        # Weights shared by several operators count once in the graph's total.
         share = 1.0
         if total is not None and known > adapters:
             share = min(1.0, total / (known - adapters))
@@ -201,7 +201,7 @@ class LoadedNetwork:
                     self.tape.new(weight.elements * part, weight.item, WEIGHTS, False)
         read = max(known, sum(op.parameter_elements for op in self.graph.operators))
         if total is not None and total > read:
-            # Weights that no operator of this graph reads: an autoencoder's encoder in a decoder.
+            # Weights that no operator of this graph reads, such as an encoder next to its decoder.
             self.tape.place = Place()
             self.tape.new((total - read) * self.graph.narrowed(item), item, WEIGHTS, False)
         self.tape.place = Place(
@@ -223,7 +223,7 @@ class LoadedNetwork:
         self.tape.place = self._places[place]
 
     def all_weights(self) -> Iterator[Weight]:
-        """Every parameter tensor with memory of its own, in the operators' order."""
+        """Every separately stored parameter tensor, in the operators' order."""
         for weights in self.weights:
             yield from (weight for weight in weights if weight.owner is None)
 
@@ -232,9 +232,9 @@ class LoadedNetwork:
         return float(sum(map(prod, op.output_shapes)) * (op.repeat if self._training else 1))
 
     def _keep_cache(self, op: Operator) -> None:
-        """Request keys and values of all tokens of the cache from the beginning.
+        """Request keys and values for all tokens of the cache at the start.
 
-        Only those of the prompt where later steps concatenate them with new ones.
+        Only those of the prompt are requested if later steps concatenate new ones to them.
         """
         assert self._inference is not None
         operators = self.graph.operators
@@ -245,12 +245,12 @@ class LoadedNetwork:
         self._joined.append(made)
 
     def _cache_item(self) -> float:
-        """Bytes of an element of keys and values."""
+        """Bytes per element of keys and values."""
         known = self._inference.cache_precision if self._inference is not None else None
         return ELEMENT_BYTES[known] if known else (2.0 if self.autocast else self.item)
 
     def join_cache(self, results: list[int]) -> None:
-        """Steps of generation after the first pass that concatenate old and new keys and values.
+        """Log generation steps after the first pass that concatenate old and new keys and values.
 
         Args:
             results: tensors of the first pass, released once the second step is done.
@@ -269,7 +269,7 @@ class LoadedNetwork:
 
 
 def _summed_results(graph: OperatorGraph) -> frozenset[int]:
-    """Results that a graph sums to one number per sample, in place of a loss.
+    """Results that a graph reduces to one number per sample, as a stand-in for a loss.
 
     The caller holds them until the step is done.
     """
@@ -285,9 +285,9 @@ def _rotates(graph: OperatorGraph) -> bool:
 
 
 def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:
-    """Shapes of the network's inputs: what operators without predecessors read.
+    """Shapes of the network's inputs, which operators without predecessors read.
 
-    Operators that read tensors of one shape are assumed to read the same tensor.
+    Operators that read tensors of the same shape are assumed to read the same tensor.
     """
     for batched in (True, False):
         fed: dict[Shape, int] = {}
@@ -305,7 +305,7 @@ _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
 """Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others run in the type
 of their operands, and batch norm accepts either."""
 _HALF_BYTES = 2.0
-"""Bytes of an element below which a weight is quantised."""
+"""Bytes per element below which a weight is quantised."""
 _TRUTHS = frozenset(
     "eq ne lt le gt ge isnan isinf logical_and logical_or logical_not logical_xor __and__ __or__ "
     "__xor__".split()
@@ -324,8 +324,8 @@ def inference_requests(
     Args:
         graph: forward operators.
         precision: precision of the run.
-        setup: set-up of the pass; None for the graph as it is, with all results and no cache.
-        execution: compiled or not, and how images lie in memory.
+        setup: set-up of the pass; None runs the graph as given, with all results and no cache.
+        execution: whether the run is compiled, and the memory layout of images.
     """
     walk = Walk(graph, precision, inference=setup, execution=execution)
     where: dict[int, int] = {}
@@ -349,12 +349,13 @@ class Walk(LoadedNetwork):
         Args:
             span: their positions.
             where: position -> tensor of its result; filled here.
-            kept: position -> tensors kept for backward; filled here unless None.
-            cached: copies of weights that autocast holds until it ends; filled here, released here
-                when None.
+            kept: position -> tensors saved for backward; filled here unless None.
+            cached: copies of weights that autocast holds until the pass ends; filled here, and
+                released here if None.
 
         Returns:
-            Positions whose results are read after the span, or by nobody: still held.
+            Positions whose results are still held, because they are read after the span or by
+            nobody.
         """
         ops, leaving = self.graph.operators, self._leaving(span)
         left = Counter(i for place in span for i in set(ops[place].inputs))
@@ -428,10 +429,10 @@ class Walk(LoadedNetwork):
     def _turns_layout(self, op: Operator, out: int) -> bool:
         """Whether cuDNN copies a convolution's input and result to another layout.
 
-        Tensor cores read 16-bit images with their channels last. For images in PyTorch's default
-        layout cuDNN takes a workspace for both ("Tensor Core operations", cuDNN's documentation:
-        NCHW tensors are transposed to NHWC and back). In training, workspaces are part of the map
-        from a plan to the device's peak, which is fitted (`forerun.models.memory.peak_memory`).
+        Tensor cores read 16-bit images channels last. For images in PyTorch's default layout cuDNN
+        takes a workspace for both ("Tensor Core operations", cuDNN's documentation: NCHW tensors
+        are transposed to NHWC and back). In training, workspaces are covered by the fitted map from
+        a plan to the device's peak (`forerun.models.memory.peak_memory`).
         """
         if self._training or self.execution.channels_last or op.kind != "conv":
             return False
@@ -456,7 +457,7 @@ class Walk(LoadedNetwork):
         return out
 
     def _read_wide(self, place: int, sources: list[int], read: list[int]) -> list[int]:
-        """Operands, with the copy in 32 bits that a norm reads in place of its input."""
+        """Operands, where a 32-bit copy replaces the input of a norm."""
         chain = self._norms.get(place)
         if chain is not None and sources:
             self._wide[chain.last] = self.tape.like(sources[0], 4.0)
@@ -468,7 +469,7 @@ class Walk(LoadedNetwork):
         return read
 
     def _copied(self, place: int, read: list[int]) -> tuple[list[int], list[int]]:
-        """Operands of a product, with copies of those in other layouts; and these copies."""
+        """Operands of a product, with copies where layouts differ; and these copies."""
         op, tape, shapes = self.graph.operators[place], self.tape, self._copies[place]
         item = tape.items[read[0]] if read else self.item
         made = [tape.new(prod(shape), item, ACTIVATIONS, op.batched) for shape in shapes]
@@ -476,7 +477,7 @@ class Walk(LoadedNetwork):
         return ([] if whole else [*self._uncopied(op, read, shapes)]) + made, made
 
     def _uncopied(self, op: Operator, read: list[int], shapes: tuple[Shape, ...]) -> Iterator[int]:
-        """The operand that a product reads without a copy."""
+        """The operands that a product reads without a copy."""
         rest = [shape for shape in op.input_shapes if shape not in shapes]
         for shape in rest[:1]:
             ops = self.graph.operators
@@ -518,7 +519,7 @@ class Walk(LoadedNetwork):
         return held
 
     def _adapted(self, place: int, read: list[int], out: int, held: list[int]) -> int:
-        """The result of a layer and its adapter: a product down, one up, scaled and added."""
+        """The result of a layer plus its adapter: a product down, one up, scaled and added."""
         adapters = [w for w in self.weights[place] if w.adapter]
         if not adapters or not read:
             return out
@@ -536,7 +537,7 @@ class Walk(LoadedNetwork):
         return total
 
     def _cast(self, op: Operator, sources: list[int]) -> tuple[list[int], list[int]]:
-        """Operands of an operator under autocast: as they are, or as copies in its precision."""
+        """Operands under autocast: unchanged, or copied to the operator's precision."""
         if not self.autocast or not (op.kind in _CAST_DOWN or op.kind in _CAST_UP):
             return sources, []
         item = 2.0 if op.kind in _CAST_DOWN else 4.0
@@ -544,7 +545,7 @@ class Walk(LoadedNetwork):
         return [made.get(s, s) for s in sources], list(made.values())
 
     def _cast_weights(self, place: int) -> list[int]:
-        """Copies of weights in 16 bits, which autocast keeps until the end of the pass."""
+        """16-bit copies of weights, which autocast keeps until the end of the pass."""
         if not self.autocast or self.graph.operators[place].kind not in _CAST_DOWN:
             return []
         return [
@@ -554,7 +555,7 @@ class Walk(LoadedNetwork):
         ]
 
     def _opened(self, place: int) -> list[int]:
-        """Frozen weights of fewer bits, converted to the run's precision for one product."""
+        """Quantised frozen weights, converted to the run's precision for one product."""
         return [
             self.tape.new(w.elements, 2.0 if self.autocast else self.item, WEIGHTS, False)
             for w in self.weights[place]
@@ -574,6 +575,6 @@ class Walk(LoadedNetwork):
         if op.kind in _CAST_UP or not read:
             return 4.0
         if op.kind == "elementwise" and any(w.item == 4.0 for w in self.weights[place]):
-            # Sums and products with weights in 32 bits are in 32 bits (type promotion).
+            # Sums and products with 32-bit weights give 32-bit results (type promotion).
             return 4.0
         return max(self.tape.items[t] for t in read)

@@ -1,8 +1,8 @@
-"""Memory plan of a network on a device: live and reserved peaks, their parts, workspaces.
+"""Memory plan of a network on a device: live and reserved peaks, their parts, and workspaces.
 
-Workspaces of PyTorch's libraries come from the caching allocator. cuBLAS gets one with the first
+Workspaces of PyTorch's libraries come from the caching allocator. cuBLAS takes one at the first
 matrix product of each handle, and handles belong to threads: a forward pass has one, a training
-step two, since autograd runs the backward pass in a thread of its own (`getCurrentCUDABlasHandle`
+step two, since autograd runs the backward pass in its own thread (`getCurrentCUDABlasHandle`
 of aten/src/ATen/cuda/CublasHandlePool.cpp).
 """
 
@@ -38,14 +38,14 @@ class MemoryPlan:
     """Peaks of one run on one device, MiB.
 
     Attributes:
-        live: most memory in tensors, in the allocator's blocks.
-        reserved: memory that the allocator holds at the end, which is its peak.
+        live: peak of memory in tensors, as blocks of the allocator.
+        reserved: memory held by the allocator at the end, which is its peak.
         parts: live memory at its peak by category (`CATEGORIES`).
-        convolutions: inputs and outputs of all spatial convolutions without groups, those that
-            cuDNN may give workspaces of many times their size.
-        largest_convolution: input and output of the largest one of them.
-        traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
-            is; never its name.
+        convolutions: inputs and outputs of all spatial convolutions without groups, for which cuDNN
+            may take workspaces of many times their size.
+        largest_convolution: input and output of the largest of these.
+        traits: shares between 0 and 1, or ratios to `reserved`, that describe the kind of network;
+            never its name.
         looks_up: whether it looks up embeddings.
     """
 
@@ -59,7 +59,7 @@ class MemoryPlan:
 
     @property
     def has_convolutions(self) -> bool:
-        """Whether libraries for convolutions are loaded."""
+        """Whether convolution libraries are loaded."""
         return self.traits[-1] > 0
 
     @property
@@ -69,16 +69,16 @@ class MemoryPlan:
 
     @property
     def lasting(self) -> float:
-        """Memory that stays from step to step, MiB: weights, optimizer slots, cache."""
+        """Memory that persists between steps, MiB: weights, optimizer states, cache."""
         return sum(self.parts.get(name, 0.0) for name in ("weights", "optimizer", "cache"))
 
 
 def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
-    """The plan of the same run with an optimizer of `slots` states per weight; sizes are shifted.
+    """The plan of the same run with `slots` optimizer states per weight; sizes are shifted.
 
     Args:
         plan: plan of a training step.
-        slots: optimizer state over the size of the weights.
+        slots: size of the optimizer state relative to the weights.
     """
     more = slots * plan.parts["weights"] - plan.parts["optimizer"]
     live, reserved = plan.live + more, plan.reserved + more
@@ -167,7 +167,7 @@ def _inference_peaks(
     loaded, count = _loaded(key, precision, setup, execution)
     events = asked.events[count:].tolist()
     peaks = peaks_of_each(events, np.stack(sizes, axis=1).astype(np.int64), loaded)
-    return list(zip(peaks, (_parts_mib(asked, own) for own in sizes), strict=True))
+    return list(zip(peaks, (_parts_mib(asked, run_sizes) for run_sizes in sizes), strict=True))
 
 
 def _training_peaks(
@@ -177,14 +177,13 @@ def _training_peaks(
     setup: TrainingSetup,
     execution: Execution,
 ) -> tuple[Peaks, dict[str, float]]:
-    """The least peaks with as many chunks of the loss or fewer, by powers of two.
+    """The smallest peaks over this number of loss chunks or fewer, by powers of two.
 
-    The allocator's blocks are cut in another way with each number, and may hold more for smaller
-    tensors.
+    The number changes how the allocator's blocks are split, so smaller tensors may reserve more.
     """
     fewer = (replace(setup, loss_chunks=2**n) for n in range(setup.loss_chunks.bit_length()))
-    found = [_peaks_of(key, factor, precision, own, execution) for own in fewer]
-    return min(found, key=lambda one: one[0].reserved)
+    found = [_peaks_of(key, factor, precision, candidate, execution) for candidate in fewer]
+    return min(found, key=lambda pair: pair[0].reserved)
 
 
 def _peaks_of(
@@ -194,7 +193,7 @@ def _peaks_of(
     setup: TrainingSetup,
     execution: Execution,
 ) -> tuple[Peaks, dict[str, float]]:
-    """Peaks of the device with the most memory: of the pipeline's first stage or of its last."""
+    """Peaks of the device with the most memory: on the pipeline's first or last stage."""
     asked = _requests(key, precision, _unscaled(setup), execution)
     events = asked.events.tolist()
     found = []
@@ -205,7 +204,7 @@ def _peaks_of(
         if setup.zero_stage == 3 and setup.data_parallel > 1:
             peak = replace(peak, reserved=reserved_by_stream(asked, sizes))
         found.append((peak, _parts_mib(asked, sizes)))
-    peak, parts = max(found, key=lambda one: one[0].live)
+    peak, parts = max(found, key=lambda pair: pair[0].live)
     gathered = gathered_bytes(key, precision, setup)
     if gathered:
         parts["gathered"] = gathered / MIB
@@ -218,13 +217,13 @@ def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:
 
 
 def memory_plan(network: Network) -> MemoryPlan:
-    """The plan of an eager run, with a cache of recent ones."""
+    """The plan of an eager run, cached for recent queries."""
     key, setup = GraphKey(network.graph), _setup(network)
     return _planned(key, network.batch_size, network.precision, setup, EAGER)
 
 
 def memory_plans(runs: Sequence[tuple[Network, Execution]]) -> list[MemoryPlan]:
-    """The plan of each run, as by `memory_plan`; many batch sizes of one network at once."""
+    """`memory_plan` for each run; batch sizes of one network are computed together."""
     plans: dict[int, MemoryPlan] = {}
     alike = groups_of(
         (GraphKey(network.graph), network.precision, _setup(network), execution)
@@ -245,17 +244,17 @@ _AT_MOST: Final[Mapping[Phase, tuple[float, float]]] = {
     "inference": (3.0, 1.0),
     "training": (6.0, 3.0),
 }
-"""Phase -> how often a run holds its weights and the results of all its operators, at most: twice
-and a sixth of once in inference, 5 and 1.6 times in training with AdamW, where the networks known
-by name are run with 1 and with 32 samples."""
+"""Phase -> upper bounds on how often a run holds its weights and the results of all operators. The
+observed maxima over the networks known by name, with 1 and with 32 samples, are 2 and 1/6 in
+inference and 5 and 1.6 in training with AdamW."""
 _BESIDES_MIB: Final = 2048.0
-"""Memory of libraries and of the device's context, at most."""
+"""Upper bound of the memory of libraries and of the device's context."""
 
 
 def most_mib(network: Network) -> float:
-    """Memory that a run surely does not exceed, MiB, at a thousandth of the cost of a plan.
+    """Upper bound of a run's memory, MiB, at a thousandth of the cost of a plan.
 
-    Infinite where the run has options, of which the memory may depend in any way.
+    Infinite for runs with options, whose effect on memory is not bounded here.
     """
     if network.training is not None or network.inference is not None:
         return inf
@@ -286,7 +285,7 @@ def _requests(
 def _loaded(
     key: GraphKey, precision: NumberFormat, setup: InferenceSetup, execution: Execution
 ) -> tuple[CachingAllocator, int]:
-    """The allocator after loading weights, equal for every batch size, and their requests."""
+    """The allocator after loading weights, the same for all batch sizes, and their requests."""
     asked = _requests(key, precision, setup, execution)
     freed, grows = asked.events < 0, asked.batched > 0
     changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
@@ -297,23 +296,23 @@ def _loaded(
 
 
 def _unscaled(setup: TrainingSetup) -> TrainingSetup:
-    """The part of a set-up that changes which requests are made, not only their sizes."""
+    """The part of a set-up that changes which requests are made, not just their sizes."""
     return replace(
         setup,
         accumulation=min(setup.accumulation, 2),
         data_parallel=1,
         tensor_parallel=min(setup.tensor_parallel, 2),
         pipeline_parallel=min(setup.pipeline_parallel, 2),
-        # Stage 3 casts weights as it gathers them, which changes which tensors are in 16 bits.
+        # Stage 3 casts weights when gathering, which changes which tensors are in 16 bits.
         zero_stage=3 if setup.zero_stage == 3 else 0,
     )
 
 
 CUBLAS_MIB: Final = (2 * 4096 + 8 * 16) / 1024
-"""8,519,680 bytes: `:4096:2:16:8`, PyTorch's default where `CUBLAS_WORKSPACE_CONFIG` is not set
-(`parseChosenWorkspaceSize` of the same file). From compute capability 9.0 on it is 32 MiB, which is
-left out: the name of an architecture is not a feature, and on such GPUs the additional 24 MiB are
-some thousandths of a network's memory."""
+"""8,519,680 bytes: `:4096:2:16:8`, PyTorch's default without `CUBLAS_WORKSPACE_CONFIG`
+(`parseChosenWorkspaceSize` of the same file). From compute capability 9.0 on it is 32 MiB. That is
+ignored: architecture names are not features, and on such GPUs the additional 24 MiB are some
+thousandths of a network's memory."""
 _PRODUCTS: Final = frozenset({"linear", "matmul", "attention"})
 
 

@@ -1,15 +1,15 @@
-"""Tensors that autograd saves of each operator for the backward pass, and results that are views.
+"""Tensors that autograd saves for the backward pass of each operator, and results that are views.
 
-Follows tools/autograd/derivatives.yaml of PyTorch. Activation functions are not assumed to work in
+Follows tools/autograd/derivatives.yaml of PyTorch. Activation functions are assumed not to work in
 place, except `leaky_relu` and functions that save their result anyway.
 
 torch.compile fuses pointwise operators, norms and copies into a few kernels. Its partitioner
 (`min_cut_rematerialization_partition` of AOTAutograd) saves the inputs of such a kernel rather than
 its intermediate results, and recomputes the rest in the backward pass. Results of matrix products,
-attention, convolutions, reductions and sums of two branches are not recomputed.
-Operands of products are written for the product anyway and are kept, as in eager mode: that was
-chosen on the two compiled rows of torchtune's table, whose activations are 8 times the width and 3
-times the inner width of a Llama block within 0.1 %.
+attention, convolutions, reductions and sums of two branches are not recomputed. Operands of
+products are written for the product anyway and are kept, as in eager mode. That choice fits the two
+compiled rows of torchtune's table, whose activations are 8 times the width and 3 times the inner
+width of a Llama block within 0.1 %.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ INDEX_BYTES = 8
 STATISTIC_BYTES = 4
 SCORE_BYTES = 4
 SAFE_SOFTMAX_BYTES = 4
-"""`aten._safe_softmax`, which products of attention run in from PyTorch 2.5 on, keeps softmax's
-result and what it selects of it; tables of decomposed attention were recorded so."""
+"""`aten._safe_softmax`, which attention products use from PyTorch 2.5 on, keeps softmax's result
+and a selection from it; tables of decomposed attention were recorded that way."""
 MASK_BYTES = 1
 FUSED_DIMENSIONS = 4
 FOLDED_ATTENTION = "fused.attention"
-"""Attention that `forerun.features.operators.fusion` recomposed from a decomposed trace."""
+"""Attention recomposed by `forerun.features.operators.fusion` from a decomposed trace."""
 
 
 class Saved(NamedTuple):
@@ -37,9 +37,9 @@ class Saved(NamedTuple):
     Attributes:
         inputs: whether its activation operands are saved.
         output: whether its result is saved.
-        extra_bytes: bytes of tensors made only to be saved (statistics, positions).
+        extra_bytes: bytes of tensors created only for saving (statistics, positions).
         through: whether the gradient of the result passes unchanged to its operands.
-        view: whether it allocates no memory: its result is a view of its operand.
+        view: whether its result is a view of its operand, which needs no memory.
     """
 
     inputs: bool = False
@@ -68,11 +68,11 @@ _EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
 
 
 def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved, ...]:
-    """Tensors that every operator of a forward graph saves in training, in their order.
+    """Tensors that each operator of a forward graph saves in training, in order.
 
     Args:
         graph: forward operators.
-        dropout: whether dropout operators are active; else their results are views.
+        dropout: whether dropout operators are active; otherwise their results are views.
     """
     unfused = frozenset(_unfused_attention(graph))
     views = frozenset(_views_around_attention(graph, unfused))
@@ -91,14 +91,14 @@ def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved,
 
 
 def saved(op: Operator) -> Saved:
-    """What one operator saves for the backward pass, whatever its neighbours in the graph."""
+    """What one operator saves for the backward pass, regardless of its neighbours."""
     name = op.name.rpartition(".")[2]
     if op.kind == "elementwise":
         return _elementwise(op, str(op.attributes.get("function", name)))
     if op.kind in ("conv", "conv_transpose", "linear", "matmul", "unknown"):
         return Saved(inputs=True)
     if op.kind == "attention":
-        # The flash and memory-efficient kernels keep one log-sum-exp a row of scores.
+        # The flash and memory-efficient kernels keep one log-sum-exp per row of scores.
         rows = prod(op.input_shapes[0][:-1]) if op.input_shapes else 0
         return Saved(inputs=True, output=True, extra_bytes=rows * STATISTIC_BYTES)
     if op.kind == "softmax":
@@ -127,7 +127,7 @@ def kept_operands(
     Args:
         op: the operator.
         differentiable: for each operand, whether it has a gradient.
-        trained: whether the operator's own weights have.
+        trained: whether the operator's weights have gradients.
         weighed: whether it has weights at all.
     """
     everything = list(range(len(differentiable)))
@@ -151,7 +151,7 @@ def _out_elements(op: Operator) -> int:
 
 
 def _groups(op: Operator) -> int:
-    """Number of means, and of standard deviations, that a normalisation saves."""
+    """Number of means, and of standard deviations, saved by a normalisation."""
     if op.kind == "batch_norm":
         return op.input_shapes[0][1] if op.input_shapes and len(op.input_shapes[0]) > 1 else 1
     width = op.attributes.get("width", 1)
@@ -171,7 +171,7 @@ def _elementwise(op: Operator, function: str) -> Saved:
 
 
 def _operands_kept(op: Operator) -> bool:
-    """Whether a product saves its operands: each is saved for the gradient of the other.
+    """Whether a product saves its operands, each for the gradient of the other.
 
     A product with a number or with a constant table, such as the sines of rotary embeddings, has
     no second gradient; a single vector is assumed to be a weight.
@@ -185,7 +185,7 @@ def _operands_kept(op: Operator) -> bool:
 
 
 def _plain_attention(op: Operator) -> Saved:
-    """Two products and a softmax: the operands and the scores are saved."""
+    """Two products and a softmax: operands and scores are saved."""
     query, key = op.input_shapes[0], op.input_shapes[1]
     scores = prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
     selected = SAFE_SOFTMAX_BYTES if op.name == FOLDED_ATTENTION else 0
@@ -193,10 +193,10 @@ def _plain_attention(op: Operator) -> Saved:
 
 
 def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
-    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product.
+    """Attention on more dimensions than fused kernels support, which PyTorch runs unfused.
 
     Decomposed traces flatten the products; the copies of operands and results around them show
-    how many dimensions there are.
+    the number of dimensions.
     """
     after: dict[int, list[Operator]] = {}
     for op in graph.operators:
@@ -213,7 +213,7 @@ def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
 
 
 def _views_around_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
-    """Operators of a trace for which fused attention allocates no memory.
+    """Operators in a trace for which fused attention allocates no memory.
 
     These are copies of its result, which it writes in the layout of the next layer, and scalings
     and copies of its operands in a decomposed trace.
@@ -245,7 +245,7 @@ def _views_around_attention(graph: OperatorGraph, unfused: frozenset[int]) -> It
 
 
 FUSED: Final = frozenset({"elementwise", "softmax", "layer_norm", "group_norm", "copy"})
-"""Kinds that are recomputed: they are fused with their readers."""
+"""Kinds that are fused with their readers and therefore recomputed."""
 _RECOMPUTATION_SUMS: Final = frozenset({"add", "sub"})
 
 
@@ -266,10 +266,10 @@ def kept_results(
         graph: forward operators, n of them.
         rules: (n,) tensors that each operator saves in eager mode.
         differentiable: (n,) whether each result has a gradient.
-        trained: (n,) whether each operator has weights of its own that get a gradient.
+        trained: (n,) whether each operator has trained weights of its own.
     """
     needed, found = [False] * len(graph), set[int]()
-    # In reverse, since what is needed of a recomputed result is needed of its operands.
+    # In reverse, because needing a recomputed result means needing its operands.
     for place, op in reversed(list(enumerate(graph.operators))):
         check()
         if not op.batched:

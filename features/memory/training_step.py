@@ -1,9 +1,9 @@
 """Memory requests of two training steps: forward, loss, backward, optimizer.
 
-Backward walks the operators in reverse: each makes the gradients of its operands, which are added
-in place where the first has no other holder, and frees its saved tensors. Gradients of weights live
-until the next step starts (`zero_grad` sets them to none), the optimizer's slots from the first
-step on. All steps from the second on are equal, so two are walked.
+The backward pass visits the operators in reverse. Each creates the gradients of its operands, which
+are accumulated in place where the first has no other holder, and frees its saved tensors. Gradients
+of weights live until the next step starts (`zero_grad` sets them to None), the optimizer's states
+from the first step on. All steps from the second on are equal, so two are simulated.
 """
 
 from collections import ChainMap
@@ -20,7 +20,7 @@ from forerun.features.memory.weights import head_of, slot_bytes, step_copies
 
 STEPS: Final = 2
 CAUSAL_LOSS_BYTES: Final = 4.0
-"""Cross-entropy of networks that generate text runs in 32 bits (`logits.float()` in
+"""Cross-entropy of text-generating networks runs in 32 bits (`logits.float()` in
 `ForCausalLMLoss` of transformers); that of masked language models in the precision of the logits.
 """
 
@@ -39,13 +39,13 @@ def training_requests(
 
 
 class Steps:
-    """Training steps, one after another.
+    """Successive training steps.
 
     Args:
         graph: forward operators.
         precision: precision of the run.
         setup: optimizer, checkpointing, accumulation, adapters.
-        execution: compiled or not.
+        execution: whether the run is compiled.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Steps:
         self._slots = False
 
     def step(self) -> None:
-        """Forward and backward of every micro-batch, then the optimizer."""
+        """Forward and backward pass of every micro-batch, then the optimizer."""
         if not self._setup.legacy_pytorch:
             self._tape.release(*self._gradients.values())
             self._gradients = {}
@@ -107,15 +107,15 @@ class Steps:
             if not last:
                 self._tape.release(*(where[place] for place in leaving))
             self._backward(part.span, kept, flowing)
-        # The caller of the network holds its results until the step is done.
+        # The caller holds the network's results until the step is done.
         self._tape.release(*results.values(), *flowing.values())
 
     def _loss_gradient(self, place: int, results: dict[int, int]) -> int:
-        """Gradient of a result of the network; of logits over a vocabulary by cross-entropy.
+        """Gradient of a network result; for logits over a vocabulary, by cross-entropy.
 
-        Training loops of networks that generate text release logits before the backward pass
+        Training loops of text-generating networks release logits before the backward pass
         (`del logits` in torchtune's recipes, `del pred` in torchtitan's train.py; the Trainer of
-        transformers returns the loss alone).
+        transformers returns only the loss).
         """
         result = results[place]
         if place != self._head:
@@ -133,8 +133,8 @@ class Steps:
             tape.release(results.pop(place))
         picked = [tape.like(result, item)]
         if self._setup.tensor_parallel > 1:
-            # `(grad_input + torch.exp(x)) * grad_output` of PyTorch's loss that is divided by
-            # vocabulary (torch/distributed/tensor/parallel/loss.py): one sum more than undivided.
+            # `(grad_input + torch.exp(x)) * grad_output` of PyTorch's vocabulary-parallel loss
+            # (torch/distributed/tensor/parallel/loss.py): one more sum than without division.
             exponentials = tape.like(result, item)
             picked.append(tape.like(result, item))
             tape.release(exponentials)

@@ -1,9 +1,9 @@
-"""Traits of a network: sizes of its convolutions by class and shares of its operators.
+"""Traits of a network: sizes of its convolutions by class, and shares of its operators.
 
 cuDNN chooses an algorithm, and with it a workspace, by the geometry of a convolution. PyTorch runs
-depthwise convolutions in kernels of its own, without a workspace; convolutions with several
-channels per group, with strides, with large kernels, and those that Winograd's algorithm computes
-differ as well. A size is therefore taken of each of these classes.
+depthwise convolutions in its own kernels without a workspace; convolutions with several channels
+per group, with strides, with large kernels, and those suited to Winograd's algorithm differ as
+well. A size is therefore computed for each of these classes.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ CLASSES: Final = (
     "strided",
     "full_spatial",
 )
-"""Classes of convolutions that are not depthwise; one convolution may be in several.
+"""Classes of convolutions other than depthwise; one convolution may be in several.
 
 - `channel_groups`: several groups, with several channels each.
 - `unfolded`: plain spatial ones; their size is that of the matrix that matrix multiplication reads
@@ -60,19 +60,19 @@ TRAITS: Final = (
 )
 """Names of `MemoryPlan.traits`: memory over `reserved`, then counts over all operators."""
 SHARES: Final = ("batch_norm", "layer_norm", "attention", "conv")
-"""Kinds of operators of the last traits."""
+"""Operator kinds of the last traits."""
 OVER_RESERVED: Final = TRAITS[: -len(SHARES)]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSizes:
-    """Sizes of a network's convolutions and results with a number of samples, MiB.
+    """Sizes of a network's convolutions and results at a batch size, MiB.
 
     Attributes:
         largest_convolution: input and output of the largest plain spatial convolution.
         convolutions: inputs and outputs of all of them.
         over_reserved: sizes of `TRAITS` from `grouped_largest` to `traffic`.
-        shares: traits behind these, which do not depend on the batch size.
+        shares: the remaining traits, which do not depend on the batch size.
     """
 
     largest_convolution: float
@@ -108,7 +108,7 @@ def network_sizes(key: GraphKey, factor: float, unit: float) -> NetworkSizes:
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """Elements that do not depend on the batch size (first row), and those that do (second).
+    """Batch-independent elements (first row) and batch-dependent ones (second).
 
     Attributes:
         written: (2,) results of all operators.
@@ -153,7 +153,7 @@ def _classes(op: Operator, both: float) -> Iterator[tuple[str, float]]:
 
     Args:
         op: a convolution.
-        both: elements of its input and its result.
+        both: elements of its input and its result together.
     """
     if not op.input_shapes or not op.output_shapes or len(op.input_shapes[0]) < 2:
         return

@@ -1,8 +1,8 @@
 """Memory of weights in training: which are trained, and how they and their states are stored.
 
-A device holds weights, gradients and optimizer slots, as far as they are not sharded. Bytes follow
+A device holds weights, gradients and optimizer states, except what is sharded. Bytes follow
 PyTorch's own optimizers, bitsandbytes (8-bit Adam), torchao (4-bit Adam) and ZeRO (Rajbhandari et
-al. 2020, arXiv 1910.02054). Constants that are computed in the graph (tables of rotary embeddings,
+al. 2020, arXiv 1910.02054). Constants computed in the graph (tables of rotary embeddings,
 positions) are not weights. A head that shares its matrix with the embedding has no weights of its
 own.
 """
@@ -39,19 +39,18 @@ _DIVIDED = frozenset({"linear", "embedding"})
 
 
 def divided_results(graph: OperatorGraph, *, sequence_parallel: bool = False) -> list[bool]:
-    """Whether each operator's result is divided among the devices.
+    """Whether tensor parallelism divides each operator's result among the devices.
 
-    Tensor parallelism divides them as in Megatron-LM (Korthikanti et al. 2022, arXiv 2205.05198).
-    Linear layers form pairs: the first is divided by columns, and so are its result and everything
-    computed from it; the second is divided by rows, and its result is replicated. A last layer that
-    gives logits is a first one without a second: logits and their loss are divided by vocabulary.
-    Norms, dropout and residuals between the pairs are replicated unless sequence parallelism
-    divides them along the sequence.
+    Follows Megatron-LM (Korthikanti et al. 2022, arXiv 2205.05198). Linear layers form pairs: the
+    first is divided by columns, and so are its result and everything computed from it; the second
+    is divided by rows, and its result is replicated. A final layer that gives logits is a first one
+    without a second: logits and their loss are divided by vocabulary. Norms, dropout and residuals
+    between the pairs are replicated unless sequence parallelism divides them along the sequence.
 
     Args:
         graph: forward operators.
         sequence_parallel: whether operators between pairs of layers are divided as well. Tensors
-            that all samples share (masks, tables of positions) are not; inputs gathered for one
+            common to all samples (masks, tables of positions) are not; inputs gathered for one
             product count as their parts, as if the backward pass gathered them again.
     """
     known: list[bool] = []
@@ -59,12 +58,12 @@ def divided_results(graph: OperatorGraph, *, sequence_parallel: bool = False) ->
         before = any(known[i] for i in op.inputs)
         known.append(not before if op.kind == "linear" else before)
     if sequence_parallel:
-        return [one or op.batched for one, op in zip(known, graph.operators, strict=True)]
+        return [divided or op.batched for divided, op in zip(known, graph.operators, strict=True)]
     return known
 
 
 def divided_weights(op: Operator) -> bool:
-    """Whether an operator's weights are divided: of linear layers and embeddings."""
+    """Whether an operator's weights are divided, as in linear layers and embeddings."""
     return op.kind in _DIVIDED
 
 
@@ -73,7 +72,7 @@ EIGHT_BIT_FROM = 4096
 """Number of elements below which bitsandbytes keeps a tensor's state in 32 bits."""
 EIGHT_BIT_BLOCK = 256
 FOUR_BIT_BLOCK = 128
-"""Elements with one scale of four bytes: bitsandbytes 0.44 and torchao 0.7."""
+"""Elements per four-byte scale: bitsandbytes 0.44 and torchao 0.7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +81,11 @@ class Weight:
 
     Attributes:
         elements: its size.
-        columns: elements of a row, for optimizers that factor; 0 for vectors.
+        columns: elements per row, for factored optimizers; 0 for vectors.
         trained: whether it gets a gradient.
-        item: bytes of an element, as it is stored.
-        adapter: whether it is of an adapter on frozen weights.
-        owner: operator and number of the tensor that it is the same as; None where it is its own.
+        item: bytes per stored element.
+        adapter: whether it belongs to an adapter on frozen weights.
+        owner: operator and number of the tensor that it shares; None if stored separately.
     """
 
     elements: int
@@ -103,10 +102,10 @@ def weights_of(
     """The parameter tensors of an operator: weight, bias, running statistics, adapters.
 
     Args:
-        op: any operator; its `parameter_elements` are divided by its kind and shapes.
-        setup: set-up of a training run; with a LoRA rank linear layers get adapters and the rest is
-            frozen.
-        adapted: whether this one gets an adapter if it is linear.
+        op: any operator; its `parameter_elements` are split by its kind and shapes.
+        setup: set-up of a training run; with a LoRA rank, linear layers get adapters and the rest
+            is frozen.
+        adapted: whether this operator gets an adapter if it is linear.
     """
     total = op.parameter_elements
     if not total:
@@ -145,7 +144,7 @@ def _outputs(op: Operator) -> int:
 
 
 def _inner(op: Operator) -> int:
-    """Number of weight elements of one output."""
+    """Number of weight elements per output."""
     source = op.input_shapes[0] if op.input_shapes else ()
     if op.kind == "linear":
         return source[-1] if source else 0
@@ -156,7 +155,7 @@ def _inner(op: Operator) -> int:
 
 
 def slot_bytes(weight: Weight, optimizer: Optimizer) -> tuple[float, ...]:
-    """Bytes of each tensor that an optimizer keeps for one weight."""
+    """Bytes of each state tensor that an optimizer keeps for one weight."""
     if not weight.trained or weight.owner or optimizer in ("none", "sgd"):
         return ()
     plain = weight.elements * weight.item
@@ -178,11 +177,11 @@ def slot_bytes(weight: Weight, optimizer: Optimizer) -> tuple[float, ...]:
 
 
 FOREACH_COPIES = 1
-"""Copies of all trained weights that a step of PyTorch's Adam makes at once: it takes the root of
-every second moment before it divides (torch/optim/adam.py, `_multi_tensor_adam`)."""
+"""Copies of all trained weights that one step of PyTorch's Adam creates at once: it takes the root
+of every second moment before dividing (torch/optim/adam.py, `_multi_tensor_adam`)."""
 ADAFACTOR_COPIES = 2
-"""Copies of one weight after the other that Adafactor makes: the squared gradient and the product
-of its rows and columns (transformers.optimization.Adafactor, 4 bytes an element)."""
+"""Copies that Adafactor creates for one weight after another: the squared gradient and the product
+of its rows and columns (transformers.optimization.Adafactor, 4 bytes per element)."""
 
 
 def step_copies(weights: list[Weight], setup: TrainingSetup) -> Iterator[float]:
@@ -195,15 +194,15 @@ def step_copies(weights: list[Weight], setup: TrainingSetup) -> Iterator[float]:
 
 
 def device_shares(asked: Requests, setup: TrainingSetup, stage: int) -> NDArray[np.float64]:
-    """(tensors,) part of each tensor that one device of a pipeline's stage holds.
+    """(tensors,) share of each tensor held by one device of a pipeline stage.
 
     Tensor parallelism divides the weights of linear layers and embeddings and the results between
     two linear layers; norms, dropout and residuals only with sequence parallelism (Korthikanti et
     al. 2022, arXiv 2205.05198).
     Pipeline parallelism divides the repeated blocks; operators before them belong to the first
-    stage, those after them to the last. With one forward and one backward pass in turn, the first
-    stage keeps the activations of as many micro-batches as there are stages, the last one of one.
-    ZeRO divides optimizer slots (1), gradients (2) and weights (3) among data-parallel devices.
+    stage, those after them to the last. With alternating forward and backward passes (1F1B), the
+    first stage keeps the activations of as many micro-batches as there are stages, the last of one.
+    ZeRO divides optimizer states (1), gradients (2) and weights (3) among data-parallel devices.
 
     Args:
         asked: requests of the whole network.
@@ -228,17 +227,17 @@ WHOLE_FORMATS = frozenset({"fp32", "fp16", "bf16"})
 """Formats in which all weights are stored; others apply to linear layers except the head."""
 
 HEAD_FACTOR = 2
-"""A last linear layer that is wider than its input by more than this gives logits of a vocabulary:
-projections within blocks are up to 4 times as wide, but no last layers; those of language models
-are 5 (BERT) to 60 times as wide as the network, those of classifiers narrower."""
+"""A final linear layer whose output is wider than its input by more than this gives logits over a
+vocabulary. Projections within blocks are up to 4 times as wide but never final; final layers of
+language models are 5 (BERT) to 60 times as wide as the network, those of classifiers narrower."""
 
 
 class NothingToAdapt(InputError):
-    """Adapters are asked for, but the network has no layer that would get them."""
+    """Adapters are requested, but no layer of the network can get one."""
 
 
 def head_of(graph: OperatorGraph) -> int | None:
-    """Position of the layer that gives logits over a vocabulary, for each token; None without."""
+    """Position of the layer that gives per-token logits over a vocabulary; None without one."""
     if not graph.operators:
         return None
     last = len(graph) - 1
@@ -249,7 +248,7 @@ def head_of(graph: OperatorGraph) -> int | None:
     wide = (
         len(out) == 3
         and out[-1] > HEAD_FACTOR * into[-1]
-        and any(one.kind == "embedding" for one in graph.operators)
+        and any(operator.kind == "embedding" for operator in graph.operators)
     )
     return last if wide else None
 
@@ -308,7 +307,7 @@ def _stored(weight: Weight, item: float, quantised: bool, setup: TrainingSetup |
 
 
 def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
-    """The operator with its weights only, without constants that it reads."""
+    """The operator with its weights only, excluding constants that it reads."""
     if not op.parameter_elements or op.kind not in ("elementwise", "copy"):
         return op
     made = sum(
@@ -321,7 +320,7 @@ def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
 
 
 def _angles(operators: Sequence[Operator]) -> set[int]:
-    """Constants used only in sines and cosines: frequencies are never trained."""
+    """Constants used only in sines and cosines: frequencies, which are never trained."""
     positions: set[int] = set()
     for place in range(len(operators) - 1, -1, -1):
         op = operators[place]
@@ -334,7 +333,7 @@ def _angles(operators: Sequence[Operator]) -> set[int]:
 
 
 def _tied(graph: OperatorGraph, head: int | None, operators: Sequence[Operator]) -> int | None:
-    """Position of the embedding whose matrix the head shares; None where it has its own."""
+    """Position of the embedding whose matrix the head shares; None if it has its own."""
     if head is None or graph.parameter_elements is None:
         return None
     size = graph.operators[head].parameter_elements
@@ -360,7 +359,7 @@ def _targets(key: GraphKey, wanted: LoraTargets) -> frozenset[int]:
         return frozenset(linear)
     attends = [place for place, op in enumerate(operators) if op.kind == "attention"]
     if wanted == "query_value":
-        # Query, key and value in the order in which they run; a fused layer holds all of them.
+        # Query, key and value in execution order; a fused layer holds all of them.
         ends = _ends_before(operators, linear)
         return frozenset(end for place in attends for end in ends[place] or ())
     start = {source for place in attends for source in operators[place].inputs}
@@ -396,7 +395,7 @@ def _ends_before(operators: Sequence[Operator], linear: set[int]) -> list[tuple[
 
 
 def _first_after(operators: Sequence[Operator], linear: set[int]) -> dict[int, int]:
-    """The linear layer that reads each result, directly or through copies and similar operators."""
+    """The linear layer that reads each result, directly or through copies and the like."""
     found: dict[int, int] = {}
     for place in range(len(operators) - 1, -1, -1):
         first = place if place in linear else found.get(place)
@@ -408,16 +407,16 @@ def _first_after(operators: Sequence[Operator], linear: set[int]) -> dict[int, i
 
 
 GATHERED_AT_ONCE = 2
-"""Blocks gathered at a time: the one that runs and the one that is prefetched."""
+"""Blocks gathered at a time: the running one and the prefetched one."""
 _HALF = {"amp", "amp_bf16"}
 
 
 def casts_when_gathered(precision: NumberFormat, setup: TrainingSetup | None) -> bool:
-    """Whether weights are cast to 16 bits as they are gathered, which replaces autocast.
+    """Whether weights are cast to 16 bits when gathered, which replaces autocast.
 
-    FSDP's `MixedPrecisionPolicy(param_dtype=bfloat16)`, as torchtitan uses it, and ZeRO stage 3 in
-    16 bits gather copies of 32-bit shards; whatever is computed from them, norms and residuals
-    too, is in 16 bits, while autocast leaves those in 32.
+    FSDP's `MixedPrecisionPolicy(param_dtype=bfloat16)`, as used by torchtitan, and ZeRO stage 3 in
+    16 bits gather copies of 32-bit shards. Everything computed from them, including norms and
+    residuals, is in 16 bits, while autocast leaves those in 32.
     """
     return precision in _HALF and setup is not None and setup.zero_stage == 3
 
@@ -425,10 +424,9 @@ def casts_when_gathered(precision: NumberFormat, setup: TrainingSetup | None) ->
 def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> int:
     """Bytes of gathered weights and gradients on a device on top of its shard; 0 below stage 2.
 
-    ZeRO stage 3 and FSDP keep a part of every weight on each device; before a block runs its
-    weights are gathered, and those of the next block at the same time; its gradients are complete
-    until they are scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's
-    complete gradients.
+    ZeRO stage 3 and FSDP keep a shard of every weight on each device. Before a block runs, its
+    weights and those of the next block are gathered; its gradients are complete until they are
+    scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's complete gradients.
     """
     if setup.zero_stage < 2 or setup.data_parallel == 1:
         return 0
@@ -438,11 +436,11 @@ def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup)
 
 
 def reserved_by_stream(asked: Requests, sizes: NDArray[np.float64]) -> int:
-    """Bytes that the allocator reserves where gradients come from a stream of their own.
+    """Bytes that the allocator reserves when gradients use a separate stream.
 
-    FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
-    torch/distributed/fsdp), and the caching allocator has a pool for each stream: what gradients
-    leave between two steps is not given to activations, nor the reverse.
+    FSDP scatters gradients on a separate stream (`foreach_reduce` of torch/distributed/fsdp), and
+    the caching allocator has a pool for each stream: what gradients leave free between two steps is
+    not available to activations, nor the reverse.
 
     Args:
         asked: requests of one device.
@@ -457,7 +455,7 @@ def reserved_by_stream(asked: Requests, sizes: NDArray[np.float64]) -> int:
 
 @kept_by_graph()
 def _largest(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> tuple[float, float]:
-    """Bytes of the weights and of the gradients of the largest part that is gathered at a time."""
+    """Bytes of weights and of gradients in the largest part that is gathered at a time."""
     graph, item = key.graph, 2.0 if precision in _HALF else None
     known = graph_weights(graph, precision, setup)
     groups: list[Iterable[int]] = []

@@ -1,7 +1,7 @@
-"""Work of the host for one run of a network: dispatched operators and launched kernels.
+"""Host work of one network run: dispatched operators and launched kernels.
 
-In eager mode Python and the framework's dispatcher spend about 30 to 60 microseconds on every
-operator, whatever its size; compiled code only launches one kernel per fused group.
+In eager mode, Python and the framework's dispatcher spend about 30 to 60 microseconds per operator,
+whatever its size; compiled code launches one kernel per fused group.
 """
 
 from forerun.data.graph import OperatorGraph
@@ -9,7 +9,7 @@ from forerun.features.caches import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.lowering.decomposed_operators import recomposed
 
 CELL_OPERATORS = 12.0
-"""Operators of one unrolled step: two products, their sum, four gates and five of the state."""
+"""Operators of one unrolled step: two products, their sum, four gates and five on the state."""
 _PRODUCTS = ("linear", "matmul", "attention")
 _GATES = ["sigmoid", "sigmoid", "sigmoid", "tanh"]
 
@@ -17,8 +17,8 @@ _GATES = ["sigmoid", "sigmoid", "sigmoid", "tanh"]
 def dispatched_operators(graph: OperatorGraph) -> float:
     """Operators that eager execution dispatches in one forward pass.
 
-    Views are not in a graph and do not count. Chains in a graph from ONNX count as the
-    framework's operators that they represent.
+    Views are not in a graph and do not count. Chains in a graph from ONNX count as the framework
+    operators that they represent.
     """
     return _dispatched(GraphKey(graph), graph.source == "onnx")
 
@@ -43,14 +43,14 @@ def _product_share(key: GraphKey) -> float:
 
 
 def attentions(graph: OperatorGraph) -> int:
-    """Operators of a graph that are whole attentions."""
+    """Number of fused attention operators in a graph."""
     return sum(op.repeat for op in graph.operators if op.kind == "attention")
 
 
 def _unrolled_cells(graph: OperatorGraph) -> int:
-    """Steps of long short-term memory layers that a tracer has unrolled.
+    """Number of LSTM steps that a tracer has unrolled.
 
-    A framework runs the whole layer as one call. A step shows as gates that are read by three
+    A framework runs the whole layer as one call. A step is recognised by gates read by three
     sigmoids and one hyperbolic tangent.
     """
     readers: dict[int, list[str]] = {}

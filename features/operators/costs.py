@@ -1,6 +1,6 @@
-"""Device-independent costs of one operator: FLOPs, elements moved, its GEMM view.
+"""Device-independent costs of one operator: FLOPs, elements moved, and its GEMM view.
 
-A multiply-add counts as two FLOPs. Elements, not bytes: the precision of a run decides the bytes.
+A multiply-add counts as two FLOPs. Traffic is in elements, because a run's precision decides bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,13 +12,13 @@ from forerun.features.operators.kinds import KIND_CODE, KINDS
 
 
 class OperatorCost(NamedTuple):
-    """Costs of one run of one operator.
+    """Costs of one execution of one operator; fields that do not apply are zero.
 
-    `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), convolutions as implicit GEMM
-    with one batch entry a group; `rows`, `width` the normalised or reduced rows; `kernel` the
-    elements of a convolution's or pooling's window and `stride` its step; `heavy` an elementwise
-    function's arithmetic in relation to its traffic; `steps` the products m x k times k x n of a
-    recurrent layer that wait for each other. Zero where they do not apply.
+    `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), with convolutions as implicit GEMM
+    and one batch entry per group; `rows`, `width` the normalised or reduced rows; `kernel` the
+    elements of a convolution's or pooling's window and `stride` its step; `heavy` the arithmetic of
+    an elementwise function relative to its traffic; `steps` the sequentially dependent products
+    m x k times k x n of a recurrent layer.
     """
 
     flops: float
@@ -42,16 +42,16 @@ HEAVY: Mapping[str, float] = {
     **dict.fromkeys("gelu tanh sigmoid silu exp erf log sin cos".split(), 1.0),
     **dict.fromkeys("div sqrt rsqrt".split(), 0.5),
 }
-"""Function -> arithmetic in relation to traffic: transcendental functions are slower than their
+"""Function -> arithmetic relative to traffic: transcendental functions are slower than their
 traffic on chips with few special-function units."""
 
 
 GATES: Mapping[str, int] = {"lstm": 4, "gru": 3}
-"""Part of a recurrent operator's name -> products of the state in each step; 1 for all others."""
+"""Part of a recurrent operator's name -> products of the state per step; 1 for all others."""
 
 
 def operator_cost(op: Operator) -> OperatorCost:
-    """FLOPs, elements and GEMM view of one run of an operator at its shapes."""
+    """FLOPs, elements and GEMM view of one execution of an operator at its shapes."""
     kind = KINDS[KIND_CODE.get(op.kind, KIND_CODE["unknown"])]
     moved = OperatorCost(
         flops=0.0,
@@ -138,10 +138,11 @@ def _attention(op: Operator, moved: OperatorCost) -> OperatorCost:
 
 
 def _recurrent(op: Operator, moved: OperatorCost) -> OperatorCost:
-    """Every weight is used once per position of batch and sequence; the state's products wait.
+    """Costs of a recurrent layer, whose products with the state depend on each other.
 
-    The second operand is the state (layers and directions, batch, width), as torch has it. Without
-    one, the first is (steps, batch, width) of one layer as wide as its result.
+    Each weight is used once per position of batch and sequence. The second operand is the state
+    (layers and directions, batch, width), as in torch. Without one, the first operand is (steps,
+    batch, width) of one layer as wide as its result.
     """
     source, target = op.input_shapes[0], op.output_shapes[0]
     positions = float(prod(source[:-1]))

@@ -1,7 +1,7 @@
-"""Dimensionless features of operators on one device, by the family of kernels they run as.
+"""Dimensionless features of operators on one device, by the kernel family that they run as.
 
-Each family has a physical term of its time at full clock (the roofline with known properties of its
-kernels: tiles and waves, repeated reads), the shortest time that the power limit allows, and
+Each family has a physical estimate of its time at full clock (the roofline with known properties of
+its kernels: tiles and waves, repeated reads), the shortest time that the power limit allows, and
 features that are ratios to the device, clipped to the range that every training device covers.
 Wave quantisation after Lee et al., "Forecasting GPU performance for deep learning training and
 inference" (ASPLOS 2025), and NVIDIA's matrix multiplication guide.
@@ -27,12 +27,12 @@ from forerun.features.operators.roofline import (
 from forerun.features.operators.table import OperatorTable
 
 PerOperator = Float64[np.ndarray, " n"]
-"""One value for each of n operators."""
+"""One value per operator, (n,)."""
 
 FAMILIES: tuple[str, ...] = (
     *("product", "conv", "elementwise", "softmax", "layer_norm", "recurrent"),
 )
-"""Families of kernels."""
+"""Kernel families."""
 
 _FAMILY_OF_KIND: Mapping[str, str] = {
     "conv": "conv",
@@ -51,25 +51,25 @@ FAMILY_OF_KIND: Int[np.ndarray, " kinds"] = np.array(
 """Position in `KINDS` -> position in `FAMILIES`; operators that only move data are elementwise."""
 
 SHORTEST_KERNEL_MS = 0.002
-"""Least predicted milliseconds of a GPU kernel, adapted or not: the low end of CUDA's launch
-overhead (2 to 5 microseconds from a full queue)."""
+"""Shortest prediction for a GPU kernel in milliseconds, also after adaptation: the low end of
+CUDA's launch overhead (2 to 5 microseconds from a full queue)."""
 LAUNCH_MS = 0.018
-"""Milliseconds of a launch inside an event pair: median of small elementwise kernels on NeuSight's
-five GPUs."""
+"""Milliseconds of a launch measured with a pair of events: median of small elementwise kernels on
+NeuSight's five GPUs."""
 CLEAR_OF_LAUNCH_MS: Mapping[str, float] = {"conv": 0.01, "product": 0.01}
-"""Family -> roofline time from which on rows are training rows, 0.02 for other families: a launch
+"""Family -> roofline time from which rows are used in training, 0.02 for other families: the launch
 dominates shorter ones."""
 TIMED_BY_EVENTS = ("conv", "linear", "matmul", "elementwise", "softmax", "layer_norm")
-"""Kinds of operators that were timed by a pair of events, in fp32."""
+"""Kinds of operators timed with a pair of events, in fp32."""
 EVENTS_FROM: float = 3.0
-"""Roofline time over `CLEAR_OF_LAUNCH_MS` from which on a launch takes as long as inside an event
-pair. Chosen on operators of the H100, the H200 and NeuSight's A100 80 GB, in fp32, which are
+"""Roofline time over `CLEAR_OF_LAUNCH_MS` from which a launch takes as long as between a pair of
+events. Chosen on fp32 operators of the H100, the H200 and NeuSight's A100 80 GB, which are
 therefore no test of it."""
 _REDUCING = ("conv", "linear", "matmul", "softmax", "layer_norm", "group_norm", "reduce")
 _REDUCING_MS = 0.0035
 """Shortest kernel that reduces: layer norms of one token take 4 and 3 microseconds on an A100 and
-an A40 (Vidur), elementwise kernels 1 and 2; closed forms of bf16 products have 3.1 and 3.4 (vLLM
-and SGLang in AIConfigurator). Attention reduces twice, one after the other."""
+an A40 (Vidur), elementwise kernels 1 and 2; analytical models of bf16 products have 3.1 and 3.4
+(vLLM and SGLang in AIConfigurator). Attention reduces twice in sequence."""
 START_MS: PerOperator = np.array(
     [
         _REDUCING_MS * ((kind.name in _REDUCING) + 2 * (kind.name == "attention"))
@@ -79,7 +79,7 @@ START_MS: PerOperator = np.array(
 )
 """Position in `KINDS` -> milliseconds of a kernel without work, from a full queue."""
 FLOOR_OF_ROOFLINE: Mapping[str, float] = {"conv": 0.4}
-"""Family -> lowest time as a share of the roofline. Winograd convolutions need 2.25 times fewer
+"""Family -> shortest time as a share of the roofline. Winograd convolutions need 2.25 times fewer
 multiplications (Lavin and Gray 2016); no other family was measured below its roofline."""
 
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
@@ -124,10 +124,10 @@ _WINOGRAD_SAVING = 2.25
 _WORST_FILL = 0.4
 _BY_ELEMENT = ("batch_norm", "pool", "resize")
 _ELEMENTS_PER_CYCLE = 1.4
-"""Elements that a compute unit with 2,048 threads reads or writes in a cycle where each thread asks
-for one at a time, whatever their size: medians of batch norms and pools are 1.35 and 1.18 on an A30
-and, with 1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy). Copies are not
-among them: networks in fp32 would be predicted worse (NeuSight)."""
+"""Elements that a compute unit with 2,048 threads moves per cycle if each thread requests one at a
+time, whatever their size: medians of batch norms and pools are 1.35 and 1.18 on an A30 and, with
+1,024 threads, 0.70 and 0.79 on a GeForce RTX 2080 Ti (torch_op_energy). Copies are excluded,
+because including them worsens predictions of fp32 networks (NeuSight)."""
 _VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
 """GFLOP/s per watt of fp32 products on vector units at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
 training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""
@@ -152,10 +152,10 @@ class _Chip:
 def operator_features(
     table: OperatorTable, device: Device, precision: NumberFormat, family: str
 ) -> KernelTable:
-    """Operators that all belong to one family, as kernels on one device.
+    """Features of operators of one family, as kernels on one device.
 
-    What was timed by a pair of events has a launch, which falls linearly to `START_MS` below
-    `EVENTS_FROM` times `CLEAR_OF_LAUNCH_MS`.
+    Operators timed with a pair of events include a launch, which decreases linearly to `START_MS`
+    below `EVENTS_FROM` times `CLEAR_OF_LAUNCH_MS`.
 
     Args:
         table: n operators at their batch size.
@@ -192,15 +192,15 @@ def operator_features(
 def _sites(
     family: str, matrix: Float64[np.ndarray, "n features"], roof: PerOperator
 ) -> PerOperator:
-    """Keys that are equal where every size and the bound are, rounded down to a power of two."""
+    """Keys that are equal where sizes and bound agree after rounding down to powers of two."""
     columns = [FEATURES[family].index(name) for name in _SIZES if name in FEATURES[family]]
     sizes = np.floor(np.column_stack([matrix[:, columns] / np.log(2.0), np.log2(roof)]) + 1e-6)
-    # Sums with fixed irrational weights hash rows: different rows have different keys.
+    # Sums with fixed irrational weights hash the rows: different rows have different keys.
     return np.asarray(np.round(sizes @ np.sqrt(np.arange(2.0, 2.0 + sizes.shape[1])), 9))
 
 
 def assumed(device: Device) -> tuple[str, ...]:
-    """Figures that features need and the sheet lacks, estimated from the peak."""
+    """Figures that the features need and the sheet lacks, which are estimated from the peak."""
     return tuple(
         name
         for name in ("compute_units", "l2_mib", "boost_clock_mhz", "tdp_w")
@@ -274,7 +274,7 @@ def _gemm(
         aligned = np.mod.outer(size, _ALIGNMENTS) == 0.0
         columns[f"align_{name}"] = aligned.sum(axis=1, dtype=np.float64)
     columns["_log_base"] = _log(np.maximum(compute * best, memory) * 1e3 / roof)
-    # Padding of a tile is multiplied too and draws power; idle units in the last wave do not.
+    # Tile padding is multiplied too and draws power; idle units in the last wave do not.
     drawn = 1e3 * compute / np.maximum(columns["pad_64x64"], _WORST_FILL)
     columns["_power_ms"] = drawn / chip.capped_share
     return columns
@@ -283,7 +283,7 @@ def _gemm(
 def _tiles(
     b: PerOperator, m: PerOperator, n: PerOperator, chip: _Chip
 ) -> tuple[dict[str, PerOperator], PerOperator]:
-    """Fill of the last wave and padding for a few tile shapes, and the cheapest one's cost."""
+    """Fill of the last wave and padding for several tile shapes, and the cheapest one's cost."""
     columns: dict[str, PerOperator] = {}
     best = np.full(len(m), np.inf)
     for tile_m, tile_n in TILES:
@@ -337,7 +337,7 @@ def _elementwise(
 def _reload(
     width: PerOperator, live: PerOperator, chip: _Chip, element: float, extra: PerOperator
 ) -> dict[str, PerOperator]:
-    """Rows that all units hold at a time over L2: rows that do not fit are read again from DRAM."""
+    """Concurrent rows of all units over L2: rows that do not fit are read again from DRAM."""
     reload = np.clip(_log(chip.units * live * width * element / chip.l2_bytes), -4, 1.5)
     low, high = _RELOAD_RAMP
     ramp = np.clip((reload - low) / (high - low), 0, 1)
@@ -353,8 +353,8 @@ def _reload(
 def _softmax(
     table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
 ) -> dict[str, PerOperator]:
-    # PyTorch: one warp a row and one read up to 1,024 wide; beyond, one block a row of a power of
-    # two of threads, and the row is read again (aten/src/ATen/native/cuda/SoftMax.cu).
+    # PyTorch: one warp per row and a single read up to 1,024 wide; beyond, one block per row with
+    # a power of two of threads, which reads the row again (aten/src/ATen/native/cuda/SoftMax.cu).
     width = np.maximum(table.width, 1.0)
     vectors = np.maximum(np.ceil(width / 4.0), 1.0)
     half = np.minimum(np.floor(width / 4.0), 1024.0) / 2.0
@@ -376,7 +376,7 @@ def _softmax(
 def _layer_norm(
     table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
 ) -> dict[str, PerOperator]:
-    # PyTorch's vectorised kernel: 128 threads a row, four elements each.
+    # PyTorch's vectorised kernel: 128 threads per row, four elements each.
     width = np.maximum(table.width, 1.0)
     steps = np.maximum(np.ceil(width / 4.0), 1.0) / 128.0
     columns = _rows(table, chip, roof, moved)

@@ -1,4 +1,4 @@
-"""Folding operators that run as one kernel into one operator."""
+"""Folds operators that run as one kernel into one operator."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -16,14 +16,14 @@ _SOFTMAX_NAMES = ("aten._safe_softmax", "aten._softmax", "aten.softmax", "Softma
 def fuse_attention(
     graph: OperatorGraph, softmax_names: Collection[str] = _SOFTMAX_NAMES
 ) -> OperatorGraph:
-    """The graph with scale, Q x K, mask, softmax, x V as one `attention` operator each.
+    """Fold scale, Q x K, mask, softmax and x V into one `attention` operator each.
 
     Only chains whose intermediate results have no other readers are folded, so no work is lost:
-    the arithmetic of the two products and the softmax stays, the traffic of the score matrix goes
+    the arithmetic of both products and the softmax stays, the traffic of the score matrix goes
     (Dao et al. 2022, "FlashAttention").
 
     Args:
-        graph: any graph; without such chains it is returned as it is.
+        graph: any graph; returned unchanged without such chains.
         softmax_names: names of the softmax operators that mark a chain.
     """
     ops = graph.operators
@@ -46,7 +46,7 @@ def fuse_attention(
 def _chain(
     ops: Sequence[Operator], readers: dict[int, list[int]], softmax: int
 ) -> tuple[int, Operator, set[int]] | None:
-    """Position of the last product, the attention operator, and the positions that it replaces."""
+    """Position of the last product, the attention operator, and the positions it replaces."""
     if len(readers[softmax]) != 1:
         return None
     last = readers[softmax][0]
@@ -109,7 +109,7 @@ def _producer_of_scores(
 def _unscaled(
     ops: Sequence[Operator], readers: dict[int, list[int]], position: int, inner: set[int]
 ) -> int:
-    """The operand of a scale before the product; the position itself where there is no scale."""
+    """The operand of a scale before the product; the position itself without a scale."""
     op = ops[position]
     scale = op.attributes.get("function") in _SCALES and len(op.input_shapes) == 1
     if scale and op.kind == "elementwise" and _alone(readers, position) and len(op.inputs) == 1:

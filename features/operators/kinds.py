@@ -1,4 +1,4 @@
-"""The table of operator kinds, classes that predictors group them by, and labels for readers."""
+"""The table of operator kinds, the classes that predictors group them by, and display labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Kind:
 
     Attributes:
         name: value of `Operator.kind`.
-        op_class: the class whose predictor and share it belongs to, one of `OPERATOR_CLASSES`.
+        op_class: class for predictors and time shares, one of `OPERATOR_CLASSES`.
         view: view of its shape: `gemm` (batch, m, n, k), `rows` (rows, width) or `none`.
         flops_per_element: FLOPs per output element where `view` is not `gemm`.
     """
@@ -49,14 +49,14 @@ KINDS: tuple[Kind, ...] = (
     Kind("recurrent", "recurrent", "gemm"),
     Kind("unknown", "unknown", "none"),
 )
-"""`reduce` is sums, means and norms over some dimensions; `copy` is data movement that is not a
-view: concatenation, padding, materialised transposes, gathers, casts."""
+"""`reduce` is sums, means and norms over some dimensions; `copy` is data movement other than views:
+concatenation, padding, materialised transposes, gathers, casts."""
 
 KIND_CODE = {kind.name: code for code, kind in enumerate(KINDS)}
 
 OPERATOR_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(kind.op_class for kind in KINDS))
 IS_GEMM = np.array([kind.view == "gemm" for kind in KINDS])
-"""Position in `KINDS` -> whether the kind is a matrix product (or convolution, or attention)."""
+"""Position in `KINDS` -> whether it is a matrix product, convolution or attention."""
 
 CLASS_CODE = {name: code for code, name in enumerate(OPERATOR_CLASSES)}
 CLASS_OF_KIND: tuple[int, ...] = tuple(CLASS_CODE[kind.op_class] for kind in KINDS)
@@ -67,7 +67,7 @@ CLASS_OF_NAME = {kind.name: kind.op_class for kind in KINDS}
 
 
 def by_class(amounts: Float64[np.ndarray, " classes"]) -> dict[str, float]:
-    """Operator class -> amount, without classes whose amount is zero.
+    """Operator class -> amount, omitting zero amounts.
 
     Args:
         amounts: shape (len(OPERATOR_CLASSES),).
@@ -82,9 +82,9 @@ EMBEDDING_GRADIENTS = "gradients of the embeddings"
 
 
 def operator_label(op: Operator) -> str:
-    """The operator's name, its window, and its shapes at the batch size of the graph.
+    """The operator's name, window, and shapes at the batch size of the graph.
 
-    Operators with equal labels are alike for a reader, such as the equal layers of a network.
+    Operators that a reader cannot tell apart, such as repeated layers, have equal labels.
     """
     operands = ", ".join(map(_shape, op.input_shapes[:2]))
     results = _shape(op.output_shapes[0]) if op.output_shapes else ""
@@ -101,8 +101,8 @@ def workload_labels(workload: OperatorWorkload) -> list[str]:
     if isinstance(workload, Kernel) or not _adds_backward(workload):
         return labels
     gemm = [bool(IS_GEMM[KIND_CODE.get(op.kind, KIND_CODE["unknown"])]) for op in ops]
-    products = [label for label, own in zip(labels, gemm, strict=True) if own]
-    others = [label for label, own in zip(labels, gemm, strict=True) if not own]
+    products = [label for label, is_gemm in zip(labels, gemm, strict=True) if is_gemm]
+    others = [label for label, is_gemm in zip(labels, gemm, strict=True) if not is_gemm]
     labels += [f"gradient of the input of {label}" for label in products]
     labels += [f"gradient of the second operand of {label}" for label in products]
     labels += [f"gradient of {label}" for label in others]

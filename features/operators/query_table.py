@@ -1,9 +1,9 @@
-"""The operators of queries as tables, at their batch sizes: forward, and for training backward too.
+"""Tables of the operators of queries at their batch sizes: forward, and backward for training.
 
-The operators of a training step follow what autograd launches: a matrix product gives two of the
+The operators of a training step follow what autograd launches. A matrix product adds two with the
 same FLOPs (gradients of the first operand, and of the weight or second operand), any other operator
-gives one that also reads the tensors saved by forward, and the optimizer reads and writes every
-weight with its state once.
+adds one that also reads the tensors saved by the forward pass, and the optimizer reads and writes
+every weight with its state once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -106,16 +106,16 @@ def _optimizer_step(parameters: int) -> OperatorTable:
 
 
 MOST_TOGETHER = 1_000_000
-"""Largest number of operators times devices in one part of `gather_devices`."""
+"""Maximum product of operators and devices in one part of `gather_devices`."""
 RUNS_KEPT = 8
-"""Number of runs in the cache: one run is queried on many devices, by several predictors."""
+"""Number of cached runs: one run is often queried on many devices, by several predictors."""
 
 
 def query_table(workload: OperatorWorkload) -> OperatorTable:
-    """Operators of one run of a workload, at its batch size.
+    """Operators of one run of a workload at its batch size.
 
-    A training query on a forward graph gets its backward pass and optimizer step by
-    `forerun.features.operators.query_table`.
+    A training query with a forward graph also gets its backward pass and optimizer step from
+    `training_table`.
     """
     match workload:
         case Kernel():
@@ -129,7 +129,7 @@ def query_table(workload: OperatorWorkload) -> OperatorTable:
 
 
 def graph_table(graph: OperatorGraph) -> OperatorTable:
-    """The table of a graph at its own batch size, with a cache of recent ones."""
+    """The table of a graph at its own batch size, cached for recent graphs."""
     return _kept(GraphKey(graph))
 
 
@@ -146,13 +146,13 @@ def _kept(key: GraphKey) -> OperatorTable:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Operators of many queries that share a device and a precision.
+    """Operators of many queries with the same device and precision.
 
     Attributes:
         device: device of all queries.
         precision: precision of all queries.
         table: operators of all of them.
-        owner: (len(table),) position among the queries given to `gather`.
+        owner: (len(table),) position of each operator's query in the input of `gather`.
     """
 
     device: Device
@@ -202,7 +202,7 @@ class Shared:
 
 
 def gather_devices(queries: Sequence[Query]) -> Iterator[Shared]:
-    """All operators of all queries: those of one network on many devices as one table."""
+    """All operators of all queries, with one network on many devices as one table."""
     runs = groups_of(id(query.run) for query in queries)
     shared = [rows for rows in runs.values() if len(rows) > 1]
     for rows in shared:

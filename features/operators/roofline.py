@@ -27,9 +27,9 @@ COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
 """Number format -> precision of its arithmetic."""
 
 ELEMENT_BYTES: dict[NumberFormat, float] = {
-    name: FORMATS[own].bytes for name, own in COMPUTE_PRECISION.items()
+    name: FORMATS[arithmetic].bytes for name, arithmetic in COMPUTE_PRECISION.items()
 }
-"""Bytes of one activation or weight as the kernels of a run read it."""
+"""Bytes per activation or weight as read by the kernels of a run."""
 
 _EMBEDDING = KIND_CODE["embedding"]
 _IS_CONV = np.array([kind.name in ("conv", "conv_transpose") for kind in KINDS])
@@ -38,24 +38,24 @@ _FP32_GFLOP_PER_W = np.array([200.0, 180.0, 90.0, 85.0, 53.0, 37.0, 18.0])
 _TENSOR_SAVING = 8.0
 HALF_RATE, FULL_RATE_SHARE = 2.2, 0.75
 GRAPHICS_FP64_SHARE = 0.1
-"""Share of the fp32 rate that separates graphics boards, which do fp64 at 1/32 or 1/64 of it and
-have GDDR memory, from those that do it at 1/2 and have HBM."""
+"""Share of the fp32 rate that separates graphics boards, which run fp64 at 1/32 or 1/64 of it and
+have GDDR memory, from those that run it at 1/2 and have HBM."""
 PCIE_GBS = 130.0
-"""Bandwidth of a link above which it is no PCIe, 1e9 bytes/s in both directions together."""
+"""Link bandwidth above which it is not PCIe, 1e9 bytes/s for both directions together."""
 
 
 def power_capped_tflops(device: Device, precision: Precision) -> float:
-    """Dense peak, or the rate that the power limit sustains where that is less.
+    """Dense peak, or the rate that the power limit sustains if that is lower.
 
     The energy of a multiply-add falls with the process node: on fp32 matrix products a 16 nm chip
     sustains about 37 GFLOP/s per watt (P100, P4), a 12 nm chip about 53 (V100, T4); so P4 and T4
-    hold 49 and 46 % of their nominal peak and V100 96 % (measured on NeuSight's linear layers).
-    Newer nodes are interpolated from data sheets. Tensor units spend about an eighth of the energy
+    sustain 49 and 46 % of their nominal peak and V100 96 % (measured on NeuSight's linear layers).
+    Newer nodes are interpolated from data sheets. Tensor units use about an eighth of the energy
     per FLOP.
 
     Args:
         device: spec sheet; without `tdp_w` or `process_nm` the nominal peak is returned.
-        precision: arithmetic.
+        precision: precision of the arithmetic.
 
     Returns:
         1e12 FLOP/s.
@@ -74,10 +74,10 @@ def power_capped_tflops(device: Device, precision: Precision) -> float:
 
 
 def is_graphics(device: Device) -> bool:
-    """Whether a board is made for graphics: it hardly does fp64, and its link is PCIe.
+    """Whether a board is made for graphics: it barely supports fp64, and its link is PCIe.
 
-    H20, H800 and B300 hardly do fp64 either, but have the memory, the links and the matrix units of
-    data centre GPUs.
+    H20, H800 and B300 barely support fp64 either, but have the memory, links and matrix units of
+    data-centre GPUs.
     """
     fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
     if device.peak_tflops.get("fp64", 0.0) >= GRAPHICS_FP64_SHARE * fp32:
@@ -88,10 +88,10 @@ def is_graphics(device: Device) -> bool:
 def sustained_tflops(device: Device, precision: Precision) -> float:
     """Rate that large half-precision matrix products sustain, 1e12 FLOP/s; fp32 as power-capped.
 
-    Chips whose matrix units run at twice the fp32 rate (GeForce with fp32 accumulation) hold their
-    nominal peak. Full-rate parts hold 57 to 80 % of it: A100 249 of 312, H100 747 of 989, B200 1471
-    of 2250 (bf16 products in AIConfigurator's tables), taken as 75 %. Graphics chips are limited by
-    their power as well: 0.72 TFLOP/s a watt at 5 nm (L40S, same tables), less on older nodes.
+    Chips whose matrix units run at twice the fp32 rate (GeForce with fp32 accumulation) sustain
+    their nominal peak. Full-rate parts sustain 57 to 80 % of it: A100 249 of 312, H100 747 of 989,
+    B200 1471 of 2250 (bf16 products in AIConfigurator's tables), taken as 75 %. Graphics chips are
+    also power-limited: 0.72 TFLOP/s per watt at 5 nm (L40S, same tables), less on older nodes.
 
     Raises:
         UnknownPrecision: the sheet has no peak for the precision.
@@ -111,9 +111,9 @@ def sustained_tflops(device: Device, precision: Precision) -> float:
 
 
 def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> Float64[np.ndarray, " n"]:
-    """Bytes each operator reads and writes, every tensor once, shape (n,).
+    """Bytes that each operator reads and writes, counting every tensor once, shape (n,).
 
-    Of the table of an embedding, only the rows that are looked up are read.
+    For an embedding table, only the rows that are looked up are read.
     """
     looked_up = np.minimum(table.parameter_elements, table.out_elements)
     weights = np.where(table.kind == _EMBEDDING, looked_up, table.parameter_elements)
@@ -127,14 +127,14 @@ def roofline_ms(
     precision: NumberFormat,
     tf32_convolutions: bool = False,
 ) -> Float64[np.ndarray, " n"]:
-    """Lower bound of each operator's time, one run of each, shape (n,), milliseconds.
+    """Lower bound of each operator's time per execution, shape (n,), milliseconds.
 
     Args:
         table: n operators at their batch size.
         device: spec sheet.
         precision: number format of the run.
-        tf32_convolutions: whether convolutions of an fp32 run may use TF32 where the device has
-            it, as PyTorch's do by default.
+        tf32_convolutions: whether convolutions of an fp32 run may use TF32 where the device
+            supports it, as PyTorch's do by default.
 
     Raises:
         UnknownPrecision: the device's sheet has no peak for the precision.

@@ -17,17 +17,18 @@ _CLASSES = np.array(CLASS_OF_KIND, dtype=np.intp)
 
 @dataclass(frozen=True)
 class OperatorTable(Columns):
-    """n operators, batch-scaled by `at_batch`. Elements, not bytes: a run's precision decides.
+    """n operators; `at_batch` scales the batch. In elements, because a run's precision decides
+    bytes.
 
     Attributes:
         kind: positions in `KINDS`.
-        flops, in_elements, out_elements, parameter_elements: costs of one run of each operator.
+        flops, in_elements, out_elements, parameter_elements: costs per execution of each operator.
         batch, m, n, k: GEMM view, zero where it does not apply.
         rows, width: row view, zero where it does not apply.
         kernel, stride: window of convolutions and poolings, zero where there is none.
-        heavy: arithmetic of an elementwise function in relation to its traffic, 0 for most.
-        steps: products of a recurrent layer that wait for each other, 0 for all others.
-        repeat: runs per pass.
+        heavy: arithmetic of an elementwise function relative to its traffic, 0 for most.
+        steps: sequentially dependent products of a recurrent layer, 0 for all others.
+        repeat: executions per pass.
         batched: False where the operator does not depend on the batch size.
         operands: number of activation inputs.
     """
@@ -83,11 +84,11 @@ class OperatorTable(Columns):
         return cls.of(graph.operators)
 
     def at_batch(self, factor: float) -> "OperatorTable":
-        """The same operators with `factor` times as many samples.
+        """The operators with `factor` times as many samples.
 
         Work and activations grow with the batch, parameters do not; a GEMM grows in rows (`m`),
         a batched GEMM or attention in `batch`. Operators that do not depend on the graph's input
-        stay as they are.
+        are unchanged.
         """
         if factor == 1.0:
             return self

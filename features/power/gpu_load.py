@@ -1,12 +1,12 @@
 """The load of runs on a GPU: utilisation of arithmetic and memory, and figures of the board.
 
-Shares are of the expected device time and linear in the operators' work, so that the load of a
-network is the time-weighted mean of its operators' loads.
+Shares are relative to the expected device time and linear in the operators' work, so that a
+network's load is the time-weighted mean of its operators' loads.
 
-The expected time of an operator lies above its roofline bound: streaming kernels come close to it,
+The expected time of an operator exceeds its roofline bound: streaming kernels come close to it,
 depthwise convolutions take three times as long, and every launch takes a few microseconds. Power
-depends on this time, and on the units that have work: a kernel with fewer threads than the chip
-holds leaves units idle.
+depends on this time and on the busy units: a kernel with fewer threads than the chip holds leaves
+units idle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,14 +38,14 @@ EFFICIENCY: Final[Mapping[str, float]] = {
 torch_op_energy's operators, A30 and RTX 2080 Ti: 0.75 and 0.79 (dense products and convolutions in
 fp32), 0.31 and 0.41 (grouped convolutions), 0.69 and 0.49 (batch norm, whose statistics are a
 second pass), 0.61 and 0.83 (layer norm, softmax), 1.1 and 1.4 (elementwise, copies; outputs that
-stay in the cache beat the bound), 0.42 and 0.67 (pooling), 1.0 and 1.4 (reductions). No power was
-looked at for these figures."""
+stay in the cache beat the bound), 0.42 and 0.67 (pooling), 1.0 and 1.4 (reductions). Measured power
+played no part in these figures."""
 ACTIVITIES: Final = tuple(EFFICIENCY)
 LAUNCH_S: Final = 3e-6
-"""Between the start of one kernel and the next in a queue that never runs dry: the least time of
-tiny products in captured graphs on H200 and B200 is 2 to 3 microseconds (AIConfigurator)."""
+"""Time between kernel starts in a queue that never runs dry: the shortest tiny products in captured
+graphs on H200 and B200 take 2 to 3 microseconds (AIConfigurator)."""
 TILE: Final = 64.0
-"""Rows and columns of an output tile that one compute unit works on."""
+"""Rows and columns of an output tile computed by one compute unit."""
 THREADS_PER_UNIT: Final = 2048.0
 """Threads resident on a compute unit, one per output element."""
 
@@ -74,7 +74,7 @@ class KernelActivity:
     Attributes:
         activity: (n,) positions in `ACTIVITIES`.
         seconds: (n,) or (c, n) expected time on the device.
-        filled: (n,) or (c, n) share of the arithmetic units that have work, 0 to 1.
+        filled: (n,) or (c, n) share of the arithmetic units that are busy, 0 to 1.
     """
 
     activity: Int[np.ndarray, " n"]
@@ -108,16 +108,16 @@ def kernel_activity(
 
 SHORTEST_S = 1e-10
 LANES_PER_UNIT = 64.0
-"""Lanes of a compute unit, each doing a multiply-add per cycle: P100, V100, A100 and all of AMD's
-data centre GPUs. It stands in for units and clock where a sheet lacks either."""
+"""Lanes of a compute unit, each with one multiply-add per cycle: P100, V100, A100 and all of AMD's
+data-centre GPUs. It replaces units and clock where a sheet lacks either."""
 TYPICAL_GHZ = 1.5
-"""Highest clock of a GPU whose sheet gives neither clock nor units; between P100 (1.3) and H100
-(2.0)."""
+"""Assumed highest clock of a GPU whose sheet gives neither clock nor units; between P100 (1.3) and
+H100 (2.0)."""
 CARRIED_GBS = 1150.0
-"""Bandwidth that draws power, at most, for an `issue_rate` of 1: boards of one chip with faster
-memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V100 and A30 have 800
-to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by less
-than 10 %. The errors of left-out GPUs hardly depend on it."""
+"""Upper limit of the bandwidth that draws power, per unit of `issue_rate`: boards of one chip with
+faster memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V100 and A30
+have 800 to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by
+less than 10 %. Errors on held-out GPUs barely depend on it."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +125,17 @@ class GpuLoad(Columns):
     """n runs, each on its device.
 
     Attributes:
-        arithmetic: (n,) mean rate of arithmetic in terms of its peak, while the device works.
-        memory: (n,) mean traffic in terms of the full bandwidth, while the device works.
+        arithmetic: (n,) mean arithmetic rate over its peak, while the device is busy.
+        memory: (n,) mean traffic over full bandwidth, while the device is busy.
         occupied: (n, classes) share of the time in each class of `ACTIVITIES`.
-        filled: (n, classes) the same, times the share of the units that have work.
+        filled: (n, classes) the same, times the share of busy units.
         device_s: (n,) expected device time of one run, seconds.
-        issue_rate: (n,) compute units times highest clock, 1e11 a second: the rate at which the
+        issue_rate: (n,) compute units times highest clock, 1e11 per second: the rate at which the
             board's silicon can switch.
         bandwidth_gbs: (n,) memory bandwidth that the chip can use, 1e9 bytes/s.
         tdp_w: (n,) design power, W.
-        idle_w: (n,) power when idle by the sheet, W; NaN where it gives none.
-        graphics: (n,) 1 for graphics boards, 0 for those made for computing.
+        idle_w: (n,) idle power on the sheet, W; NaN if missing.
+        graphics: (n,) 1 for graphics boards, 0 for compute boards.
     """
 
     arithmetic: Float64[np.ndarray, " n"]
@@ -191,8 +191,8 @@ def saturating_load(
 
     Args:
         devices: n devices.
-        arithmetic: rate of arithmetic in terms of the peak, the same for all.
-        memory: traffic in terms of the sheet's bandwidth.
+        arithmetic: arithmetic rate over the peak, the same for all.
+        memory: traffic over the sheet's bandwidth.
         device_s: time of a run, seconds.
 
     Raises:
@@ -207,7 +207,7 @@ def saturating_load(
 
 
 def _column(figures: Iterable[float]) -> Float64[np.ndarray, "c 1"]:
-    """A figure of each of c devices."""
+    """A figure of each of c devices, as a column."""
     return np.array(list(figures), dtype=np.float64)[:, None]
 
 
@@ -217,12 +217,12 @@ def _peaks(
     """Peak of n operators on c devices, 1e12 FLOP/s."""
     matrix = [device.peak(COMPUTE_PRECISION[precision], matrix=True) for device in devices]
     pairs = zip(devices, matrix, strict=True)
-    vector = [device.peak_tflops.get("fp32", own) for device, own in pairs]
+    vector = [device.peak_tflops.get("fp32", fallback) for device, fallback in pairs]
     return np.where(IS_GEMM[table.kind], _column(matrix), _column(vector))
 
 
 def issue_rate(device: Device) -> float:
-    """Compute units times highest clock, 1e11 a second; from the fp32 peak where one is missing."""
+    """Compute units times highest clock, 1e11 per second; from the fp32 peak if one is missing."""
     if device.compute_units and device.boost_clock_mhz:
         return device.compute_units * device.boost_clock_mhz / 1e5
     fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
@@ -230,7 +230,7 @@ def issue_rate(device: Device) -> float:
 
 
 def compute_units(device: Device) -> float:
-    """Compute units by the sheet, else as many as `issue_rate` stands for at `TYPICAL_GHZ`."""
+    """Compute units on the sheet, else as many as give `issue_rate` at `TYPICAL_GHZ`."""
     return float(device.compute_units or 100.0 * issue_rate(device) / TYPICAL_GHZ)
 
 

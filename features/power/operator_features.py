@@ -33,18 +33,18 @@ POWER_FEATURES = (
     "heavy",
     "is_rows",
 )
-"""`demand` is the draw at the roofline, `headroom` the design power less that of a waiting device;
-`memory_over_headroom` compares full memory traffic with it, which is near one where fast memory
-meets a low limit (A30, T4) and near one half on graphics cards."""
+"""`demand` is the power at the roofline, `headroom` the design power less the idle power;
+`memory_over_headroom` compares full memory traffic with it: near one where fast memory meets a low
+limit (A30, T4), near one half on graphics cards."""
 
 BYTE_J = 150e-12
-"""Energy of a byte from device memory through the caches to the units. Full traffic at this figure
-gives 140 W on an A30 and 92 W on an RTX 2080 Ti; ReLU on large tensors there draws 120 W and 55 W
-more than a waiting device. The gradient-boosted model corrects the level, so an error of a third
-hardly matters on training devices."""
+"""Energy per byte from device memory through the caches to the units. At this figure, full traffic
+draws 140 W on an A30 and 92 W on an RTX 2080 Ti; ReLU on large tensors there draws 120 W and 55 W
+above idle. The gradient-boosted model corrects the level, so an error of a third barely matters on
+training devices."""
 
 WAITING_SHARE = 0.2
-"""Share of the design power with clocks up and no kernel running. The least draw in loops of tiny
+"""Share of the design power with clocks up and no kernel running. The lowest power in loops of tiny
 kernels is 33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
 
 _THREADS_PER_UNIT = 2048.0
@@ -58,10 +58,10 @@ class PowerFeatures:
     Attributes:
         matrix: (n, 12) features, columns as in `POWER_FEATURES`.
         base_w: (n,) dynamic power at the roofline, at most `headroom_w`.
-        waiting_w: (n,) power of the device while it waits.
+        waiting_w: (n,) idle power of the device.
         headroom_w: (n,) design power less `waiting_w`.
-        bound_ms: (n,) roofline time of one run.
-        time_ms: (n,) roofline time of all runs: the weight of an operator in its query.
+        bound_ms: (n,) roofline time of one execution.
+        time_ms: (n,) roofline time of all executions: the weight of an operator in its query.
         op_class: (n,) positions in `OPERATOR_CLASSES`.
         owner: (n,) position of the query.
     """
@@ -81,7 +81,7 @@ class PowerFeatures:
     def mean_over_time(
         self, values: Float64[np.ndarray, " n"], queries: int
     ) -> Float64[np.ndarray, " {queries}"]:
-        """Time-weighted mean of operators' values for each query, shape (queries,)."""
+        """Time-weighted mean of operators' values per query, shape (queries,)."""
         weighted = np.bincount(self.owner, values * self.time_ms, queries)
         mean: Float64[np.ndarray, " queries"] = weighted / np.bincount(
             self.owner, self.time_ms, queries
@@ -90,7 +90,7 @@ class PowerFeatures:
 
 
 def waiting_w(device: Device) -> float:
-    """Power while the device waits for work: `idle_w`, else a fifth of the design power.
+    """Idle power of a device: `idle_w`, else a fifth of the design power.
 
     Raises:
         ValueError: the sheet has no design power.
@@ -129,7 +129,7 @@ def power_features(
 
     Args:
         table: operators at their batch size.
-        device: spec sheet with `tdp_w`; missing units or L2 are taken as typical.
+        device: spec sheet with `tdp_w`; missing units or L2 are set to typical values.
         precision: number format of the run.
         owner: (n,) position of each operator's query.
 
@@ -183,9 +183,9 @@ def power_features(
 def _arithmetic_w(
     device: Device, precision: NumberFormat, matrix_peak: float, vector_peak: float
 ) -> tuple[float, float]:
-    """Draw of products and of other arithmetic at full rate without a power limit, watts.
+    """Power of products and of other arithmetic at full rate without a power limit, watts.
 
-    The limit over the rate it sustains is the energy of a FLOP (`power_capped_tflops`); where the
+    The limit over the rate it sustains is the energy per FLOP (`power_capped_tflops`); where the
     limit does not bind, full rate is assumed to draw the design power.
     """
     tdp = float(device.tdp_w or 0.0)

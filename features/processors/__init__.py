@@ -1,1 +1,1 @@
-"""Networks as onnxruntime runs them on a processor: nodes, and the work they do."""
+"""Networks as onnxruntime runs them on a CPU: nodes and their work."""

@@ -1,11 +1,11 @@
-"""Operator graphs as onnxruntime runs them on a processor: nodes after its own optimisations.
+"""Lowers operator graphs to the nodes that onnxruntime runs on a CPU after its optimisations.
 
-The rules follow the graphs that onnxruntime 1.31 writes (`optimized_model_filepath`):
-normalisation by running statistics and channel-wise scales go into the convolution before them;
-so do activations, and sums of two branches, where nothing else reads what they read; GELU, SiLU
-and layer normalisation written out as elementary operators become one node; and convolutions work
-on images in blocks of channels (NCHWc), with nodes that reorder an image wherever it passes from a
-convolution to a node that cannot read blocks, or back.
+The rules follow the graphs that onnxruntime 1.31 writes (`optimized_model_filepath`). Normalisation
+by running statistics and channel-wise scales are folded into the preceding convolution; so are
+activations, and sums of two branches, where nothing else reads their inputs. GELU, SiLU and layer
+normalisation written as elementary operators become one node. Convolutions work on images in
+blocks of channels (NCHWc), with reordering nodes wherever an image passes between a convolution and
+a node that cannot read blocks.
 """
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ from forerun.features.processors.nodes import (
 )
 
 _FOLDED = frozenset("relu leaky_relu clamp sigmoid tanh hardsigmoid hardswish".split())
-"""Functions that become part of a convolution before them."""
+"""Functions that are folded into the preceding convolution."""
 
 
 def cpu_nodes(graph: OperatorGraph) -> tuple[CpuNode, ...]:
-    """The nodes that onnxruntime runs for a graph, including those that reorder images."""
+    """The nodes that onnxruntime runs for a graph, including reordering nodes."""
     return _Lowering(graph.operators).nodes()
 
 
@@ -40,7 +40,7 @@ def owned_nodes(graph: OperatorGraph) -> tuple[tuple[CpuNode, ...], tuple[Operat
 
 
 class _Lowering:
-    """One pass over the operators in order, which folds operators and tracks layouts."""
+    """One in-order pass over the operators that folds operators and tracks layouts."""
 
     def __init__(self, operators: Sequence[Operator]) -> None:
         self._ops = list(operators)
@@ -80,7 +80,7 @@ class _Lowering:
     def _inputs(self, op: Operator) -> list[int]:
         return list(dict.fromkeys(self._source(i) for i in op.inputs))
 
-    # Functions written out as elementary operators.
+    # Functions written as elementary operators.
 
     def _mark_patterns(self) -> None:
         for place, op in enumerate(watched(self._ops)):
@@ -166,10 +166,10 @@ class _Lowering:
         kind = self._written_out[place].replace("silu", "exponential")
         self._add(CpuNode(kind, values, size, size, rows=values), op)
 
-    # Folding into the convolution before.
+    # Folding into the preceding convolution.
 
     def _fold(self, place: int, op: Operator) -> bool:
-        """Whether the operator becomes part of the convolution that it reads."""
+        """Whether the operator is folded into the convolution that it reads."""
         sources = self._inputs(op)
         for source in reversed(sources):
             conv = self._ops[source]
@@ -198,7 +198,7 @@ class _Lowering:
     def _holds_alone(self, source: int, place: int) -> bool:
         """Whether `place` is the only reader of `source` and of all operators folded into it."""
         readers = self._readers[self._last_folded.get(source, source)]
-        # Readers are in order.
+        # Readers are sorted.
         return bool(readers) and readers[0] == readers[-1] == place
 
     def _fold_into(self, source: int, place: int) -> None:
@@ -214,7 +214,7 @@ class _Lowering:
         return shapes[0] if shapes else ()
 
     def _read_branch(self, source: int, size: float) -> None:
-        """A convolution with a sum also reads the other branch."""
+        """Account for the other branch that a convolution with a folded sum reads."""
         self._add(CpuNode("add", size / 4, size, 0.0, rows=size / 4), self._ops[source])
 
     # Layouts.
@@ -276,5 +276,5 @@ class _Lowering:
 
 
 def _channelwise(op: Operator) -> bool:
-    """Whether it scales or shifts channels by parameters, which go into the weights before it."""
+    """Whether it scales or shifts channels by parameters, which can be folded into weights."""
     return op.kind == "batch_norm" or (len(op.input_shapes) == 1 and op.parameter_elements > 0)

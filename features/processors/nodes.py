@@ -1,4 +1,4 @@
-"""Nodes that onnxruntime runs on a processor, with their kinds and amounts of work."""
+"""Nodes that onnxruntime runs on a CPU, with their kinds and amounts of work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from forerun.data.graph import Operator
 from forerun.features.operators.costs import groups_of
 
 BLOCK = 16
-"""Channels of a block where vectors hold 16 floats (AVX-512); 8 with AVX2 changes little."""
+"""Channels per block for vectors of 16 floats (AVX-512); 8 with AVX2 changes little."""
 
 CONV_KINDS = ("conv_first", "conv_point", "conv_direct", "conv_depth", "conv_group", "conv_plain")
 NODE_KINDS = (
@@ -17,7 +17,7 @@ NODE_KINDS = (
     *("layer_norm", "batch_norm", "pool", "mean", "concat", "transpose", "gather", "resize"),
     *("reduce", "reorder", "copy", "attention", "neighbourhood", "unknown"),
 )
-"""Kinds of nodes; those of one kind share efficiencies."""
+"""Node kinds; nodes of one kind share efficiencies."""
 
 _CHEAP = frozenset(
     "relu leaky_relu clamp abs neg floor ceil round sign hardsigmoid hardswish".split()
@@ -27,17 +27,17 @@ _BINARY = frozenset("add mul sub div maximum minimum where pow".split())
 
 @dataclass(frozen=True, slots=True)
 class CpuNode:
-    """One node of a network as it runs, at the graph's own batch size.
+    """One node of a network as executed, at the graph's own batch size.
 
     Attributes:
         kind: one of `NODE_KINDS`.
-        flops: a multiply-add counts as two; of nodes that are no products, function values.
+        flops: a multiply-add counts as two; for nodes that are not products, function values.
         read, written: bytes of activations.
         weights: bytes of parameters.
-        rows: rows of a product (output pixels, or tokens); of other nodes, results.
-        columns, depth: output channels and terms of each sum, of products; else 1.
-        scales: whether all but the weights grows with the batch.
-        repeat: how often it runs.
+        rows: rows of a product (output pixels, or tokens); for other nodes, results.
+        columns, depth: for products, output channels and terms per sum; else 1.
+        scales: whether everything but the weights grows with the batch.
+        repeat: number of executions.
     """
 
     kind: str
@@ -111,7 +111,7 @@ def node_of(op: Operator, kind: str) -> CpuNode:
     if made is not None and op.output_shapes and op.input_shapes:
         rows, columns, depth, flops = made(op)
         if kind == "conv_plain" and prod(_pair(op.attributes.get("kernel", (1, 1)))) > 1:
-            # Windows are copied into a matrix before they are multiplied.
+            # Windows are copied into a matrix before multiplication.
             read = max(read, 4.0 * rows * depth * groups_of(op))
         return CpuNode(kind, flops, read, written, weights, rows, columns, depth)
     values = max(read, written) / 4 if kind in ("reduce", "mean") else written / 4
@@ -131,7 +131,7 @@ def _conv_product(op: Operator) -> tuple[float, float, float, float]:
     kernel = prod(_pair(op.attributes.get("kernel", (1, 1))))
     rows, columns, inner = target[0] * prod(target[2:]), target[1], source[1] / groups
     if groups == 1 and len(source) == 4:
-        # Incomplete blocks are computed as complete ones.
+        # Incomplete blocks cost as much as complete ones.
         columns = -(-columns // BLOCK) * BLOCK
         inner = inner if inner < BLOCK else -(-inner // BLOCK) * BLOCK
     depth = inner * kernel

@@ -1,8 +1,8 @@
-"""Work of a network on a processor, as amounts of several kinds; time is linear in them.
+"""Work of a network on a CPU, as amounts in which time is linear.
 
-Each kind of product has its arithmetic and the elements that it reads and writes, so that a
-product's efficiency falls where a side of it is short; other kinds have the values that they
-compute. Weights, and activations that outgrow the caches of one core, are shared by all kinds.
+Each kind of product has its arithmetic and the elements that it reads and writes, so that its
+efficiency drops where a dimension is short; other kinds have the values that they compute. Weights,
+and activations that exceed one core's caches, are pooled over all kinds.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
 PRODUCTS = (*CONV_KINDS, "gemm", "bmm", "attention", "recurrent")
 OTHERS = tuple(kind for kind in NODE_KINDS if kind not in PRODUCTS)
 NEAR_BYTES = 2.0**20
-"""Activations of a node that stay in a core's own cache: 1 to 2 MiB on servers since 2017."""
+"""Activations of a node that stay in a core's private cache: 1 to 2 MiB on servers since 2017."""
 CACHE_BYTES = 2.0**24
-"""One core's share of the last cache level that is assumed where it is not known."""
+"""Assumed share per core of the last-level cache if unknown."""
 
 SHARED = ("near_weights", "far_weights", "near_bytes", "far_bytes")
 FIXED = ("product_node", "other_node", "run")
@@ -40,16 +40,16 @@ UNITS: Column = np.array(
         term, 2e-10 if kind in PRODUCTS or term == "values" else 5e-11
     ) for kind, term in COLUMNS]
 )  # fmt: skip
-"""Seconds of one unit of each amount on a typical core: 10 GFLOP/s, some GB/s, microseconds per
-node; initial values of fits."""
+"""Seconds per unit of each amount on a typical core: 10 GFLOP/s, some GB/s, microseconds per node;
+initial values of fits."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Amounts of work of one run.
+    """Amounts of work in one run.
 
     Attributes:
-        amounts: (columns,) as `COLUMNS` says: FLOPs, elements, bytes, counts.
+        amounts: (columns,) as in `COLUMNS`: FLOPs, elements, bytes, counts.
         nodes: number of nodes.
     """
 
@@ -58,12 +58,12 @@ class Work:
 
 
 def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTES) -> Work:
-    """A graph's work.
+    """Work of a graph.
 
     Args:
         graph: any graph.
         factor: samples over those of the graph's own batch.
-        cache_bytes: bytes of the last cache level that one run can hold.
+        cache_bytes: bytes of the last-level cache available to one run.
     """
     nodes = _nodes(GraphKey(graph))
     far = _far(nodes, cache_bytes)
@@ -79,16 +79,16 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
 def work_by_node(
     graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTES
 ) -> tuple[NDArray[np.float64], tuple[Operator, ...], Column]:
-    """The amounts of `work_of` by node, without the one of the run as a whole.
+    """The amounts of `work_of` per node, without the fixed amount per run.
 
     Args:
         graph: any graph.
         factor: samples over those of the graph's own batch.
-        cache_bytes: bytes of the last cache level that one run can hold.
+        cache_bytes: bytes of the last-level cache available to one run.
 
     Returns:
-        (n, columns) amounts of n nodes, all runs of each together; the operator that each is run
-        for; (n,) runs of each in one pass.
+        (n, columns) amounts of n nodes over all their executions; the operator that each is run
+        for; (n,) executions of each in one pass.
     """
     nodes, owners = owned_nodes(graph)
     far = _far(nodes, cache_bytes)
@@ -98,7 +98,7 @@ def work_by_node(
 
 
 def _far(nodes: Sequence[CpuNode], cache_bytes: float) -> float:
-    """Share of the weights that do not stay in the cache between two runs."""
+    """Share of the weights evicted from the cache between two runs."""
     held = sum(node.weights * node.repeat for node in nodes)
     return held**2 / (held**2 + cache_bytes**2) if held else 0.0
 

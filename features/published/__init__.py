@@ -1,1 +1,1 @@
-"""Networks that published tables time: configurations, modules, graphs."""
+"""Networks timed in published tables: configurations, modules, graphs."""

@@ -1,13 +1,13 @@
-"""Graphs of networks whose peak memory public tables list, each under a name.
+"""Graphs of networks whose peak memory is listed in public tables, by name.
 
     python -m forerun.features.published.memory_zoo FILE.parquet
 
 traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes the table that
-comes with the dataset `published_memory`. Networks that tables also time are those of
+comes with the dataset `published_memory`. Networks that also occur in latency tables are those of
 `forerun.features.published.zoo`, by the same names; the others are BERT's classifier, Llama, ViT,
 ViViT, and latent diffusion as one graph: text encoder, one pass of the denoiser, image decoder. All
-three are in memory while a pipeline runs, one pass after another, so their graph in this order has
-a pipeline's peak; their configurations are those of the checkpoints' folders on huggingface.co.
+three are in memory while a pipeline runs them in sequence, so this graph has a pipeline's peak.
+Their configurations are those of the checkpoints' folders on huggingface.co.
 """
 
 import re
@@ -37,12 +37,11 @@ TOKENS: Final = 77
 class Latent:
     """A pipeline's parts.
 
-    Attributes:
-        checkpoint: on huggingface.co.
-        text, denoiser: fields of their configurations, where they are not the class's defaults.
-        side: latents of an image along each side, an eighth of its pixels.
-        guided: whether the denoiser runs with and without the prompt at once.
-        checked: whether a vision transformer checks the image.
+    checkpoint: on huggingface.co.
+    text, denoiser: fields of their configurations that differ from the class's defaults.
+    side: latents along each side of an image, an eighth of its pixels.
+    guided: whether the denoiser runs with and without the prompt at once.
+    checked: whether a vision transformer checks the image.
     """
 
     checkpoint: str
@@ -54,14 +53,14 @@ class Latent:
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a configuration, whose lists are tuples as in diffusers' own."""
+    """Fields of a configuration with lists converted to tuples, as in diffusers."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
 
 
 def diffusion() -> Iterator[Entry]:
     """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
-    for name, one in declared()["diffusion"]["pipelines"].items():
-        latent = Latent(**one)
+    for name, fields in declared()["diffusion"]["pipelines"].items():
+        latent = Latent(**fields)
         where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
         yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
 
@@ -108,12 +107,12 @@ def _diffusers() -> tuple[Any, Any]:
 
 
 SUMMED: Final = re.compile(r"(?:bert_base_mlm-(?:256|512)|biogpt-(?:128|256))-sdpa")
-"""Networks trained without a loss: the gradient was that of the sum of their logits, since their
-peaks leave no room for a cross-entropy."""
+"""Networks trained without a loss, on the gradient of the sum of their logits: their peaks leave no
+room for a cross-entropy."""
 
 
 def without_loss() -> Iterator[Entry]:
-    """BERT and BioGPT that end in the sum of their logits."""
+    """BERT and BioGPT with the sum of their logits as output."""
     for name, source in networks().items():
         if SUMMED.fullmatch(name) and isinstance(source, Transformer):
             summed = replace(source, wrap=with_summed_logits)
@@ -124,14 +123,14 @@ TIMED: Final = re.compile(
     r"(?:albert_base-|biogpt-(?:64|128)|pythia_410m).*-sdpa"
     r"|(?:beit_base|data2vec_base)-224-sdpa|sam_vit_[bh]_encoder-1024"
 )
-"""Networks of both memory and latency tables; the kind of attention is an option."""
+"""Networks in both memory and latency tables; the kind of attention is an option."""
 
 
 def memory_networks() -> dict[str, Source]:
-    """All networks of the memory tables that can be traced, by name."""
+    """All traceable networks of the memory tables, by name."""
     shared = {name: source for name, source in networks().items() if TIMED.fullmatch(name)}
-    own = (*without_loss(), *entries("memory"), *diffusion())
-    return {**shared, **dict(own)}
+    untimed = (*without_loss(), *entries("memory"), *diffusion())
+    return {**shared, **dict(untimed)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Networks that requests may name: traced on the meta device, without weights.
+"""Networks that requests may refer to by name: traced on the meta device, without weights.
 
     python -m forerun.features.published.named FOLDER
 
@@ -26,7 +26,7 @@ SIDE: Final = 224
 """Height and width of pictures, pixels."""
 
 TORCHVISION: Final = ("alexnet", "googlenet", "shufflenet-v2-x1-0", "squeezenet1-1")
-"""Networks that timm does not have, by their names in torchvision with hyphens."""
+"""Networks missing in timm, by their names in torchvision with hyphens."""
 
 
 def named_networks() -> Iterator[tuple[str, OperatorGraph]]:

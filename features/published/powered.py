@@ -20,9 +20,9 @@ CIFAR: Final = "shufflenet_v2_cifar-32"
 SQUAD: Final = "bert_base_squad-384-eager"
 TWEETS: Final = "bert_base_classes-64-eager"
 """Jobs of Zeus. ShuffleNet on CIFAR-100 has a first layer of stride 1 and no pooling after it
-(weiaicunzai/pytorch-cifar100); questions are padded to 384 tokens, the default of the script.
-Tweets are taken as 64 tokens: their length is not published, and hardly moves the power of a GPU
-that has enough to do."""
+(weiaicunzai/pytorch-cifar100); questions are padded to 384 tokens, the script's default. Tweets are
+assumed to have 64 tokens: their length is unpublished and barely affects the power of a busy
+GPU."""
 
 
 def powered() -> Iterator[Entry]:
@@ -44,7 +44,7 @@ def powered() -> Iterator[Entry]:
 def _torchvision(name: str) -> Any:
     import torchvision
 
-    # These two take seconds to draw weights that a graph does not hold.
+    # These two would spend seconds drawing weights that a graph does not store.
     options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     return getattr(torchvision.models, name)(**options)
 

@@ -1,6 +1,6 @@
 """Sources of published networks: a function, or a configuration of transformers.
 
-Functions are those of parts that neither timm nor transformers builds by a name.
+Functions build parts that neither timm nor transformers can build by name.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from forerun.features.readers.torch_trace import trace_module
 def wide_squeeze_efficientnet(width: float, depth: float) -> Any:
     """An EfficientNet whose squeeze-and-excitation is a quarter as wide as the expanded block.
 
-    The original's is a quarter of the block's input. NVIDIA calls this `efficientnet-widese`.
+    In the original it is a quarter of the block's input. NVIDIA calls this `efficientnet-widese`.
 
     Args:
         width: multiplier of channels, 1.0 for B0.
@@ -31,7 +31,7 @@ def wide_squeeze_efficientnet(width: float, depth: float) -> Any:
     from timm.models._efficientnet_builder import decode_arch_def, round_channels
     from timm.models.efficientnet import EfficientNet
 
-    # timm divides the ratio by the expansion, so 1.5 of the input is 0.25 of what is six times it.
+    # timm divides the ratio by the expansion: 1.5 of the input is 0.25 of six times the input.
     stages = [
         ["ds_r1_k3_s1_e1_c16_se0.25"],
         ["ir_r2_k3_s2_e6_c24_se1.5"],
@@ -111,11 +111,11 @@ def _narrowing(nn: Any, wide: int, middle: int, out: int, *, halved: bool) -> An
 
 
 def with_dense_head(network: Any, positions: int) -> Any:
-    """BERT for pre-training whose vocabulary head runs on the masked positions alone.
+    """BERT for pre-training whose vocabulary head runs on masked positions only.
 
     Args:
         network: transformers' `BertForPreTraining`.
-        positions: masked tokens of each sequence.
+        positions: masked tokens per sequence.
     """
 
     class Dense(nn.Module):
@@ -131,7 +131,7 @@ def with_dense_head(network: Any, positions: int) -> Any:
 
 
 def with_summed_logits(network: Any) -> Any:
-    """A language model whose output is the sum of its logits, one number a sequence.
+    """A language model whose output is the sum of its logits, one number per sequence.
 
     Args:
         network: a model of transformers with a language-model head.
@@ -150,7 +150,7 @@ def with_summed_logits(network: Any) -> Any:
 
 
 def with_stored_positions(network: Any) -> Any:
-    """BEiT whose index of relative positions is stored, as transformers had it in 2023.
+    """BEiT with a stored index of relative positions, as in transformers of 2023.
 
     Later versions compute it in every layer and every pass.
 
@@ -222,9 +222,9 @@ class Built:
     """A network made by a function.
 
     Attributes:
-        configuration: where the configuration stands.
-        make: returns the module, on whatever device is the default.
-        shape: shape of its one input at batch size 1.
+        configuration: where the configuration is published.
+        make: returns the module, on the default device.
+        shape: shape of its only input at batch size 1.
     """
 
     configuration: str
@@ -232,7 +232,7 @@ class Built:
     shape: tuple[int, ...]
 
     def traced(self, *, marks: bool = False) -> OperatorGraph:
-        """The graph at batch 1; with `marks`, as `trace_module` has them for memory."""
+        """The graph at batch 1; `marks` adds what `trace_module` marks for memory."""
         with torch.device("meta"):
             module = self.make()
         return trace_module(module, (torch.empty(self.shape, device="meta"),), marks=marks)
@@ -243,13 +243,13 @@ class Transformer:
     """A network of transformers, from fields of its configuration.
 
     Attributes:
-        configuration: where the configuration stands.
+        configuration: where the configuration is published.
         architecture: class of the network.
         config: class of its configuration.
         inputs: example inputs of `forward`.
         attention: `eager` (matrix products and a softmax) or `sdpa` (one fused operator).
-        fields: of the configuration, where they are not the class's defaults.
-        wrap: puts a head or the like around the network.
+        fields: configuration fields that differ from the class's defaults.
+        wrap: adds a head or similar to the network.
     """
 
     configuration: str
@@ -261,7 +261,7 @@ class Transformer:
     wrap: Callable[[Any], Any] | None = None
 
     def traced(self, *, marks: bool = False) -> OperatorGraph:
-        """The graph at batch 1; with `marks`, as `trace_module` has them for memory."""
+        """The graph at batch 1; `marks` adds what `trace_module` marks for memory."""
         import transformers
 
         config = getattr(transformers, self.config)(**self.fields)

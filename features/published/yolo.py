@@ -1,7 +1,7 @@
-"""YOLO11 and YOLOv8 detection networks, from the published tables of their layers and blocks.
+"""YOLO11 and YOLOv8 detection networks, built from the published tables of their layers and blocks.
 
 Sources: Ultralytics' documentation (widths, depths and blocks) and its published numbers of
-weights, which the networks built here have exactly. Names of blocks are those of the tables.
+weights, which these networks match exactly. Names of blocks are those of the tables.
 """
 
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ SIZES: Final = {
     "yolov8l": (1.00, 1.00, 512),
     "yolov8x": (1.00, 1.25, 512),
 }
-"""Name -> depth, width and most channels."""
+"""Name -> depth, width and maximum channels."""
 PICTURE: Final = 640
 """Height and width of pictures, pixels."""
 _CHANNELS_11: Final = (256, 512, 512, 1024, 512, 256, 512, 1024)
 _CHANNELS_8: Final = (128, 256, 512, 1024, 512, 256, 512, 1024)
 _REPEATS_8: Final = (3, 6, 6, 3, 3, 3, 3, 3)
-"""Of each stage: four of the backbone, four of the head."""
+"""Per stage: four of the backbone, four of the head."""
 _NESTED: Final = (2, 3, 7)
-"""Stages with nested blocks in YOLO11n and YOLO11s; all stages of larger ones have them."""
+"""Stages with nested blocks in YOLO11n and YOLO11s; larger networks have them in all stages."""
 _STRIDES: Final = (8, 16, 32)
 _CLASSES: Final = 80
 _BINS: Final = 16
@@ -46,7 +46,7 @@ class _Value:
 
 
 class _Network:
-    """A network in the making: each method adds a block and returns its result."""
+    """A network under construction: each method adds a block and returns its result."""
 
     def __init__(self) -> None:
         self.root, self.graph = nn.Module(), torch.fx.Graph()
@@ -60,12 +60,14 @@ class _Network:
 
     def call(self, function: Any, channels: int, *given: Any, **options: Any) -> _Value:
         """A function of torch, or a method of its first argument."""
-        nodes = tuple(one.node if isinstance(one, _Value) else one for one in given)
+        nodes = tuple(
+            argument.node if isinstance(argument, _Value) else argument for argument in given
+        )
         make = self.graph.call_method if isinstance(function, str) else self.graph.call_function
         return _Value(make(function, nodes, options), channels)
 
     def cat(self, *parts: _Value, axis: int = 1) -> _Value:
-        """All parts along an axis; the channels are the first."""
+        """All parts concatenated along an axis, channels by default."""
         channels = sum(part.channels for part in parts)
         return self.call(torch.cat, channels, [part.node for part in parts], axis)
 
@@ -93,12 +95,12 @@ class _Network:
         return first, second
 
     def bottleneck(self, x: _Value, hidden: int, *, residual: bool = True) -> _Value:
-        """Two convolutions of 3 x 3, and the sum with what they read."""
+        """Two 3 x 3 convolutions, with a residual connection."""
         inner = self.conv(self.conv(x, hidden, 3), x.channels, 3)
         return self.call(add, x.channels, x, inner) if residual else inner
 
     def c3k(self, x: _Value) -> _Value:
-        """Two bottlenecks on half of the channels, next to a convolution."""
+        """Two bottlenecks on half of the channels, in parallel with a convolution."""
         half = x.channels // 2
         inner = self.conv(x, half)
         for _ in range(2):
@@ -106,7 +108,7 @@ class _Network:
         return self.conv(self.cat(inner, self.conv(x, half)), x.channels)
 
     def c3k2(self, x: _Value, out: int, blocks: int, share: float, *, nested: bool) -> _Value:
-        """Blocks whose results are all joined."""
+        """Blocks whose results are all concatenated."""
         width = int(out * share)
         parts = [*self.halves(self.conv(x, 2 * width))]
         for _ in range(blocks):
@@ -115,21 +117,21 @@ class _Network:
         return self.conv(self.cat(*parts), out)
 
     def c2f(self, x: _Value, out: int, blocks: int, *, residual: bool) -> _Value:
-        """Bottlenecks as wide as what they read, whose results are all joined."""
+        """Bottlenecks as wide as their input, whose results are all concatenated."""
         parts = [*self.halves(self.conv(x, out))]
         for _ in range(blocks):
             parts.append(self.bottleneck(parts[-1], out // 2, residual=residual))
         return self.conv(self.cat(*parts), out)
 
     def sppf(self, x: _Value) -> _Value:
-        """Three poolings in a row, joined."""
+        """Three poolings in sequence, concatenated."""
         parts = [self.conv(x, x.channels // 2)]
         for _ in range(3):
             parts.append(self.layer(nn.MaxPool2d(5, 1, 2), parts[-1], parts[-1].channels))
         return self.conv(self.cat(*parts), x.channels)
 
     def c2psa(self, x: _Value, blocks: int, side: int) -> _Value:
-        """Attention and two convolutions on half of the channels, so often."""
+        """Repeated attention and two convolutions, on half of the channels."""
         first, second = self.halves(self.conv(x, x.channels))
         width = second.channels
         for _ in range(blocks):
@@ -139,7 +141,7 @@ class _Network:
         return self.conv(self.cat(first, second), x.channels)
 
     def attention(self, x: _Value, side: int) -> _Value:
-        """Attention between places, keys half as wide as values, with a convolution of values."""
+        """Attention over positions, keys half as wide as values, plus a convolution of values."""
         width, heads, places = x.channels, x.channels // 64, side * side
         keys = 32
         qkv = self.conv(x, width + 2 * keys * heads, act=False)
@@ -157,9 +159,9 @@ class _Network:
         return self.conv(mixed, width, act=False)
 
     def detect(self, levels: list[_Value], sides: list[int], *, by_channel: bool) -> _Value:
-        """Boxes and scores of every place of every level: (batch, 4 + classes, places).
+        """Boxes and scores at every position of every level: (batch, 4 + classes, positions).
 
-        Scores follow from convolutions by channel and of single places, or from those of 3 x 3.
+        Scores come from depthwise and pointwise convolutions, or from 3 x 3 ones.
         """
         boxes, scores = max(16, levels[0].channels // 4, 4 * _BINS), levels[0].channels
         scores = max(scores, min(_CLASSES, 100))
@@ -179,7 +181,7 @@ class _Network:
         return self.decoded(self.cat(*found, axis=2), sides)
 
     def decoded(self, found: _Value, sides: list[int]) -> _Value:
-        """Sides of boxes as the mean of their bins, then as centres and sizes in pixels."""
+        """Sides of boxes as the mean of their bins, converted to centres and sizes in pixels."""
         places = sum(side * side for side in sides)
         parts = self.call("split", 0, found, [4 * _BINS, _CLASSES], 1)
         bins, scores = (self.call(getitem, 0, parts, place) for place in (0, 1))

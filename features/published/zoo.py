@@ -1,7 +1,7 @@
-"""Graphs of networks whose latency published tables list, each under a name.
+"""Graphs of networks whose latency is listed in published tables, by name.
 
-A name says network, input and, for transformers, head and attention: `bert_base_mlm-256-sdpa`.
-Every entry says where its configuration is published; uncertain networks are left out.
+A name gives network, input and, for transformers, head and attention: `bert_base_mlm-256-sdpa`.
+Every entry states where its configuration is published; uncertain networks are left out.
 
     python -m forerun.features.published.zoo FILE.parquet
 
@@ -43,7 +43,7 @@ _INPUTS: Final[Mapping[str, Callable[[Shapes], Inputs]]] = {
     "masked image": lambda sides: {"pixel_values": (1, 3, *sides), "pixel_mask": (1, *sides)},
     "video": lambda n: {"pixel_values": (1, n[0], 3, n[1], n[1])},
 }
-"""Kind of input -> inputs of `forward`, by the numbers in the name of a network."""
+"""Kind of input -> inputs of `forward`, given the numbers in a network's name."""
 
 
 def of_45_classes(model: str, fields: dict[str, Any]) -> Any:
@@ -63,37 +63,37 @@ _WRAPS: Final[Mapping[str, Callable[..., Any]]] = {
 
 @cache
 def declared() -> Mapping[str, Any]:
-    """The tables of networks, as `networks.toml` has them."""
+    """The tables of networks in `networks.toml`."""
     file = files("forerun.features.published") / "networks.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def entries(table: str) -> Iterator[Entry]:
-    """The networks of a table of `networks.toml`, each with its name."""
-    for one in declared()[table]:
-        for name in one["names"]:
+    """The networks of a table in `networks.toml`, with their names."""
+    for entry in declared()[table]:
+        for name in entry["names"]:
             _, size, *attention = name.split("-")
             numbers = tuple(map(int, size.split("x")))
-            if "make" in one:
-                make = partial(_MAKERS[one["make"]], *one.get("given", ()))
-                yield name, Built(one["source"], make, (1, 3, numbers[0], numbers[0]))
+            if "make" in entry:
+                make = partial(_MAKERS[entry["make"]], *entry.get("given", ()))
+                yield name, Built(entry["source"], make, (1, 3, numbers[0], numbers[0]))
                 continue
-            wrap = dict(one.get("wrap", {}))
+            wrap = dict(entry.get("wrap", {}))
             by = _WRAPS[wrap.pop("by")] if wrap else None
             yield (
                 name,
                 Transformer(
-                    *(one["source"], one["architecture"], one["config"]),
-                    _INPUTS[one["input"]](numbers),
-                    one.get("attention") or (attention or ["eager"])[0],
-                    one.get("fields", {}),
+                    *(entry["source"], entry["architecture"], entry["config"]),
+                    _INPUTS[entry["input"]](numbers),
+                    entry.get("attention") or (attention or ["eager"])[0],
+                    entry.get("fields", {}),
                     partial(by, **wrap) if by and wrap else by,
                 ),
             )
 
 
 def networks() -> dict[str, Source]:
-    """All networks of published latencies that can be traced, by name."""
+    """All traceable networks with published latencies, by name."""
     return dict(entries("timed"))
 
 
@@ -103,9 +103,9 @@ def graph_table(
     """One row per network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 
     Args:
-        names: networks to trace; all when empty.
-        sources: networks by name; those of `networks()` when None.
-        marks: whether operators get the attributes that the memory of training needs.
+        names: networks to trace; all if empty.
+        sources: networks by name; those of `networks()` if None.
+        marks: whether operators get the attributes that training memory needs.
 
     Raises:
         MissingExtra: torch, torchvision, timm or transformers is not installed.
@@ -126,7 +126,7 @@ def graph_table(
 
 
 def read_graphs(table: "pd.DataFrame") -> dict[str, OperatorGraph]:
-    """Graphs of a table as `graph_table` writes it, by name.
+    """Graphs by name from a table written by `graph_table`.
 
     Raises:
         KeyError, ValueError: it is not such a table.

@@ -1,1 +1,1 @@
-"""Tables of dataset bundles as queries."""
+"""Converts tables of dataset bundles to queries."""

@@ -1,4 +1,4 @@
-"""Tables of `contention` as co-located programs: equal windows, profiles from isolated runs."""
+"""Converts tables of `contention` to co-located programs: equal windows, profiles of lone runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,7 +14,7 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import HOST_METRICS
 
 SHARE_WITH = 0.98
-"""Share of the runs that must be at least as long as the windows are cut to."""
+"""Share of the runs that must be at least as long as the windows."""
 MOST_SECONDS = 30
 KINDS = ("user", "nice", "system", "steal", "idle")
 
@@ -29,16 +29,16 @@ def colocations(
 ) -> list[Colocation]:
     """One workload per run, in order.
 
-    The number of seconds inside a run gives away how long it took: windows are cut to a length
-    that nearly all runs have, and the few shorter runs have no window.
+    The number of seconds inside a run reveals how long it took, so windows are cut to a length that
+    nearly all runs have; the few shorter runs get no window.
 
     Args:
         runs: n runs.
         samples: readings of those runs.
-        seconds: length of the windows; as many as nearly all runs have when None.
-        profiled: whether profiles hold the relative speed with ONE_LOAD. The runs that it is taken
-            from must not be held out then.
-        cpu: CPU that the programs are pinned to; the last one, as in the collector, when None.
+        seconds: length of the windows; if None, the longest that nearly all runs have.
+        profiled: whether profiles include the relative speed with ONE_LOAD. The runs that it is
+            computed from must then not be held out.
+        cpu: CPU that the programs are pinned to; if None the last one, as in the collector.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
     frame = with_own_cpu(samples, cpu)
@@ -49,13 +49,15 @@ def colocations(
     profiles = _profiles(runs, values, whole, names, _empty_host(runs, frame, names))
     if profiled:
         profiles = {
-            name: replace(one, p_cpu_beside_cache=_with_one_load(runs[runs["victim"] == name]))
-            for name, one in profiles.items()
+            name: replace(profile, p_cpu_beside_cache=_with_one_load(runs[runs["victim"] == name]))
+            for name, profile in profiles.items()
         }
     ratios = _reference_ratios(runs)
     workloads = []
     for row, victim in enumerate(runs["victim"].astype(str)):
-        seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
+        seconds_of = (
+            tuple(tuple(map(float, second)) for second in values[row]) if whole[row] else ()
+        )
         window, ratio = HostWindow(names, seconds_of), float(ratios[row])
         known = ratio if np.isfinite(ratio) else None
         workloads.append(Colocation(profiles[victim], window, reference_ratio=known))
@@ -84,7 +86,7 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
 
     Args:
         samples: with columns of single CPUs.
-        cpu: CPU that they are pinned to; the last one, as in the collector, when None.
+        cpu: CPU that they are pinned to; if None the last one, as in the collector.
     """
     cpus = sorted(
         {
@@ -93,14 +95,14 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
             if name.startswith("cpu") and name[3 : name.find(".")].isdigit()
         }
     )
-    own = cpus[-1] if cpus and cpu is None else cpu
-    if len(cpus) < 2 or own not in cpus:
+    pinned = cpus[-1] if cpus and cpu is None else cpu
+    if len(cpus) < 2 or pinned not in cpus:
         return samples
     more = {}
     for kind in KINDS:
         columns = [f"cpu{each}.{kind}_share" for each in cpus]
         if all(column in samples for column in columns):
-            own_column = f"cpu{own}.{kind}_share"
+            own_column = f"cpu{pinned}.{kind}_share"
             more[f"own_cpu.{kind}_share"] = samples[own_column]
             others = [column for column in columns if column != own_column]
             more[f"other_cpus.{kind}_share"] = samples[others].sum(axis=1)
@@ -136,7 +138,7 @@ def _profiles(
 def _reference_ratios(runs: "pd.DataFrame") -> NDArray[np.float64]:
     """CPU time of each run's reference over the median of its program's isolated runs, (n,).
 
-    Both are of isolated runs alone, so no co-located run is read; NaN where either is missing.
+    Both come from isolated runs only, so no co-located run is read; NaN where either is missing.
     """
     if "reference_cpu_s" not in runs.columns:
         return np.full(len(runs), np.nan)
@@ -158,7 +160,7 @@ def _spread(p_cpu: NDArray[np.float64]) -> float | None:
 
 
 def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]) -> HostWindow:
-    """Median over seconds without victim or neighbour, which are at the ends of sessions."""
+    """Median over seconds without victim or neighbour, at the ends of sessions."""
     free = np.zeros(len(samples), dtype=np.bool_)
     sessions = samples["session"].astype(str).to_numpy()
     begun, over = samples["from_s"].to_numpy(), samples["to_s"].to_numpy()

@@ -3,7 +3,7 @@
 The products are cuBLAS calls on column-major matrices: C (m x n) = op(A) (m x k) op(B) (k x n). In
 row-major terms that is a linear layer of n rows, k inputs and m outputs, whose weight is A:
 `a_t = T`, `b_t = N` is what torch's `linear` launches, `a_t = N` the gradient of its input, and
-`b_t = T` that of its weight. Transposes stand in the attributes; costs do not depend on them.
+`b_t = T` that of its weight. Transposes are stored as attributes; costs do not depend on them.
 """
 
 from dataclasses import replace
@@ -21,8 +21,8 @@ from forerun.features.tables.neusight import linear_kernel
 Pass = Literal["forward", "backward_input"]
 
 LEAST_ALL_REDUCE = 100_000
-"""Hidden units of no recurrent layer: tables that were parsed with all-reduce rows among the last
-recurrent ones hold the length of a message there."""
+"""More hidden units than any recurrent layer has: tables parsed with all-reduce rows among the last
+recurrent ones hold the message length in that column."""
 
 
 _GEMM = ("m", "n", "k", "a_t", "b_t")
@@ -30,7 +30,7 @@ _CONV = ("batch", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_v", "s
 
 
 def deepbench_products(gemm: "pd.DataFrame") -> list[Operator]:
-    """One linear operator a row of the `gemm` table, in its order.
+    """One linear operator per row of the `gemm` table, in order.
 
     Args:
         gemm: columns `m, n, k, a_t, b_t`.
@@ -42,14 +42,14 @@ def deepbench_products(gemm: "pd.DataFrame") -> list[Operator]:
 
 
 def deepbench_convolutions(conv: "pd.DataFrame", direction: Pass = "forward") -> list[Operator]:
-    """One operator a row of the `conv` table, in its order.
+    """One operator per row of the `conv` table, in order.
 
     The gradient of the input is a transposed convolution. That of the weight has no operator kind
-    of its own and is not read.
+    and is not read.
 
     Args:
         conv: columns `batch, c, h, w, k, r, s, pad_h, pad_w, stride_v, stride_h`.
-        direction: which of the measured passes.
+        direction: which of the measured passes to read.
 
     Raises:
         KeyError: a column is missing.
@@ -59,7 +59,7 @@ def deepbench_convolutions(conv: "pd.DataFrame", direction: Pass = "forward") ->
 
 
 def deepbench_recurrent(rnn: "pd.DataFrame") -> list[Operator | None]:
-    """One recurrent operator a row of the `rnn` table, in its order; None where it is no layer.
+    """One recurrent operator per row of the `rnn` table, in order; None for other rows.
 
     Args:
         rnn: columns `cell, hidden, batch, timesteps`.
@@ -74,10 +74,10 @@ def deepbench_recurrent(rnn: "pd.DataFrame") -> list[Operator | None]:
 
 
 def deepbench_formats(table: "pd.DataFrame") -> list[NumberFormat | None]:
-    """Number format of each row; None where no format is what was run.
+    """Number format of each row; None where no format describes it.
 
-    `fp16_mixed` is half precision on tensor cores on the V100. On GPUs without them the numbers
-    are stored in 16 bits and multiplied in 32, which is no format of ours. Recurrent layers of the
+    `fp16_mixed` is half precision on tensor cores on the V100. On GPUs without them, numbers are
+    stored in 16 bits and multiplied in 32, which is not a supported format. Recurrent layers of the
     inference suite ran in single precision, whatever their column says (second line of each
     workbook).
 
@@ -159,7 +159,7 @@ def _convolution(
 
 @lru_cache(maxsize=1 << 12)
 def _recurrent(cell: str, hidden: float, batch: float, steps: float) -> Operator | None:
-    """A recurrent layer of one direction whose input is as wide as its state; None if too large."""
+    """A unidirectional recurrent layer whose input is as wide as its state; None if too large."""
     if not steps > 0 or hidden >= LEAST_ALL_REDUCE:
         return None
     width = int(hidden)

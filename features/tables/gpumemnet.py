@@ -34,7 +34,7 @@ def _operator(kind: str, width: int, out: int, elements: int, sources: tuple[int
         return Operator("linear", "aten.addmm", ((1, width),), ((1, out),), elements, {}, sources)
     shape = ((1, out),)
     if kind == "batch_normalization":
-        # The table counts scale and shift; running mean and variance come on top of them.
+        # The table counts scale and shift, but not running mean and variance.
         name = "aten.native_batch_norm"
         return Operator("batch_norm", name, shape, shape, 2 * elements, {}, sources)
     if kind == "Softmax":

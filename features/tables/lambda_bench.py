@@ -1,7 +1,7 @@
 """Queries from the tables of the lambda_bench bundle.
 
-Throughput of a model is a benchmark of the suite `lambda_bench`: its script, data and unit are the
-model's own. Where the operator graph of a model is given, runs on one GPU with a known batch size
+Throughput of a model is a benchmark of the suite `lambda_bench`, with the model's own script, data
+and unit. Where the operator graph of a model is available, runs on one GPU with a known batch size
 are also networks in training, whose latency is the batch size over the throughput.
 """
 
@@ -24,20 +24,20 @@ GRAPHS: Mapping[str, str] = {
     "bert_base_squad": "bert_base_squad-384-eager",
     "bert_large_squad": "bert_large_squad-384-eager",
 }
-"""Model -> name of its graph, as the graphs of published networks are named: network, input, and
-form of attention. The other models are queried only as benchmarks: they count tokens, mel frames or
-samples of sequences of many lengths."""
+"""Model -> name of its graph, in the form of published networks: network, input, and kind of
+attention. The other models are queried only as benchmarks: they count tokens, mel frames or samples
+of sequences with many lengths."""
 
 GPUS: Mapping[str, str] = {"H200 140GB SXM": "h200-sxm-141gb"}
-"""GPU of a system's name -> name in the catalog, where it is not found by itself."""
+"""GPU in a system's name -> name in the catalogue, where they differ."""
 
 ROUNDS: Mapping[str, float] = {"v1": 200.0, "v2": 401.0}
-"""Table -> when its containers are from, counted as the rounds of MLPerf are, two a year: NVIDIA's
-containers of 2022 and of October 2024."""
+"""Table -> date of its containers in MLPerf-style rounds, two per year: NVIDIA's containers of 2022
+and of October 2024."""
 
 
 def lambda_device(system: str, catalog: DeviceCatalog) -> Device | None:
-    """The GPU of a system; None where no spec sheet has its name."""
+    """The GPU of a system; None without a matching spec sheet."""
     gpu = gpu_name(system)
     return catalog.find(GPUS.get(gpu, gpu))
 
@@ -45,8 +45,8 @@ def lambda_device(system: str, catalog: DeviceCatalog) -> Device | None:
 def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> list[Query | None]:
     """One benchmark per row of the `throughput` table, in order; None without a spec sheet.
 
-    Settings are model, arithmetic, and the year of the software; the number of GPUs is the
-    operation's.
+    Settings are model, arithmetic, and year of the software; the number of GPUs belongs to the
+    operation.
 
     Args:
         throughput: columns `table, system, num_gpu, precision, model`.
@@ -65,9 +65,9 @@ def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> lis
 def lambda_networks(
     throughput: "pd.DataFrame", graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
 ) -> list[Query | None]:
-    """One training step per row of the `throughput` table; None for rows that are not one.
+    """One training step per row of the `throughput` table; None for rows that cannot be one.
 
-    A row is one where the model's graph is given, one GPU ran, and the batch size is known. Its
+    A row qualifies if the model's graph is available, one GPU ran, and the batch size is known. Its
     latency is `1e3 * batch_size / throughput`, in milliseconds.
 
     Args:
@@ -114,7 +114,7 @@ def _network(
 
 
 def arithmetic(precision: str, device: Device) -> NumberFormat:
-    """`fp16` is autocast; single precision runs in TF32 where the GPU has it."""
+    """`fp16` is autocast; single precision runs in TF32 if the GPU supports it."""
     if precision == "fp16":
         return "amp"
     return "tf32" if "tf32" in device.peak_tflops else "fp32"

@@ -35,7 +35,7 @@ def bmm_kernel(batch: int, m: int, k: int, n: int) -> Operator:
 
 
 def vector_kernel(op: str, batch: int, h: int) -> Operator:
-    """An operator on rows: `ln`, `softmax`, or elementwise, where `addu` reads one tensor only."""
+    """A row-wise operator: `ln`, `softmax`, or elementwise, where `addu` reads only one tensor."""
     shape = (batch, h)
     if op == "ln":
         return Operator(
@@ -65,7 +65,7 @@ def conv_kernel(
 
 
 def neusight_kernels(ops: "pd.DataFrame") -> list[Operator]:
-    """One operator a row of the `ops` table, in its order.
+    """One operator per row of the `ops` table, in order.
 
     Args:
         ops: columns `op` and the dimensions `batch, m, n, k, h, c_in, c_out, ksize, in_hw, stride,
@@ -94,7 +94,7 @@ def _kernel(
     stride: int,
     pad: int,
 ) -> Operator:
-    """Rows repeat over devices, so equal rows share one operator."""
+    """The operator of a row, cached because rows repeat over devices."""
     if op == "linear":
         return linear_kernel(m, k, n)
     if op == "bmm":
@@ -107,7 +107,7 @@ def _kernel(
 def neusight_graphs(opgraphs: "pd.DataFrame") -> dict[GraphKey, OperatorGraph]:
     """Graphs of the `opgraphs` table: forward, then backward and gradient accumulation.
 
-    A transformer layer stands once with `repeat`. Bookkeeping on scalars, `getitem` (a view) and
+    A transformer layer occurs once with `repeat`. Bookkeeping on scalars, `getitem` (a view) and
     dropout in inference (the identity) are folded. Collectives of the multi-GPU options are
     `unknown` operators: counted and reported.
 
@@ -165,12 +165,12 @@ def _graph(nodes: list[_Node], *, training: bool, batch: int) -> OperatorGraph:
 
 
 def _launched(node: _Node, cell: str) -> list[Operator]:
-    """A cell's operators; a fused node's chain on tensors of one shape is a single kernel."""
+    """A cell's operators; a fused node's chain on tensors of one shape becomes a single kernel."""
     parts = _listed(cell)
     chain = [op for op in parts if op.kind in _CHAINED]
     if node.op_class != "fused" or len(chain) < 2 or len({op.output_shapes for op in chain}) > 1:
         return parts
-    # What one link writes the next reads: only the outer tensors move.
+    # Each link reads what the previous one wrote, so only the outer tensors move.
     reads = sum(len(op.input_shapes) for op in chain) - (len(chain) - 1)
     main = max(chain, key=lambda op: _CHAINED.index(op.kind))
     fused = replace(main, input_shapes=main.output_shapes * max(reads, 1))
@@ -184,7 +184,7 @@ def _literal(text: str) -> Any:
 
 @lru_cache(maxsize=1 << 14)
 def _listed(text: str) -> list[Operator]:
-    """Operators of a cell `[[kernel, dims], ...]`; those on single elements are left out."""
+    """Operators of a cell `[[kernel, dims], ...]`, without those on single elements."""
     made = [_parsed(str(kernel), tuple(dims)) for kernel, dims in _literal(text)]
     return [op for op in made if op is not None]
 
@@ -198,7 +198,7 @@ def _parsed(kernel: str, dims: tuple[Any, ...]) -> Operator | None:
         shapes = tuple(tuple(s) for s in dims if tuple(s) != (1,))
         if not shapes:
             return None
-        # The bytes of a transfer are its listed tensors, each once.
+        # A transfer moves each of its listed tensors once.
         return Operator("copy", "MEM", shapes[:-1], shapes[-1:])
     return Operator("unknown", kernel, (tuple(dims),), ())
 

@@ -1,4 +1,4 @@
-"""Imported tables as queries: graphs from the bundle, or plain columns as settings of a suite."""
+"""Imported tables as queries: graphs from the bundle, or plain columns as benchmark settings."""
 
 import json
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ from forerun.features.readers.operator_json import graph_of
 from forerun.features.tables.torch_gpu import measured_operator
 
 NO_DEVICE = "not-given"
-"""Name of the device of rows that name none."""
+"""Device name for rows that give none."""
 OF_DEVICE = "device "
-"""Start of the names of settings that are figures of a device's sheet."""
+"""Prefix of settings that are figures of a device's spec sheet."""
 _SOFTWARE = {
     **{name: name for name in ("framework", "runtime", "layout", "cuda", "driver", "threads")},
     "framework_version": "version",
@@ -38,8 +38,8 @@ _SOFTWARE = {
 def own_measurements(bundle: Bundle, description: Description) -> Measurements:
     """All rows of an imported table with their metrics, groups and weights.
 
-    Groups: `device`, `model_group` and, where given, `model` and `family`; `question`, which equal
-    questions share.
+    Groups: `device`, `model_group` and, where given, `model` and `family`; `question`, which is the
+    same for equal queries.
 
     Raises:
         BadTable: a graph of the bundle cannot be read.
@@ -78,12 +78,12 @@ def own_queries(
     sheets: Mapping[str, Device],
     graphs: Mapping[str, OperatorGraph],
 ) -> list[Query]:
-    """Query of each row.
+    """The query of each row.
 
     Args:
         runs: rows of the table `runs`.
-        description: what they hold.
-        sheets: name of a device -> its sheet.
+        description: what the columns mean.
+        sheets: device name -> spec sheet.
         graphs: digest -> graph.
     """
     cells = runs.astype(object).where(runs.notna(), None).to_dict("records")
@@ -135,7 +135,7 @@ def device_settings(device: Device) -> dict[str, float]:
 
 
 def hardware_of(queries: list[Query]) -> Hardware:
-    """What the devices of n queries can do, for the ingestion checks."""
+    """Capabilities of the devices of n queries, for the ingestion checks."""
     bounds, powers, memory = [], [], []
     for query in queries:
         shortest = SHORTEST_KERNEL_MS if query.device.kind == "gpu" else 0.0

@@ -1,7 +1,7 @@
 """Operator graphs from the `graphs` table of the timm_bench bundle.
 
-One row is one ATen operator at batch 1: shapes as JSON text of at most four inputs, weights among
-them; views are folded away already.
+One row is one ATen operator at batch 1: shapes as JSON text of at most four inputs, including
+weights; views are already folded.
 """
 
 import json
@@ -22,11 +22,11 @@ COLUMNS = (
 )
 _ATTRIBUTES = {"k": "kernel", "s": "stride", "p": "padding", "g": "groups", "d": "dilation"}
 _TABLE_SHOWS = 4
-"""A row shows at most this many input shapes; `in_elems` counts all of them."""
+"""Maximum number of input shapes in a row; `in_elems` counts all inputs."""
 
 
 class _Row(NamedTuple):
-    """The content of one row without its predecessors."""
+    """A row's content without its predecessors."""
 
     op: str
     in_shapes: str
@@ -41,15 +41,15 @@ class _Row(NamedTuple):
 def timm_graphs(frame: "pd.DataFrame") -> dict[tuple[str, int], OperatorGraph]:
     """Graphs of a `graphs` table.
 
-    Tracing artefacts (`empty`, `detach`) and constants made on the fly (`arange`, `zeros`, `eye`)
-    are dropped, views folded, and scaled-dot-product attention, which the table holds decomposed,
-    becomes one `attention` operator, as it runs as one kernel.
+    Tracing artefacts (`empty`, `detach`) and constants created on the fly (`arange`, `zeros`,
+    `eye`) are dropped, views are folded, and the decomposed scaled-dot-product attention of the
+    table becomes one `attention` operator, since it runs as one kernel.
 
     Args:
-        frame: columns as in `COLUMNS`; rows of one graph stand together, in order of `idx`.
+        frame: columns as in `COLUMNS`; rows of one graph are contiguous, in order of `idx`.
 
     Returns:
-        (model, img_size) -> graph at batch 1. `parameter_elements` sums over operators.
+        (model, img_size) -> graph at batch 1. `parameter_elements` is the sum over operators.
 
     Raises:
         KeyError: a column is missing.
@@ -87,7 +87,7 @@ class _Builder:
             self._where[idx] = inputs
             return
         made = _template(row)
-        # The image is an input without a producer, seen directly or through a folded view.
+        # The image is an input without a producer, read directly or through a folded view.
         reads_image = any(prod(s) == self._image for s in made.input_shapes)
         batched = reads_image or any(self._operators[i].batched for i in inputs)
         self._where[idx] = (len(self._operators),)
@@ -106,7 +106,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _template(row: _Row) -> Operator:
-    """The operator of a row without its edges; rows repeat, so these are kept."""
+    """The operator of a row without its edges, cached because rows repeat."""
     shapes: list[Shape] = [tuple(s) for s in json.loads(row.in_shapes)]
     output: Shape = tuple(json.loads(row.out_shape))
     kind = KIND_OF.get(row.op, "unknown")
@@ -133,16 +133,16 @@ def _template(row: _Row) -> Operator:
 
 
 def _parted(kind: str, row: _Row, shapes: list[Shape]) -> tuple[tuple[Shape, ...], int]:
-    """Activation shapes and the number of weight elements of one row."""
+    """Activation shapes and number of weight elements of one row."""
     if kind == "conv":
         return (shapes[0],), sum(map(prod, shapes[1:]))
     if row.op == "addmm":
         return (shapes[1],), prod(shapes[0]) + prod(shapes[2])
     if row.op == "mm" and row.operands == 1:
-        # The other operand is a transposed view of a weight, which `param_elems` leaves out.
+        # The other operand is a transposed view of a weight, which `param_elems` omits.
         return (shapes[0],), prod(shapes[1])
     if kind == "batch_norm":
-        # A row lists each distinct vector once; scale, shift, mean and variance are all read.
+        # A row lists each distinct vector once, but scale, shift, mean and variance are all read.
         channels = shapes[0][1] if len(shapes[0]) > 1 else 1
         return (shapes[0],), 4 * channels if len(shapes) > 1 else 0
     if kind in ("layer_norm", "group_norm"):
@@ -155,7 +155,7 @@ def _parted(kind: str, row: _Row, shapes: list[Shape]) -> tuple[tuple[Shape, ...
 
 
 def _weights_among(shapes: tuple[Shape, ...], elements: int) -> tuple[int, ...]:
-    """Positions of the inputs that make up `elements` weight elements, the last ones first."""
+    """Positions of the inputs that make up `elements` weight elements, searched from the end."""
     if not elements:
         return ()
     positions = range(len(shapes) - 1, -1, -1)

@@ -1,6 +1,6 @@
 """Tables of recorded runs as queries: `torch_gpu` and `onnxruntime_cpu`.
 
-Operators follow from their columns, networks from their graphs, or are built again.
+Operators are read from their columns; networks from stored graphs, or rebuilt.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from forerun.features.readers import read_graph
 from forerun.features.readers.operator_json import graph_of, parse_json
 
 WHOLE_OUTPUT = InferenceSetup(logits="all", cache_tokens=0)
-"""How networks were run: language models compute logits of all positions and keep no cache."""
+"""How networks were run: language models compute logits at all positions and keep no cache."""
 MEMORY = ("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib")
 
 
@@ -34,13 +34,13 @@ def gpu_measurements(
 ) -> Measurements:
     """Time, memory and power of n rows of `runs`.
 
-    `latency_ms` of an operator is the time of the GPU (`kernel_ms`), and `launched_ms` that of one
-    synchronised run with its launch. Recorded networks are asked as eager ones, which they are but
-    for the host.
+    `latency_ms` of an operator is its GPU time (`kernel_ms`), and `launched_ms` that of one
+    synchronised run including its launch. Networks recorded as CUDA graphs are queried as eager
+    ones, from which they differ only in host time.
 
     Args:
         runs: the table `runs`.
-        graphs: name of a network -> its graph, as in the table `graphs`.
+        graphs: network name -> graph, as in the table `graphs`.
         catalog: spec sheets of devices.
 
     Returns:
@@ -48,7 +48,7 @@ def gpu_measurements(
         `fp32_convolutions` (`strict` without TF32, `tf32` as PyTorch does by default).
 
     Raises:
-        BadTable: a network has no graph, or another one than was measured.
+        BadTable: a network has no graph, or a graph other than the measured one.
         UnknownDevice: a GPU is not in the catalogue.
     """
     queries = [_query(row, graphs, catalog) for row in runs.to_dict("records")]
@@ -97,7 +97,7 @@ def processor_measurements(runs: "pd.DataFrame") -> Measurements:
     """Latency and memory of every row.
 
     Raises:
-        BadTable: a network is not one of those built here, or was built differently.
+        BadTable: a network cannot be built here, or was built differently.
     """
     queries = []
     for row in runs.itertuples():
@@ -117,7 +117,7 @@ def processor_measurements(runs: "pd.DataFrame") -> Measurements:
             raise BadTable(f"{row.label} was measured as another network than is built here.")
         queries.append(Query(Network(graph, int(str(row.batch_size))), device, software))
     others = np.nan_to_num(runs["others_share"].to_numpy(dtype=np.float64))
-    # On a busy machine the fastest run is nearest to the time on an idle one.
+    # On a busy machine the fastest run is closest to the time on an idle one.
     typical = np.where(others > BUSY_SHARE, runs["fastest_ms"], runs["latency_ms"])
     values = {
         "latency_ms": typical.astype(np.float64),
@@ -135,7 +135,7 @@ def measured_operator(text: str) -> Operator:
     """The operator in a cell of column `workload`.
 
     Raises:
-        UnreadableModel: it is none.
+        UnreadableModel: the cell holds no operator.
     """
     row = {"inputs": [], **parse_json(text.encode(), "a measured operator")}
     return graph_of({"format": FORMAT, "operators": [row]}).operators[0]
@@ -143,10 +143,10 @@ def measured_operator(text: str) -> Operator:
 
 @lru_cache(maxsize=128)
 def built_graph(name: str) -> OperatorGraph:
-    """The graph of one of the networks that are built for processors.
+    """The graph of a network built for CPUs.
 
     Raises:
-        BadTable: there is none of that name.
+        BadTable: no network has this name.
     """
     if name not in NETWORKS:
         raise BadTable(f"No network {name!r} is built here.")

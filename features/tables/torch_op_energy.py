@@ -1,4 +1,4 @@
-"""Operators from the `ops` table of the torch_op_energy bundle: module representations, parsed."""
+"""Operators from the `ops` table of torch_op_energy, parsed from module representations."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ _ACTIVATIONS = {
 
 
 def torch_op_energy_kernels(ops: "pd.DataFrame") -> list[Operator | None]:
-    """One operator a row of the `ops` table, in its order.
+    """One operator per row of the `ops` table, in order.
 
     Args:
         ops: columns `layer` (the module's representation) and `input_shape`.
 
     Returns:
-        None where no kind describes the module (`StochasticDepth`, which was timed with its
-        random mask) or its representation is not understood.
+        None where no kind describes the module (`StochasticDepth`, which was timed with its random
+        mask) or its representation cannot be parsed.
 
     Raises:
         KeyError: a column is missing.
@@ -113,7 +113,7 @@ def _avg_pool(shape: Shape, positional: list[Any], named: dict[str, Any]) -> Ope
 def _adaptive_pool(shape: Shape, positional: list[Any], named: dict[str, Any]) -> Operator:
     size = _pair(named["output_size"])
     if size == (1, 1):
-        # As torch does it: the mean over both dimensions.
+        # As in torch: the mean over both dimensions.
         width = prod(shape[2:])
         target = (*shape[:2], 1, 1)
         return Operator("reduce", "aten.mean", (shape,), (target,), 0, {"width": width})
@@ -138,7 +138,7 @@ def _windows(
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         span = n + 2 * p - d * (k - 1) - 1
         steps = ceil(span / s) if rounded else span // s
-        # A window may start in the padding on the left, never beyond it on the right.
+        # A window may start in the left padding, but not beyond the input in the right one.
         out.append(steps + 1 if not rounded or steps * s < n + p else steps)
     return tuple(out)
 

@@ -1,5 +1,5 @@
-"""Few-shot adaptation: a predictor's error on a device, estimated from a few measurements there.
+"""Few-shot adaptation: estimates a predictor's error on a device from a few measurements there.
 
-Experts of several kinds (offsets, factors of known devices, Gaussian processes) are weighted by the
-densities with which they predict held-out rows or groups of the support set.
+Several kinds of experts (offsets, factors of known devices, Gaussian processes) are combined with
+weights from their predictive densities on held-out rows or groups of the support set.
 """

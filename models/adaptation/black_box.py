@@ -1,4 +1,4 @@
-"""Estimated spec sheets for devices without one, from measurements on them."""
+"""Estimates spec sheets of devices without one, from measurements on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from forerun.features.hardware import estimated_sheet
 from forerun.models.limit import LATENCY, Limit
 
 FEWEST_ROWS = 5
-"""Fewest measured latencies from which a sheet is estimated."""
+"""Measured latencies needed to estimate a spec sheet."""
 
 _MARKED = "figures marked so are "
 
@@ -24,19 +24,19 @@ class BlackBoxes:
     """Estimated spec sheets of devices without one.
 
     Attributes:
-        sheets: name of a device without a sheet -> estimated sheet.
+        sheets: device name -> estimated spec sheet.
     """
 
     sheets: Mapping[str, Device] = field(default_factory=dict)
 
     def learn(self, measurements: Measurements) -> tuple[Self, Measurements]:
-        """Estimate sheets for the devices without one in these rows.
+        """Estimate spec sheets for the devices in these rows that have none.
 
         Args:
-            measurements: n rows; only those with a latency are used.
+            measurements: n rows; those without a latency are ignored.
 
         Returns:
-            These sheets in addition to the present ones; the rows with estimated sheets put in.
+            The extended sheets, and the rows with estimated sheets filled in.
         """
         boxes: dict[str, list[int]] = {}
         latency = measurements.column("latency_ms")
@@ -56,18 +56,18 @@ class BlackBoxes:
         return extended, replace(measurements, queries=queries)
 
     def with_sheet(self, query: Query) -> Query:
-        """The query with the device's estimated sheet, if there is one and the device has none."""
+        """The query with the device's estimated sheet if the device has no sheet of its own."""
         if not self.sheets or query.device.has_sheet:
             return query
         sheet = self.sheets.get(query.device.name)
         return query if sheet is None else replace(query, device=sheet)
 
     def with_sheets(self, queries: Sequence[Query]) -> list[Query]:
-        """Each query as `with_sheet` has it."""
+        """`with_sheet` for each query."""
         return [self.with_sheet(query) for query in queries] if self.sheets else list(queries)
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """A limit for each caveat of the estimated sheet that a prediction is based on."""
+        """A limit for each caveat of the estimated sheet behind a prediction."""
         return tuple(
             Limit(
                 f"{query.device.name} has no spec sheet of its own: {caveat.removeprefix(_MARKED)}",

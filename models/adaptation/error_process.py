@@ -1,12 +1,12 @@
-"""The error of a predictor on a new device, from groups of measurements there.
+"""Models the error of a predictor on a new device from groups of measurements there.
 
-The error is mostly a constant for each execution mode or operator family ("stratum"): `Offsets`,
-robust medians under a hierarchical prior. `ErrorProcess` models it as a level common to all strata,
-a level of each stratum, and a smooth function of the features. The variances of these parts and of
-the noise are unknown: Gaussian processes with different variances are weighted by their predictive
-densities for groups that are held out one by one. Errors of networks far from their stratum's
-offset are clipped first (winsorised), so that one outlier does not distort the predictions for all
-others.
+The error is mostly constant per execution mode or operator family ("stratum"): `Offsets` estimates
+these constants as robust medians under a hierarchical prior. `ErrorProcess` models the error as a
+level common to all strata, a level per stratum, and a smooth function of the features. The
+variances of these parts and of the noise are unknown, so Gaussian processes with different
+variances are weighted by their predictive densities for groups held out one by one. Errors of
+networks far from their stratum's offset are clipped first (winsorised), so that one outlier does
+not distort all other predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ from forerun.models.gaussian_process.regression import (
 
 DEVICE_DEVIATION = 0.2
 STRATUM_DEVIATION = 0.2
-"""Standard deviations of the priors of the device's level and of strata, in log units. As they are
-equal, half of the error of one stratum is attributed to the whole device. Errors of whole networks
-on RTX 3090 and 4090, each held out, are 0.13 to 0.17; those of NeuSight's operator families on P4,
-P100, V100 and T4 are 0.05 to 0.4."""
+"""Prior standard deviations of the device's level and of the strata, in log units. As they are
+equal, half of the error of a single stratum is attributed to the whole device. Errors of whole
+networks on RTX 3090 and 4090, each held out, are 0.13 to 0.17; those of NeuSight's operator
+families on P4, P100, V100 and T4 are 0.05 to 0.4."""
 KNOWN_FACTOR = 0.3
 """Factor on both deviations for a device in the training set."""
 DEVIATION_PRIOR, DEVIATION_PRIOR_ROWS = 0.15, 3.0
@@ -44,16 +44,15 @@ _MAD_TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True)
 class Offsets:
-    """Offsets of one device, in log space.
+    """Offsets of one device in log space.
 
-    The model has two levels: the offsets of strata are normally distributed around the level of the
-    device, and that level around zero. The offset of a stratum is the median over its groups
-    (models, operator shapes), so that a group with many runs counts once; it is shrunk according to
-    its standard error.
+    A two-level model: the strata's offsets are normally distributed around the device's level, and
+    that level around zero. A stratum's offset is the median over its groups (models, operator
+    shapes), so that a group with many runs counts once, shrunk according to its standard error.
 
     Attributes:
-        level: offset of strata without a measurement.
-        strata: name of a stratum -> offset.
+        level: offset of strata without measurements.
+        strata: stratum -> offset.
         deviation: robust standard deviation of the errors around the offsets.
     """
 
@@ -70,7 +69,7 @@ class Offsets:
         Args:
             errors: (n,) log(measured / predicted); with n = 0, all offsets are zero.
             strata: (n,) names of strata.
-            groups: (n,) codes of groups; rows of one group in a stratum count as one.
+            groups: (n,) group codes; rows of one group in a stratum count as one.
             prior_factor: factor on the standard deviations of the prior.
         """
         names = np.unique(strata)
@@ -94,7 +93,7 @@ class Offsets:
 
 
 def _group_values(errors: Column, groups: Positions, rows: Mask) -> Column:
-    """Median error of each group in these rows; the errors themselves if no group has several."""
+    """Median error per group in these rows; the errors themselves if every group has one row."""
     selected, of_group = errors[rows], groups[rows]
     codes, count = np.unique(of_group, return_counts=True)
     if count.max(initial=1) == 1:
@@ -103,7 +102,7 @@ def _group_values(errors: Column, groups: Positions, rows: Mask) -> Column:
 
 
 def _robust_deviation(residuals: Sequence[Column]) -> float:
-    """Standard deviation from the median absolute residual, shrunk to `DEVIATION_PRIOR`."""
+    """Standard deviation from the median absolute residual, shrunk towards `DEVIATION_PRIOR`."""
     if not residuals:
         return DEVIATION_PRIOR
     pooled = np.concatenate(residuals)
@@ -114,14 +113,14 @@ def _robust_deviation(residuals: Sequence[Column]) -> float:
 
 
 NEGLIGIBLE = 0.01
-"""Weight relative to the largest, below which an expert is left out."""
+"""Weight relative to the largest below which an expert is dropped."""
 WINSOR = 3.0
-"""Standard deviations from the offset at which errors of networks are clipped. Errors of operators
-depend on sizes and are not clipped. Chosen on the devices that the experts were chosen on."""
+"""Standard deviations from the offset at which errors of networks are clipped, chosen on the same
+devices as the experts. Errors of operators depend on their sizes and are not clipped."""
 SAME_GROUP = 0.5
-"""Share of the noise variance that rows of one group in one stratum have in common."""
+"""Share of the noise variance common to the rows of a group in one stratum."""
 ACROSS_STRATA = 0.5
-"""Share of the variance of smooth parts that strata have in common, if features are comparable."""
+"""Share of the smooth parts' variance common to all strata, if features are comparable."""
 
 
 class Expert(NamedTuple):
@@ -129,12 +128,12 @@ class Expert(NamedTuple):
 
     Attributes:
         weight: prior weight in the mixture.
-        noise: variance of the noise of a row.
-        level: variance of the level, half of it common to the device, half of each stratum.
+        noise: noise variance of a row.
+        level: variance of the level, half of it common to the device and half per stratum.
         trend: variance of a linear function of the features.
         smooth, length: variance of a Matern 3/2 process, and its length scale in units of the
             square root of the number of features.
-        centred: whether the process describes residuals from the offsets, not the error itself.
+        centred: whether the process models residuals from the offsets rather than the error.
     """
 
     weight: float
@@ -172,12 +171,12 @@ NETWORK_EXPERTS = (*_weighted(_WHOLE, 0.2), *_weighted(_CENTRED, 0.8))
 
 @dataclass(frozen=True)
 class Gram:
-    """Covariances of n points with the k rows of a support set, by part of the error.
+    """Covariances between n points and the k rows of a support set, by part of the error.
 
     Attributes:
-        same: (n, k) 1 where both are of one stratum, else 0.
+        same: (n, k) 1 where both have the same stratum, else 0.
         points, rows: (n, d) and (k, d) features.
-        shared: share of the variance of smooth parts that strata have in common.
+        shared: share of the smooth parts' variance common to all strata.
         smooth: cache of Matern correlations by length scale.
     """
 
@@ -194,7 +193,7 @@ class Gram:
         return cls(same(strata, rows.strata).astype(np.float64), features, rows.features, shared)
 
     def covariance(self, expert: Expert) -> Matrix:
-        """Covariance under one expert without noise, shape (n, k)."""
+        """Noise-free covariance under one expert, shape (n, k)."""
         covariance = 0.5 * expert.level * (1.0 + self.same)
         mix = self.shared + (1.0 - self.shared) * self.same
         if expert.trend:
@@ -220,14 +219,14 @@ class Gram:
 
 @dataclass(frozen=True)
 class ErrorProcess:
-    """A mixture of experts given a support set.
+    """Mixture of experts conditioned on a support set.
 
     Attributes:
         rows: support set of k rows.
-        experts: experts with a weight that is not negligible.
+        experts: experts with non-negligible weight.
         weights: their weights, which add up to 1.
         posteriors: posterior of each expert.
-        offsets: offsets that centred experts are added to.
+        offsets: offsets to which centred experts are added.
     """
 
     rows: SupportSet
@@ -240,7 +239,7 @@ class ErrorProcess:
     def fit(
         cls, rows: SupportSet, experts: Sequence[Expert], weights: Column, offsets: Offsets
     ) -> Self:
-        """Posteriors of the experts whose weight is not negligible."""
+        """Posteriors of the experts with non-negligible weight."""
         kept = np.flatnonzero(weights > NEGLIGIBLE * weights.max())
         gram = Gram.between(rows.strata, rows.features, rows)
         chosen = [experts[int(i)] for i in kept]
@@ -259,8 +258,8 @@ class ErrorProcess:
         for expert, weight, posterior in zip(
             self.experts, self.weights, self.posteriors, strict=True
         ):
-            own = posterior.mean(gram.covariance(expert))
-            mean += weight * (own + base if expert.centred else own)
+            mean_of_expert = posterior.mean(gram.covariance(expert))
+            mean += weight * (mean_of_expert + base if expert.centred else mean_of_expert)
         return mean
 
 
@@ -269,7 +268,7 @@ class LeftOut:
     """Leave-one-group-out residuals of k rows.
 
     Attributes:
-        by_offset: (k,) residuals from the offsets of the other groups.
+        by_offset: (k,) residuals from offsets fitted to the other groups.
         by_process: (k,) residuals from the mixture given the other groups.
         weights: (e,) posterior weights of the experts, from their densities for these rows.
     """
@@ -279,14 +278,14 @@ class LeftOut:
     weights: Column
 
     def blend(self, share: float) -> Column:
-        """Residuals of predictions with weight `share` of the process, else the offsets; (k,)."""
+        """Residuals with weight `share` on the process and the rest on the offsets; (k,)."""
         return np.asarray((1.0 - share) * self.by_offset + share * self.by_process)
 
 
 def leave_groups_out(
     rows: SupportSet, experts: Sequence[Expert], prior_factor: float = 1.0
 ) -> LeftOut:
-    """Residuals of each group given all others; offsets are fitted without it as well.
+    """Residuals of each group given all others; the offsets are refitted without it too.
 
     Args:
         rows: support set of k rows.
@@ -311,7 +310,7 @@ def leave_groups_out(
         targets = np.where(centred[:, None], clipped, plain)
         means, covariances = without_group(inverses, held, targets)
         left[:, held] = np.where(centred[:, None], by_offset[held], rows.errors[held]) - means
-        # A group has the same weight however many rows it has.
+        # Each group has the same weight, regardless of its number of rows.
         variances = np.diagonal(covariances, axis1=1, axis2=2)
         score += log_density(left[:, held], variances).mean(axis=1)
     weights = posterior_weights(score)
@@ -327,11 +326,11 @@ def _targets(rows: SupportSet, offsets: Offsets) -> tuple[Column, Column]:
 
 
 def _covariance(gram: Gram, rows: SupportSet, expert: Expert) -> Matrix:
-    """Covariance of the support rows under one expert, with the noise that groups share."""
+    """Covariance of the support rows under one expert, including noise common to groups."""
     group = gram.same * same(rows.groups, rows.groups)
     return np.asarray(gram.covariance(expert) + SAME_GROUP * expert.noise * group)
 
 
 def _own_noise(expert: Expert) -> float:
-    """Variance of the noise that rows of a group do not share."""
+    """Noise variance that rows of a group do not share."""
     return (1.0 - SAME_GROUP) * expert.noise

@@ -1,9 +1,9 @@
-"""A factor for each device and class of work, shrunk to the device's factor, and that to one.
+"""Corrects predictions per device and class of work, with shrinkage.
 
-A few rows determine the level of a device better than that of a class. So the residual of a class
-is averaged with `PRIOR_ROWS` pseudo-observations at the device's level, which is the posterior mean
-of a normal distribution with known variance. Without shrinkage of classes, errors on batched
-products increased. `shrunk_medians` does so for programs, applications or suites, towards zero.
+A few rows determine a device's level better than a class's. The residual of a class is therefore
+averaged with `PRIOR_ROWS` pseudo-observations at the device's level: the posterior mean of a normal
+with known variance. Without this shrinkage, errors on batched products increased. `shrunk_medians`
+shrinks programs, applications or suites towards zero in the same way.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -16,7 +16,7 @@ from forerun.data.device import Device
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 
 PRIOR_ROWS = 3.0
-"""Pseudo-observations without an error that shrink a correction towards zero."""
+"""Zero-error pseudo-observations that shrink a correction."""
 
 
 def shrunk_medians(
@@ -25,9 +25,9 @@ def shrunk_medians(
     """Stratum -> median of its m residuals times m / (m + `prior_rows`).
 
     Args:
-        residuals: (n,) log(measured / predicted); NaN is left out.
-        strata: n labels; one without a residual has no correction.
-        prior_rows: pseudo-observations.
+        residuals: (n,) log(measured / predicted); NaN is ignored.
+        strata: n labels; a stratum without residuals gets no correction.
+        prior_rows: number of pseudo-observations.
     """
     known = np.isfinite(residuals)
     return {
@@ -37,9 +37,9 @@ def shrunk_medians(
 
 
 KNOWN_ROWS = 30.0
-"""Pseudo-observations without an error, for a device in the training set."""
+"""Zero-error pseudo-observations for a device in the training set."""
 ENOUGH_ROWS = 10
-"""Number of rows from which on an adapted device counts as seen."""
+"""Number of rows from which a device counts as seen after adaptation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class DeviceScale:
     Attributes:
         sheet: spec sheet that identifies the device.
         rows: number of measurements.
-        level: correction of classes without a measurement.
+        level: correction of classes without measurements.
         classes: class -> correction.
     """
 
@@ -61,10 +61,10 @@ class DeviceScale:
 
 @dataclass(frozen=True)
 class ShrunkScalars:
-    """Corrections of all devices that were adapted to.
+    """Corrections of all devices with measurements.
 
     Attributes:
-        devices: corrections of each device.
+        devices: corrections per device.
     """
 
     devices: tuple[DeviceScale, ...] = field(default=())
@@ -76,53 +76,53 @@ class ShrunkScalars:
         strata: Sequence[str],
         known: Container[Device] = (),
     ) -> "ShrunkScalars":
-        """Corrections with those of the devices in these rows replaced.
+        """A copy in which the devices of these rows have new corrections.
 
         Args:
-            residuals: n values of log(measured / uncorrected prediction); NaN is left out.
+            residuals: n values of log(measured / uncorrected prediction); NaN is ignored.
             devices: n devices.
             strata: n classes.
-            known: devices in the training set; their corrections are shrunk by `KNOWN_ROWS`.
+            known: devices in the training set, whose corrections are shrunk by `KNOWN_ROWS`.
         """
         updated = []
-        for own, of_device in rows_by(map(sheet, devices)).items():
+        for key, of_device in rows_by(map(sheet, devices)).items():
             rows = of_device[~np.isnan(residuals[of_device])]
             if len(rows):
                 pseudo_rows = KNOWN_ROWS if devices[rows[0]] in known else 1.0
                 classes = np.array(strata)[rows]
-                updated.append(_scale(own, residuals[rows], classes, pseudo_rows))
+                updated.append(_scale(key, residuals[rows], classes, pseudo_rows))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return ShrunkScalars((*kept, *updated))
 
     def correction(self, devices: Sequence[Device], strata: Sequence[str]) -> Column:
-        """Corrections in log units, shape (n,); zero for devices that were not adapted to."""
+        """Corrections in log units, shape (n,); zero for devices without measurements."""
         if not self.devices:
             return np.zeros(len(devices))
         pairs = zip(devices, strata, strict=True)
         return np.array([self._correction(device, stratum) for device, stratum in pairs])
 
     def rows(self, device: Device) -> int:
-        """Number of measurements of a device; 0 if it was not adapted to."""
+        """Number of measurements of a device; 0 if there are none."""
         scale = self._of(device)
         return 0 if scale is None else scale.rows
 
     def _of(self, device: Device) -> DeviceScale | None:
         if not self.devices or not device.has_sheet:
             return None
-        own = sheet(device)
-        return next((d for d in self.devices if same_sheet(d.sheet, own)), None)
+        key = sheet(device)
+        return next((d for d in self.devices if same_sheet(d.sheet, key)), None)
 
     def _correction(self, device: Device, stratum: str) -> float:
         scale = self._of(device)
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
 
 
-def _scale(own: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
-    """Corrections of one device from its residuals, shrunk by a number of pseudo-observations."""
+def _scale(key: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
+    """Corrections of one device from its residuals, shrunk by pseudo-observations."""
     count = len(residuals)
     level = float(np.median(residuals)) * count / (count + pseudo_rows)
     classes = {}
     for stratum, rows in rows_by(strata.tolist()).items():
         weight = len(rows) / (len(rows) + max(PRIOR_ROWS, pseudo_rows))
         classes[stratum] = weight * float(np.median(residuals[rows])) + (1.0 - weight) * level
-    return DeviceScale(own, count, level, classes)
+    return DeviceScale(key, count, level, classes)

@@ -1,4 +1,4 @@
-"""Experts on a new device: factors of known devices, and stacked weights of several experts."""
+"""Experts for a new device: factors of known devices, and stacking of several experts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from forerun.models.gaussian_process.regression import PRIOR_ROWS, Answer, combi
 
 @dataclass(frozen=True)
 class LowRankFactors:
-    """Factors of known devices' log times.
+    """Principal factors of known devices' log times.
 
     A matrix of log times (workloads x devices) with centred columns has few large singular values
-    (launch-bound, compute-bound, memory-bound, ...). The log times on a new device are modelled as
-    a linear combination of the factors: a Gaussian process with a linear covariance over the
-    factors (`forerun.models.gaussian_process.regression`) is a normal prior over its coefficients.
+    (launch-bound, compute-bound, memory-bound, ...). Log times on a new device are modelled as a
+    linear combination of the factors: a Gaussian process with a linear covariance over the factors
+    (`forerun.models.gaussian_process.regression`) is a normal prior on its coefficients.
 
     Attributes:
         levels: mean log time of each of d devices, shape (d,).
         projection: maps the d centred log times of a workload to its factors, shape (d, rank).
         scales: standard deviation of each factor over the workloads, shape (rank,). All factors
-            are divided by the first of these, so that their variances stay proportional to what
+            are divided by the first of these, which keeps their variances proportional to what
             they explain.
     """
 
@@ -32,12 +32,12 @@ class LowRankFactors:
 
     @classmethod
     def of(cls, log_times: Matrix, rank: int) -> "LowRankFactors":
-        """Factors by singular value decomposition.
+        """Factors from a singular value decomposition.
 
         Args:
-            log_times: shape (workloads, devices), without NaN; missing or noisy measurements have
-                to be smoothed beforehand.
-            rank: largest number of factors.
+            log_times: shape (workloads, devices), without NaN; smooth missing or noisy measurements
+                beforehand.
+            rank: maximum number of factors.
         """
         levels = log_times.mean(axis=0)
         _, singular, right = np.linalg.svd(log_times - levels, full_matrices=False)
@@ -51,7 +51,7 @@ class LowRankFactors:
 
 
 def mixed(answers: Sequence[Answer], weights: Column) -> Answer:
-    """Mean and variance of the mixture, which include the disagreement of the experts.
+    """Mean and variance of the mixture, including the disagreement between experts.
 
     Args:
         answers: predictions of e experts for n rows.
@@ -66,14 +66,14 @@ class Stacking:
     """Weights of experts, and a calibration of the mixture's variance.
 
     Stacking of predictive densities (Yao et al. 2018): the weights maximise the summed log density
-    of the mixture at the held-out rows, with a Dirichlet prior that keeps every weight above zero,
-    because twenty rows cannot rule out an expert. No expert is selected: where the known hardware
-    is unlike the new device, the experts that depend on it get low weights.
+    of the mixture at the held-out rows. A Dirichlet prior keeps every weight above zero, because
+    twenty rows cannot rule out an expert. No expert is selected outright: where the known hardware
+    is unlike the new device, experts that depend on it get low weights.
 
     Attributes:
         weights: weights of e experts, shape (e,).
         inflation: factor on the mixture's variance.
-        freedom: degrees of freedom of the Student t distribution of intervals.
+        freedom: degrees of freedom of the intervals' Student t distribution.
     """
 
     weights: Column
@@ -101,7 +101,7 @@ class Stacking:
         )
         joint = mixed(left_out, weights)
         square = (measured - joint.mean) ** 2 / joint.variance
-        # Clipped, so that one outlier among twenty rows does not widen every interval.
+        # Clipped so that one outlier among twenty rows does not widen every interval.
         square = np.minimum(square, 9.0)
         inflation = (variance_rows + float(square.sum())) / (variance_rows + len(measured))
         return cls(weights, inflation, variance_rows + len(measured))

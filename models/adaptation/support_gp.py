@@ -1,11 +1,11 @@
-"""Few-shot corrections of a predictor on devices, from support sets measured there.
+"""Few-shot corrections of a predictor on devices, learned from support sets measured there.
 
-The log error, log(measured / predicted), is modelled for each device that was adapted to. Offsets
-by stratum (operator family, execution mode) are the baseline. A Gaussian process over the features
-replaces them, fully or by half, only where its errors on held-out groups are lower by more than the
-noise of the paired comparison. Rows of the support set are reproduced within their noise. Intervals
-come from the errors on groups that are left out one by one, with a Student quantile for the number
-of groups; away from the support set they widen to those of an unseen device.
+The log error, log(measured / predicted), is modelled per device. The baseline is an offset per
+stratum (operator family, execution mode). A Gaussian process over the features replaces it, fully
+or by half, only where its error on held-out groups is lower by more than the noise of the paired
+comparison. Predictions match the support set within its noise. Intervals come from leave-one-group-
+out errors, with a Student quantile for the number of groups; away from the support set they widen
+to those of an unseen device.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -36,26 +36,26 @@ from forerun.models.limit import LATENCY, Limit
 
 PRIOR_DEVIATION, PRIOR_GROUPS = 0.1, 3.0
 """Prior standard deviation of the errors in log units, and its weight in groups: residuals of
-networks from the offsets on RTX 3090 and RTX 4090 have deviations of 0.09 to 0.15."""
+networks from the offsets have standard deviations of 0.09 to 0.15 on RTX 3090 and RTX 4090."""
 STRATUM_GROUPS = 4.0
-"""Pseudo-observations, in groups, that shrink a stratum's variance to the pooled one."""
+"""Pseudo-observations, in groups, that shrink a stratum's variance towards the pooled one."""
 CLIP = 6.0
-"""Median absolute errors, scaled to a standard deviation, at which errors are clipped."""
+"""Clipping threshold of errors, in median absolute errors scaled to a standard deviation."""
 SELECTION = 1.12
-"""Factor on deviations, because the weights of the experts and of the process were selected on the
-same errors. With it, 9 of 10 rows of unmeasured families are covered on RTX 3090 and RTX 4090."""
+"""Factor on deviations, because the weights of experts and process were selected on the same
+errors. With it, 9 of 10 rows of unmeasured families are covered on RTX 3090 and RTX 4090."""
 MOST_WIDENED = 20.0
-"""Largest factor on a deviation away from the support set; beyond it the deviation is infinite. The
-interval of an unseen device is narrower anyway, and the exponential must not overflow."""
+"""Largest widening of a deviation away from the support set; beyond it the deviation is infinite.
+The interval of an unseen device is narrower there, and the exponential must not overflow."""
 _MAD_TO_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True)
 class GroupDeviations:
-    """Standard deviations of leave-one-group-out errors by stratum, shrunk to the pooled one.
+    """Standard deviations of leave-one-group-out errors per stratum, shrunk towards the pooled one.
 
     Attributes:
-        squares: stratum -> code of a group -> mean squared error.
+        squares: stratum -> group code -> mean squared error.
     """
 
     squares: Mapping[str, Mapping[int, float]]
@@ -67,7 +67,7 @@ class GroupDeviations:
         Args:
             errors: (k,) log(measured / predicted).
             strata: (k,) names of strata.
-            groups: (k,) codes of groups.
+            groups: (k,) group codes.
         """
         squared = errors**2
         squares: dict[str, dict[int, float]] = {}
@@ -86,23 +86,24 @@ class GroupDeviations:
         return float(np.sqrt(self._pooled_square(None)))
 
     def deviation(self, strata: Names, nearest: Column) -> Column:
-        """Standard deviation that times `HALF_WIDTH` is the half-width of an interval, shape (n,).
+        """Standard deviation for which `HALF_WIDTH` gives the half-width of an interval, shape
+        (n,).
 
-        It is infinite in a stratum with fewer than two groups. From one to two times the reach of
-        the support set it grows, and beyond it is infinite.
+        It is infinite in strata with fewer than two groups. It grows from one to two times the
+        reach of the support set, and is infinite beyond.
 
         Args:
             strata: n names of strata.
-            nearest: (n,) distance to the support set in units of the reach of the support set.
+            nearest: (n,) distance to the support set in units of its reach.
         """
         by_stratum = {str(name): self._deviation(str(name)) for name in np.unique(strata)}
-        own = np.array([by_stratum[str(name)] for name in strata], dtype=np.float64)
+        deviations = np.array([by_stratum[str(name)] for name in strata], dtype=np.float64)
         closeness = np.clip(2.0 - nearest, 0.0, 1.0)
         near = closeness * MOST_WIDENED > 1.0
-        return np.where(near, own / np.where(near, closeness, 1.0), np.inf)
+        return np.where(near, deviations / np.where(near, closeness, 1.0), np.inf)
 
     def _pooled_square(self, without: int | None) -> float:
-        """Pooled variance with its prior; `without` leaves out the group of that code."""
+        """Pooled variance including its prior; `without` is the code of a group to leave out."""
         values = [s for by in self.squares.values() for g, s in by.items() if g != without]
         groups = {g for by in self.squares.values() for g in by if g != without}
         mean = float(np.mean(values)) if values else 0.0
@@ -110,7 +111,7 @@ class GroupDeviations:
         return total / (PRIOR_GROUPS + len(groups))
 
     def _deviation(self, stratum: str, without: int | None = None) -> float:
-        """Deviation of a new row of a stratum; `without` leaves out the group of that code."""
+        """Deviation of a new row of a stratum; `without` is the code of a group to leave out."""
         values = [s for g, s in self.squares.get(stratum, {}).items() if g != without]
         count = len(values)
         if count < 2 - (without is not None):
@@ -122,24 +123,24 @@ class GroupDeviations:
 
 
 MOST_LEFT_OUT = 250
-"""Most rows for leave-one-group-out errors, drawn at random; the process is fitted to all rows."""
+"""Maximum rows, drawn at random, for leave-one-group-out errors; the process is fitted to all."""
 STANDARD_ERRORS = 0.5
-"""Standard errors of the paired difference by which the process must beat the offsets; chosen on
+"""Standard errors of the paired difference by which the process must beat the offsets, chosen on
 whole networks (RTX 3090 and RTX 4090 held out; support sets of 5, 10 and 20 models)."""
 OPERATOR_STANDARD_ERRORS = 2.0
 """Standard errors by which the offsets must beat the process for operator families, whose errors
-depend on sizes: with 5 rows the process has an error of 21.4 % on batched products, where offsets
-have 24.4 % (P4, P100, V100, T4 held out)."""
+depend on sizes: with 5 rows, the error on batched products is 21.4 % with the process and 24.4 %
+with offsets (P4, P100, V100, T4 held out)."""
 SHARES = (0.0, 0.5, 1.0)
-"""Weights of the process in a prediction that are compared."""
+"""Candidate weights of the process in a prediction."""
 SAME_GROUP_SHARE = 0.5
-"""Share of a model's residual that is carried over to another execution mode. The regression slope
-is 0.89 (RTX 3090, nchw to nhwc) and 0.46 (RTX 4090, eager to compiled)."""
+"""Share of a model's residual that carries over to another execution mode. The regression slope is
+0.89 (RTX 3090, nchw to nhwc) and 0.46 (RTX 4090, eager to compiled)."""
 REPEAT_DEVIATION = 0.03
 """Standard deviation of repeated measurements in log units: runs of one network under several
 versions of PyTorch differ by 0.025 (RTX 3090) and 0.029 (RTX 4090)."""
 KNOWN_WEIGHT = 0.1
-"""Factor on the prior weight of experts with a large `level`, for a device in the training set."""
+"""Factor on the prior weight of experts with a large `level` for devices in the training set."""
 _FREE_LEVEL = 0.04
 
 
@@ -147,11 +148,11 @@ class _Fit(NamedTuple):
     """A fit to a support set.
 
     Attributes:
-        offsets: offsets by stratum.
+        offsets: offsets per stratum.
         process: mixture of Gaussian processes.
         share: weight of the process in predictions.
-        rows: rows of which groups were held out.
-        left_out: (k,) their errors, each of a fit without the row's group.
+        rows: rows used for leave-one-group-out errors.
+        left_out: (k,) their errors from fits without the row's group.
     """
 
     offsets: Offsets
@@ -163,12 +164,12 @@ class _Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceError:
-    """The log error of a predictor on one device, estimated from a support set.
+    """Log error of a predictor on one device, estimated from a support set.
 
     Attributes:
         sheet: spec sheet that identifies the device.
         rows: support set measured on it.
-        known: whether it is in the training set, which lowers the prior variance of the error.
+        known: whether it is in the training set, which lowers the error's prior variance.
     """
 
     sheet: Sheet
@@ -205,7 +206,7 @@ class DeviceError:
 
     @property
     def left_out_error(self) -> float:
-        """Median of |log(measured / predicted)| over held-out groups' rows."""
+        """Median of |log(measured / predicted)| over the rows of held-out groups."""
         return float(np.median(np.abs(self._fit.left_out)))
 
     def at(
@@ -226,17 +227,17 @@ class DeviceError:
         mean = self._smooth(names, features)
         deviation = self._deviations.deviation(names, self._nearest(names, distance))
         times = matched.sum(axis=1)
-        own = matched @ self._residuals / np.maximum(times, 1)
+        repeated = matched @ self._residuals / np.maximum(times, 1)
         other_strata = same_group & ~matched
         related = other_strata @ self._residuals / np.maximum(other_strata.sum(axis=1), 1)
         repeats = REPEAT_DEVIATION**2 / np.maximum(times, 1)
         certain = self._deviations.pooled**2 / (self._deviations.pooled**2 + repeats)
-        mean = mean + np.where(times > 0, certain * own, SAME_GROUP_SHARE * related)
+        mean = mean + np.where(times > 0, certain * repeated, SAME_GROUP_SHARE * related)
         measured = np.sqrt(REPEAT_DEVIATION**2 + certain * repeats)
         return mean, np.where(times > 0, np.minimum(deviation, measured), deviation)
 
     def _smooth(self, strata: Names, features: Matrix) -> Column:
-        """Mean of the error at n points without corrections for single groups, (n,)."""
+        """Mean of the error at n points without per-group corrections, (n,)."""
         fit = self._fit
         mean = (1.0 - fit.share) * fit.offsets.at(strata)
         if fit.share:
@@ -270,14 +271,14 @@ def process_share(
 ) -> float:
     """The weight of the process with the lowest leave-one-group-out error, or the default.
 
-    The comparison with the default is paired: one difference of mean absolute errors for each
-    group. The mean difference must be below zero by a number of standard errors.
+    The comparison is paired: one difference of mean absolute errors per group. Their mean must be
+    below zero by a number of standard errors.
 
     Args:
         left: leave-one-group-out errors.
-        groups: (k,) codes of groups.
-        default: weight that is kept unless another one is clearly better.
-        errors: number of standard errors that a better weight must gain.
+        groups: (k,) group codes.
+        default: weight to keep unless another is clearly better.
+        errors: required improvement in standard errors.
     """
     codes = np.unique(groups)
     if len(codes) < 2:
@@ -294,13 +295,13 @@ def process_share(
 
 
 ENOUGH_ROWS = 10
-"""Number of rows from which on an adapted device counts as seen."""
+"""Number of rows from which a device counts as seen after adaptation."""
 MOST_ROWS = 1000
-"""Largest support set of a device; the latest rows are kept."""
+"""Maximum support set per device; the latest rows are kept."""
 FARTHEST = 3.0
-"""Standard deviations at which features are clipped, to limit extrapolation of linear trends."""
+"""Standard deviations at which features are clipped to limit extrapolation of linear trends."""
 TOO_WIDE = 0.25
-"""Median leave-one-group-out error from which on a limit reports the device as not predictable."""
+"""Median leave-one-group-out error from which a limit flags the device as unpredictable."""
 
 
 @dataclass(frozen=True)
@@ -317,14 +318,14 @@ class Standardizer:
 
     @classmethod
     def of(cls, matrix: Matrix) -> Self:
-        """Means and standard deviations of training rows of shape (n, d)."""
+        """Means and standard deviations of training rows, shape (n, d)."""
         spread = matrix.std(axis=0)
         return cls(matrix.mean(axis=0), np.where(spread > 1e-9, spread, np.inf))
 
     def apply(self, matrix: Matrix, width: int) -> Matrix:
         """Standardised and clipped rows, padded with zeros to shape (n, width).
 
-        The columns are scaled so that distances do not depend on the number of varying columns.
+        Columns are scaled so that distances do not depend on the number of varying columns.
 
         Args:
             matrix: (n, d) features, d at most `width`.
@@ -339,10 +340,10 @@ class Standardizer:
 
 @dataclass(frozen=True)
 class SupportGP:
-    """Errors of a predictor on all devices that were adapted to.
+    """Errors of a predictor on all devices with support sets.
 
     Attributes:
-        devices: error on each device.
+        devices: error per device.
     """
 
     devices: tuple[DeviceError, ...] = field(default=())
@@ -358,22 +359,22 @@ class SupportGP:
         comparable: bool = False,
         together: bool = False,
     ) -> "SupportGP":
-        """Errors with those of the devices in these rows replaced.
+        """A copy in which the devices of these rows have new errors.
 
         Args:
-            errors: n values of log(measured / uncorrected prediction); NaN is left out.
+            errors: n values of log(measured / uncorrected prediction); NaN is ignored.
             devices: n devices.
             strata: n names of strata.
             features: (n, d) features scaled by `Standardizer`.
             known: devices in the training set.
-            groups: n names of groups, such as digests of graphs, which are held out as a whole. If
-                None, rows of one stratum with equal features are a group.
-            comparable: whether features have the same meaning in all strata, as those of networks
-                have in all execution modes; features of operator families do not.
-            together: whether each of these devices has the rows of all of them.
+            groups: n group names, such as graph digests, which are held out as a whole. If None,
+                rows of one stratum with equal features form a group.
+            comparable: whether features mean the same in all strata: true for networks across
+                execution modes, false for operator families.
+            together: whether every one of these devices gets the rows of all of them.
         """
         updated = []
-        for own, of_device in rows_by(map(sheet, devices)).items():
+        for key, of_device in rows_by(map(sheet, devices)).items():
             indices = np.arange(len(errors)) if together else of_device
             indices = indices[np.isfinite(errors[indices])][-MOST_ROWS:]
             if not len(indices):
@@ -385,19 +386,19 @@ class SupportGP:
                 None if groups is None else [groups[i] for i in indices.tolist()],
                 comparable,
             )
-            updated.append(DeviceError(own, rows, devices[of_device[0]] in known))
+            updated.append(DeviceError(key, rows, devices[of_device[0]] in known))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return SupportGP((*kept, *updated))
 
     def of(self, device: Device) -> DeviceError | None:
-        """The error on this device; None if it was not adapted to."""
+        """The error on this device; None without a support set."""
         if not self.devices or not device.has_sheet:
             return None
-        own = sheet(device)
-        return next((d for d in self.devices if same_sheet(d.sheet, own)), None)
+        key = sheet(device)
+        return next((d for d in self.devices if same_sheet(d.sheet, key)), None)
 
     def rows(self, device: Device) -> int:
-        """Number of rows in a device's support set; 0 if it was not adapted to."""
+        """Number of rows in a device's support set; 0 if it has none."""
         known = self.of(device)
         return 0 if known is None else len(known.rows)
 
@@ -410,15 +411,15 @@ class SupportGP:
     ) -> tuple[Column, Column]:
         """Mean of the error and its standard deviation in log units, each (n,).
 
-        Zero and NaN for devices that were not adapted to. The deviation is infinite far from the
+        Zero and NaN for devices without a support set. The deviation is infinite far from the
         support set.
 
         Args:
             devices: n devices.
             strata: n names of strata.
             features: (n, d) features scaled by `Standardizer`.
-            groups: n names of groups, as in `updated`; if None, no measured group is recognised by
-                its name.
+            groups: n group names, as in `updated`; if None, measured groups are not recognised by
+                name.
         """
         mean, deviation = np.zeros(len(devices)), np.full(len(devices), np.nan)
         if not self.devices:
@@ -427,16 +428,16 @@ class SupportGP:
             known = self.of(device)
             if known is not None:
                 rows = np.array([d == device for d in devices])
-                own = np.flatnonzero(rows)
-                names = None if groups is None else [groups[i] for i in own.tolist()]
-                own_strata = [strata[i] for i in own.tolist()]
+                positions = np.flatnonzero(rows)
+                names = None if groups is None else [groups[i] for i in positions.tolist()]
+                own_strata = [strata[i] for i in positions.tolist()]
                 mean[rows], deviation[rows] = known.at(own_strata, features[rows], names)
         return mean, deviation
 
     def intervals(
         self, values: Column, deviation: Column, low: Column, high: Column
     ) -> tuple[Column, Column]:
-        """Lower and upper bounds around corrected values, never wider than on an unseen device.
+        """Bounds around corrected values, never wider than for an unseen device.
 
         Args:
             values: (n,) corrected predictions.
@@ -451,7 +452,7 @@ class SupportGP:
         return np.minimum(nearer_low, values), np.maximum(nearer_high, values)
 
     def limits(self, device: Device) -> tuple[Limit, ...]:
-        """A limit where leave-one-group-out errors on a device are large, else nothing."""
+        """A limit where leave-one-group-out errors on a device are large, else empty."""
         known = self.of(device)
         if known is None or len(known.rows) < 5 or known.left_out_error < TOO_WIDE:
             return ()
@@ -463,5 +464,5 @@ class SupportGP:
 
 
 def graph_digests(queries: Sequence[Query]) -> list[str]:
-    """Names of groups of network queries: the digest of the graph; empty for other workloads."""
+    """Group names of network queries: the graph digest; empty for other workloads."""
     return [q.workload.graph.digest if isinstance(q.workload, Network) else "" for q in queries]

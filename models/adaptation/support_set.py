@@ -1,9 +1,9 @@
-"""Support sets: the rows that are measured on a device, and which to measure next.
+"""Support sets: the rows measured on a device, and the choice of rows to measure next.
 
-Half of the next ones are chosen greedily by how much a measurement lowers the summed variance of a
-Gaussian process over the candidates (Cohn 1996; variances do not depend on measured values), half
-by the largest remaining variance, which selects the boundary of the feature space. Rows at the
-boundary determine slopes when times are noisy; rows in the middle keep the absolute error low.
+Half of the next rows are chosen greedily by how much they lower the summed variance of a Gaussian
+process over the candidates (Cohn 1996; variances do not depend on measured values), half by the
+largest remaining variance, which selects the boundary of the feature space. Boundary rows determine
+slopes when times are noisy; inner rows keep the absolute error low.
 """
 
 from collections.abc import Sequence
@@ -37,16 +37,16 @@ def suggest(
     seed: int,
     spread: float = 0.5,
 ) -> list[int]:
-    """Positions of `count` different rows to measure, the most informative first.
+    """Positions of `count` different rows to measure, most informative first.
 
     Args:
-        rows: standardised candidates, shape (n, columns); of more than 1,500, a sample is used.
+        rows: standardised candidates, shape (n, columns); above 1,500, a sample is used.
         covariances: covariance functions whose weighted sum is that of the process.
         weights: prior variance of each of `covariances`.
         noise: variance of one measurement.
-        count: how many to choose; all if there are fewer candidates.
+        count: number to choose; all if there are fewer candidates.
         seed: orders the candidates, which breaks ties, and draws the sample.
-        spread: share of the rows chosen by the largest remaining variance.
+        spread: share of rows chosen by the largest remaining variance.
     """
     generator = np.random.default_rng(seed)
     sampled = generator.permutation(len(rows))[:MOST_CANDIDATES]
@@ -58,12 +58,12 @@ def suggest(
 def most_informative(
     covariance: Matrix, noise: Column | float, count: int, spread: float = 0.0
 ) -> list[int]:
-    """Positions of the rows whose measurement lowers the summed variance most, chosen greedily.
+    """Greedily choose the rows whose measurement lowers the summed variance most.
 
     Args:
-        covariance: of n candidates, given what is measured already, shape (n, n).
+        covariance: of n candidates given what is measured already, shape (n, n).
         noise: variance of one measurement, one value or (n,).
-        count: how many to choose; at most n are.
+        count: number to choose, at most n.
         spread: as in `suggest`.
     """
     remaining, chosen = covariance.copy(), list[int]()
@@ -81,7 +81,7 @@ def most_informative(
 
 
 def suggest_for_errors(features: Matrix, count: int, seed: int = 0) -> list[int]:
-    """Positions of `count` rows that are most informative about a predictor's error on a device.
+    """Positions of `count` rows most informative about a predictor's error on a device.
 
     All are chosen by how much they lower the summed variance, none by the largest variance. With
     half of the rows chosen by the largest variance, errors were higher than with random rows: on
@@ -93,7 +93,7 @@ def suggest_for_errors(features: Matrix, count: int, seed: int = 0) -> list[int]
 
     Args:
         features: candidates scaled by `Standardizer`, shape (n, columns).
-        count: how many to choose; all if there are fewer candidates.
+        count: number to choose; all if there are fewer candidates.
         seed: as in `suggest`.
     """
     return suggest(features, ERRORS, ERROR_WEIGHTS, ERROR_NOISE, count, seed, spread=0.0)
@@ -116,13 +116,13 @@ def farthest_points(
 
     Args:
         points: n candidates, shape (n, columns).
-        count: how many to choose; at most n are.
+        count: number to choose, at most n.
         start: positions of the first points, which are part of the result.
-        measured: points to keep away from as well, shape (m, columns).
-        random: breaks ties; None for the first of equals.
+        measured: further points to keep away from, shape (m, columns).
+        random: breaks ties; if None, the first of equal points is chosen.
 
     Returns:
-        Different positions in the order of choice.
+        Distinct positions in the order of choice.
     """
     chosen = list(start)
     taken = points[chosen] if measured is None else np.vstack([measured, points[chosen]])
@@ -147,9 +147,9 @@ class SupportSet(Columns):
         errors: (k,) log(measured / predicted).
         strata: (k,) names of strata: execution modes or operator families.
         features: (k, d) standardised features.
-        groups: (k,) codes of groups (a model, an operator's shape).
-        keys: (k,) names of groups; empty strings where features identify groups.
-        comparable: whether features have the same meaning in all strata.
+        groups: (k,) group codes (a model, an operator's shape).
+        keys: (k,) group names; empty strings where features identify groups.
+        comparable: whether features mean the same in all strata.
     """
 
     errors: Column
@@ -168,25 +168,25 @@ class SupportSet(Columns):
         keys: Sequence[str] | None = None,
         comparable: bool = False,
     ) -> Self:
-        """The support set of n rows without duplicates.
+        """The support set of n rows, with duplicates removed.
 
         Args:
             errors: (n,) log(measured / predicted).
             strata: n names of strata.
             features: (n, d) standardised features.
-            keys: n names of groups; if None, rows of one stratum with equal features are a group.
-            comparable: whether features have the same meaning in all strata.
+            keys: n group names; if None, rows of one stratum with equal features form a group.
+            comparable: whether features mean the same in all strata.
         """
         features = np.asarray(features, dtype=np.float64).round(6) + 0.0
         names = np.array(strata, dtype=np.str_)
         points = np.unique(features, axis=0, return_inverse=True)[1].reshape(-1)
         strata_codes = np.unique(names, return_inverse=True)[1]
         if keys is None and len(errors) > 1 and points.max() == 0:
-            # Constant features identify no groups: each row is a group.
+            # Constant features identify no groups, so each row is its own group.
             keys = [f"#{row}" for row in range(len(errors))]
         if keys is None:
-            own = np.stack([points, strata_codes], axis=1)
-            groups = np.unique(own, axis=0, return_inverse=True)[1].reshape(-1)
+            points_of_strata = np.stack([points, strata_codes], axis=1)
+            groups = np.unique(points_of_strata, axis=0, return_inverse=True)[1].reshape(-1)
             labels = np.full(len(errors), "", dtype=np.str_)
         else:
             labels = np.array(keys, dtype=np.str_)
@@ -218,8 +218,8 @@ class SupportSet(Columns):
             keys: n names of groups, or None.
 
         Returns:
-            Three matrices of shape (n, k): distances, infinite across strata; whether query and row
-            are equal in stratum, features and group; whether they belong to one group.
+            Three matrices of shape (n, k): distances, infinite across strata; whether stratum,
+            features and group are all equal; whether query and row share a group.
         """
         distance = distances(features, self.features)
         same_stratum = strata[:, None] == self.strata[None, :]

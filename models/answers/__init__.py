@@ -1,1 +1,1 @@
-"""Whole answers: what all predictors together say of a question, and the trust in it."""
+"""Complete answers: the predictions of all predictors for a query, each with a grade of trust."""

@@ -1,7 +1,7 @@
-"""Whole answers: what all predictors together say of a query, within what is possible, and graded.
+"""Answers one query with all predictors of a release, bounded by physics and graded.
 
-This is what a user gets and what is evaluated: the estimates of all parts of a release, with the
-roofline bound, limits, missing metrics and the trust in each estimate. Doors only render it.
+An answer holds the estimates, the roofline bound, limits, missing metrics and a grade of trust per
+estimate. Users get it and evaluation scores it; the service layer only renders it.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -55,12 +55,12 @@ PEAK = "peak_memory_mib"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query and what is asked about it.
+    """A query and the metrics requested for it.
 
     Attributes:
         query: the workload, the device, and how both are run.
-        metrics: names of the metrics.
-        notes: what was assumed where the request left something out.
+        metrics: names of the requested metrics.
+        notes: assumptions made for fields that the request left out.
     """
 
     query: Query
@@ -70,18 +70,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one query.
+    """The answer to one query.
 
     Attributes:
         query: the query in the form in which the predictors receive it.
-        estimates: metric -> estimate, also of metrics that others follow from.
-        trust: metric that was asked for and is known -> grade of its estimate.
-        missing: metric that was asked for and is not known -> the reason.
-        limits: limits of the estimates that were asked for.
-        breakdown_ms: class of operators -> milliseconds; these add up to the latency.
-        breakdown_mib: component of memory -> MiB.
+        estimates: metric -> estimate, including metrics from which requested ones are derived.
+        trust: requested metric with an estimate -> its grade.
+        missing: requested metric without an estimate -> the reason.
+        limits: limits of the requested estimates.
+        breakdown_ms: operator class -> milliseconds; these add up to the latency.
+        breakdown_mib: memory component -> MiB.
         bound_ms: roofline time in milliseconds; None where it cannot be computed.
-        unknown_operators: name of each operator that no reader knows -> its count.
+        unknown_operators: name of each operator that no reader recognises -> its count.
     """
 
     query: Query
@@ -95,19 +95,19 @@ class Answer:
     unknown_operators: Mapping[str, int]
 
     def in_domain(self, metric: str) -> bool:
-        """Whether the query is inside the domain of the training set, as far as a metric goes."""
+        """Whether the query lies inside the domain of the training set for a metric."""
         return all(limit.in_domain for limit in self.limits if limit.concerns(metric))
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A question with what is known of it before any prediction.
+    """A query and what is known about it before prediction.
 
     Attributes:
-        asked: the query as it was asked.
+        asked: the query as requested.
         query: the query in the form in which the predictors receive it.
         bound: roofline time in milliseconds; None where it cannot be computed.
-        untimed: the reason where there is no bound.
+        untimed: the error that explains why there is no bound.
         unpriced: metric -> the reason, where the time of most operators is not known.
     """
 
@@ -119,24 +119,24 @@ class _Case:
 
 
 def answers_to(asked: Sequence[Asked], in_use: InUse) -> list[Answer | InputError]:
-    """The answer to each query, or the error that prevents one.
+    """The answer to each query, or the error that prevents it.
 
-    Queries with equal metrics go to the predictor in one call, and only to the parts of a router
+    Queries with the same metrics are predicted in one call, and a router runs only the predictors
     that these metrics need.
     """
     predictor = in_use.loaded.predictor
-    # Measurements of a device may be of the operators that no predictor knows.
+    # A user may have measured operators that no predictor knows on this device.
     cases = _with_bounds(
-        [_case(own, predictor, priced=own.query.device in in_use.rows) for own in asked]
+        [_case(request, predictor, priced=request.query.device in in_use.rows) for request in asked]
     )
     outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
-    for needed, own in groups_of(_needed(cases[row]) for row in timed).items():
-        rows = [timed[index] for index in own]
+    for needed, members in groups_of(_needed(cases[row]) for row in timed).items():
+        rows = [timed[index] for index in members]
         outcomes |= _predicted(predictor, [cases[row].query for row in rows], rows, needed)
     for row, case in enumerate(cases):
         if case.untimed is not None:
-            outcomes[row] = _without_times(predictor, case.query) or case.untimed
+            outcomes[row] = _memory_only(predictor, case.query) or case.untimed
     evidence: dict[Hashable, Evidence] = {}
     answers: list[Answer | InputError] = []
     for row, case in enumerate(cases):
@@ -152,7 +152,7 @@ def answers_to(asked: Sequence[Asked], in_use: InUse) -> list[Answer | InputErro
 
 
 def _same_evidence(query: Query, row: int) -> Hashable:
-    """A key that is equal for queries whose answers rest on the same: all but the batch size."""
+    """A key shared by queries whose answers rest on the same evidence: batch size is ignored."""
     return run_key(query) if isinstance(query.workload, Network) else row
 
 
@@ -182,14 +182,14 @@ def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
 
 
 def _with_bounds(cases: Sequence[_Case]) -> list[_Case]:
-    """The cases with their roofline times, where these can be computed."""
+    """The cases with their roofline times where these can be computed."""
     bounded = [
         row
         for row, case in enumerate(cases)
         if case.untimed is None and case.query.has_bound and not case.unpriced
     ]
     found = list(cases)
-    # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
+    # Absurd spec sheets and shapes overflow here; `_answer` rejects non-finite figures.
     with np.errstate(all="ignore"):
         bounds = Roofline().predict([cases[row].query for row in bounded]).values["latency_ms"]
     for row, bound in zip(bounded, bounds.tolist(), strict=True):
@@ -198,7 +198,7 @@ def _with_bounds(cases: Sequence[_Case]) -> list[_Case]:
 
 
 def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
-    """The error of a query that the predictor does not answer; None where it does."""
+    """The error for a query that the predictor does not answer; None if it answers it."""
     if predictor.answers(query):
         return None
     kind, device = query.workload.kind, query.device.name
@@ -206,11 +206,11 @@ def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
 
 
 def _needed(case: _Case) -> frozenset[str]:
-    """Metrics to predict for those asked.
+    """Metrics that must be predicted to answer the requested ones.
 
-    Energy is the product of power and time, a power limit acts on the time through the power, and
-    power is only known where the time is. A run that may not fit the memory needs the peak, since
-    no figure of one that cannot run is trusted.
+    Energy is power times time. A power limit changes the time through the power, and the power
+    requires the time. A run that may exceed the memory needs the peak, because no figure of a run
+    that cannot start is trusted.
     """
     needed, query = frozenset(case.asked.metrics), case.query
     device_mib = 1024.0 * (query.device.memory_gib or inf)
@@ -224,7 +224,7 @@ def _needed(case: _Case) -> frozenset[str]:
 def _predicted(
     predictor: Predictor, queries: Sequence[Query], rows: Sequence[int], needed: frozenset[str]
 ) -> dict[int, Prediction | InputError]:
-    """Row -> prediction, in one call, or one call per query where the predictor rejects one."""
+    """Row -> prediction: one call for all, or one per query if the predictor rejects any."""
     try:
         with np.errstate(all="ignore"):
             if isinstance(predictor, Router):
@@ -241,8 +241,8 @@ def _predicted(
     return outcomes
 
 
-def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
-    """A prediction by those parts alone that need no spec sheet: the predictors of memory."""
+def _memory_only(predictor: Predictor, query: Query) -> Prediction | None:
+    """A prediction by the memory predictors alone, which need no spec sheet."""
     if not isinstance(predictor, Router):
         return None
     parts = tuple(part for part in predictor.parts if PEAK in part.metrics)
@@ -264,15 +264,15 @@ def _answer(
     hidden |= {} if is_measured else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     estimates, scaled = on_part_of_processor(at_level(estimates, query), query, in_use)
-    estimates = _possible(estimates, case, in_use)
-    # What a user measured of this device holds the factor of pipelines already.
+    estimates = _within_bounds(estimates, case, in_use)
+    # Measurements of this device by the user already include the pipeline factor.
     estimates = estimates if is_measured else of_pipeline(estimates, query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in metrics if name in estimates]
     limits = tuple(
         limit
-        for own in (_limits(case, prediction, unknown), measured_above(estimates, query), scaled)
-        for limit in own
+        for source in (_limits(case, prediction, unknown), measured_above(estimates, query), scaled)
+        for limit in source
         if (limit.metric == PEAK and limit.severity == "refusal")
         or any(_concerns(limit, name, query) for name in answered)
     )
@@ -280,7 +280,7 @@ def _answer(
         query=query,
         estimates=estimates,
         trust={
-            name: trust_in(name, estimates, query, _about(limits, name, query), evidence)
+            name: trust_in(name, estimates, query, _with_metric(limits, name, query), evidence)
             for name in answered
         },
         missing={
@@ -297,16 +297,17 @@ def _answer(
 
 
 def _concerns(limit: Limit, metric: str, query: Query) -> bool:
-    """Whether a limit is about a metric; one without a metric is about power of served models too.
+    """Whether a limit concerns a metric.
 
-    Their power is measured with their rates, by one predictor.
+    For served models a limit without a metric also concerns power, which the predictor of the rates
+    predicts too.
     """
     of_served = isinstance(query.workload, LlmServing | Diffusion) and metric == POWER
     return limit.concerns(metric) or (of_served and limit.metric is None)
 
 
-def _about(limits: Sequence[Limit], metric: str, query: Query) -> list[Limit]:
-    """The limits, those that are about a metric without naming it with its name."""
+def _with_metric(limits: Sequence[Limit], metric: str, query: Query) -> list[Limit]:
+    """The limits, where those that concern the metric implicitly now name it."""
     return [
         replace(limit, metric=metric)
         if not limit.concerns(metric) and _concerns(limit, metric, query)
@@ -315,14 +316,16 @@ def _about(limits: Sequence[Limit], metric: str, query: Query) -> list[Limit]:
     ]
 
 
-def _possible(estimates: Mapping[str, Estimate], case: _Case, own: InUse) -> dict[str, Estimate]:
-    """The estimates within what the spec sheet and power limits allow, and a user measured."""
-    by_user = POWER in own.measured.get(case.asked.query.device, {})
+def _within_bounds(
+    estimates: Mapping[str, Estimate], case: _Case, in_use: InUse
+) -> dict[str, Estimate]:
+    """The estimates within the spec sheet, the power limit and what the user measured."""
+    by_user = POWER in in_use.measured.get(case.asked.query.device, {})
     return within_sheet(within_drawn(estimates, case.query, measured=by_user), case.query)
 
 
 def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
-    """Time per operator class, scaled so that it adds up to the latency under a power limit too."""
+    """Time per operator class, scaled to add up to the latency, also under a power limit."""
     total = sum(prediction.breakdown_ms.values())
     if latency is None or not total > 0.0:
         return {}
@@ -336,7 +339,7 @@ BY_HOST: Final = Limit(
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
     limits = other_arithmetic(case.query) if case.untimed is None else []
-    limits += distinct(_said(case.query, prediction))
+    limits += distinct(_limits_in_words(case.query, prediction))
     if unknown and not any(limit.concerns(LATENCY) for limit in limits):
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
@@ -347,14 +350,14 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
     return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.asked.notes]
 
 
-def _said(query: Query, prediction: Prediction) -> Iterable[Limit]:
-    """The limits in words; settings of a benchmark keep the names that requests use."""
+def _limits_in_words(query: Query, prediction: Prediction) -> Iterable[Limit]:
+    """The prediction's limits in words; benchmark settings keep the names that requests use."""
     named = isinstance(query.workload, Benchmark)
     return prediction.limits if named else map(in_words, prediction.limits)
 
 
 def unknown_operators(asked: Workload | OperatorGraph) -> dict[str, int]:
-    """Name of each operator that no reader knows -> its count; names are valid Unicode."""
+    """Name of each operator that no reader recognises -> its count; names are valid Unicode."""
     if isinstance(asked, Kernel):
         op = asked.operator
         return {readable(op.name): 1} if op.kind == "unknown" else {}
@@ -377,9 +380,11 @@ def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
     if metric.startswith(("power", "energy")) and (why := no_power(query.device)) is not None:
         return why
     if not isinstance(query.workload, OperatorWorkload):
-        own = (limit for limit in prediction.limits if limit.metric and limit.concerns(metric))
+        concerning = (
+            limit for limit in prediction.limits if limit.metric and limit.concerns(metric)
+        )
         return (
-            "; ".join(dict.fromkeys(limit.message for limit in own))
+            "; ".join(dict.fromkeys(limit.message for limit in concerning))
             or f"no {metric} was measured of such a {query.workload.kind}"
         )
     if query.workload.kind == "kernel" and metric.endswith("_mib"):

@@ -1,6 +1,6 @@
-"""Queries that a predictor may reject, and limits by what is assumed of a query.
+"""Separates rejected queries from answered ones, and states what an answer assumes.
 
-Limits follow from the reading of a graph, from the arithmetic of a device, and from a training
+Assumptions come from reading the graph, from the precisions of the device, and from the training
 set-up: several devices, costs that are not modelled.
 """
 
@@ -23,7 +23,7 @@ from forerun.models.predictor import Predictor
 
 
 def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction | InputError]:
-    """The prediction of each query, in one call, or one call a query where one is rejected."""
+    """The prediction or the error of each query; predicted in one call unless one is rejected."""
     rows, found, errors = answered(predictor, queries)
     outcomes: dict[int, Prediction | InputError] = {**errors}
     if found is not None:
@@ -34,18 +34,18 @@ def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction
 def answered(
     predictor: Predictor, queries: Sequence[Query]
 ) -> tuple[list[int], Predictions | None, dict[int, InputError]]:
-    """Predictions of the queries that are not rejected.
+    """Predictions of all queries that the predictor does not reject.
 
     Args:
         predictor: a predictor.
         queries: n queries.
 
     Returns:
-        Positions of those that are answered, their predictions, which are None where there are
-        none, and position -> error of those that are rejected.
+        Positions of the answered queries, their predictions (None if there are none), and
+        position -> error of the rejected queries.
     """
     errors: dict[int, InputError] = {}
-    # Absurd sheets and sizes overflow here; answers that are not finite are rejected later.
+    # Absurd spec sheets and sizes overflow here; non-finite answers are rejected later.
     with np.errstate(all="ignore"):
         try:
             return list(range(len(queries))), predictor.predict(queries) if queries else None, {}
@@ -57,7 +57,7 @@ def answered(
 
 
 def _errors(predictor: Predictor, queries: Sequence[Query]) -> dict[int, InputError]:
-    """Position -> error of each query that is rejected alone."""
+    """Position -> error of each query that the predictor rejects when asked on its own."""
     errors: dict[int, InputError] = {}
     for row, query in enumerate(queries):
         try:
@@ -72,7 +72,7 @@ DRAWN = ("power_w", "energy_j")
 
 
 def not_known(query: Query) -> dict[str, str]:
-    """Metric -> the reason why it has no answer for this set-up or power limit."""
+    """Metric -> the reason why this training set-up or power limit has no answer."""
     setup, below = _setup(query), _below_limits(query)
     if below or setup is None or _devices(setup) == 1:
         return below
@@ -85,9 +85,9 @@ def not_known(query: Query) -> dict[str, str]:
 
 
 def not_run(query: Query) -> dict[str, str]:
-    """Metric -> the reason, where the device does not run it, or no figure tells how fast.
+    """Metric -> the reason, where the device cannot run the query or its speed is unknown.
 
-    No predictor was fitted to such runs, so this concerns devices that nobody measured.
+    No predictor was trained on such runs, so this applies to devices that the user did not measure.
     """
     device = query.device
     if not isinstance(query.workload, OperatorWorkload):
@@ -108,7 +108,7 @@ def _below_limits(query: Query) -> dict[str, str]:
 
 
 def set_up_limits(query: Query) -> list[Limit]:
-    """Limits of the predicted time that follow from the device and the training set-up alone."""
+    """Limits of the predicted time that follow from the device and the training set-up."""
     setup, lines = _setup(query) or TrainingSetup(), []
     if setup.data_parallel > 1:
         lines.append(
@@ -131,7 +131,7 @@ def set_up_limits(query: Query) -> list[Limit]:
 
 
 def _attention_limits(query: Query) -> list[Limit]:
-    """A limit where FlashAttention is asked of a graph whose attention is in steps."""
+    """A limit where FlashAttention is requested but the graph computes attention in steps."""
     if not isinstance(network := query.workload, Network):
         return []
     kinds = {op.kind for op in network.graph.operators}
@@ -153,7 +153,7 @@ def _devices(setup: TrainingSetup) -> int:
 
 
 MANY = 8
-"""Convolutions of a network that hardly trains without norms."""
+"""Number of convolutions from which a network is unlikely to train without normalisation."""
 FOLDED = (
     "the file has no norms, which exports for inference fold into convolutions: training takes "
     "more than this; export the network in training mode"
@@ -161,7 +161,7 @@ FOLDED = (
 
 
 def assumed_in_reading(workload: Workload) -> list[Limit]:
-    """A limit for each assumption that reading the graph made, and for a batch that it fixes."""
+    """Limits for each assumption made while reading the graph, and for a batch size it fixes."""
     if not isinstance(workload, OperatorWorkload):
         return []
     graph = operator_graph(workload)
@@ -182,7 +182,7 @@ def assumed_in_reading(workload: Workload) -> list[Limit]:
 
 
 def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
-    """How the memory of a pipeline divides among its parts, and what its time lacks."""
+    """The memory of a diffusion pipeline by part, and what its predicted time leaves out."""
     yield Limit("no pipeline was measured whole; kernels of its parts were", LATENCY)
     if not isinstance(workload, Network):
         return
@@ -200,14 +200,14 @@ def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
 
 
 def _norms_are_folded(graph: OperatorGraph) -> bool:
-    """Whether a file has many convolutions and no norm, as exports for inference have."""
+    """Whether the file has many convolutions and no normalisation, as inference exports do."""
     kinds = [op.kind for op in graph.operators]
     norms = {"batch_norm", "group_norm", "layer_norm"}
     return graph.source == "onnx" and kinds.count("conv") >= MANY and norms.isdisjoint(kinds)
 
 
 def other_arithmetic(query: Query) -> list[Limit]:
-    """A limit where the device has no peak rate for the requested precision."""
+    """A limit where the spec sheet has no peak rate for the requested precision."""
     if not isinstance(query.workload, OperatorWorkload):
         return []
     wanted = COMPUTE_PRECISION[query.run.precision]

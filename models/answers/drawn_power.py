@@ -1,4 +1,4 @@
-"""Power of operators and networks within what a device may draw: its limit, or its design power."""
+"""Bounds the power of operators and networks by the device's power limit or design power."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,24 +15,24 @@ ABOVE_DESIGN_POWER: Final[Mapping[str, float]] = {
     "h100-sxm-80gb": 1.078,
     "h200-sxm-141gb": 1.105,
 }
-"""Device -> highest measured average power of a run over the design power, where it exceeds 1,
-rounded up: 12 of 4,710 runs on A30 (torch_op_energy), and 8 of 645 on H100 and 2 of 518 on H200
-(torch_gpu, in windows of 0.3 s). No run on the other devices in the training set exceeds it: RTX
+"""Device -> highest measured average power of a run over the design power, rounded up, where it
+exceeds 1: 12 of 4,710 runs on A30 (torch_op_energy), and 8 of 645 on H100 and 2 of 518 on H200
+(torch_gpu, in windows of 0.3 s). No run exceeds it on the other devices of the training set: RTX
 2080 Ti, B200, and A40, P100 and V100 at their own limits."""
 ABOVE_A_LIMIT: Final[Mapping[str, tuple[float, float]]] = {
     "a40": (1.208, 1.012),
     "v100-pcie-32gb": (1.021, 1.0),
 }
-"""Device -> the same over a power limit below the design power (zeus_powercap): at the lowest
-measured limit of 100 W, and from the next one on, `NEXT_LIMIT_W`."""
+"""Device -> the same ratio for a power limit below the design power (zeus_powercap): at the lowest
+measured limit of 100 W, and from the next one, `NEXT_LIMIT_W`, upwards."""
 NEXT_LIMIT_W: Final = 125.0
 
 
 def most_w(query: Query) -> float | None:
-    """Highest average power of the device in the query, W; None without a design power.
+    """Highest average power of the queried device, W; None without a design power.
 
-    It is the power limit where that is below the design power, and the design power otherwise,
-    times the share by which measured averages on the device exceed it.
+    The lower of power limit and design power, times the ratio by which measured averages on the
+    device exceed it.
     """
     allowed = _allowed_w(query)
     return None if allowed is None else allowed * _share(query)
@@ -41,15 +41,15 @@ def most_w(query: Query) -> float | None:
 def within_drawn(
     estimates: Mapping[str, Estimate], query: Query, *, measured: bool
 ) -> dict[str, Estimate]:
-    """The estimates, with no power and no end of its interval above `most_w`.
+    """The estimates with power and its interval capped at `most_w`, and energy rescaled to match.
 
-    Energy follows, value and each end of its interval for itself. Where a user measured power on
-    the device, the interval may hold that, so nothing changes.
+    Nothing changes where the user measured power on the device, since the interval may then hold
+    measured values.
 
     Args:
         estimates: metric -> estimate.
         query: the query.
-        measured: whether a user measured power on the device.
+        measured: whether the user measured power on the device.
     """
     found, most = dict(estimates), most_w(query)
     power = found.get(POWER)
@@ -69,7 +69,7 @@ def within_drawn(
 
 
 def measured_above(estimates: Mapping[str, Estimate], query: Query) -> list[Limit]:
-    """A note where the interval of the power ends above what the device may draw, as runs did."""
+    """A note where the power interval exceeds what the device may draw, as measured runs did."""
     power, allowed, share = estimates.get(POWER), _allowed_w(query), _share(query)
     if not isinstance(query.workload, OperatorWorkload) or share <= 1.0 or allowed is None:
         return []
@@ -81,13 +81,13 @@ def measured_above(estimates: Mapping[str, Estimate], query: Query) -> list[Limi
 
 
 def _allowed_w(query: Query) -> float | None:
-    """The power limit, or the design power where that is lower; None where that is not known."""
+    """The lower of power limit and design power; None if the design power is unknown."""
     limit, tdp = query.operation.power_limit_w, query.device.tdp_w
     return tdp if limit is None or tdp is None else min(limit, tdp)
 
 
 def _share(query: Query) -> float:
-    """Highest measured average power on the device over what it may draw, at least 1."""
+    """Highest measured average power on the device over its allowed power, at least 1."""
     name, limit = query.device.name, query.operation.power_limit_w
     share = ABOVE_DESIGN_POWER.get(name, 1.0)
     if limit is None or not binds(query) or name not in ABOVE_A_LIMIT:
@@ -97,10 +97,10 @@ def _share(query: Query) -> float:
 
 
 def _scaled(energy: Estimate, before: Estimate, after: Estimate) -> Estimate:
-    """Energy after a change of the power that it is the product of."""
+    """Energy after its power has changed; value and interval ends scale separately."""
 
-    def changed(own: float | None, old: float | None, new: float | None) -> float | None:
-        return own * new / old if own is not None and old and new is not None else own
+    def changed(end: float | None, old: float | None, new: float | None) -> float | None:
+        return end * new / old if end is not None and old and new is not None else end
 
     return replace(
         energy,

@@ -1,4 +1,4 @@
-"""What an answer rests on: its predictors, their training record, and limits."""
+"""Collects the evidence behind an answer: its predictors, their training record and limits."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from forerun.models.router import Router
 
 
 def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
-    """What the answers to a query rest on."""
+    """The evidence behind the answers to a query."""
     predictor = in_use.loaded.predictor
     if isinstance(predictor, Router):
         parts = {name: predictor.answering(query, name) for name in estimates}
@@ -21,7 +21,7 @@ def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Eviden
 
 
 def distinct(limits: Iterable[Limit]) -> list[Limit]:
-    """The limits without those whose sentence was given before."""
+    """The limits without repeated sentences."""
     first: dict[str, Limit] = {}
     for limit in limits:
         first.setdefault(str(limit), limit)

@@ -1,9 +1,9 @@
-"""Intervals at the level that a question asks for, from those that predictors give.
+"""Converts prediction intervals to the confidence level that a query asks for.
 
-Predictors are calibrated for intervals of `USUAL` percent. On a logarithmic scale, both sides of an
-interval are multiplied by a ratio: the quantile of errors over half-widths at the level over that
-at the usual one, as measured on held-out groups (`python -m forerun.training.interval_levels`).
-Bounds, such as power limits and least times, are applied to the answer afterwards.
+Predictors are calibrated at `USUAL` percent. Both log-half-widths of an interval are multiplied by
+the quantile of error over half-width at the new level, relative to that at the usual level, as
+measured on held-out groups (`python -m forerun.training.interval_levels`). Physical bounds such as
+power limits and least times are applied afterwards.
 """
 
 import json
@@ -33,16 +33,16 @@ FAMILIES: Final[Mapping[str, str]] = {
     "llm_deployment": "deployments",
     "llm_training": "training",
 }
-"""Kind of workload -> the predictors whose errors give the ratios, of memory apart."""
+"""Kind of workload -> the predictors whose errors give the ratios, except for memory."""
 MEMORY: Final[Mapping[str, str]] = {"networks": "memory", "training": "training memory"}
-"""Predictors -> those of the memory of the same workloads."""
+"""Predictors -> the memory predictors of the same workloads."""
 MOST_MEASURED: Final = 95.0
 ENOUGH_GROUPS: Final = 99
-"""Held-out groups from which on a quantile of 99 % lies within their errors: L / (1 - L)."""
+"""Number of held-out groups that the 99 % quantile of their errors needs: L / (1 - L)."""
 
 
 def family_of(kind: str, metric: str) -> str:
-    """The predictors that answer a metric of a kind of workload that `FAMILIES` has."""
+    """The predictor family of a metric, for a kind of workload in `FAMILIES`."""
     family = FAMILIES[kind]
     return MEMORY.get(family, family) if metric.endswith("_mib") else family
 
@@ -50,23 +50,24 @@ def family_of(kind: str, metric: str) -> str:
 def at_level(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
     """The estimates with intervals of the query's level.
 
-    An interval that is not calibrated has no level and stays. Where its coverage was measured after
-    adaptation, it is the one at which errors of the same form have the new width. No power ends
-    below that of the waiting device, unless it did.
+    Uncalibrated intervals are left as they are. An interval whose coverage was measured after
+    adaptation gets the coverage that its new width has under the family's error distribution. The
+    lower end of power stays above the idle power unless it was below it already.
 
     Args:
         estimates: metric -> estimate, with intervals of `USUAL` percent.
-        query: what was asked.
+        query: the query.
     """
     kind = query.workload.kind
     if query.level == USUAL or kind not in FAMILIES:
         return dict(estimates)
     found = {
-        name: _scaled(own, family_of(kind, name), query.level) for name, own in estimates.items()
+        name: _scaled(estimate, family_of(kind, name), query.level)
+        for name, estimate in estimates.items()
     }
     power, usual = found.get(POWER), estimates.get(POWER)
     if ENERGY in found and power is not None and power.coverage is not None:
-        # The product of the ends of power and time, which states no coverage, follows them.
+        # Energy from the ends of power and time states no coverage, so it follows their ratio.
         ratio = _ratio(family_of(kind, POWER), query.level)
         found[ENERGY] = replace(found[ENERGY], **_ends(estimates[ENERGY], ratio))
     if power is not None and power.low is not None and usual is not None and query.device.tdp_w:
@@ -76,10 +77,10 @@ def at_level(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estim
 
 
 def check_level(query: Query) -> None:
-    """Refuse a level for workloads whose intervals are of the usual one alone.
+    """Refuse a level for workloads whose intervals exist only at the usual level.
 
     Raises:
-        BadRequest: the message says so.
+        BadRequest: the level is not available for this kind of workload.
     """
     kind = query.workload.kind
     if query.level != USUAL and kind not in FAMILIES:
@@ -91,50 +92,52 @@ def check_level(query: Query) -> None:
 
 
 def level_notes(metrics: Iterable[str], query: Query) -> tuple[Limit, ...]:
-    """A note where the level of one of the metrics is extrapolated, for lack of held-out groups."""
+    """A note where the level is extrapolated from few held-out groups for some metric."""
     kind = query.workload.kind
     if query.level <= MOST_MEASURED or kind not in FAMILIES:
         return ()
     families = sorted({family_of(kind, name) for name in metrics})
     groups = {family: _table()[family]["groups"] for family in families}
-    few = [f"{count} of {own}" for own, count in groups.items() if count < ENOUGH_GROUPS]
+    few = [f"{count} of {family}" for family, count in groups.items() if count < ENOUGH_GROUPS]
     message = f"intervals above 95 % are extrapolated from few held-out groups ({', '.join(few)})"
     return (Limit(message, severity="note"),) if few else ()
 
 
-def _scaled(own: Estimate, family: str, level: float) -> Estimate:
-    if own.coverage is None:
-        return own
+def _scaled(estimate: Estimate, family: str, level: float) -> Estimate:
+    if estimate.coverage is None:
+        return estimate
     ratio = _ratio(family, level)
-    if own.coverage != LEVEL:
-        reached = ratio * _ratio(family, 100.0 * own.coverage)
+    if estimate.coverage != LEVEL:
+        reached = ratio * _ratio(family, 100.0 * estimate.coverage)
         level = float(np.interp(reached, _table()[family]["ratios"], _table()[family]["levels"]))
-    return replace(own, coverage=level / 100.0, **_ends(own, ratio))
+    return replace(estimate, coverage=level / 100.0, **_ends(estimate, ratio))
 
 
-def _ends(own: Estimate, ratio: float) -> dict[str, float]:
-    """Both ends of an interval with other half-widths; none without an interval above 0."""
-    if own.low is None or own.high is None or not own.low > 0.0:
+def _ends(estimate: Estimate, ratio: float) -> dict[str, float]:
+    """Both ends with rescaled log-half-widths; empty without a positive interval."""
+    if estimate.low is None or estimate.high is None or not estimate.low > 0.0:
         return {}
-    low, high = (own.value * (end / own.value) ** ratio for end in (own.low, own.high))
+    low, high = (
+        estimate.value * (end / estimate.value) ** ratio for end in (estimate.low, estimate.high)
+    )
     return {"low": low, "high": high}
 
 
 def _ratio(family: str, level: float) -> float:
-    """Half-width at a level over that at `USUAL`: linear in normal quantiles between entries."""
+    """Half-width at a level over that at `USUAL`, interpolated linearly in normal quantiles."""
     table = _table()[family]
-    levels = [_deviations(one) for one in table["levels"]]
+    levels = [_deviations(at) for at in table["levels"]]
     return float(np.interp(_deviations(level), levels, table["ratios"]))
 
 
 def _deviations(level: float) -> float:
-    """Half-width of an interval of a normal distribution, in standard deviations."""
+    """Half-width of a normal interval at a level in percent, in standard deviations."""
     return NormalDist().inv_cdf(0.5 + min(level, 99.0) / 200.0)
 
 
 @cache
 def _table() -> dict[str, Any]:
-    """Family -> `levels` in percent, `ratios`, and the number of `groups` that were held out."""
+    """Family -> `levels` in percent, `ratios`, and the number of held-out `groups`."""
     text = files("forerun.models.answers").joinpath(FILE).read_text(encoding="utf-8")
     table: dict[str, Any] = json.loads(text)
     return table

@@ -1,6 +1,6 @@
-"""The predictors that answer queries, and what a spec sheet allows of a served model.
+"""Holds the predictors in use, and bounds served models by their spec sheet.
 
-Its power is at most the design power, its weights fit into memory, and no token takes less time
+Power is at most the design power, the weights must fit into memory, and no token takes less time
 than reading them.
 """
 
@@ -30,9 +30,9 @@ class InUse:
 
     Attributes:
         loaded: the predictor; its version identifies the measurements that it was adapted to.
-        rows: device -> number of its measurements that the adaptation used.
-        measured: device -> metric -> what it was measured of in those rows: classes of operators,
-            and kinds of other workloads.
+        rows: device -> number of its measurements used for adaptation.
+        measured: device -> metric -> subjects of those measurements: operator classes, and kinds of
+            other workloads.
     """
 
     loaded: LoadedPredictor
@@ -40,23 +40,29 @@ class InUse:
     measured: Mapping[Device, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     def adapted_to(self, measurements: Measurements) -> Self:
-        """The predictor adapted to measured rows, of one or several devices."""
+        """The predictor adapted to measured rows of one or several devices."""
         devices = [query.device for query in measurements.queries]
-        own = {
-            device: measurements.take([row for row, one in enumerate(devices) if one == device])
+        by_device = {
+            device: measurements.take([row for row, owner in enumerate(devices) if owner == device])
             for device in dict.fromkeys(devices)
         }
         adapted = replace(self.loaded, predictor=self.loaded.predictor.adapt(measurements))
-        counts = Counter(self.rows) + Counter({device: len(rows) for device, rows in own.items()})
-        measured = {device: subjects_measured(rows) for device, rows in own.items()}
+        counts = Counter(self.rows) + Counter(
+            {device: len(rows) for device, rows in by_device.items()}
+        )
+        measured = {device: subjects_measured(rows) for device, rows in by_device.items()}
         return replace(self, loaded=adapted, rows=counts, measured={**self.measured, **measured})
 
 
 def subjects_measured(rows: Measurements) -> dict[str, frozenset[str]]:
-    """Metric -> what any of the rows has a value of, as in `InUse.measured`."""
+    """Metric -> subjects with at least one value, as in `InUse.measured`."""
     subjects = np.array([subject_of(query) for query in rows.queries], dtype=np.str_)
     known = {name: np.isfinite(column) for name, column in rows.values.items()}
-    return {name: frozenset(subjects[own].tolist()) for name, own in known.items() if own.any()}
+    return {
+        name: frozenset(subjects[has_value].tolist())
+        for name, has_value in known.items()
+        if has_value.any()
+    }
 
 
 RATE, ENERGY = "tokens_per_s", "energy_per_token_j"
@@ -68,13 +74,13 @@ OF_SERVING: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def within_sheet(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
-    """The estimates of a served model, within what the spec sheet allows.
+    """The estimates of a served model within what the spec sheet allows.
 
-    The upper end of the power is at most the design power; no end of the rate of a language model
-    is faster than its active weights can be read and multiplied.
+    The upper end of power is at most the design power. No rate of a language model exceeds that of
+    reading and multiplying its active weights.
 
     Raises:
-        UnknownBandwidth, UnknownPrecision: the sheet lacks a figure.
+        UnknownBandwidth, UnknownPrecision: the spec sheet lacks a figure.
     """
     found, tdp_w = dict(estimates), query.device.tdp_w
     power, rate = found.get(POWER), found.get(RATE)
@@ -92,34 +98,36 @@ def within_sheet(estimates: Mapping[str, Estimate], query: Query) -> dict[str, E
     return found
 
 
-def _at_most(own: Estimate, most: float) -> Estimate:
-    low, high = (None if end is None else min(end, most) for end in (own.low, own.high))
-    return replace(own, value=min(own.value, most), low=low, high=high)
+def _at_most(estimate: Estimate, most: float) -> Estimate:
+    low, high = (None if end is None else min(end, most) for end in (estimate.low, estimate.high))
+    return replace(estimate, value=min(estimate.value, most), low=low, high=high)
 
 
-def _at_least(own: Estimate, power: Estimate, seconds: float) -> Estimate:
-    """Energy that takes at least the power for a time, seconds, with each end for itself."""
-    ends = zip((own.value, own.low, own.high), (power.value, power.low, power.high), strict=True)
+def _at_least(energy: Estimate, power: Estimate, seconds: float) -> Estimate:
+    """Energy raised to power times a least time in seconds, at the value and at each end."""
+    ends = zip(
+        (energy.value, energy.low, energy.high), (power.value, power.low, power.high), strict=True
+    )
     value, low, high = (
         None if end is None else max(end, (watts or 0.0) * seconds) for end, watts in ends
     )
-    return replace(own, value=own.value if value is None else value, low=low, high=high)
+    return replace(energy, value=energy.value if value is None else value, low=low, high=high)
 
 
 PIPELINE: Final = 1.24
-"""Time of a diffusion pipeline over the sum of its parts': the median of eight runs of image models
-in `mlenergy` (FLUX.1, Stable Diffusion 3.5, PixArt and SANA on an H100 and a B200), where clocks
-sink under constant load. Others' times of U-Nets and videos judge it."""
+"""Ratio of a diffusion pipeline's time to the sum of its parts: the median of eight runs of image
+models in `mlenergy` (FLUX.1, Stable Diffusion 3.5, PixArt and SANA on an H100 and a B200), where
+clocks drop under sustained load. It is evaluated on published times of U-Nets and videos."""
 
 
 def of_pipeline(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
-    """The estimates, with times and energy of a pipeline as under constant load."""
+    """The estimates, with time and energy of diffusion pipelines scaled to sustained load."""
     found = dict(estimates)
     if isinstance(query.workload, Network) and has_parts(query.workload.graph):
         for name in {"latency_ms", "energy_j"} & found.keys():
-            own = found[name]
-            low, high = (None if x is None else x * PIPELINE for x in (own.low, own.high))
-            found[name] = replace(own, value=own.value * PIPELINE, low=low, high=high)
+            estimate = found[name]
+            low, high = (None if x is None else x * PIPELINE for x in (estimate.low, estimate.high))
+            found[name] = replace(estimate, value=estimate.value * PIPELINE, low=low, high=high)
     return found
 
 

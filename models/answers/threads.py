@@ -1,6 +1,6 @@
-"""Times on a part of a processor: on some of its cores, and with other instances of the run.
+"""Scales times on CPUs to fewer cores and to several concurrent instances.
 
-PyTorch was measured on all cores, and every run alone.
+PyTorch was measured on all cores only, and always as a single instance.
 """
 
 from collections.abc import Mapping
@@ -18,30 +18,30 @@ from forerun.models.prediction import Estimate
 from forerun.models.router import predictors_in
 
 ON_PROCESSORS: Final = "cpu_latency"
-"""Name of the predictor in ONNX Runtime, whose module questions about GPUs do not import."""
+"""Name of the ONNX Runtime predictor; its module is not imported for queries about GPUs."""
 
 
 def on_part_of_processor(
-    estimates: Mapping[str, Estimate], query: Query, own: InUse
+    estimates: Mapping[str, Estimate], query: Query, in_use: InUse
 ) -> tuple[dict[str, Estimate], list[Limit]]:
-    """The estimates at the query's threads and instances, and the limits that say so."""
-    found, of_threads = at_threads(estimates, query, own)
+    """The estimates at the query's threads and instances, and the limits that state this."""
+    found, of_threads = at_threads(estimates, query, in_use)
     found, of_instances = with_instances(found, query)
     return found, [*of_threads, *of_instances]
 
 
 def at_threads(
-    estimates: Mapping[str, Estimate], query: Query, own: InUse
+    estimates: Mapping[str, Estimate], query: Query, in_use: InUse
 ) -> tuple[dict[str, Estimate], list[Limit]]:
-    """The estimates of a network at the query's number of threads, and the limit that says so.
+    """The estimates of a network at the query's thread count, and the limit that states this.
 
-    A forward pass in ONNX Runtime gives the ratio to all cores. Nothing changes where that
-    predictor answers itself, and where a user measured the device.
+    The ratio to all cores is that of a forward pass in ONNX Runtime. Nothing changes where that
+    predictor gives the answer itself, or where the user measured the device.
     """
     cores = query.device.compute_units
-    parts = {part.name: part for part in predictors_in(own.loaded.predictor)}
+    parts = {part.name: part for part in predictors_in(in_use.loaded.predictor)}
     scaling = parts.get(ON_PROCESSORS)
-    if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
+    if query.device.kind != "cpu" or query.device in in_use.rows or scaling is None:
         return dict(estimates), []
     threads = None if cores is None else query.software.threads_on(cores)
     if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
@@ -66,10 +66,10 @@ def at_threads(
 def with_instances(
     estimates: Mapping[str, Estimate], query: Query
 ) -> tuple[dict[str, Estimate], list[Limit]]:
-    """The estimates of one of several simultaneous instances on a processor, and its limit.
+    """The estimates of one of several concurrent instances on a CPU, and the limit that states it.
 
-    Weights and activations beyond each instance's share of the last cache are read at its share of
-    the memory bandwidth.
+    Data beyond an instance's share of the last-level cache is read at its share of the memory
+    bandwidth.
     """
     alone, count = estimates.get(LATENCY), query.software.instances
     known = query.device.kind == "cpu" and query.device.memory_bandwidth_gbs is not None
@@ -83,7 +83,7 @@ def with_instances(
 
 
 def _memory_ms(query: Query, count: int) -> float:
-    """Least milliseconds of reading what does not stay in 1 / count of the last cache."""
+    """Least milliseconds to read what does not fit into 1 / count of the last-level cache."""
     network, device = query.network, query.device
     cache = CACHE_BYTES if device.l2_mib is None else device.l2_mib * 2**20 / count
     amounts = work_of(network.graph, network.batch_size / network.graph.batch_size, cache).amounts

@@ -1,4 +1,4 @@
-"""One grade of trust per metric: measured on this device, calibrated, or extrapolated."""
+"""Grades each estimate: A measured on this device, B calibrated, C extrapolated."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ from forerun.models.limit import Grade, Limit
 from forerun.models.prediction import Estimate
 
 OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
-"""Grouping keys of datasets of single operators, in records that count no rows."""
+"""Grouping keys that identify datasets of single operators where rows are not counted."""
 ENERGY = "energy_j"
 IN_SHORT: Mapping[str, str] = {
     "device_novelty": "this GPU is unlike those that were measured in this precision",
     "kernel_mix_novelty": "the network's kernels are unlike those of the measured networks",
 }
-"""Feature of a limit -> what being outside its range means, in place of the limit's figures."""
+"""Feature of a limit -> short explanation that replaces the limit's figures."""
 ENOUGH_ROWS = 20
-"""Rows of a device in one precision, phase and runtime that count as measured."""
+"""Rows in one precision, phase and runtime from which a device counts as measured."""
 ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
 OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
 ON_THIS_DEVICE = "measured on this device, and inside the range of these measurements"
@@ -33,11 +33,11 @@ UNCALIBRATED = "extrapolated: the range is an engineering estimate, not calibrat
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How far an estimate can be trusted.
+    """The grade of an estimate and its reason.
 
     Attributes:
         grade: the grade.
-        reason: one sentence that gives the reason.
+        reason: the reason in one sentence.
     """
 
     grade: Grade
@@ -46,14 +46,13 @@ class Trust:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the answers to queries rest on that differ in nothing but their batch size.
+    """The evidence shared by answers to queries that differ only in batch size.
 
     Attributes:
         record: the training set of the predictors.
-        predictors: metric -> name of the predictor that answers it; without metrics that are
-            computed from others.
-        adapted: metric -> what it was measured of on this device, in the rows to which the
-            predictors were adapted: as `subject_of` says.
+        predictors: metric -> name of its predictor; without derived metrics.
+        adapted: metric -> subjects (see `subject_of`) that the user measured on this device and
+            that the predictors were adapted to.
     """
 
     record: TrainingRecord
@@ -61,16 +60,17 @@ class Evidence:
     adapted: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def by_measurements(self, metric: str, query: Query) -> Trust | None:
-        """The grade by measurements of users on this device; None where they are of other things.
+        """The grade from the user's measurements on this device; None if they have other subjects.
 
-        A network needs measurements of networks: with operators alone, networks of GPUs that were
-        held out had errors of a fifth, and the intervals of unseen devices held 92 % of them.
+        A network needs measurements of networks. Adapted to operators alone, predictions of
+        networks on held-out GPUs were off by a fifth, and the intervals of unseen devices held 92 %
+        of them.
         """
         measured = self.adapted.get(metric, frozenset())
         return Trust("A", ADAPTED) if subject_of(query) in measured else None
 
     def by_device(self, metric: str, query: Query) -> Trust:
-        """The grade by what was measured on the device; it does not depend on the batch size."""
+        """The grade from training data on this device; independent of the batch size."""
         if metric not in self._by_device:
             datasets = _datasets(metric, query, self)
             found = _by_device(metric, query, datasets, self.record)
@@ -86,8 +86,8 @@ class Evidence:
 
 
 def subject_of(query: Query) -> str:
-    """What a measurement is of: the class of an operator, the language model that was served, or
-    the kind of another workload.
+    """The subject of a measurement: the operator's class, the language model served, or else the
+    kind of workload.
     """
     workload = query.workload
     if isinstance(workload, LlmDeployment):
@@ -104,14 +104,14 @@ def trust_in(
 ) -> Trust:
     """The grade of one estimate, with its reason.
 
-    Energy that is computed as power times time has the lower of their grades.
+    Energy computed as power times time gets the lower of the two grades.
 
     Args:
         metric: a metric in `estimates`.
         estimates: metric -> estimate.
-        query: the query that was answered.
+        query: the answered query.
         limits: limits of the answer.
-        evidence: what the answer rests on.
+        evidence: the evidence behind the answer.
     """
     if metric == ENERGY and metric not in evidence.predictors and "power_w" in estimates:
         parts = ("latency_ms", "power_w")
@@ -133,7 +133,7 @@ def trust_in(
 
 
 def trust_by(limits: Sequence[Limit]) -> Trust:
-    """The grade of a calibrated estimate that does not depend on the device."""
+    """The grade of a calibrated estimate from its limits alone."""
     refusal = _sentence(limits, "refusal")
     if refusal is not None:
         return Trust("C", f"it cannot run as asked: {refusal}")
@@ -146,12 +146,12 @@ def trust_by(limits: Sequence[Limit]) -> Trust:
 
 
 def _concerns(limit: Limit, metric: str) -> bool:
-    """Whether a limit is about a metric; what cannot run has no metric at all."""
+    """Whether a limit concerns a metric; a refusal concerns all."""
     return limit.concerns(metric) or limit.severity == "refusal"
 
 
 def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
-    """The first limit of a severity in plain words; None where there is none."""
+    """The first limit of a severity in plain words; None if there is none."""
     for limit in limits:
         if limit.severity == severity:
             return IN_SHORT.get(limit.feature or "") or limit.message or str(limit)
@@ -159,11 +159,11 @@ def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
 
 
 def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
-    """The datasets that trained what answers a metric; of operators only, for an operator."""
+    """Training datasets of the predictor of a metric; for operators, only those of operators."""
     name = evidence.predictors.get(metric)
     workload = query.workload
-    own = (workload.suite,) if isinstance(workload, Benchmark) else ()
-    names = () if name is None else (*training_datasets(name), *own)
+    suite = (workload.suite,) if isinstance(workload, Benchmark) else ()
+    names = () if name is None else (*training_datasets(name), *suite)
     known = [dataset for dataset in dict.fromkeys(names) if evidence.record.seen(dataset)]
     if query.workload.kind == "kernel":
         return [dataset for dataset in known if "kernel" in _kinds(dataset, evidence.record)]
@@ -189,9 +189,9 @@ def _by_device(metric: str, query: Query, datasets: Sequence[str], record: Train
 def _other_run(
     metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
 ) -> Trust | None:
-    """The grade where a device was hardly measured in the precision, phase and runtime asked for.
+    """The grade where the device was hardly measured in the requested precision, phase and runtime.
 
-    None where it was measured in them, or where that was not counted.
+    None where it was measured, or where rows were not counted.
     """
     counted = [record.counts[dataset] for dataset in datasets if dataset in record.counts]
     if not isinstance(query.workload, Network) or len(counted) < len(datasets):
@@ -212,7 +212,7 @@ def _not_judged(
 ) -> Trust | None:
     """Grade B where hardly any answer of this kind was scored on held-out rows.
 
-    None where enough were, or where the release did not record it.
+    None where enough were, or where the release does not record it.
     """
     rows = record.rows_judged(setting_of(query, metric))
     if rows >= ENOUGH_ROWS or not all(dataset in record.judged for dataset in datasets):
@@ -228,15 +228,15 @@ def _kinds(
 
     Args:
         dataset: name of the dataset.
-        record: the training set. Where it counts no rows, keys say which datasets are of operators.
-        device: name of a device, for its rows alone.
-        metric: a metric, for rows in which it was measured alone.
+        record: the training set. Where it counts no rows, grouping keys identify operator data.
+        device: only rows of this device.
+        metric: only rows with a value of this metric.
     """
     if dataset not in record.counts:
         of_operators = not OPERATOR_KEYS.isdisjoint(record.seen(dataset))
         return frozenset({"kernel" if of_operators else "network"})
     return frozenset(
-        own.kind
-        for own in record.counts[dataset]
-        if device in (None, own.device) and metric in (None, own.metric)
+        setting.kind
+        for setting in record.counts[dataset]
+        if device in (None, setting.device) and metric in (None, setting.metric)
     )

@@ -1,4 +1,4 @@
-"""Metrics without an answer because no predictor knows the time of most of a network."""
+"""Withholds metrics of networks in which the time of most operators is unknown."""
 
 from collections.abc import Mapping
 from math import prod
@@ -12,15 +12,15 @@ from forerun.models.prediction import Estimate
 
 METRICS = ("latency_ms", "power_w", "energy_j", "utilisation")
 LARGEST_SHARE = 0.5
-"""Share of a graph in operators without a price, above which nothing is answered about its time."""
+"""Share of unknown operators above which metrics that depend on time are withheld."""
 _NAMES_LISTED = 5
 
 
 def not_priced(query: Query) -> dict[str, str]:
-    """Metric -> the reason, where operators of no known kind make up most of a network.
+    """Metric -> the reason, where unknown operators make up most of a network.
 
-    Their share is the larger of two: that of all operators as often as they run, and that of all
-    elements that operators read and write.
+    Their share is the larger of that among operator executions and that among elements read and
+    written.
     """
     workload = query.run
     if not isinstance(workload, Network) or not workload.graph.unknown:
@@ -37,11 +37,11 @@ def not_priced(query: Query) -> dict[str, str]:
 
 
 def below_a_launch(query: Query, latency: Estimate | None) -> dict[str, str]:
-    """Metric -> the reason, where an estimate is shorter than one launch of a kernel on a GPU.
+    """Metric -> the reason, where an estimate is shorter than a kernel launch on a GPU.
 
     Args:
         query: the query.
-        latency: the estimate, milliseconds; None without one.
+        latency: the estimate, milliseconds; None if there is none.
     """
     if query.device.kind != "gpu" or latency is None or latency.value >= SHORTEST_KERNEL_MS:
         return {}
@@ -53,7 +53,7 @@ def below_a_launch(query: Query, latency: Estimate | None) -> dict[str, str]:
 
 
 def _shares(graph: OperatorGraph) -> tuple[float, float]:
-    """Share of unknown operators in all operators, and in all elements read and written."""
+    """Share of unknown operators among executions, and among elements read and written."""
     unknown = [op for op in graph.operators if op.kind == "unknown"]
     count = sum(op.repeat for op in unknown) / sum(op.repeat for op in graph.operators)
     total = sum(map(_moved, graph.operators))

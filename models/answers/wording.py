@@ -1,8 +1,8 @@
-"""Limits for users: the names and logarithms of features become words and quantities.
+"""Rewrites limits for users: feature names become words, and logarithms become quantities.
 
-A limit such as `log_ridge is 4.94, the training set has 2.31 to 3.62` becomes `FLOPs at peak per
-byte of memory bandwidth: 140, the training set has 10 to 37`. The sentence of every other limit
-stays as it is.
+For example, `log_ridge is 4.94, the training set has 2.31 to 3.62` becomes `FLOPs at peak per byte
+of memory bandwidth: 140, the training set has 10 to 37`. Limits that already have a sentence keep
+it.
 """
 
 from dataclasses import replace
@@ -39,8 +39,8 @@ FEATURE_WORDS: dict[str, _Words] = {
     "log_bytes_per_clock_unit": _Words("bytes of memory per clock and compute unit", "log"),
     "log_capped_share": _Words("part of the peak that the power limit sustains", "log"),
 }
-"""Feature of a predictor -> its meaning and scale; `log` features are printed without logarithm,
-and `count` ones, which are whole numbers, without rounding their logarithm first."""
+"""Feature -> its meaning and scale. `log` features are printed as rounded quantities, `count`
+features as whole numbers."""
 
 _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
     ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
@@ -55,7 +55,7 @@ _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
 def in_words(limit: Limit) -> Limit:
     """The limit with a sentence that names its feature in words and quantities.
 
-    A feature without a name in words keeps its own; the sentence is valid Unicode.
+    Features without a description keep their name. The sentence is valid Unicode.
     """
     if limit.message:
         return replace(limit, message=readable(limit.message))
@@ -70,7 +70,7 @@ def in_words(limit: Limit) -> Limit:
 
 
 def readable(text: str) -> str:
-    """The text without lone surrogates, which JSON may hold and UTF-8 cannot encode."""
+    """The text without lone surrogates, which JSON allows and UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

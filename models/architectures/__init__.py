@@ -1,4 +1,4 @@
-"""Latency of architectures of a search space, on devices with a few measurements."""
+"""Latency of architectures in a search space, on devices with a few measurements."""
 
 from forerun.models.architectures.latency import ArchitectureLatency
 

@@ -1,11 +1,10 @@
-"""Latency of the architectures of a search space, on a device with a few measurements.
+"""Predicts the latency of architectures in a search space, on a device with a few measurements.
 
-Few-shot adaptation to a new device stacks several Gaussian processes: over the structure of an
-architecture, over the latencies that a pool of known devices has for it (`DevicePool`), and over
-both; for cells, one of them is linear in milliseconds (`TimeExpert`). Their weights follow from
-leave-one-out predictions of the support set. Where the pool is unlike the device, the processes
-over structure gain weight; where it is alike, twenty rows are enough to resolve the device's own
-detail.
+Few-shot adaptation stacks several Gaussian processes: over the structure of an architecture, over
+its latencies on a pool of known devices (`DevicePool`), and over both; for cells, one of them is
+linear in milliseconds (`TimeExpert`). Their weights follow from leave-one-out predictions of the
+support set. If the pool is unlike the device, the processes over structure gain weight; if it is
+similar, twenty rows are enough to resolve the device's own characteristics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,17 +47,17 @@ from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import SETTING
 
 MOST_ROWS: Final = 900
-"""Upper limit of the architectures that a device's process is fitted to."""
+"""Maximum number of architectures that a device's process is fitted to."""
 RANK: Final = 6
 """Number of factors of the pool's log times."""
 _ROWS_FOR_WEIGHTS = 250
 """Rows that hyperparameters are fitted to."""
 _FLOOR = 0.1
-"""A cell that is simplified away takes almost no time; times below this fraction of the device's
-median are raised to it."""
+"""Floor on times as a fraction of the device's median: a cell that is simplified away takes almost
+no time."""
 _DIGITS = 8
 _AT_ONCE = 1024
-"""Architectures in a batch."""
+"""Architectures per batch."""
 
 
 @cache
@@ -96,7 +95,7 @@ def _usual_choices(space: Space) -> tuple[Codes, ...]:
 
 
 def _one_hot(space: Space, codes: Codes) -> Matrix:
-    """One column for each choice at each position that occurs usually, shape (n, columns)."""
+    """One column for each choice at each position that occurs in `usual_codes`, (n, columns)."""
     positions = zip(present_choices(space, codes).T, _usual_choices(space), strict=True)
     columns = [given[:, None] == usual for given, usual in positions]
     return np.concatenate(columns, axis=1).astype(np.float64)
@@ -122,8 +121,8 @@ class DevicePool:
     """Smoothed log times of d known devices over one space.
 
     The log times of each device are smoothed by a Gaussian process over structure and single
-    choices, fitted to a few hundred measured architectures and evaluated on any other of the space.
-    A new device is compared with the smoothed times of all devices.
+    choices, fitted to a few hundred measured architectures and evaluated on any architecture of the
+    space. A new device is compared with the smoothed times of all devices.
 
     Attributes:
         space: search space.
@@ -169,7 +168,7 @@ class DevicePool:
 
     @cached_property
     def _terms(self) -> tuple[Callable[[Matrix], Matrix], ...]:
-        """What each covariance adds to the log times of architectures, from their inputs."""
+        """What each covariance adds to log times, as a function of an architecture's inputs."""
         known = _inputs(self.space, self.codes)
         terms = zip(_covariances(self.space), self.weights.T, strict=True)
         return tuple(term.times(known, self.solved * weights) for term, weights in terms)
@@ -195,7 +194,7 @@ class DevicePool:
 
 @dataclass(frozen=True, eq=False)
 class _Smoothed:
-    """The process of one device; attributes as in `DevicePool`, without the axis of devices."""
+    """The process of one device; attributes as in `DevicePool`, without the device axis."""
 
     codes: Codes
     centre: float
@@ -273,7 +272,7 @@ def _covariances(space: Space) -> tuple[Covariance, ...]:
 def _rounded(values: Matrix) -> Matrix:
     """Rounded to eight significant digits, which halves the size of a saved pool.
 
-    Rounding before the first prediction makes predictions before and after saving identical.
+    Rounding before the first prediction keeps predictions identical before and after saving.
     """
     with np.errstate(divide="ignore"):
         size = np.where(values == 0.0, 0.0, np.floor(np.log10(np.abs(values))))
@@ -284,18 +283,18 @@ def _rounded(values: Matrix) -> Matrix:
 _LEAST = 0.1
 """Least predicted time over the mean of the support set, which keeps logarithms finite."""
 _LARGEST_VARIANCE = 4.0
-"""Largest variance of a log time: far from its mean the linearisation does not hold."""
+"""Largest variance of a log time: far from its mean the linearisation is invalid."""
 
 
 @dataclass(frozen=True, eq=False)
 class TimeExpert:
-    """A process of times in milliseconds, whose predictions are of log times.
+    """A process of times in milliseconds whose predictions are of log times.
 
-    A cell's operations run one after another, so its time is close to a sum over them, while the
-    logarithm of that sum is not linear in the counts: a linear function of counts with a normal
-    prior. The process is fitted to times over the mean of the support set; its predictions become
-    normal distributions of log times by linearisation (the delta method), so that they mix with
-    those of processes of log times.
+    A cell's operations run one after another, so its time is close to a sum over them: a linear
+    function of counts with a normal prior, whose logarithm is not linear in the counts. The process
+    is fitted to times over the mean of the support set. Linearisation (the delta method) turns its
+    predictions into normal distributions of log times, so that they can be mixed with those of
+    processes of log times.
 
     Attributes:
         process: process of times over `mean_ms`.
@@ -341,11 +340,11 @@ class TimeExpert:
 
 
 FEWEST_ROWS: Final = 3
-"""A smaller support set of a device is refused."""
+"""Smallest support set of a device that is accepted."""
 _TYPICAL_NOISE = 0.0025
-"""Variance of log times that suggestions assume before a device was measured."""
+"""Assumed variance of log times for suggestions before a device was measured."""
 _SPREAD = 1.0
-"""Share of the suggestions that are chosen by the largest remaining variance."""
+"""Share of the suggestions chosen by the largest remaining variance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,7 +355,7 @@ class AdaptedDevice:
         codes: choices of the measured architectures, shape (k, positions).
         latency_ms: their latencies in milliseconds, shape (k,).
         experts: fitted processes of log times.
-        mixture: weights of the experts, then of those in milliseconds.
+        mixture: weights of the experts, followed by those in milliseconds.
         in_milliseconds: fitted processes of times.
     """
 
@@ -398,9 +397,9 @@ class AdaptedDevice:
 
 
 def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
-    """Inputs of the experts: structure, the coarse part of it, then the pool's comparisons.
+    """Inputs of the experts: structure, its coarse part, then the comparisons with the pool.
 
-    For FBNets, structure with `_launches` and its coarse part with all launches follow.
+    FBNets append structure with `_launches`, and its coarse part with all launches.
 
     Returns:
         Shape (n, columns); without the comparisons if `pool` is None.
@@ -411,7 +410,7 @@ def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
     if pool is not None:
         parts.append(pool.comparisons(codes))
     if space == "fbnet":
-        # Behind the others, so that saved experts of earlier versions find their columns.
+        # Appended last, so that saved experts of earlier versions find their columns.
         counts = _launches(codes)
         parts += [fine, counts, coarse, counts[:, -1:]]
     return np.concatenate(parts, axis=1)
@@ -420,7 +419,7 @@ def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
 def _launches(codes: Codes) -> Matrix:
     """Executed kernels of FBNets, standardised over the space, shape (n, 2).
 
-    They are inputs of the experts alone, not of the smoothing of a pool.
+    They are inputs of the experts only, not of a pool's smoothing.
     """
     mean, deviation = _scale_of_launches()
     return np.asarray((fbnet_launches(codes) - mean) / deviation)
@@ -432,7 +431,7 @@ def _scale_of_launches() -> tuple[Column, Column]:
 
 
 def experts(space: Space, pool: DevicePool | None) -> tuple[GaussianProcessRegression, ...]:
-    """Unfitted processes over structure, over the pool, and over both, in rising complexity."""
+    """Unfitted processes over structure, over the pool, and over both, in increasing complexity."""
     fine, coarse, known = _latency_covariances(space, pool)
     level = Covariance("constant", prior=(-2.0, 1.0))
     sets: list[tuple[Covariance, ...]] = [coarse, (*fine, *coarse)]
@@ -483,11 +482,11 @@ def _latency_covariances(
 class ArchitectureLatency(StoredPredictor):
     """Latency of NAS-Bench-201, FBNet and OFA networks, by device.
 
-    A device is identified by its name alone, which stands for runtime, batch and precision as well;
-    nothing is known of it but its measurements.
+    A device is identified by its name only, which also stands for runtime, batch and precision;
+    nothing but its measurements is known about it.
 
     Attributes:
-        seed: not used at present; all predictors take one.
+        seed: currently unused; all predictors take one.
         pools: search space -> pool of the devices in the training set.
         adapted: (search space, device name) -> device with a support set.
     """
@@ -499,7 +498,7 @@ class ArchitectureLatency(StoredPredictor):
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about an architecture with as many choices as its space has."""
+        """Whether the query is an architecture with as many choices as its space requires."""
         workload = query.workload
         return (
             isinstance(workload, Architecture) and len(workload.operators) == PLACES[workload.space]
@@ -524,10 +523,10 @@ class ArchitectureLatency(StoredPredictor):
         return replace(self, pools=pools, adapted={})
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt to the devices of these rows, each in place of its earlier support set.
+        """Adapt to the devices of these rows, replacing each one's earlier support set.
 
         Raises:
-            InputError: there are fewer than three rows of a device.
+            InputError: a device has fewer than three rows.
         """
         adapted = dict(self.adapted)
         for (space, device), (codes, times) in _by_device(measurements).items():
@@ -554,8 +553,8 @@ class ArchitectureLatency(StoredPredictor):
         """Architectures to measure first on a new device.
 
         Args:
-            queries: n candidates; search spaces are chosen from in turn.
-            count: how many to suggest.
+            queries: n candidates; search spaces take turns.
+            count: number to suggest.
             seed: of the choice.
 
         Returns:
@@ -569,8 +568,8 @@ class ArchitectureLatency(StoredPredictor):
             of_fine, of_coarse = _structural(0, fine.shape[1], points.shape[1])
             covariances = (*of_fine, *of_coarse)
             weights = np.exp([covariance.prior[0] for covariance in covariances])
-            own = suggest(points, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
-            chosen.append([rows[index] for index in own])
+            picked = suggest(points, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
+            chosen.append([rows[index] for index in picked])
         return in_turns(chosen)[:count]
 
     def _answer(
@@ -578,9 +577,9 @@ class ArchitectureLatency(StoredPredictor):
     ) -> tuple[Column, Column, tuple[Limit, ...]]:
         """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
-        own = self.adapted.get((space, device))
-        if own is not None:
-            answer, half = own.answer(inputs(space, pool, codes))
+        device_fit = self.adapted.get((space, device))
+        if device_fit is not None:
+            answer, half = device_fit.answer(inputs(space, pool, codes))
             return answer.mean, half, ()
         if pool is None:
             nothing = np.full(len(codes), np.nan)
@@ -617,6 +616,6 @@ def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Code
     measured = measurements.take(measurements.values["latency_ms"] > 0)
     by_device = {}
     for key, rows in groups_of(map(_space_and_device, measured.queries)).items():
-        own = measured.take(rows)
-        by_device[key] = (_codes(own.queries), own.values["latency_ms"])
+        of_device = measured.take(rows)
+        by_device[key] = (_codes(of_device.queries), of_device.values["latency_ms"])
     return by_device

@@ -1,7 +1,7 @@
-"""Predictors on disk: folders of JSON and text files, sealed with hashes; loading runs no code.
+"""Predictors on disk: sealed folders of JSON and text files; loading runs no code.
 
-A predictor inherits `save` and `load` from `StoredPredictor`. `seal` writes the manifest of a
-folder, `check` verifies it, and `bundled` loads the predictor that comes with the package.
+A predictor inherits `save` and `load` from `StoredPredictor`. `seal` writes a folder's manifest,
+`check` verifies it, and `bundled` loads the predictor that comes with the package.
 """
 
 from forerun.models.artifact.codec import NOT_STORED

@@ -1,15 +1,15 @@
-"""One codec between predictors' dataclasses and JSON content, built on cattrs.
+"""Converts predictors' dataclasses to JSON content and back, built on cattrs.
 
-Dataclasses, named tuples and mappings with texts as keys become objects, tuples and sets lists. A
-mapping with other keys is a list of pairs, and a float that is not finite is a text, since strict
-JSON has neither. Objects that are stored in files or folders of their own are leaves of the content
+Dataclasses, named tuples and mappings with text keys become objects; tuples and sets become lists.
+A mapping with other keys is a list of pairs, and a non-finite float is a text, since strict JSON
+supports neither. Objects stored in separate files or folders are leaves of the content
 (`forerun.models.artifact.stored_predictor`).
 
-numpy arrays are exact to the last bit: nested lists where these restore the array exactly and are
-short, otherwise an object with `dtype` and `shape`, and the elements as `values` (a flat list of
+numpy arrays are preserved bit for bit: as nested lists if these restore the array exactly and are
+short, otherwise as an object with `dtype` and `shape`, and the elements as `values` (a flat list of
 texts) or `hex` (their bytes, in the byte order of `dtype`), or `rows` and `index` where rows
-repeat: the distinct rows, and the row at each position. Hexadecimal digits take no more room than
-base64 once compressed, and less where numbers repeat.
+repeat: the distinct rows, and the row at each position. Once compressed, hexadecimal digits take no
+more room than base64, and less where numbers repeat.
 """
 
 import json
@@ -37,7 +37,7 @@ from pydantic import BaseModel
 from forerun.data.shapes import elements_of
 
 FEW = 64
-"""Arrays of at most this many elements are lists, whatever their length as text."""
+"""Arrays with at most this many elements are always lists."""
 
 Array = NDArray[Any]
 
@@ -67,7 +67,7 @@ def array_from_json(content: Any) -> Array:
     """The array that `array_to_json` wrote.
 
     Raises:
-        ValueError: the content is not that of an array.
+        ValueError: the content does not describe an array.
     """
     try:
         if not isinstance(content, dict):
@@ -83,7 +83,7 @@ def array_from_json(content: Any) -> Array:
 
 
 def _is_exact(array: Array, values: Any) -> bool:
-    """Whether numpy makes the same array of these nested lists, and JSON can hold them."""
+    """Whether numpy rebuilds exactly this array from the nested lists, and JSON can store them."""
     if array.dtype.kind not in "biufU" or (
         array.dtype.kind == "f" and not np.isfinite(array).all()
     ):
@@ -99,7 +99,7 @@ def _is_short(array: Array, values: Any) -> bool:
 
 
 def _distinct_rows(array: Array) -> tuple[Array, Array]:
-    """Rows along the first axis that differ in a bit, and the index of each row among them."""
+    """Distinct rows along the first axis, compared bitwise, and the index of each row in them."""
     flat = np.ascontiguousarray(array).reshape(len(array), -1)
     raw = flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
     _, first, index = np.unique(raw, return_index=True, return_inverse=True)
@@ -107,7 +107,7 @@ def _distinct_rows(array: Array) -> tuple[Array, Array]:
 
 
 NOT_STORED: Mapping[str, bool] = {"stored": False}
-"""Metadata of a dataclass field that artifacts leave out; it has a default."""
+"""Metadata of a dataclass field that artifacts omit; it has a default."""
 NOT_FINITE = ("nan", "inf", "-inf")
 
 ToJson = Callable[[Any], Any]
@@ -116,14 +116,14 @@ T = TypeVar("T")
 
 
 class Pairs(list[tuple[Any, Any]]):
-    """Content of a mapping whose keys are not texts: a list of keys and values."""
+    """Content of a mapping with non-text keys: a list of keys and values."""
 
 
 def to_content(value: Any) -> dict[str, Any]:
     """The fields of a dataclass as JSON content.
 
     Raises:
-        TypeError: a field holds an array of other elements than it declares.
+        TypeError: a field holds an array with elements of another type than declared.
     """
     cls: Any = type(value)
     return cast(dict[str, Any], _dataclass_to_json(cls)(value))
@@ -153,8 +153,8 @@ def checked(value: Any, kind: type[T]) -> T:
 
 
 def _reason(error: BaseException, expected: type | None) -> str:
-    own = str(error) if type(error) in (TypeError, ValueError) else ""
-    return own or format_exception(error, expected)
+    message = str(error) if type(error) in (TypeError, ValueError) else ""
+    return message or format_exception(error, expected)
 
 
 def _left_out(cls: Any) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _converter() -> Converter:
-    """A converter that takes no value of another type for one of the declared type."""
+    """A converter that never accepts a value of another type than the declared one."""
     made = Converter(forbid_extra_keys=True)
     for kind in (bool, int, str):
         made.register_structure_hook(kind, _exactly(kind))

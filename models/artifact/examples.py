@@ -1,6 +1,6 @@
-"""Answers to example queries that are sealed with predictors, and checked before these are used.
+"""Answers to example queries, sealed with predictors and checked when these are loaded.
 
-They differ where the code or a library answers otherwise than when the predictors were sealed.
+They differ if the code or a library now gives other answers than when the predictors were sealed.
 """
 
 import json
@@ -18,14 +18,14 @@ from forerun.models.predictor import Predictor
 
 FILE: Final = "examples.json"
 TOLERANCE: Final = 1e-6
-"""Relative difference up to which two answers are the same; processors round differently."""
+"""Relative difference up to which answers count as equal; CPUs round differently."""
 LINEAR: Final = Operator("linear", "linear", ((256, 512),), ((256, 512),), 512 * 512)
 DEVICES: Final = ("l4", "core-i7-12700h")
-"""A GPU and a CPU of the catalogue that the example queries ask about."""
+"""A GPU and a CPU of the catalogue used in the example queries."""
 
 
 def example_queries() -> Iterator[tuple[str, Query]]:
-    """Names, and queries of several kinds on a GPU and on a CPU."""
+    """Names and example queries of several kinds, on a GPU and on a CPU."""
     graph, catalog = OperatorGraph((LINEAR,), batch_size=256), DeviceCatalog.load()
     for device in map(catalog.get, DEVICES):
         asked: list[tuple[str, Workload]] = [("kernel", Kernel(LINEAR, "fp32"))]
@@ -40,26 +40,29 @@ def example_queries() -> Iterator[tuple[str, Query]]:
 def example_answers(predictor: Predictor) -> dict[str, dict[str, float]]:
     """Name of each example that the predictor answers -> metric -> best estimate."""
     return {
-        name: {metric: own.value for metric, own in predictor.predict([query])[0].estimates.items()}
+        name: {
+            metric: estimate.value
+            for metric, estimate in predictor.predict([query])[0].estimates.items()
+        }
         for name, query in example_queries()
         if predictor.answers(query)
     }
 
 
 def examples_text(predictor: Predictor) -> str:
-    """The text that predictors are sealed with."""
+    """The example answers as sealed text."""
     return json.dumps(example_answers(predictor), indent=1, sort_keys=True) + "\n"
 
 
 def check_examples(folder: Path, predictor: Predictor) -> None:
-    """Answer the examples and compare them with those in a sealed folder, where it has some.
+    """Compare answers to the examples with those in a sealed folder, if it has any.
 
     Args:
         folder: the sealed folder.
-        predictor: what was loaded from it.
+        predictor: the predictor loaded from it.
 
     Raises:
-        BadArtifact: an answer is another one or missing.
+        BadArtifact: an answer differs or is missing.
     """
     found, file = example_answers(predictor), folder / FILE
     if not file.is_file():

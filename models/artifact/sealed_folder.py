@@ -43,7 +43,7 @@ class Manifest:
 
 
 def load_predictor(folder: Path) -> Predictor:
-    """The predictor in a sealed folder, after a check of all hashes.
+    """The predictor in a sealed folder, after verifying all hashes.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -69,7 +69,7 @@ def seal(folder: Path, created: str) -> Manifest:
 
 
 def sealed_version(folder: Path) -> str:
-    """The version that the manifest of a folder names; no hash is checked.
+    """The version in a folder's manifest; hashes are not verified.
 
     Raises:
         BadArtifact: there is no readable manifest.
@@ -78,12 +78,12 @@ def sealed_version(folder: Path) -> str:
 
 
 def check(folder: Path, scope: Scope | None = None) -> Manifest:
-    """The manifest of a sealed folder, after a check of the names and the hashes of all files.
+    """Verify the names and hashes of all files in a sealed folder, and return its manifest.
 
     Args:
         folder: the sealed folder.
-        scope: what questions will be about. Files of predictors that `load_part` leaves out are
-            not read, so that their hashes are not checked; None for all.
+        scope: kinds of upcoming queries; files of predictors that `load_part` omits are not read or
+            verified. None for all.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -104,7 +104,7 @@ def check(folder: Path, scope: Scope | None = None) -> Manifest:
 
 
 def _paths(folder: Path) -> dict[str, Path]:
-    """Name -> path of every file but the manifest.
+    """Name -> path of every file except the manifest.
 
     Raises:
         BadArtifact: a file is a link or has a forbidden suffix.
@@ -149,8 +149,8 @@ class LoadedPredictor:
         created: date on which it was sealed, ISO 8601.
         card: model card in Markdown; empty if there is none.
         record: the record of its training set; empty if there is none.
-        support: measurements to which it is adapted before it answers, as JSON text; empty if there
-            are none.
+        support: measurements, as JSON text, to which it is adapted before answering; empty if
+            there are none.
     """
 
     predictor: Predictor
@@ -162,11 +162,11 @@ class LoadedPredictor:
 
 
 def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
-    """The predictor in a sealed folder, after a check of the hashes of all files that it reads.
+    """The predictor in a sealed folder, after verifying the hashes of all files that it reads.
 
     Args:
         folder: the sealed folder.
-        scope: what questions will be about; predictors that cannot answer are not loaded.
+        scope: kinds of upcoming queries; predictors that cannot answer them are not loaded.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -185,12 +185,12 @@ def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
 
 @cache
 def bundled(scope: Scope | None = None) -> LoadedPredictor:
-    """The predictors under `models/pretrained`, trained on real measurements.
+    """The predictors in `models/pretrained`, trained on real measurements.
 
-    They are read once in a process, since predictors are immutable.
+    They are read once per process, since predictors are immutable.
 
     Args:
-        scope: what questions will be about; predictors that cannot answer are not loaded.
+        scope: kinds of upcoming queries; predictors that cannot answer them are not loaded.
 
     Raises:
         BadArtifact: the installation is damaged.

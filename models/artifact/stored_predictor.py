@@ -1,8 +1,8 @@
-"""Predictors in folders: `predictor.json` with the fields, other files and folders for the rest.
+"""Stores predictors in folders: `predictor.json` with the fields, and separate files and folders.
 
-A predictor inherits `save` and `load` from `StoredPredictor`. Of its fields, predictors are folders
-in its folder, and ONNX models (`bytes`) and objects that satisfy `StoredInFiles` are files, named
-by the path to the field: `boosters-residual-0.txt.xz`. Their place in `predictor.json` is
+A predictor inherits `save` and `load` from `StoredPredictor`. Fields that are predictors become
+subfolders; ONNX models (`bytes`) and objects that satisfy `StoredInFiles` become files, named by
+the path to the field: `boosters-residual-0.txt.xz`. In `predictor.json` they are replaced by
 `{"$predictor": FOLDER}` or `{"$files": [NAME, ...]}`.
 """
 
@@ -23,18 +23,18 @@ from forerun.models.predictor import Estimator, Predictor
 
 FORMAT = "forerun.predictor/2"
 LONG_BYTES = 100_000
-"""Size of the JSON text from which on it is compressed, bytes."""
+"""Size from which JSON text is compressed, bytes."""
 CONTENT = {"format", "name", "names", "parameters"}
 """Keys of `predictor.json`."""
 FILES, PREDICTOR = "$files", "$predictor"
 _LEFT_OUT: Final = object()
-"""In place of a predictor that is not loaded."""
+"""Placeholder for a predictor that is not loaded."""
 _PLAIN_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @runtime_checkable
 class StoredInFiles(Protocol):
-    """An object that is stored in files of its own, such as boosters."""
+    """An object stored in separate files, such as boosters."""
 
     suffix: ClassVar[str]
     """Suffix of the files, one of `forerun.models.artifact.sealed_folder.ALLOWED`."""
@@ -58,8 +58,8 @@ class StoredPredictor(Estimator):
 
     name: ClassVar[str]
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Kind of names, such as features -> names that stored numbers refer to by position. A folder
-    with other names is refused."""
+    """Kind of names, such as features -> names that stored numbers refer to by position. Folders
+    with different names are refused."""
 
     def save(self, folder: Path) -> None:
         """Write text and JSON files, but no pickles, from which `load` restores the predictor."""
@@ -91,7 +91,7 @@ class StoredPredictor(Estimator):
         """The predictor from the content of its `predictor.json`.
 
         Raises:
-            BadArtifact: the content is that of another predictor, or of another version.
+            BadArtifact: the content belongs to another predictor or another version.
         """
         if content["name"] != cls.name:
             raise BadArtifact(f"{folder} holds {content['name']!r}, not {cls.name!r}.")
@@ -108,12 +108,12 @@ class StoredPredictor(Estimator):
 
 
 def load_part(folder: Path, scope: Scope | None = None) -> Predictor:
-    """The predictor in a folder, without a check of the hashes.
+    """The predictor in a folder, without verifying hashes.
 
     Args:
         folder: folder of a saved predictor.
-        scope: what questions will be about. Predictors in the lists of a composed one, such as the
-            parts of the router, are left out where they cannot answer; None for all.
+        scope: kinds of upcoming queries; predictors in lists of a composed one, such as the parts
+            of the router, are omitted if they cannot answer them. None for all.
 
     Raises:
         BadArtifact: the folder is damaged, or no predictor has that name.
@@ -134,21 +134,22 @@ def load_part(folder: Path, scope: Scope | None = None) -> Predictor:
 
 
 def is_loaded(name: str, scope: Scope | None) -> bool:
-    """Whether `load_part` reads a file or folder, by its path relative to the predictor's folder.
+    """Whether `load_part` reads a file or folder, given its path relative to the predictor's
+    folder.
 
     Args:
         name: the path, with forward slashes.
-        scope: what questions will be about; None for everything.
+        scope: kinds of upcoming queries; None for all.
     """
     part, inside, _ = name.partition("/")
-    # The writer ends names of folders with the names of predictors.
+    # The writer appends the predictor's name to folder names.
     return scope is None or not inside or scope.concerns(part.rpartition("-")[2])
 
 
 def contained(folder: Path) -> list[tuple[str, Path]]:
     """Name and folder of each predictor that the one in this folder consists of.
 
-    They are not loaded, since they may be of a version that this one cannot load.
+    They are not loaded, since their version may not be supported.
 
     Raises:
         BadArtifact: a folder is damaged.
@@ -158,7 +159,7 @@ def contained(folder: Path) -> list[tuple[str, Path]]:
 
 
 def stored_name(folder: Path) -> str:
-    """Name of the predictor in a folder, which is not loaded.
+    """Name of the predictor in a folder, without loading it.
 
     Raises:
         BadArtifact: the folder is damaged.
@@ -167,7 +168,7 @@ def stored_name(folder: Path) -> str:
 
 
 def _content(folder: Path, leaf: Callable[[dict[str, Any]], Any] | None = None) -> dict[str, Any]:
-    """Content of `predictor.json`, whose objects are replaced by what `leaf` makes of them."""
+    """Content of `predictor.json`, with each object replaced by the result of `leaf`."""
     packed = folder / "predictor.json.gz"
     try:
         if packed.is_file():
@@ -185,7 +186,7 @@ def _content(folder: Path, leaf: Callable[[dict[str, Any]], Any] | None = None) 
 
 
 def _leaf(folder: Path, content: dict[str, Any], scope: Scope | None = None) -> Any:
-    """The contents of the files, or the predictor, that an object in `predictor.json` names."""
+    """The files' contents, or the predictor, that an object in `predictor.json` refers to."""
     if content.keys() == {FILES}:
         names = content[FILES] if isinstance(content[FILES], list) else [content[FILES]]
         return tuple(_read(_within(folder, name)) for name in names)
@@ -198,7 +199,7 @@ def _leaf(folder: Path, content: dict[str, Any], scope: Scope | None = None) -> 
 
 
 def _within(folder: Path, name: Any) -> Path:
-    """The file or folder of that name, which is no path out of the folder."""
+    """The file or folder of that name, which must not lead out of the folder."""
     if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
         raise BadArtifact(f"{folder}: {name!r} is no name of a file.")
     return folder / name
@@ -212,20 +213,20 @@ def _read(path: Path) -> bytes:
 
 
 class _Writer:
-    """Writes what is stored in files and folders of its own."""
+    """Writes objects that are stored in separate files and folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.stems: set[str] = set()
 
     def written(self, content: Any, *path: object) -> Any:
-        """The content with the names of files and folders in place of what they hold.
+        """The content with stored objects replaced by the names of their files and folders.
 
         Args:
-            content: as `to_content` returns it, or a part of it.
+            content: result of `to_content`, or a part of it.
             path: fields, keys and positions that lead to it.
         """
-        # Most values are plain, and asking whether one satisfies a protocol is slow.
+        # Most values are plain, and checking whether one satisfies a protocol is slow.
         if content is None or isinstance(content, str | int | float):
             return content
         if isinstance(content, Pairs):
@@ -256,7 +257,7 @@ class _Writer:
         return names
 
     def _stem(self, path: Sequence[object]) -> str:
-        """The path as a file name that was not used before."""
+        """The path as a file name that is not yet in use."""
         plain = "-".join(re.sub(r"\W+", "_", str(part), flags=re.ASCII) for part in path)
         stem, number = plain, 2
         while stem in self.stems:

@@ -1,4 +1,4 @@
-"""Record of the training set of predictors: digests of bundles and values of grouping keys."""
+"""Record of predictors' training sets: digests of bundles and values of grouping keys."""
 
 import gzip
 import json
@@ -22,15 +22,15 @@ FORMER_FILE = "training.json"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """What training rows are counted by.
+    """The categories in which training rows are counted.
 
     Attributes:
         device: name of the device.
         kind: kind of workload, such as `network` or `kernel`.
-        metric: name of the metric that was measured.
-        phase: `inference` or `training`; empty where the workload has none.
-        precision: number format of the run; empty likewise.
-        runtime: how the operators are executed; empty likewise.
+        metric: name of the measured metric.
+        phase: `inference` or `training`; empty if the workload has none.
+        precision: number format of the run; empty if the workload has none.
+        runtime: how the operators are executed; empty if the workload has none.
     """
 
     device: str
@@ -43,20 +43,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """Stored with saved predictors, so that evaluation can leave out rows of their training set.
+    """Training set of saved predictors, which lets evaluation leave out its rows.
 
     Attributes:
         digests: dataset -> digest of the bundle.
         keys: dataset -> grouping key -> values among the training rows.
-        rows: dataset -> number of training rows, where it was recorded.
-        medians: dataset -> metric -> median of the training rows, in the metric's unit, where it
-            was recorded; the baseline for folders that nothing is fitted on.
-        counts: dataset -> setting -> number of training rows in which its metric was measured,
-            where it was recorded. Device times, of runs that did not wait for a host, are not
-            counted as latencies.
-        judged: dataset -> setting -> number of held-out rows whose whole answers the release was
-            scored on; empty for a dataset that it was not scored on, and without the dataset where
-            that was not recorded.
+        rows: dataset -> number of training rows, if recorded.
+        medians: dataset -> metric -> median of the training rows, in the metric's unit, if
+            recorded; the baseline for folders that nothing is fitted on.
+        counts: dataset -> setting -> number of training rows with the metric measured, if recorded.
+            Device times of runs that did not wait for a host are not counted as latencies.
+        judged: dataset -> setting -> number of held-out rows on which the release's complete
+            answers were scored; empty for a dataset without scores, and without an entry where that
+            was not recorded.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -67,23 +66,23 @@ class TrainingRecord:
     judged: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
-        """True when the training set comes from exactly this bundle, by its digest."""
+        """Whether the training set comes from exactly this bundle, by its digest."""
         return self.digests.get(bundle.name) == bundle.digest
 
     def seen(self, dataset: str) -> Mapping[str, Sequence[str]]:
-        """Grouping key -> values among the training rows; empty for a dataset not trained on."""
+        """Grouping key -> values among the training rows; empty for other datasets."""
         return self.keys.get(dataset, {})
 
     def rows_on_any_device(self, setting: Setting) -> int:
-        """Number of training rows in a setting but for its device."""
+        """Number of training rows in a setting, on any device."""
         return self._of_any_device[replace(setting, device="")]
 
     def rows_judged(self, setting: Setting) -> int:
-        """Number of held-out rows in a setting, of all datasets, that answers were scored on."""
+        """Number of scored held-out rows in a setting, over all datasets."""
         return sum(counted.get(setting, 0) for counted in self.judged.values())
 
     def unjudged(self, fewest: int) -> dict[Setting, int]:
-        """Settings with so many training rows of which fewer were scored -> how many were."""
+        """Settings with at least `fewest` training rows but fewer scored rows -> number scored."""
         trained = {
             setting
             for dataset in self.judged
@@ -104,30 +103,30 @@ class TrainingRecord:
     def with_rows(
         self, bundle: Bundle, rows: Measurements, *, part: bool = False
     ) -> "TrainingRecord":
-        """A copy that also knows the training rows of a bundle.
+        """A copy that also records the training rows of a bundle.
 
-        What is known of rows of the same bundle stays: each part of it trains a predictor of its
-        own. A row may be in several parts, so that a setting keeps its largest count in any. The
-        result does not depend on the order of the parts.
+        Records of other parts of the same bundle are kept, since each part trains its own
+        predictor. A row may be in several parts, so a setting keeps its largest count over them.
+        The result does not depend on the order of the parts.
 
         Args:
-            bundle: the bundle; what is known of another one with its name is replaced.
+            bundle: the bundle; records of another bundle with its name are replaced.
             rows: training rows of it.
-            part: whether they are a part of its training rows, which does not replace the number
-                and the medians of others.
+            part: whether they are only a part of its training rows, which leaves the number and the
+                medians of other parts in place.
         """
         name = bundle.name
-        own = self if self.knows(bundle) else TrainingRecord()
-        keys = {key: set(values) for key, values in own.seen(name).items()}
+        record = self if self.knows(bundle) else TrainingRecord()
+        keys = {key: set(values) for key, values in record.seen(name).items()}
         for key, values in rows.groups.items():
             keys.setdefault(key, set()).update(map(str, values))
-        counts = Counter(own.counts.get(name, {})) | Counter(_counts(rows))
-        kept = part and name in own.rows
+        counts = Counter(record.counts.get(name, {})) | Counter(_counts(rows))
+        kept = part and name in record.rows
         return TrainingRecord(
             {**self.digests, name: bundle.digest},
             {**self.keys, name: {key: sorted(values) for key, values in keys.items()}},
-            {**self.rows, name: own.rows[name] if kept else len(rows)},
-            {**self.medians, name: own.medians[name] if kept else _medians(rows)},
+            {**self.rows, name: record.rows[name] if kept else len(rows)},
+            {**self.medians, name: record.medians[name] if kept else _medians(rows)},
             {**self.counts, name: dict(counts)},
             self.judged,
         )
@@ -147,7 +146,7 @@ class TrainingRecord:
 
     @classmethod
     def read(cls, folder: Path) -> "TrainingRecord":
-        """The record in a predictor's folder; an empty record where there is none."""
+        """The record in a predictor's folder; an empty record if there is none."""
         if (folder / FILE).is_file():
             content = json.loads(gzip.decompress((folder / FILE).read_bytes()))
         elif (folder / FORMER_FILE).is_file():
@@ -191,7 +190,7 @@ def _counts(rows: Measurements) -> dict[Setting, int]:
 
 
 def setting_of(query: Query, metric: str) -> Setting:
-    """The setting that a row of a query and a metric is counted under."""
+    """The setting under which a row of a query and a metric is counted."""
     device, workload = query.device.name, query.workload
     if isinstance(workload, Kernel | Network):
         run = (phase_of(workload), workload.precision, query.software.runtime)

@@ -1,6 +1,5 @@
-"""Baselines: the roofline bound, and the geometric mean of the training set.
-
-Every table of scores contains them.
+"""Baselines in every table of scores: the roofline bound, and the geometric mean of the training
+set.
 """
 
 from forerun.models.baselines.constant import Constant

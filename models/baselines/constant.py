@@ -18,8 +18,8 @@ class Constant(StoredPredictor):
     """Predicts the geometric mean of the training values for every query.
 
     Attributes:
-        means: metric -> mean; empty before `fit`. It is the arithmetic mean for metrics with values
-            that are not positive.
+        means: metric -> mean; empty before `fit`. Metrics with non-positive values use the
+            arithmetic mean.
     """
 
     means: Mapping[str, float] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Constant(StoredPredictor):
         return tuple(self.means)
 
     def answers(self, query: Query) -> bool:
-        """Any query, after `fit`."""
+        """True for any query, after `fit`."""
         return bool(self.means)
 
     def fit(self, measurements: Measurements) -> Self:

@@ -27,22 +27,22 @@ from forerun.models.prediction import Predictions
 class Roofline(StoredPredictor):
     """Latency as a sum over operators of the longer of arithmetic and memory traffic at peak.
 
-    In runtimes that fuse operators, those between products move what the fused kernels do.
+    In runtimes that fuse operators, those between products have the traffic of the fused kernels.
     """
 
     name: ClassVar[str] = "roofline"
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Operators and networks on a device with a spec sheet."""
+        """Whether the query is an operator or network on a device with a spec sheet."""
         return query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
-        """The same predictor, as there are no parameters."""
+        """Returns itself: there are no parameters."""
         return self
 
     def adapt(self, measurements: Measurements) -> Self:
-        """The same predictor, as there are no parameters."""
+        """Returns itself: there are no parameters."""
         return self
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -68,7 +68,7 @@ def _by_class_ms(
 ) -> Iterator[Mapping[str, float]]:
     """Operator class -> roofline time of a run in milliseconds, on each device.
 
-    Only classes that occur in the run.
+    Only classes that occur in the run are included.
     """
     table = query_table(run)
     if isinstance(run, Network) and software.runtime in _FUSED:
@@ -84,15 +84,15 @@ def _by_class_ms(
 
 
 _FUSED: frozenset[Runtime] = FUSING | {"onnxruntime"}
-"""Runtimes that fuse operators; ONNX Runtime's kernels are bounded as those of a compiler."""
+"""Runtimes that fuse operators; ONNX Runtime's kernels are bounded like a compiler's."""
 
 
 def _as_fused(table: OperatorTable, network: Network, software: Software) -> OperatorTable:
-    """The operators with the traffic that is left between products when a compiler fuses them.
+    """The operators with the traffic that remains between products once a compiler fuses them.
 
-    A backward pass saves as large a share as the forward pass; an optimizer step saves nothing.
+    The backward pass saves the same share as the forward pass; an optimizer step saves nothing.
     """
-    # Casts are no operators: both sides are counted in half precision.
+    # Casts are not operators, so both sides are counted in half precision.
     mode = lowering_mode(network.graph, "fp16", software)
     share = _traffic_left(GraphKey(network.graph), mode)
     fused = ~IS_GEMM[table.kind] & table.batched

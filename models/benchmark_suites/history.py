@@ -1,11 +1,10 @@
-"""Results of benchmarked systems in future rounds, predicted from those of earlier rounds.
+"""Predicts results of benchmarked systems in future rounds from those of earlier rounds.
 
 An additive Gaussian process on categorical keys and numbers predicts the logarithm of throughput
 per device times the arithmetic per sample. Systems whose model, scenario and device occur in the
-training set are predicted mainly from their own history, others from what those keys have in common
-and from the spec sheet of the device (`HistoryCoverage`). A second process predicts how much slower
-a stream is, which runs one query at a time, relative to the first; a third one predicts power at
-the wall. Energy is power over throughput.
+training set are predicted mainly from their own history, others from what these keys share and from
+the device's spec sheet (`HistoryCoverage`). A second process predicts how much slower a stream is,
+which runs one query at a time; a third predicts power at the wall. Energy is power over throughput.
 """
 
 from collections import Counter
@@ -41,13 +40,13 @@ HISTORIES = (
     ("device", ("device", "base")),
     ("model", ("base", "kind")),
 )
-"""(level, keys) from the most to the least specific. A query's level of history is the first one
-whose keys have the same values in a row of the training set."""
+"""(level, keys) from most to least specific. A query's level of history is the first one whose key
+values occur together in a training row."""
 
 NOTHING = "nothing"
 """Level of a query without history."""
 YEARS_AHEAD = 1.0
-"""A query about a round later than the last one by more than this many years has a limit."""
+"""Years after the last training round from which a query gets a limit."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class HistoryCoverage:
         return levels
 
     def limits(self, queries: Sequence[Query], rows: KeyedRows) -> list[tuple[Limit, ...]]:
-        """Limits: what in each of n queries lies outside the training set."""
+        """Limits of n queries: what lies outside the training set."""
         limits = []
         for row, query in enumerate(queries):
             model, scenario = rows.keys["base"][row], rows.keys["scenario"][row]
@@ -124,11 +123,11 @@ KEYS: Final = (
     *("reference", "stack"),
 )
 FIRST_ROUND: Final = 200.0
-"""Number of round v2.0, which a query without a round takes."""
+"""Number of round v2.0, the default of queries without a round."""
 USUAL_GFLOP: Final = 500.0
-"""Arithmetic per sample, in GFLOP, that counts as 0 in the number `work`."""
+"""Arithmetic per sample, in GFLOP, that is the zero point of the number `work`."""
 USUAL_COUNT: Final = 1.4
-"""Logarithm of four devices, which counts as 0 in the number `scale`."""
+"""Logarithm of four devices, the zero point of the number `scale`."""
 
 SPEED: Final = (
     Term((), "one", 3.0),
@@ -211,8 +210,8 @@ STREAM: Final = (
     Term(("platform",), "one", 0.1),
     Term(("platform", "model", "scenario"), "one", 0.1),
 )
-"""Covariance terms of the log queries per second of a stream, less log samples per second of one
-device."""
+"""Covariance terms of the log queries per second of a stream, minus the log samples per second of
+one device."""
 
 WALL_POWER: Final = (
     Term((), "one", 2.0),
@@ -241,7 +240,7 @@ WALL_POWER: Final = (
 
 
 def history_rows(queries: Sequence[Query]) -> KeyedRows:
-    """Keys and numbers of n benchmarks; a key that a query lacks is empty and equals no other."""
+    """Keys and numbers of n benchmarks; a missing key is empty and equals no other."""
     settings = [query.benchmark.by_name for query in queries]
     keys = {
         name: np.array([str(s.get(name, "")) for s in settings], dtype=np.str_) for name in KEYS
@@ -274,12 +273,12 @@ def question_keys(queries: Sequence[Query]) -> Names:
 
 
 def round_years(rounds: Column) -> Column:
-    """Years since v2.0 of rounds numbered 100 x major + minor, of which there are two a year."""
+    """Years since v2.0 of rounds numbered 100 x major + minor; there are two per year."""
     return rounds // 100 - 2.0 + rounds % 100 / 2.0
 
 
 def device_counts(queries: Sequence[Query]) -> Column:
-    """Number of devices of each query, shape (n,); a slice of a device counts as a fraction."""
+    """Number of devices of each query, shape (n,); a device partition counts as a fraction."""
     shares = np.array([_number(q.benchmark.by_name, "share", 1.0) for q in queries])
     counts = np.array([float(q.operation.device_count) for q in queries])
     return np.asarray(counts * shares, dtype=np.float64)
@@ -316,7 +315,7 @@ def base_model(model: str) -> str:
 
 
 def device_key(device: Device) -> str:
-    """Identity of a device: the figures of its spec sheet, or its name if it has no sheet."""
+    """Identity of a device: the figures of its spec sheet, or its name without a sheet."""
     return str(sheet(device)) if device.has_sheet else device.name
 
 
@@ -344,7 +343,7 @@ def _sheet(device: Device) -> list[float]:
 
 
 CHOICES: Final = ("framework", "reference", "power_mode", "server", "system_type")
-"""Settings with a few values, which most rows of a device share."""
+"""Settings with few values, which most rows of a device have in common."""
 FREE: Final[Mapping[str, str]] = {
     "part": "the accelerator, or the CPU of a system without one, in the submitter's words",
     "submitter": "who submitted the result",
@@ -365,12 +364,12 @@ def history_suites(
     """The suites of a history with their settings.
 
     Args:
-        seen: what the training set covers.
+        seen: coverage of the training set.
         rows: the training rows of throughput.
         metrics: metrics that the predictor answers.
     """
     devices = dict(zip(rows.keys["device"].tolist(), rows.keys["kind"].tolist(), strict=True))
-    # A device with a spec sheet is known by its figures, in brackets, and has its own name.
+    # Devices with a spec sheet are keyed by their bracketed figures, so only nameless ones remain.
     nameless = {name: kind for name, kind in devices.items() if name and not name.startswith("(")}
     settings = [
         KnownSetting("model", _values(rows, "model"), required=True),
@@ -388,15 +387,15 @@ def history_suites(
 
 
 def usual_history_settings(query: Query, rows: KeyedRows) -> dict[str, float | str]:
-    """Settings that most training rows like the query have.
+    """Settings of most training rows like the query.
 
-    Rows of the query's device count, else all rows. The arithmetic of a sample is that of the
-    model, and the round is the last one.
+    Rows of the query's device count if there are any, else all rows. The arithmetic per sample is
+    that of the model, and the round is the last one.
     """
-    own = history_rows([query])
+    query_row = history_rows([query])
     every = np.ones(len(rows), dtype=np.bool_)
-    of_device = rows.keys["device"] == own.keys["device"][0]
-    of_model = rows.keys["base"] == own.keys["base"][0]
+    of_device = rows.keys["device"] == query_row.keys["device"][0]
+    of_model = rows.keys["base"] == query_row.keys["base"][0]
     found: dict[str, float | str] = {"round": _round_number(float(rows.numbers["time"].max()))}
     for name in (*CHOICES, "submitter"):
         near = (of_device & of_model, of_device, every)
@@ -418,30 +417,30 @@ def _values(rows: KeyedRows, key: str) -> tuple[str, ...]:
 
 
 def _commonest(rows: KeyedRows, key: str, mask: Mask) -> str:
-    """The value that most of these rows have, the first in order of equals; empty for none."""
+    """The most frequent value in these rows, the first of equally frequent ones; empty for none."""
     counts = Counter(name for name in sorted(rows.keys[key][mask].tolist()) if name)
     return counts.most_common(1)[0][0] if counts else ""
 
 
 def _round_number(years: float) -> float:
-    """The number of a round, from its years since v2.0; the inverse of `round_years`."""
+    """The number of a round given its years since v2.0; the inverse of `round_years`."""
     major, half = divmod(years + 2.0, 1.0)
     return 100.0 * major + 2.0 * half
 
 
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")
 OWN = ("device", "part", "submitter", "platform")
-"""Keys that carry an adaptation to other rows; the support set of a system says nothing about the
-same models on other devices."""
+"""Keys that carry an adaptation to other rows; a system's support set says nothing about the same
+models on other devices."""
 
 LATE_ROUNDS = 2
-"""Last rounds that are held out for calibration, each predicted from the rounds before it."""
+"""Number of last rounds held out for calibration, each predicted from the rounds before it."""
 DEVICE_FOLDS = 3
 """Folds of held-out devices for calibration."""
 SAMPLED_ROWS = 2400
 """Size of the random sample of rows that folds of devices are fitted on."""
 FEWEST_ROWS = 8
-"""A process is not fitted to fewer rows."""
+"""Rows below which a process is not fitted."""
 KINDS: Mapping[str, tuple[Term, ...]] = {"speed": SPEED, "stream": STREAM, "power": WALL_POWER}
 """Process -> terms of its covariance."""
 
@@ -451,7 +450,7 @@ class BenchmarkHistory(StoredPredictor):
     """Throughput, latency, and power at the wall of systems under a suite of benchmarks.
 
     Attributes:
-        seed: of the sample that hyperparameters are fitted on, and of folds.
+        seed: of the sample for fitting hyperparameters, and of folds.
         processes: key of `KINDS` -> process over the logarithms.
         shifts: key of `KINDS` -> process over residuals of a support set, added by `adapt`.
         seen: keys that occur in the training set.
@@ -467,11 +466,11 @@ class BenchmarkHistory(StoredPredictor):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics of the training set; those of power only if it has measurements of power."""
+        """Metrics of the training set; power only if power was measured."""
         return METRICS if "power" in self.processes or not self.processes else METRICS[:2]
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about a benchmark of a suite in the training set."""
+        """Whether the query is a benchmark of a suite in the training set."""
         workload = query.workload
         return isinstance(workload, Benchmark) and workload.suite in self.seen.suites
 
@@ -481,12 +480,12 @@ class BenchmarkHistory(StoredPredictor):
 
     @cached_property
     def _suites(self) -> tuple[KnownSuite, ...]:
-        """They list the values of all training rows, which takes milliseconds."""
+        """Cached, because listing the values of all training rows takes milliseconds."""
         process = self.processes.get("speed")
         return () if process is None else history_suites(self.seen, process.rows, self.metrics)
 
     def usual_settings(self, query: Query) -> Mapping[str, float | str]:
-        """Settings that most training rows of the query's device and model have."""
+        """Settings of most training rows with the query's device and model."""
         return usual_history_settings(query, self.processes["speed"].rows)
 
     def fit(self, measurements: Measurements) -> Self:
@@ -518,7 +517,7 @@ class BenchmarkHistory(StoredPredictor):
         return replace(fitted, widths=widths)
 
     def _fitted(self, queries: Sequence[Query], rows: KeyedRows, values: "Logarithms") -> Self:
-        """Fit all processes; one that was fitted before keeps its hyperparameters."""
+        """Fit all processes; those fitted before keep their hyperparameters."""
         streams = in_streams(rows)
         bare = replace(self, processes={}, shifts={}, seen=HistoryCoverage.of(queries, rows))
         fitted = self._with(bare, "speed", rows, np.where(streams, np.nan, values.rate))
@@ -527,7 +526,7 @@ class BenchmarkHistory(StoredPredictor):
         return self._with(fitted, "power", rows, values.power)
 
     def _with(self, other: Self, kind: str, rows: KeyedRows, values: Column) -> Self:
-        """The other predictor with one more process, if at least FEWEST_ROWS rows have a value."""
+        """The other predictor plus a process, if at least FEWEST_ROWS rows have a value."""
         known = np.isfinite(values)
         if known.sum() < FEWEST_ROWS:
             return other
@@ -582,7 +581,7 @@ class BenchmarkHistory(StoredPredictor):
         return Predictions(values, low, high, coverage, limits)
 
     def _rates(self, rows: KeyedRows) -> Column:
-        """Log arithmetic per second and device, or of one query for a stream, shape (n,)."""
+        """Log arithmetic per second and device (for a stream, per query), shape (n,)."""
         rates = self._of("speed", as_offline(rows))
         streams = in_streams(rows)
         if "stream" not in self.processes or not streams.any():
@@ -603,13 +602,13 @@ class BenchmarkHistory(StoredPredictor):
 
 @dataclass(frozen=True)
 class Logarithms(Columns):
-    """Logarithms of the measured values of n rows; NaN where nothing was measured.
+    """Logarithms of the measured values of n rows; NaN where not measured.
 
     Attributes:
         rate: of arithmetic per second and device in units of `work`, shape (n,); for a stream, of
             arithmetic per second of one query.
-        power: of watts at the wall per device, shape (n,); for a stream without a measurement of
-            power, of its energy over its latency.
+        power: of watts at the wall per device, shape (n,); for a stream without measured power, of
+            its energy over its latency.
     """
 
     rate: Column
@@ -630,7 +629,7 @@ class Logarithms(Columns):
 def _foldings(rows: KeyedRows, seed: int) -> list[tuple[Mask, Mask]]:
     """Folds for calibration: late rounds held out, then groups of devices held out.
 
-    Predictions for unseen devices need no long history, so their training rows are a sample.
+    Predictions for unseen devices need no long history, so they train on a sample.
 
     Returns:
         Pairs of masks (training rows, held-out rows) of shape (n,).

@@ -1,8 +1,8 @@
-"""Results of tests: a power law of the settings, and boosters trained on its residuals.
+"""Predicts test results from a power law of the settings and boosters trained on its residuals.
 
-Each suite and metric has a power law and a booster of its own, so nothing is transferred between
-suites. Trees alone are constant outside the range of the training set; a power law extrapolates.
-Where rows are few, a Gaussian process may have a share of the answer, chosen on held-out groups.
+Each suite and metric has its own power law and booster, so nothing is transferred between suites.
+Trees alone are constant outside the range of the training set; a power law extrapolates. With few
+rows, a Gaussian process may contribute a share of the answer, chosen on held-out groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ Tests = Sequence[Mapping[str, float | str]]
 RIDGE = 1.0
 """Ridge penalty on the exponents of standardised settings, in rows."""
 MOST_PAIRED = 8
-"""Settings up to which boosters have a product and a ratio of each pair."""
+"""Maximum number of settings for which boosters get products and ratios of pairs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Settings:
 
     @classmethod
     def of(cls, tests: Tests) -> Self:
-        """Settings of n training tests; one that is a text in any of them is categorical."""
+        """Settings of n training tests; one that is a text in any test is categorical."""
         values_of: dict[str, set[float | str]] = {}
         for test in tests:
             for name, value in test.items():
@@ -88,9 +88,9 @@ class Settings:
     def matrix(self, tests: Tests) -> Matrix:
         """Feature matrix of the boosters, shape (n, features).
 
-        Its columns are the numeric settings, their logarithms, sums and differences of each pair of
-        logarithms where these are few, and a column for each value of a categorical setting, which
-        is 0 for all where the value is not in the training set. A number that is not given is NaN.
+        Its columns are the numeric settings, their logarithms, sums and differences of pairs of
+        logarithms if there are few, and a column for each value of a categorical setting. These are
+        all 0 for values outside the training set. A missing number is NaN.
         """
         logs = self.logarithms(tests)
         pairs = list(combinations(logs.T, 2)) if logs.shape[1] <= MOST_PAIRED else []
@@ -117,14 +117,14 @@ class Settings:
         return (*map(Limit, (*missing, *unknown, *new)), *self.ranges.outside(row, tolerance=0.0))
 
     def encoded(self, tests: Tests) -> Matrix:
-        """Columns of the Gaussian process, (n, columns): logarithms, other numbers, one column for
-        each value of a categorical setting; NaN where a number is not given.
+        """Columns of the Gaussian process, (n, columns): logarithms, other numbers, and one column
+        per value of a categorical setting; NaN for missing numbers.
         """
         numbers = _numbers(self.ranges.names, tests)[:, self.ranges.low <= 0.0]
         return np.column_stack([self.logarithms(tests), numbers, *self._flags(tests)])
 
     def _flags(self, tests: Tests) -> list[Column]:
-        """A column for each value of each categorical setting, 1 where it has that value, (n,)."""
+        """An indicator column for each value of each categorical setting, (n,) each."""
         return [
             np.array([str(test.get(name)) == value for test in tests], dtype=np.float64)
             for name, values in self.choices.items()
@@ -151,13 +151,13 @@ class PowerLaw:
         """Ridge regression of the target's logarithms on those of the settings.
 
         Args:
-            logs: logarithms of the settings, shape (n, settings); NaN where not given.
+            logs: logarithms of the settings, shape (n, settings); NaN where missing.
             target: logarithms of the metric, shape (n,).
         """
         middle = np.nanmean(logs, axis=0)
         centred = np.nan_to_num(logs - middle)
         scale = centred.std(axis=0)
-        # A setting that is constant in the training set has an exponent of 0.
+        # A setting that is constant in the training set gets an exponent of 0.
         varies = scale > 1e-9
         exponents = np.zeros(len(middle))
         rows = centred[:, varies] / scale[varies]
@@ -167,29 +167,29 @@ class PowerLaw:
         return cls(level, tuple(middle.tolist()), tuple(exponents.tolist()))
 
     def predict(self, logs: Matrix) -> Column:
-        """Predicted logarithms, shape (n,); a setting that is not given counts as `middle`."""
-        # Summed row by row, because a matrix product may differ with the size of the batch.
+        """Predicted logarithms, shape (n,); a missing setting counts as `middle`."""
+        # Summed row by row, because matrix products may round differently for other batch sizes.
         terms = np.nan_to_num(logs - np.array(self.middle)) * np.array(self.exponents)
         return np.asarray(self.level + terms.sum(axis=1))
 
 
 MOST_ROWS = 500
-"""Rows up to which a Gaussian process is fitted, whose cost grows with their cube."""
+"""Maximum number of rows for a Gaussian process, whose cost is cubic in them."""
 MOST_COLUMNS = 12
-"""Columns up to which each has covariances of its own."""
+"""Maximum number of columns for which each gets its own covariances."""
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Weights of the Gaussian process that are tried on held-out groups."""
+"""Candidate weights of the Gaussian process, compared on held-out groups."""
 
 
 @dataclass(frozen=True)
 class SmoothLaw:
-    """A Gaussian process over the settings of a suite with few rows: it is smooth between them, and
-    far from them it is the linear law of its linear term.
+    """A Gaussian process over the settings of a suite with few rows: smooth between rows, and far
+    from them equal to its linear term.
 
     Attributes:
         columns: columns of `Settings.encoded` that vary in the training set.
         middle, spread: mean and standard deviation of each of these.
-        process: of their standardised values.
+        process: Gaussian process of their standardised values.
     """
 
     columns: tuple[int, ...]
@@ -199,7 +199,7 @@ class SmoothLaw:
 
     @classmethod
     def fit(cls, encoded: Matrix, target: Column) -> Self | None:
-        """Maximum a posteriori estimates; None with too many rows, or where no column varies.
+        """Maximum a posteriori estimates; None with too many rows or if no column varies.
 
         Args:
             encoded: columns of `Settings.encoded`, (n, columns).
@@ -212,8 +212,8 @@ class SmoothLaw:
         every = (0, len(columns))
         terms = list(covariances_over(every, (0.4, 0.8, 1.6)))
         if len(columns) <= MOST_COLUMNS:
-            own = [(at, at + 1) for at in range(len(columns))]
-            terms += [Covariance("radial", one, length) for one in own for length in (0.5, 1.5)]
+            spans = [(at, at + 1) for at in range(len(columns))]
+            terms += [Covariance("radial", span, length) for span in spans for length in (0.5, 1.5)]
         plain = cls(
             tuple(columns.tolist()),
             tuple(middle[columns].tolist()),
@@ -223,7 +223,7 @@ class SmoothLaw:
         return replace(plain, process=plain.process.fit(plain._scaled(encoded), target))
 
     def predict(self, encoded: Matrix) -> Column:
-        """Predicted logarithms, shape (n,); a number that is not given counts as `middle`."""
+        """Predicted logarithms, shape (n,); a missing number counts as `middle`."""
         rows = [self.process.predict(row[None]).mean[0] for row in self._scaled(encoded)]
         return np.array(rows, dtype=np.float64)
 
@@ -238,11 +238,11 @@ class SmoothLaw:
 
 
 NOISE = (-5.0, 2.0)
-"""Prior of the log of the variance of measurements, whose mean is a deviation of 8 %."""
+"""Prior of the log noise variance; its mean is a standard deviation of 8 %."""
 
 
 def _numbers(names: Sequence[str], tests: Tests) -> Matrix:
-    """Numeric settings, shape (n, len(names)); NaN where one is absent or a text."""
+    """Numeric settings, shape (n, len(names)); NaN where missing or a text."""
     rows = np.full((len(tests), len(names)), np.nan)
     for row, test in enumerate(tests):
         for column, name in enumerate(names):
@@ -259,10 +259,10 @@ METRICS = (
 )
 """Metrics that a suite may have."""
 FLOORS: Mapping[str, float] = dict.fromkeys(COUNTS, 1.0)
-"""Metric -> constant added before the logarithm, because a count of zero is a valid measurement."""
+"""Metric -> constant added before the logarithm, because zero is a valid count."""
 
 LEAST: Mapping[str, float] = dict.fromkeys((*COUNTS, "score"), 1e-4)
-"""Metric -> smallest value that is predicted; 0 for others, whose logarithm is predicted."""
+"""Metric -> smallest predicted value; 0 for others, whose logarithm is predicted."""
 FOLDS = 4
 
 GROUP = "held_out"
@@ -288,13 +288,13 @@ class BenchmarkBoost(StoredPredictor):
     Attributes:
         seed: of boosters and folds.
         trees: boosting rounds.
-        with_process: whether suites of up to `MOST_ROWS` rows have a Gaussian process, too.
-        folds: parts that groups are held out in to calibrate intervals; 0 for no intervals.
+        with_process: whether suites of up to `MOST_ROWS` rows also get a Gaussian process.
+        folds: number of folds of held-out groups for calibration; 0 for no intervals.
         settings: suite -> its settings in the training set.
         laws: (suite, metric) -> power law.
-        boosters: (suite, metric) -> boosters of the law's log residuals.
-        smooth: (suite, metric) -> Gaussian process; none unless `with_process`.
-        shares: (suite, metric) -> weight of the process against law and boosters.
+        boosters: (suite, metric) -> boosters of the power law's log residuals.
+        smooth: (suite, metric) -> Gaussian process; empty unless `with_process`.
+        shares: (suite, metric) -> weight of the process relative to power law and boosters.
         levels: (suite, metric) -> correction of the logarithm after `adapt`.
         widths: metric -> quantiles of log residuals on held-out groups, by suite.
     """
@@ -319,7 +319,7 @@ class BenchmarkBoost(StoredPredictor):
         return tuple(metric for metric in METRICS if metric in fitted or not fitted)
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about a test of a suite in the training set."""
+        """Whether the query is a test of a suite in the training set."""
         return isinstance(query.workload, Benchmark) and query.workload.suite in self.settings
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
@@ -371,15 +371,15 @@ class BenchmarkBoost(StoredPredictor):
             residuals = targets - boosted
             for suite, rows in rows_by(suites.tolist()).items():
                 if (suite, metric) in fitted.smooth:
-                    own, apart = residuals[rows], (smooth - boosted)[rows]
-                    errors = [np.nanmean(np.abs(own - share * apart)) for share in SHARES]
+                    row_residuals, apart = residuals[rows], (smooth - boosted)[rows]
+                    errors = [np.nanmean(np.abs(row_residuals - share * apart)) for share in SHARES]
                     shares[suite, metric] = SHARES[int(np.argmin(errors))]
-                    residuals[rows] = own - shares[suite, metric] * apart
+                    residuals[rows] = row_residuals - shares[suite, metric] * apart
                     level = np.nanmedian(targets[rows])
-                    own = targets[rows] - level
-                    if np.nanmean(np.abs(residuals[rows]) - np.abs(own)) > 0.0:
-                        # The rows that were held out are nearer to the median of the table.
-                        shares[suite, metric], residuals[rows] = 0.0, own
+                    row_residuals = targets[rows] - level
+                    if np.nanmean(np.abs(residuals[rows]) - np.abs(row_residuals)) > 0.0:
+                        # The median of the table predicts the held-out rows better.
+                        shares[suite, metric], residuals[rows] = 0.0, row_residuals
                         flat[metric] = flat.get(metric, measurements.values[metric]).copy()
                         flat[metric][rows] = np.exp(level) - FLOORS.get(metric, 0.0)
             widths[metric] = LogQuantiles.of(residuals, suites)
@@ -391,8 +391,8 @@ class BenchmarkBoost(StoredPredictor):
     def _fitted(self, rows: Measurements) -> Self:
         settings, laws, boosters = {}, {}, {}
         smooth: dict[Key, SmoothLaw] = {}
-        for suite, own in rows_by(_suites(rows.queries)).items():
-            tests = rows.take(own)
+        for suite, members in rows_by(_suites(rows.queries)).items():
+            tests = rows.take(members)
             given = [query.benchmark.by_name for query in tests.queries]
             of_suite = Settings.of(given)
             settings[suite] = of_suite
@@ -482,5 +482,5 @@ def _suites(queries: Sequence[Query]) -> list[str]:
 
 
 def _logarithms(metric: str, rows: Measurements) -> Column:
-    """Logarithms of measured value plus floor, shape (n,); NaN where nothing was measured."""
+    """Logarithms of measured value plus floor, shape (n,); NaN where not measured."""
     return finite_log(rows.column(metric) + FLOORS.get(metric, 0.0))

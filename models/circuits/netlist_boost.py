@@ -1,9 +1,10 @@
-"""The frequency of a circuit that is not placed, from the delays its connections have on average.
+"""Predicts the frequency of an unplaced circuit from the expected delays of its connections.
 
-Trees predict the mean delay of each connection over placements. Those of carries, clocks and global
-networks are medians by kind. The longest path over mean delays is shorter than longest paths are on
-average, the more so the more paths are nearly as long, and the fewer connections share its delay: a
-linear function of `TERMS` corrects it, fitted on circuits whose families trees have not seen.
+Trees predict the mean delay of each connection over placements. Delays of carries, clocks and
+global networks are medians by kind. The longest path over mean delays is shorter than the mean
+longest path; the gap grows with the number of nearly longest paths and shrinks with the number of
+connections that share the path's delay. A linear function of `TERMS` corrects it, fitted on
+circuits of families held out from the trees.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +37,11 @@ from forerun.models.predictor import SETTING
 
 
 def frequencies(circuits: Sequence[Circuit], net_ps: Sequence[Column]) -> Column:
-    """Highest frequency of each of n circuits with given delays of its connections, (n,), MHz.
+    """Highest frequency of each of n circuits given the delays of its connections, (n,), MHz.
 
     Args:
         circuits: the circuits; those of one netlist share its timing graph.
-        net_ps: (m,) delays of the connections of each, picoseconds.
+        net_ps: (m,) delays of each circuit's connections, picoseconds.
     """
     found = np.full(len(circuits), np.nan)
     for rows in netlists_of(circuits):
@@ -56,10 +57,10 @@ def netlists_of(circuits: Sequence[Circuit]) -> Iterator[Positions]:
 
 
 def circuits_of(queries: Sequence[Query]) -> list[Circuit]:
-    """The circuits that are asked about.
+    """The circuits of the queries.
 
     Raises:
-        TypeError: a workload is of another kind.
+        TypeError: a workload is not a circuit.
     """
     circuits = [query.workload for query in queries if isinstance(query.workload, Circuit)]
     if len(circuits) < len(queries):
@@ -77,28 +78,28 @@ PARAMETERS: Final[Mapping[str, Any]] = {
     "bagging_freq": 1,
 }
 DRAWN: Final = 1500
-"""Most connections of one netlist that trees are fitted on; large circuits shall not prevail."""
+"""Maximum connections per netlist in the trees' training set, so large circuits do not dominate."""
 TERMS: Final = (
     *("one", "log_longest_mhz", "log_cells", "log_near_connections"),
     *("root_of_squares_share", "connections_share"),
 )
-"""Terms of the correction: the frequency by the longest path, the number of cells, of connections
-on paths of at least `NEARLY` its length, and shares of its delay: the root of the sum of squares of
-the delays of its connections, and their sum."""
+"""Terms of the correction: the frequency of the longest path, the number of cells, the number of
+connections on paths of at least `NEARLY` its length, and how its delay is shared: the root of the
+sum of squares of its connections' delays, and their sum."""
 LONGEST: Final = TERMS.index("log_longest_mhz")
 NEARLY: Final = 0.9
 FOLDS: Final = 5
-"""Folds of families that the longest path is corrected on."""
+"""Folds of families for fitting the correction of the longest path."""
 MOST_CONNECTIONS: Final = 100_000
-"""Most connections on the paths of all clocks of a netlist together, over three times those
+"""Maximum connections on the paths of all clocks of a netlist together, over three times those
 of a full HX8K with one clock."""
 CONDITION: Final = 1e-5
-"""Directions of the terms whose singular value is below this share of the largest are left out, so
-that circuits which hardly differ do not get large factors."""
+"""Directions of the terms whose singular value is below this share of the largest are dropped, so
+that nearly identical circuits do not produce large factors."""
 
 
 class TooManyPaths(InputError):
-    """The paths of all clocks of a netlist have more connections than one answer computes."""
+    """The paths of all clocks of a netlist have more connections than one answer may compute."""
 
     def __init__(self, total: int, clocks: int) -> None:
         super().__init__(
@@ -113,9 +114,9 @@ class TimedPaths:
 
     Attributes:
         graph: pins and edges of the paths.
-        arcs: (a,) positions in the netlist of the connections that the paths lead through.
+        arcs: (a,) positions in the netlist of the connections on the paths.
         net_ps: (a,) mean delay of each connection after routing, picoseconds.
-        free: (a,) whether a router chooses the way of the connection.
+        free: (a,) whether a router chooses the connection's route.
         cells: number of cells of the whole netlist.
     """
 
@@ -127,25 +128,25 @@ class TimedPaths:
 
     @cached_property
     def critical(self) -> list[int]:
-        """Connections of one longest path, as positions in `arcs` and in its order."""
+        """Connections of one longest path, in order, as positions in `arcs`."""
         return self.graph.critical_arcs(self.net_ps)
 
 
 @dataclass(frozen=True)
 class NetlistBoost(StoredPredictor):
-    """Frequency of circuits whose places are not known.
+    """Frequency of unplaced circuits.
 
     Attributes:
         seed: random seed.
         trees: boosting rounds.
         threads: threads of a fit.
         calibrated: whether `fit` also corrects the longest path and calibrates intervals, on
-            families that it holds out.
-        delays: boosters of the mean delay of a connection, picoseconds; None before `fit`.
-        fixed_ps: kind of a connection that no router chooses the way of -> its delay.
-        correction: factors of log(measured / longest path) on `TERMS`; empty before `fit`.
+            held-out families.
+        delays: boosters of a connection's mean delay, picoseconds; None before `fit`.
+        fixed_ps: kind of a connection with fixed route -> its delay.
+        correction: coefficients of log(measured / longest path) on `TERMS`; empty before `fit`.
         bounds: quantiles of log(measured / predicted) of the frequency.
-        cells: fewest and most cells of a circuit of the training set; empty before `fit`.
+        cells: minimum and maximum number of cells of the training circuits; empty before `fit`.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -162,7 +163,7 @@ class NetlistBoost(StoredPredictor):
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features of a connection": FEATURES}
 
     def answers(self, query: Query) -> bool:
-        """Whether it is a circuit that is not placed."""
+        """Whether the query is an unplaced circuit."""
         workload = query.workload
         return isinstance(workload, Circuit) and workload.placement is None
 
@@ -170,7 +171,7 @@ class NetlistBoost(StoredPredictor):
         """Fit mean delays, and correct and calibrate the frequency on held-out families.
 
         Args:
-            measurements: circuits with routed delays, several of each netlist, `fmax_mhz` and the
+            measurements: circuits with routed delays, several per netlist, `fmax_mhz` and the
                 group `family`.
         """
         circuits = circuits_of(measurements.queries)
@@ -179,9 +180,9 @@ class NetlistBoost(StoredPredictor):
             return fitted
 
         def held_out(held: Mask) -> Matrix:
-            others = [one for one, out in zip(circuits, held, strict=True) if not out]
-            own = [one for one, out in zip(circuits, held, strict=True) if out]
-            return self._fitted(others)._terms(own).T
+            others = [circuit for circuit, out in zip(circuits, held, strict=True) if not out]
+            held_circuits = [circuit for circuit, out in zip(circuits, held, strict=True) if out]
+            return self._fitted(others)._terms(held_circuits).T
 
         families = measurements.group("family")
         terms = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed, columns=len(TERMS)).T
@@ -192,7 +193,7 @@ class NetlistBoost(StoredPredictor):
         return replace(fitted, correction=tuple(factors.tolist()), bounds=bounds)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """The same predictor: a few routed circuits do not change what it expects of placers."""
+        """Returns itself: a few routed circuits do not change the expected placement."""
         return self
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -204,16 +205,16 @@ class NetlistBoost(StoredPredictor):
     def timed(self, netlist: Netlist, clocks: Sequence[str]) -> dict[str, TimedPaths]:
         """The paths of each clock of a netlist with the mean delays of their connections.
 
-        What depends on no clock is computed once; a clock adds the work of its own paths.
+        Clock-independent work is done once; each clock adds the work for its own paths.
 
         Args:
             netlist: the cells and connections.
-            clocks: (k,) clock of each path of the netlist; an empty text for those of no register.
+            clocks: (k,) clock of each path of the netlist; empty for those without a register.
 
         Raises:
             CombinationalLoop: a signal depends on itself.
             TooManyPaths: the paths of all clocks have too many connections.
-            DeadlineExceeded: the time of the request is over.
+            DeadlineExceeded: the request's deadline has passed.
         """
         graphs = TimingGraph.of_clocks(netlist, clocks)
         total = sum(len(arcs) for _, arcs in graphs.values())
@@ -225,17 +226,19 @@ class NetlistBoost(StoredPredictor):
         for name, (graph, arcs) in graphs.items():
             check()
             features = features_on_paths(around[arcs], graph, fixed[arcs])
-            own = {kind: rows[arcs] for kind, rows in kinds.items()}
-            found[name] = TimedPaths(graph, arcs, self._net_ps(features, own), ~fixed[arcs], count)
+            fixed_arcs = {kind: rows[arcs] for kind, rows in kinds.items()}
+            found[name] = TimedPaths(
+                graph, arcs, self._net_ps(features, fixed_arcs), ~fixed[arcs], count
+            )
         return found
 
     def predict_clocks(self, clocks: Sequence[TimedPaths]) -> Predictions:
         """The highest frequency of each clock, MHz; NaN where no register feeds another."""
-        terms = np.reshape([_path_terms(own) for own in clocks], (len(clocks), len(TERMS)))
-        return self._corrected(terms, [self._limits(own.cells) for own in clocks])
+        terms = np.reshape([_path_terms(paths) for paths in clocks], (len(clocks), len(TERMS)))
+        return self._corrected(terms, [self._limits(paths.cells) for paths in clocks])
 
     def _corrected(self, terms: Matrix, limits: Sequence[Sequence[Limit]]) -> Predictions:
-        """Frequencies of n clocks by their terms, (n, terms), with intervals."""
+        """Frequencies of n clocks given their terms, (n, terms), with intervals."""
         values = np.exp(terms[:, LONGEST] + (terms @ self.correction if self.correction else 0.0))
         if self.bounds is None:
             return Predictions.of_metric("fmax_mhz", values, limits=limits)
@@ -247,7 +250,7 @@ class NetlistBoost(StoredPredictor):
         return self._net_ps(netlist_features(netlist), fixed_kinds(netlist))
 
     def _net_ps(self, features: Matrix, fixed: Mapping[str, Mask]) -> Column:
-        """Mean delays of m connections by their features, and the kinds of those with one delay."""
+        """Mean delays of m connections given their features, and the kinds with fixed delays."""
         assert self.delays is not None
         if not len(features):
             return np.empty(0)
@@ -258,7 +261,7 @@ class NetlistBoost(StoredPredictor):
         return np.asarray(found)
 
     def _limits(self, count: int) -> tuple[Limit, ...]:
-        """The number of cells, where no circuit of the training set has as few or as many."""
+        """A limit if the number of cells is outside the range of the training set."""
         if not self.cells or self.cells[0] <= count <= self.cells[1]:
             return ()
         low, high = self.cells
@@ -277,7 +280,7 @@ class NetlistBoost(StoredPredictor):
         return found
 
     def _fitted(self, circuits: Sequence[Circuit]) -> Self:
-        parts = [self._drawn(one, mean) for one, mean in _means(circuits)]
+        parts = [self._drawn(netlist, mean) for netlist, mean in _means(circuits)]
         delays = BoosterBag.fit(
             np.concatenate([features for features, _ in parts]),
             np.concatenate([means for _, means in parts]),
@@ -291,7 +294,7 @@ class NetlistBoost(StoredPredictor):
         return replace(self, delays=delays, fixed_ps=_fixed(circuits), bounds=None, cells=cells)
 
     def _drawn(self, netlist: Netlist, means: Column) -> tuple[Matrix, Column]:
-        """Features and mean delays of connections drawn from a netlist."""
+        """Features and mean delays of connections sampled from a netlist."""
         rows = np.flatnonzero(~fixed_of(netlist))
         if len(rows) > DRAWN:
             rows = np.random.default_rng(self.seed).choice(rows, DRAWN, replace=False)
@@ -299,7 +302,7 @@ class NetlistBoost(StoredPredictor):
 
 
 def fixed_kinds(netlist: Netlist) -> dict[str, Mask]:
-    """Kind of connections whose delay depends on no route -> which connections these are, (m,)."""
+    """Kind of connections with route-independent delay -> mask of these connections, (m,)."""
     fixed = fixed_of(netlist)
     ports = zip(netlist.arcs.source_port, netlist.arcs.sink_port, strict=True)
     kinds = np.array([f"{a} {b}" for a, b in ports], dtype=np.str_)
@@ -310,22 +313,22 @@ def _means(circuits: Sequence[Circuit]) -> Iterator[tuple[Netlist, Column]]:
     """Each netlist with the mean delays of its connections over its circuits, (m,)."""
     for rows in netlists_of(circuits):
         delays = [circuits[row].routed_ps for row in rows.tolist()]
-        known = [own for own in delays if own is not None]
+        known = [delay for delay in delays if delay is not None]
         assert len(known) == len(delays)
         yield circuits[rows[0]].netlist, np.mean(known, axis=0)
 
 
 def _fixed(circuits: Sequence[Circuit]) -> dict[str, float]:
-    """Kind of a connection that depends on no route -> its median delay, picoseconds."""
+    """Kind of a route-independent connection -> its median delay, picoseconds."""
     delays: dict[str, list[Column]] = {}
     for netlist, means in _means(circuits):
         for kind, rows in fixed_kinds(netlist).items():
             delays.setdefault(kind, []).append(means[rows])
-    return {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
+    return {kind: float(np.median(np.concatenate(samples))) for kind, samples in delays.items()}
 
 
 def _path_terms(paths: TimedPaths) -> Column:
-    """`TERMS` of a clock by the delays of the connections of its paths, (terms,)."""
+    """`TERMS` of a clock given the delays on its paths, (terms,)."""
     graph, net_ps, free = paths.graph, paths.net_ps, paths.free
     period = float(graph.period_ps(net_ps[:, None])[0])
     if not period > 0.0:
@@ -333,12 +336,12 @@ def _path_terms(paths: TimedPaths) -> Column:
     before, after = graph.through_ps(net_ps)
     near = int((free & (before + net_ps + after > NEARLY * period)).sum())
     critical = [arc for arc in paths.critical if free[arc]]
-    own = net_ps[critical]
+    critical_ps = net_ps[critical]
     return np.array([
         1.0,
         np.log(MHZ_PS / period),
         np.log(paths.cells),
         np.log1p(near),
-        np.sqrt((own**2).sum()) / period,
-        own.sum() / period,
+        np.sqrt((critical_ps**2).sum()) / period,
+        critical_ps.sum() / period,
     ])  # fmt: skip

@@ -1,7 +1,7 @@
-"""Delays of the connections of a placed circuit by boosted trees, and the frequency of its clock.
+"""Predicts delays of a placed circuit's connections with boosted trees, and its clock frequency.
 
-Trees predict log(routed / estimated), where the router has not been run and the placer's estimate
-is known. The frequency follows from an exact longest path over the predicted delays.
+Trees predict log(routed / estimated) before the router has run, when only the placer's estimate is
+known. The frequency follows from an exact longest path over the predicted delays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,23 +32,23 @@ PARAMETERS: Final[Mapping[str, Any]] = {
     "bagging_freq": 1,
 }
 FLOOR_PS: Final = 50.0
-"""Added to delays before their logarithm is taken; carries within a tile have none."""
+"""Added to delays before taking logarithms; carries within a tile have no delay."""
 DRAWN: Final = 1500
-"""Most connections of one circuit that trees are fitted on; large circuits shall not prevail."""
+"""Maximum connections per circuit in the trees' training set, so large circuits do not dominate."""
 FOLDS: Final = 3
-"""Folds of families that intervals are calibrated on."""
+"""Folds of families for calibrating intervals."""
 _ESTIMATED: Final = FEATURES.index("estimated_ps")
 
 
 @dataclass(frozen=True)
 class PlacedBoost(StoredPredictor):
-    """Frequency of placed circuits from the delays that boosted trees expect of the router.
+    """Frequency of placed circuits from the routed delays that boosted trees expect.
 
     Attributes:
         seed: random seed.
         trees: boosting rounds.
         threads: threads of a fit.
-        calibrated: whether `fit` also calibrates intervals, on families that it holds out.
+        calibrated: whether `fit` also calibrates intervals, on held-out families.
         delays: booster of log(routed / estimated); None before `fit`.
         bounds: quantiles of log(measured / predicted) of the frequency.
     """
@@ -64,7 +64,7 @@ class PlacedBoost(StoredPredictor):
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features of a connection": FEATURES}
 
     def answers(self, query: Query) -> bool:
-        """Whether it is a circuit that is placed."""
+        """Whether the query is a placed circuit."""
         workload = query.workload
         return isinstance(workload, Circuit) and workload.placement is not None
 
@@ -81,16 +81,16 @@ class PlacedBoost(StoredPredictor):
         families = measurements.group("family")
 
         def held_out(held: Any) -> Column:
-            others = [one for one, out in zip(circuits, held, strict=True) if not out]
-            own = [one for one, out in zip(circuits, held, strict=True) if out]
-            return _frequencies(own, replace(self, delays=self._booster(others)))
+            others = [circuit for circuit, out in zip(circuits, held, strict=True) if not out]
+            held_circuits = [circuit for circuit, out in zip(circuits, held, strict=True) if out]
+            return _frequencies(held_circuits, replace(self, delays=self._booster(others)))
 
         (found,) = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed)
         residuals = np.log(measurements.column("fmax_mhz") / found)
         return replace(fitted, bounds=LogQuantiles.of(residuals))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """The same predictor: a few routed circuits do not change what it expects of the router."""
+        """Returns itself: a few routed circuits do not change the expected routing."""
         return self
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -125,7 +125,7 @@ def _frequencies(circuits: Sequence[Circuit], predictor: PlacedBoost) -> Column:
 
 
 def _drawn(circuit: Circuit, seed: int) -> tuple[Matrix, Column]:
-    """Features and log(routed / estimated) of connections drawn from a circuit."""
+    """Features and log(routed / estimated) of connections sampled from a circuit."""
     assert circuit.routed_ps is not None
     count = len(circuit.routed_ps)
     features = placed_features(circuit)

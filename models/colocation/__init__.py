@@ -1,6 +1,6 @@
-"""Relative speed of programs that share a host with others.
+"""Predicts the relative speed of programs that share a host.
 
-The relative speed is the time of a program alone over its time next to its neighbours.
+Relative speed is a program's time alone over its time next to its neighbours.
 """
 
 from forerun.models.colocation.application_booster import NeighbourBoost

@@ -1,10 +1,10 @@
 """Relative speed of applications, from the fractions of time that others ran next to them.
 
-An application of the training set has the median of its log relative speeds, and a booster of the
-deviations from it that neighbours cause; any other application takes a median and a booster fitted
-on all rows. The booster's prediction is multiplied by a shrinkage factor that is chosen on held-out
-experiments (or applications), so that the median is predicted where neighbours explain nothing. The
-name of an application is a key to its own rows, never a feature.
+An application of the training set has the median of its log relative speeds and a booster of the
+deviations that neighbours cause; other applications share a median and a booster fitted to all
+rows. The booster's output is multiplied by a shrinkage factor chosen on held-out experiments (or
+applications), so that the median is predicted where neighbours explain nothing. An application's
+name selects its rows and is never a feature.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,21 +29,21 @@ from forerun.models.predictor import SETTING
 SUITE: Final = "cloudprophet_runs"
 METRIC: Final = "p_wall"
 KEY: Final = "application"
-"""Name of the setting that holds an application's key."""
+"""Name of the setting that identifies an application."""
 EXPERIMENT: Final = "experiment"
-"""Grouping key that is held out to calibrate applications of the training set."""
+"""Grouping key held out to calibrate applications of the training set."""
 FEATURES: Final = (
     *("co_web_serving", "co_media_streaming", "co_inmem_analytics", "co_data_serving", "co_redis"),
     *("co_ws_users", "co_ds_ops", "co_busy_vms", "log_load"),
 )
-"""Settings that are features; all are known once a placement is planned. The last one, the load, is
-no feature for applications that were not measured: users of one application are not comparable to
-operations of another, and the size of the load would reveal the application's name."""
+"""Settings used as features; all are known once a placement is planned. The last one, the load, is
+dropped for unmeasured applications: users of one application are not comparable to operations of
+another, and the size of the load would reveal the application's name."""
 NEW: Final = ""
-"""Key that stands for all applications that were not measured."""
+"""Key that stands for all unmeasured applications."""
 UNMEASURED: Final = "this application was not measured: the answer is from all others"
 FEWEST: Final = 30
-"""An application with fewer rows has no median and no booster of its own."""
+"""Rows below which an application has no median and booster of its own."""
 FOLDS: Final = 8
 TREES: Final = 150
 PARAMETERS: Final[Mapping[str, Any]] = {
@@ -68,7 +68,7 @@ class NeighbourBoost(StoredPredictor):
         shares: application -> shrinkage factor of its booster; 1 where absent.
         offsets: application -> correction of the log relative speed after `adapt`.
         widths: application -> quantiles of log residuals on held-out experiments; NEW -> the
-            outermost quantiles over held-out applications, which are too few to be pooled.
+            outermost quantiles over held-out applications, which are too few to pool.
     """
 
     name: ClassVar[str] = "neighbour_boost"
@@ -81,7 +81,7 @@ class NeighbourBoost(StoredPredictor):
     widths: LogQuantiles = field(default_factory=LogQuantiles)
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about a run of this suite; none is answered before `fit`."""
+        """Whether the query is a run of this suite; false before `fit`."""
         workload = query.workload
         return isinstance(workload, Benchmark) and workload.suite == SUITE and bool(self.levels)
 
@@ -89,7 +89,7 @@ class NeighbourBoost(StoredPredictor):
         """Fit medians and boosters, and calibrate on held-out experiments and applications.
 
         Args:
-            measurements: runs with `p_wall`, and the grouping key EXPERIMENT.
+            measurements: runs with `p_wall` and the grouping key EXPERIMENT.
         """
         fitted = self._fitted(measurements)
         apps, target = _applications(measurements.queries), finite_log(measurements.column(METRIC))
@@ -122,12 +122,12 @@ class NeighbourBoost(StoredPredictor):
         levels, boosters = {}, {}
         residual = np.full(len(apps), np.nan)
         for app in np.unique(apps[known]):
-            own = known & (apps == app)
-            level = float(np.median(target[own]))
-            residual[own] = target[own] - level
-            if own.sum() >= FEWEST:
+            members = known & (apps == app)
+            level = float(np.median(target[members]))
+            residual[members] = target[members] - level
+            if members.sum() >= FEWEST:
                 levels[str(app)] = level
-                boosters[str(app)] = self._booster(matrix[own], residual[own])
+                boosters[str(app)] = self._booster(matrix[members], residual[members])
         if known.any():
             levels[NEW] = float(np.median(list(levels.values()) or target[known]))
             boosters[NEW] = self._booster(matrix[known, :-1], residual[known])
@@ -137,13 +137,13 @@ class NeighbourBoost(StoredPredictor):
         return BoosterBag.fit(matrix, target, parameters=PARAMETERS, trees=TREES, seeds=[self.seed])
 
     def _parts(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """Median of each query's application, and the predicted change by neighbours, both (n,)."""
+        """Median of each query's application, and the predicted effect of neighbours, both (n,)."""
         apps, matrix = _applications(queries), _matrix(queries)
         keys = [str(app) if app in self.levels else NEW for app in apps]
         change = np.zeros(len(keys))
         for key, rows in rows_by(keys).items():
-            own = matrix[rows]
-            change[rows] = self.boosters[key].predict(own if key else own[:, :-1])
+            inputs = matrix[rows]
+            change[rows] = self.boosters[key].predict(inputs if key else inputs[:, :-1])
         return np.array([self.levels[key] for key in keys]), change
 
     def predict(self, queries: Sequence[Query]) -> Predictions:

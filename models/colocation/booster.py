@@ -1,16 +1,15 @@
-"""Relative speed of co-located programs by boosters on window statistics, and a baseline.
+"""Relative speed of co-located programs from boosters on window statistics, and a baseline.
 
-The target of the boosters is standardised within each program: (log relative speed - the
-program's median) / its spread. Programs that are hardly slowed thus count as much in training as
-those that are slowed most. For a program that was not measured, median and spread are estimated
-from sensitivity proxies: its relative speed next to one load, and the scatter of its isolated CPU
-times. A program that waits far more than any in the training set is taken as not slowed in CPU
-time, and rows without a window are predicted by the median alone. If the isolated runs that the
-relative speed refers to were slower than usual for the program, the prediction rises by that
-ratio.
+The boosters' target is standardised per program: (log relative speed - the program's median) / its
+spread. Programs that are barely slowed thus weigh as much in training as those slowed most. For an
+unmeasured program, median and spread are estimated from proxies of its sensitivity: its relative
+speed next to one load, and the scatter of its isolated CPU times. A program that waits far
+more than any in the training set is predicted as not slowed in CPU time, and rows without a window
+get the median alone. If the isolated runs behind the relative speed were slower than usual for the
+program, the prediction rises by that ratio.
 
-Intervals, shrinkage and errors are calibrated on held-out groups. Intervals too wide to decide by
-are withheld; `slowed` then gives a class with its error rates.
+Intervals, shrinkage and errors are calibrated on held-out groups. Intervals too wide to support a
+decision are withheld; `slowed` then gives a class with its error rates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ MODES: tuple[Mode, ...] = ("known", "profiled", "new")
 HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new": "family"}
 """Mode -> grouping key whose values are held out to calibrate its intervals."""
 POOLED_PROGRAM: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
-"""Mode -> key that stands for the names of all its programs, which share one shrinkage factor."""
+"""Mode -> key that replaces the names of its programs, which share one shrinkage factor."""
 PROFILE_RUN = "profile run"
 """Value of the grouping key `profile` for runs from which a program's profile was computed."""
 ISOLATED = "none"
@@ -71,13 +70,13 @@ ISOLATED = "none"
 FOLDS = 10
 """Folds of groups that calibration holds out."""
 FACTORS = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Candidate shrinkage factors of programs that were measured."""
+"""Candidate shrinkage factors of measured programs."""
 UNMEASURED_FACTORS = (1.5, 1.25, *FACTORS)
-"""Candidates for programs that were not measured. Boosters of absolute errors stay near the median
-of their training set, so factors above 1 may be better. Which one is chosen on families held out
-within the training set."""
+"""Candidates for unmeasured programs. Boosters of absolute errors stay near the median of their
+training set, so factors above 1 can be better. The factor is chosen on families held out within the
+training set."""
 FEWEST_HELD_OUT = 15
-"""A program with fewer held-out runs keeps a shrinkage factor of 1."""
+"""Held-out runs below which a program keeps a shrinkage factor of 1."""
 
 
 def fit_shrinkage(
@@ -88,10 +87,10 @@ def fit_shrinkage(
     factors: Sequence[float] = FACTORS,
     fewest: int = FEWEST_HELD_OUT,
 ) -> dict[str, float]:
-    """Factors by which an engine's deviation from a program's median is shrunk.
+    """Factors that shrink an engine's deviation from a program's median.
 
-    The factor of a program minimises the mean absolute error of relative speed on held-out runs.
-    For a program that nothing slows, whose deviations are noise, that is near 0.
+    A program's factor minimises the mean absolute error of relative speed on held-out runs. It is
+    near 0 for a program that nothing slows, whose deviations are noise.
 
     Args:
         programs: key of each run, shape (n,).
@@ -99,7 +98,7 @@ def fit_shrinkage(
         middle: median of each run's program, shape (n,).
         deviation: held-out predictions less these medians, shape (n,).
         factors: candidates.
-        fewest: a program with fewer held-out runs has no factor.
+        fewest: held-out runs below which a program gets no factor.
 
     Returns:
         Program -> factor.
@@ -115,10 +114,10 @@ def fit_shrinkage(
 
 
 def uninformative_runs(rows: ColocationRows, measured: Measurements, mode: Mode) -> Mask:
-    """Runs that the calibration of a mode leaves out, because the inputs were computed from them.
+    """Runs excluded from the calibration of a mode, because its inputs were computed from them.
 
     Isolated runs give `cpu_spread`, and runs next to one load give `log_p_with_load`; both are
-    inputs for programs that were not measured with neighbours.
+    inputs for programs not measured with neighbours.
 
     Returns:
         A mask of shape (n,).
@@ -132,7 +131,7 @@ def uninformative_runs(rows: ColocationRows, measured: Measurements, mode: Mode)
 
 
 FEWEST_PAIRS = 20
-"""With fewer runs next to programs that have profiles, forecasts have no intervals of their own."""
+"""Runs next to profiled programs below which forecasts get no intervals of their own."""
 
 
 def calibrated(
@@ -144,7 +143,7 @@ def calibrated(
 ]:
     """Interval widths, shrinkage factors, and error rates of the class `slowed`.
 
-    All are measured on neighbours and families that are held out of the training set in turn.
+    All are measured by holding out neighbours and families in turn.
 
     Args:
         fitted: predictor whose engines are fitted.
@@ -202,15 +201,15 @@ def held_out_predictions(
     query_rows: ColocationRows | None = None,
     shrinkage: Mapping[tuple[str, str], float] | None = None,
 ) -> tuple[Column, Column, Column]:
-    """Predictions for every row by a fit without the row's group.
+    """Predict every row with a fit that excludes the row's group.
 
     Args:
-        fitted: predictor whose settings count.
+        fitted: predictor that supplies the settings.
         rows: n training rows.
         measured: the same rows with their values and groups.
-        metric: to predict; for `p_wall` the engine of CPU time is fitted as well.
-        mode: of the programs, which gives the groups to hold out.
-        query_rows: the same rows with other windows, where these are to be predicted.
+        metric: metric to predict; for `p_wall` the engine of CPU time is fitted as well.
+        mode: mode of the programs, which determines the groups to hold out.
+        query_rows: the same rows with other windows, if these are to be predicted.
         shrinkage: factors to apply; none by default.
 
     Returns:
@@ -242,10 +241,10 @@ def held_out_predictions(
 def calibrated_forecasts(
     fitted: "ColocationBoost", rows: ColocationRows, measured: Measurements
 ) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], ClassErrors]]:
-    """Calibration of forecasts: the host's metrics are combined from profiles, not measured.
+    """Calibration for forecasts, where host metrics are combined from profiles, not measured.
 
-    Pairs of programs with profiles are predicted as if before they ran together, by engines and
-    mixing weights that were fitted without the neighbour.
+    Pairs of profiled programs are predicted as if before they ran together, with engines and mixing
+    weights fitted without the neighbour.
 
     Returns:
         `ahead` and the entries of `errors` for forecasts, of `ColocationBase`; empty with fewer
@@ -297,15 +296,14 @@ def limits_of(
     ranges: FeatureRange | None,
     unlike: Mask,
 ) -> list[tuple[Limit, ...]]:
-    """The limits of each prediction; none for one without limits.
+    """The limits of each prediction; empty for one without limits.
 
     Args:
         rows: features of n queries.
         modes: modes of the programs, shape (n,).
         training_metrics: host metrics in the training set.
         ranges: of the windows' medians in the training set.
-        unlike: programs that were not measured and wait far more than any in the training set,
-            shape (n,).
+        unlike: unmeasured programs that wait far more than any in the training set, shape (n,).
     """
     scatters = np.isfinite(rows.sensitivity_proxies[:, SENSITIVITY_PROXIES.index(SCATTER)])
     programs = zip(modes.tolist(), scatters.tolist(), unlike.tolist(), strict=True)
@@ -321,7 +319,7 @@ def limits_of(
 
 
 def _of_program(mode: str, scatters: bool, unlike: bool) -> tuple[Limit, ...]:
-    """Limits of a program that was not measured with neighbours."""
+    """Limits for a program not measured with neighbours."""
     new = SCATTERED if scatters else NEW
     lines = {"new": (new,), "profiled": (PROFILED,)}.get(mode, ())
     transfers = (Limit(line, severity="transfer") for line in lines)
@@ -331,17 +329,17 @@ def _of_program(mode: str, scatters: bool, unlike: bool) -> tuple[Limit, ...]:
 def _of_window(
     median: Column, estimated: bool, training_metrics: Sequence[str], ranges: FeatureRange | None
 ) -> tuple[Limit, ...]:
-    """Limits by the metrics of a host that are missing, or outside the training range.
+    """Limits for host metrics that are missing or outside the training range.
 
     Args:
         median: of each metric over time, shape (len(NAMES),).
-        estimated: whether the window is a forecast, which has no metrics of a single program.
+        estimated: whether the window is a forecast, which lacks metrics of single programs.
         training_metrics: host metrics in the training set.
         ranges: of the windows' medians in the training set.
     """
     if np.isnan(median).all():
         return (Limit(NO_WINDOW),)
-    # Those of a pinned program cannot be measured for one that is not pinned to a CPU.
+    # Metrics of a pinned program cannot be measured for one that is not pinned to a CPU.
     never = OWN if estimated else PINNED
     missing = missing_metrics(median, [n for n in training_metrics if not n.startswith(never)])
     line = f"metrics of the host that training had are missing: {len(missing)}"
@@ -355,16 +353,16 @@ def _of_window(
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 """Range to which predicted log relative speeds are clipped."""
 FARTHEST = 8.0
-"""Limit, in spreads of its program, on how far a prediction may lie from the median."""
+"""Largest distance of a prediction from the median, in spreads of its program."""
 UNLIKE = 0.5
-"""A program that was not measured is unlike the training set if its `cpu_share` is below this
-fraction of the smallest one there. The scatter of its times is then unrelated to how much
-neighbours slow it, and predicting no slowdown is more accurate. Chosen with the family `io` held
-out, the only one with such a program."""
+"""An unmeasured program is unlike the training set if its `cpu_share` is below this fraction of the
+smallest one there. The scatter of its times is then unrelated to how much neighbours slow it, and
+predicting no slowdown is more accurate. Chosen with the family `io` held out, the only one with
+such a program."""
 UNIT_POWER = 0.75
-"""Intervals of programs that were not measured widen with this power of the program's spread.
-Chosen on held-out families, by the least predictable one: with 1 the interval ends of its programs
-are a factor of a hundred apart, with 0.5 coverage of its runs is too low."""
+"""Intervals of unmeasured programs widen with this power of the program's spread. Chosen on
+held-out families, by the least predictable one: with 1 the interval ends of its programs are a
+factor of a hundred apart, with 0.5 the coverage of its runs is too low."""
 VIEWS: Mapping[str, tuple[tuple[Resource, ...], ...]] = {
     "p_cpu": (
         ("cache", "disk"),
@@ -374,8 +372,8 @@ VIEWS: Mapping[str, tuple[tuple[Resource, ...], ...]] = {
     ),
     "p_wall": (("cpu",), ("cpu", "cache", "memory_bandwidth"), RESOURCES),
 }
-"""Metric -> resources whose metrics are the features of each member of the ensemble. On held-out
-neighbours, the median over the members is more accurate than each of them, because they overfit
+"""Metric -> resources whose metrics are the features of each ensemble member. On held-out
+neighbours the median over the members is more accurate than any of them, because they overfit
 different features. Wall time depends on who has the CPU, CPU time on the caches."""
 COLUMNS: Mapping[str, Sequence[Sequence[int]]] = {
     metric: [
@@ -403,8 +401,8 @@ class BoostEngine:
     """An ensemble of bags of boosters, one per view, whose median is the prediction.
 
     Attributes:
-        metric: that it predicts.
-        views: one bag for each of `VIEWS[metric]`.
+        metric: predicted metric.
+        views: one bag per view in `VIEWS[metric]`.
     """
 
     metric: str
@@ -440,18 +438,18 @@ class ColocationBoost(StoredPredictor):
         bags: boosters per view, with different seeds.
         levels: metric -> median and spread of each program.
         engines: metric -> fitted boosters.
-        widths: (metric, mode) -> quantiles of log residuals on held-out groups; for programs that
-            were not measured, of residuals over `interval_units`.
+        widths: (metric, mode) -> quantiles of log residuals on held-out groups; for unmeasured
+            programs, of residuals over `interval_units`.
         shrinkage: (metric, program) -> factor on the boosters' deviation from the median.
         offsets: (metric, program) -> correction of the log relative speed after `adapt`.
         training_metrics: host metrics in the training set.
         idle: metrics of an idle host.
         ranges: of the windows' medians in the training set.
-        mixing: how profiles of several programs combine to metrics of their host.
-        ahead: metric -> interval ends where the host's metrics are a forecast from profiles, as
-            log residuals in spreads of the program.
+        mixing: how profiles of several programs combine into metrics of their host.
+        ahead: metric -> interval ends for host metrics forecast from profiles, as log residuals in
+            spreads of the program.
         errors: (metric, mode) -> error rates of the class `slowed` on held-out groups; the mode is
-            `ahead` where the host's metrics are a forecast.
+            `ahead` for forecast host metrics.
         least_cpu_share: smallest CPU time over wall time of an isolated program in the training
             set.
         unit_power: as UNIT_POWER.
@@ -481,7 +479,7 @@ class ColocationBoost(StoredPredictor):
         return tuple(m for m in METRICS if m in self.levels or not self.levels)
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about a co-located program; none is answered before `fit`."""
+        """Whether the query is about a co-located program; false before `fit`."""
         return isinstance(query.workload, Colocation) and bool(self.levels)
 
     def fit(self, measurements: Measurements) -> Self:
@@ -507,9 +505,9 @@ class ColocationBoost(StoredPredictor):
         return replace(fitted, ahead=ahead, errors={**errors, **errors_ahead})
 
     def interval_units(self, rows: ColocationRows) -> Column:
-        """Units of the residuals of programs that were not measured, shape (n,), for both metrics.
+        """Units of the residuals of unmeasured programs, shape (n,), for both metrics.
 
-        A unit grows with the program's spread plus that of all programs, because an estimate by
+        A unit grows with the program's spread plus that of all programs, because an estimate from
         sensitivity proxies may be wrong.
         """
         levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
@@ -520,7 +518,7 @@ class ColocationBoost(StoredPredictor):
     def without_intervals(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
     ) -> Self:
-        """Program effects and engines of some metrics, fitted without calibration."""
+        """Fit program effects and engines of some metrics, without calibration."""
         levels: dict[str, ProgramEffects] = {}
         engines: dict[str, BoostEngine] = {}
         for metric in metrics:
@@ -571,7 +569,7 @@ class ColocationBoost(StoredPredictor):
     def _wall_time(self, rows: ColocationRows, cpu_time: Column | None) -> Column:
         """Predictions of `p_wall` before `adapt`, shape (n,).
 
-        They follow from those of CPU time and from waiting where both are known.
+        They follow from CPU time and waiting where both are known.
         """
         waiting = rows.waiting
         unknown = np.isnan(waiting) | (cpu_time is None)
@@ -581,7 +579,7 @@ class ColocationBoost(StoredPredictor):
         return predicted
 
     def _by_engine(self, rows: ColocationRows, metric: str) -> Column:
-        """Predictions before `adapt`, for isolated runs that are as fast as usual, shape (n,)."""
+        """Predictions before `adapt`, relative to isolated runs of usual speed, shape (n,)."""
         middle, spread, modes = self.program_levels(rows, metric)
         part, engine = rows.has_window, self.engines.get(metric)
         if engine is not None and part.any():
@@ -595,7 +593,7 @@ class ColocationBoost(StoredPredictor):
     def program_levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
 
-        In CPU time, median and spread are 0 for a program unlike all of the training set.
+        In CPU time, median and spread are 0 for a program unlike the whole training set.
         """
         middle, spread, modes = self.levels[metric].estimate(
             rows.programs, rows.sensitivity_proxies
@@ -608,13 +606,13 @@ class ColocationBoost(StoredPredictor):
         return self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)[2]
 
     def _unlike(self, rows: ColocationRows, modes: Names) -> Mask:
-        """Programs that were not measured and wait far more than any in training, shape (n,)."""
+        """Unmeasured programs that wait far more than any in the training set, shape (n,)."""
         unlike: Mask = rows.cpu_share < UNLIKE * self.least_cpu_share
         unlike &= modes != "known"
         return unlike
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Relative speeds with intervals; the ends of one too wide to decide by are NaN."""
+        """Relative speeds with intervals; ends too far apart to support a decision are NaN."""
         return self.predict_rows(ColocationRows.from_queries(queries, self.idle), self.metrics)
 
     def speeds(self, queries: Sequence[Query]) -> dict[str, Column]:
@@ -623,7 +621,7 @@ class ColocationBoost(StoredPredictor):
         return {m: np.exp(values) for m, values in self.predict_log(rows, self.metrics).items()}
 
     def predict_rows(self, rows: ColocationRows, metrics: Sequence[str]) -> Predictions:
-        """Predictions of some of `metrics` for n rows, as `predict` gives them."""
+        """Predictions of some of `metrics` for n rows, as returned by `predict`."""
         values: dict[str, Column] = {}
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
@@ -658,11 +656,11 @@ class ColocationBoost(StoredPredictor):
         return low, high
 
     def slowed(self, rows: ColocationRows, answers: Predictions) -> dict[str, list[Slowed | None]]:
-        """The class `slowed` in place of intervals that are withheld.
+        """The class `slowed` as a substitute for withheld intervals.
 
         Args:
             rows: n rows.
-            answers: what `predict_rows` returned for them, or the same scaled.
+            answers: result of `predict_rows` for them, possibly scaled.
 
         Returns:
             Metric -> n classes, each None where there is an interval.
@@ -676,7 +674,7 @@ class ColocationBoost(StoredPredictor):
     def _errors_of(
         self, rows: ColocationRows, metric: str, modes: Names
     ) -> list[ClassErrors | None]:
-        """The entry of `errors` for each row: by its mode, or `ahead` for known programs."""
+        """The entry of `errors` for each row: that of its mode, or `ahead` for known programs."""
         ahead = rows.estimated & (modes == "known")
         cases = np.where(ahead, "ahead", modes).tolist()
         return [self.errors.get((metric, case)) for case in cases]
@@ -688,7 +686,7 @@ class ProgramMean(StoredPredictor):
 
     Attributes:
         means: (metric, program) -> mean over the program's runs.
-        common: metric -> mean over programs, for a program that was not measured.
+        common: metric -> mean over programs, for unmeasured programs.
     """
 
     name: ClassVar[str] = "program_mean"
@@ -701,7 +699,7 @@ class ProgramMean(StoredPredictor):
         return tuple(m for m in METRICS if m in self.common or not self.common)
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about a co-located program; none is answered before `fit`."""
+        """Whether the query is about a co-located program; false before `fit`."""
         return isinstance(query.workload, Colocation) and bool(self.common)
 
     def fit(self, measurements: Measurements) -> Self:
@@ -711,18 +709,18 @@ class ProgramMean(StoredPredictor):
         common: dict[str, float] = {}
         for metric in METRICS:
             values = measurements.column(metric)
-            own = {
+            chosen = {
                 name: float(np.nanmean(values[rows]))
                 for name, rows in rows_of.items()
                 if np.isfinite(values[rows]).any()
             }
-            if own:
-                common[metric] = float(np.mean(list(own.values())))
-                means |= {(metric, name): mean for name, mean in own.items()}
+            if chosen:
+                common[metric] = float(np.mean(list(chosen.values())))
+                means |= {(metric, name): mean for name, mean in chosen.items()}
         return replace(self, means=means, common=common)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Add the means of programs that were not in the training set."""
+        """Add the means of programs outside the training set."""
         other = type(self)().fit(measurements)
         return replace(self, means={**other.means, **self.means})
 

@@ -1,4 +1,4 @@
-"""Features of co-located programs, and an effect fitted for each program that was measured."""
+"""Features of co-located programs, and fitted effects of measured programs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,34 +19,34 @@ FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
 """Columns of `ColocationRows.facts`: logarithm of a program's working set in MiB, its CPU time over
 wall time alone, and logarithm of `ProgramProfile.cpu_spread`, the scatter of isolated CPU times."""
 FEWEST_RUNS = 3
-"""A program with fewer runs has no median and spread of its own."""
+"""Runs below which a program has no median and spread of its own."""
 FEWEST_PROFILED = 3
-"""A sensitivity proxy is used only if at least this many training programs have it."""
+"""Training programs with a sensitivity proxy below which the proxy is not used."""
 PRIOR_RUNS = 2.0
-"""Pseudo-observations at the median and spread of all programs, which shrink a program's own."""
+"""Pseudo-observations at the median and spread of all programs, which shrink those of a program."""
 LEAST_SPREAD = 0.005
 """Lower limit of a spread of log relative speeds."""
 LONGEST_WAIT = -4.0
-"""Lower limit of the logarithm of the CPU share that a program gets over that alone."""
+"""Lower limit of the log ratio of a program's CPU share to its share alone."""
 LOAD, SCATTER = "load", "scatter"
 SENSITIVITY_PROXIES = (LOAD, SCATTER)
 """Proxies of how sensitive a program is that was never measured with neighbours: the log relative
-speed of its CPU time next to one load that fills the caches, and how its isolated CPU times
-scatter. The latter is informative because a guest is never quite alone: the effect of other guests
-on the caches shows in isolated runs too. Both names are keys of stored files."""
+speed of its CPU time next to one load that fills the caches, and the scatter of its isolated CPU
+times. Scatter is informative because a guest is never quite alone: other guests affect the caches
+in isolated runs too. Both names are keys of stored files."""
 _LEAST_MIB = 0.03
 """Lower limit of a working set before the logarithm."""
 
 
 @dataclass(frozen=True)
 class ColocationRows(Columns):
-    """n co-located programs, of m = len(NAMES) host metrics each.
+    """n co-located programs with m = len(NAMES) host metrics each.
 
     Attributes:
         programs: keys of the programs, shape (n,).
         window_of: equal for rows of the same window, shape (n,).
         window_statistics: statistics of the windows over time, shape (n, len(STATISTICS), m); NaN
-            for a metric that a window lacks.
+            for metrics that a window lacks.
         alone: medians of the metrics while the program ran alone, shape (n, m).
         facts: properties of the programs, shape (n, len(FACTS)); NaN where unknown.
         log_p_with_load: log relative speed of CPU time next to one load that fills the caches,
@@ -72,8 +72,7 @@ class ColocationRows(Columns):
 
         Args:
             queries: n queries about co-located programs.
-            idle: metrics of an idle host, in place of those that were not read while a program ran
-                alone.
+            idle: metrics of an idle host, which replace those not read while a program ran alone.
         """
         colocations = [query.colocation for query in queries]
         windows, window_of = _distinct([colocation.window for colocation in colocations])
@@ -108,11 +107,11 @@ class ColocationRows(Columns):
 
     @property
     def waiting(self) -> Column:
-        """Logarithm of the CPU share that a program gets over its share alone, shape (n,).
+        """Log ratio of the CPU share that a program gets to its share alone, shape (n,).
 
-        Where either share was not read, the share that a scheduler grants is taken; where that is
+        Where either share was not read, the share granted by the scheduler is used; where that is
         unknown too, the result is NaN. By definition, wall time is CPU time divided by this ratio.
-        It is at most 1: a program cannot use more of a CPU than it did alone.
+        It is at most 1, since a program cannot use more of a CPU than it did alone.
         """
         column = NAMES.index("task.cpu_share")
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -133,14 +132,14 @@ class ColocationRows(Columns):
         return share
 
     def unprofiled(self) -> Self:
-        """The same rows as if no program had been measured next to a load."""
+        """The rows as if no program had been measured next to a load."""
         return replace(self, log_p_with_load=np.full(len(self), np.nan))
 
     def matrix(self, metrics: Sequence[int]) -> Matrix:
         """Feature matrix of the boosters.
 
-        A metric that a window lacks takes the value that it has alone, because missing values do
-        not occur when the trees are trained.
+        A metric that a window lacks takes its value from the isolated run, because the trees were
+        trained without missing values.
 
         Args:
             metrics: positions in NAMES of the metrics to use.
@@ -176,7 +175,7 @@ class ProgramEffects:
 
     @classmethod
     def fit(cls, programs: Names, log_p: Column, sensitivity_proxies: Matrix) -> Self:
-        """Effects from n runs; a program with fewer than FEWEST_RUNS has none of its own.
+        """Effects from n runs; programs with fewer than FEWEST_RUNS runs get none of their own.
 
         Args:
             programs: key of each run's program, shape (n,).
@@ -208,8 +207,8 @@ class ProgramEffects:
     ) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
 
-        The mode is `known` for a program of the training set, `profiled` for one that was measured
-        next to one load only, else `new`. For the latter two, estimates by their sensitivity
+        The mode is `known` for a program of the training set, `profiled` for one measured next to
+        one load only, and `new` otherwise. For the latter two, estimates from their sensitivity
         proxies are averaged; a program without any takes the values of all programs.
 
         Args:
@@ -240,7 +239,7 @@ class ProgramEffects:
 
 
 def _distinct(objects: Sequence[T]) -> tuple[list[T], Positions]:
-    """The distinct ones of n objects, by identity, and the place of each among them, shape (n,)."""
+    """The distinct objects by identity, and each object's position among them, shape (n,)."""
     groups = groups_of(map(id, objects))
     places = np.empty(len(objects), dtype=np.intp)
     for place, rows in enumerate(groups.values()):
@@ -249,7 +248,7 @@ def _distinct(objects: Sequence[T]) -> tuple[list[T], Positions]:
 
 
 def _columns(rows: Sequence[tuple[float | None, ...]], count: int) -> Matrix:
-    """The columns of n rows, shape (count, n); NaN in place of None."""
+    """The columns of n rows, shape (count, n); NaN replaces None."""
     return np.array(rows, dtype=np.float64).reshape(-1, count).T
 
 
@@ -268,10 +267,10 @@ def _shares(
 
 
 def _spread(values: Column) -> float:
-    """Mean of two estimates of the standard deviation: the usual one, and a robust one.
+    """Mean of the sample standard deviation and a robust estimate of it.
 
     The robust one is the median absolute deviation times 1.4826, its ratio to the standard
-    deviation of a normal distribution; outliers hardly move it.
+    deviation of a normal distribution, and is barely affected by outliers.
     """
     robust = 1.4826 * float(np.median(np.abs(values - np.median(values))))
     sample = float(values.std(ddof=1)) if len(values) > 1 else robust

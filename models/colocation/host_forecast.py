@@ -1,10 +1,9 @@
-"""Forecast of a host's metrics with co-located programs, combined from the programs' profiles.
+"""Forecasts a host's metrics with co-located programs from the programs' profiles.
 
-Each program changes a metric by as much as it changed that of an idle host when it ran alone, times
-a mixing weight. The weights are fitted on pairs of programs with profiles, one per metric (1 where
-there are none). Changes are added in the units of `features.host_windows.level`, so that shares of
-time add up and latencies multiply. Metrics of a single program, such as its own CPU time, are not
-forecast.
+Each program changes a metric as it changed that of an idle host when it ran alone, times a mixing
+weight. The weights, one per metric, are fitted on pairs of profiled programs (1 without pairs).
+Changes are added in the units of `features.host_windows.level`, so that shares of time add up and
+latencies multiply. Metrics of a single program, such as its own CPU time, are not forecast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +30,8 @@ from forerun.features.host_windows import (
 def idle_window(queries: Sequence[Query]) -> HostWindow:
     """Metrics of a host without any program, as a window of one second.
 
-    They are the medians over profiles of the host without the program. A metric that no profile has
-    so is estimated from programs that ran alone, by the 10 % quantile of their medians (90 % for a
+    They are medians over profiles of the host without the program. A metric missing in all of these
+    is estimated from programs that ran alone, by the 10 % quantile of their medians (90 % for a
     metric that falls under load).
     """
     profiles = {q.workload.profile for q in queries if isinstance(q.workload, Colocation)}
@@ -50,16 +49,16 @@ def idle_window(queries: Sequence[Query]) -> HostWindow:
 def _medians(windows: Sequence[HostWindow], name: str) -> list[float]:
     """Median over time of one metric in each window that has it."""
     having = [window for window in windows if name in window.metrics and window.seconds]
-    columns = [np.array(own.seconds)[:, own.metrics.index(name)] for own in having]
+    columns = [np.array(window.seconds)[:, window.metrics.index(name)] for window in having]
     return [float(np.nanmedian(column)) for column in columns if not np.isnan(column).all()]
 
 
 PAIR = "victim:"
-"""Prefix in the names of neighbours that are programs with profiles of their own."""
+"""Prefix of the names of neighbours that are themselves profiled programs."""
 OWN = ("task.", *PINNED)
-"""Prefixes of the metrics that describe a single program and not its host."""
+"""Prefixes of metrics that describe a single program rather than its host."""
 PRIOR_PAIRS = 5.0
-"""Pseudo-observations with a weight of 1, which shrink fitted mixing weights towards 1."""
+"""Pseudo-observations with a weight of 1, which shrink mixing weights towards 1."""
 MOST_WEIGHT = 1.5
 """Upper limit of a mixing weight."""
 _LEAST_DEMAND = 1e-3
@@ -68,11 +67,11 @@ _PRIVATE = np.array([name.startswith(OWN) for name in NAMES])
 
 @dataclass(frozen=True)
 class Mixing:
-    """How profiles combine.
+    """Mixing weights that combine profiles.
 
     Attributes:
-        weights: metric -> share of its change alone that a program adds next to others.
-        pairs: number of runs that the weights were fitted on.
+        weights: metric -> share of its isolated change that a program adds next to others.
+        pairs: number of runs that the weights were fitted to.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -80,7 +79,7 @@ class Mixing:
 
     @classmethod
     def fit(cls, change: Matrix, added: Matrix) -> Self:
-        """Least squares per metric through the origin, shrunk towards 1 by PRIOR_PAIRS.
+        """Fit least squares per metric through the origin, shrunk towards 1 by PRIOR_PAIRS.
 
         Args:
             change: metrics of a run less those of the program alone, shape (n, len(NAMES)).
@@ -103,13 +102,13 @@ class Mixing:
         idle: HostWindow,
         threads: Sequence[int] = (),
     ) -> HostWindow:
-        """Forecast of a host's metrics once these programs run on it as well.
+        """Forecast a host's metrics once these programs run on it as well.
 
         Args:
             programs: profiles of the programs to add.
-            host: its metrics now; those of an idle host are taken where they are missing.
+            host: its metrics now; missing ones are taken from an idle host.
             idle: metrics of an idle host.
-            threads: number of each program's threads, each of which adds as much as the program
+            threads: number of threads of each program, each of which adds as much as the program
                 alone; one each if empty.
 
         Returns:
@@ -124,13 +123,13 @@ class Mixing:
         idle: HostWindow,
         threads: Sequence[Sequence[int]],
     ) -> list[HostWindow]:
-        """Forecasts of n hosts as by `together`, computed in one pass.
+        """Forecasts of n hosts as in `together`, computed in one pass.
 
         Args:
-            programs: of each host, profiles of the programs to add.
-            hosts: metrics of each host now.
+            programs: per host, profiles of the programs to add.
+            hosts: current metrics of each host.
             idle: metrics of an idle host.
-            threads: of each host, the number of threads of each program to add.
+            threads: per host, the number of threads of each program to add.
         """
         weight = np.array([self.weights.get(name, 1.0) for name in NAMES])
         base, alone = levels(hosts), level(idle)
@@ -138,7 +137,7 @@ class Mixing:
         profiles, counts = list(chain(*programs)), np.array([*chain(*threads)], dtype=np.float64)
         change = levels([p.alone for p in profiles]) - _without(profiles, alone)
         added = np.zeros_like(base)
-        host_of = np.repeat(np.arange(len(hosts)), [len(own) for own in programs])
+        host_of = np.repeat(np.arange(len(hosts)), [len(group) for group in programs])
         np.add.at(added, host_of, np.nan_to_num(counts[:, None] * weight * change))
         return windows_of(np.where(_PRIVATE, np.nan, base + added))
 
@@ -159,11 +158,11 @@ def pairs_of(
 def granted(demands: Sequence[float], cpus: float, threads: Sequence[int] = ()) -> Column:
     """Share of its demand that each of n programs is granted under max-min fairness.
 
-    No thread gets less than an equal share of what is left by threads that demand less.
+    No thread gets less than an equal share of what threads with lower demand leave.
 
     Args:
         demands: CPUs that each thread of a program demands, above 0.
-        cpus: number of CPUs that they share.
+        cpus: number of shared CPUs.
         threads: number of threads of each program; one each if empty.
 
     Returns:
@@ -182,14 +181,14 @@ def granted(demands: Sequence[float], cpus: float, threads: Sequence[int] = ()) 
 def put_together(
     runs: Sequence[Colocation], neighbours: Names, cpus: Column, idle: HostWindow, mixing: Mixing
 ) -> tuple[Positions, list[Colocation]]:
-    """Runs next to programs with profiles, with a forecast in place of the measured window.
+    """Replace the measured window by a forecast in runs next to profiled programs.
 
     Args:
         runs: n runs.
         neighbours: name of each run's neighbour, shape (n,).
         cpus: number of CPUs that each program and its neighbour share, shape (n,).
         idle: metrics of an idle host.
-        mixing: how profiles combine; to evaluate it, fit it on other runs.
+        mixing: mixing weights; to evaluate them, fit them to other runs.
 
     Returns:
         Positions of those runs, and the runs with a window combined from the two profiles.
@@ -205,16 +204,16 @@ def put_together(
 
 
 def demand(profile: ProgramProfile) -> float:
-    """CPUs that a program demands: the share of a CPU it had alone, or 1 if that is unknown."""
+    """CPUs that a program demands: its share of a CPU alone, or 1 if unknown."""
     return max(_LEAST_DEMAND, 1.0 if profile.cpu_share is None else profile.cpu_share)
 
 
 def forecast_queries(
     queries: Sequence[Query], neighbours: Names, cpus: Column, idle: HostWindow
 ) -> tuple[Positions, list[Query]]:
-    """Queries with a forecast window wherever the neighbour is a program with a profile.
+    """Use a forecast window in every query whose neighbour is a profiled program.
 
-    The mixing weights for each neighbour are fitted on runs next to all other neighbours.
+    The mixing weights for each neighbour are fitted to runs next to all other neighbours.
 
     Args:
         queries: n queries about measured runs.
@@ -223,7 +222,7 @@ def forecast_queries(
         idle: metrics of an idle host.
 
     Returns:
-        Positions of the changed queries in rising order, and all n queries.
+        Positions of the changed queries in increasing order, and all n queries.
     """
     runs = [query.colocation for query in queries]
     forecasts = list(queries)
@@ -237,7 +236,7 @@ def forecast_queries(
 
 
 def mixing_of(runs: Sequence[Colocation], neighbours: Names, idle: HostWindow) -> Mixing:
-    """Mixing weights fitted on the runs next to programs with profiles.
+    """Fit mixing weights to the runs next to profiled programs.
 
     Args:
         runs: n runs.
@@ -256,6 +255,6 @@ def mixing_of(runs: Sequence[Colocation], neighbours: Names, idle: HostWindow) -
 
 
 def _without(programs: Sequence[ProgramProfile], idle: Column) -> Matrix:
-    """Metrics of each program's host without it, shape (n, len(NAMES))."""
+    """Metrics of each program's host without the program, shape (n, len(NAMES))."""
     metrics = levels([program.without for program in programs])
     return np.where(np.isnan(metrics), idle, metrics)

@@ -1,7 +1,7 @@
-"""Whether a program is slowed, where the interval of its relative speed is too wide to decide by.
+"""Classifies programs as slowed where the interval of relative speed is too wide for a decision.
 
-An interval whose upper end is several times its lower end holds "not slowed" and "takes thrice as
-long" at once. There the answer is a class with the error rates that it had on held-out groups.
+An interval whose upper end is several times its lower end contains both "not slowed" and "takes
+three times as long". The answer is then a class with its error rates on held-out groups.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ import numpy as np
 from forerun.data.columns import Column
 
 SLOWED_BELOW: Final = 0.9
-"""Relative speed below which a program counts as slowed. Of the three levels at which evaluations
-report how well slowed runs are separated from others, this is the middle one (`auc_below_0.9`)."""
+"""Relative speed below which a program counts as slowed: the middle one of the three thresholds at
+which evaluations report how well slowed runs are separated (`auc_below_0.9`)."""
 WIDEST_RATIO: Final = 2.5
-"""Upper over lower end beyond which an interval is withheld. Given by the requirement that an
-answer should support a placement decision, not fitted."""
+"""Ratio of upper to lower end beyond which an interval is withheld. Set by the requirement that an
+answer support a placement decision, not fitted."""
 FEWEST_OF_EACH: Final = 10
-"""Error rates need at least so many held-out runs of each class."""
+"""Held-out runs of each class that error rates require."""
 
 
 @dataclass(frozen=True)
 class ClassErrors:
-    """How often the class `slowed` was wrong on n held-out runs.
+    """Error rates of the class `slowed` on n held-out runs.
 
     Attributes:
-        false_alarms: share of the runs that were not slowed which the class called slowed.
-        misses: share of the slowed runs which the class called not slowed.
+        false_alarms: share of not-slowed runs that were classified as slowed.
+        misses: share of slowed runs that were classified as not slowed.
         rows: n.
     """
 
@@ -52,7 +52,7 @@ class ClassErrors:
 
     @classmethod
     def where_wide(cls, measured: Column, predicted: Column, ratio: Column) -> Self | None:
-        """Error rates over runs whose interval is withheld, or over all runs if those are too few.
+        """Error rates over runs with withheld intervals, or over all runs if those are too few.
 
         Args:
             measured: as in `of`.
@@ -65,7 +65,7 @@ class ClassErrors:
 
 @dataclass(frozen=True)
 class Slowed:
-    """The class that replaces an interval.
+    """The class that replaces a withheld interval.
 
     Attributes:
         slowed: whether the predicted relative speed is below SLOWED_BELOW.

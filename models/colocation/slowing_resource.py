@@ -1,4 +1,4 @@
-"""Which resource slows a program: predictions with each resource as it is without neighbours."""
+"""Finds the resource that slows a program by predicting it without contention for each one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
 """Resources that a program can wait for without using CPU time."""
 METRICS_OF = {resource: frozenset(metrics_of(resource)) for resource in RESOURCES}
 LEAST = 0.02
-"""Gain in relative speed below which no resource is called dominant."""
+"""Gain in relative speed below which no resource is dominant."""
 
 
 def gains(
@@ -30,12 +30,12 @@ def gains(
 ) -> list[Mapping[Resource, float]]:
     """Gain in relative speed if one resource were as it is when the program runs alone.
 
-    The gain is that of the relative speed in CPU time. For a CPU or a disk, which a program can
-    wait for, the gain in wall time is added, up to the part of the slowdown in wall time that is
-    not in CPU time.
+    The gain is in the relative speed of CPU time. For a CPU or a disk, which a program can wait
+    for, the gain in wall time is added, up to the part of the wall-time slowdown that is not CPU
+    time.
 
     Args:
-        predictor: fitted.
+        predictor: fitted predictor.
         queries: n queries about co-located programs.
         now: metric -> predicted relative speeds of the queries, shape (n,).
 
@@ -73,7 +73,7 @@ def dominant(gain: Mapping[Resource, float]) -> Resource | None:
 
 
 def _usual(runs: Sequence[Colocation], idle: HostWindow) -> list[dict[str, float]]:
-    """Metrics of the host of each run while its program runs alone, else of an idle host."""
+    """Host metrics of each run while its program runs alone, else of an idle host."""
     alone = levels([run.profile.alone for run in runs])
     windows = windows_of(np.where(np.isnan(alone), level(idle), alone))
     return [dict(zip(w.metrics, w.seconds[0], strict=True)) if w.seconds else {} for w in windows]
@@ -82,7 +82,7 @@ def _usual(runs: Sequence[Colocation], idle: HostWindow) -> list[dict[str, float
 def _relieved(
     colocation: Colocation, resource: Resource, usual: Mapping[str, float]
 ) -> Colocation | None:
-    """The same with the metrics of one resource as usual; None if it has no metrics."""
+    """The run with the metrics of one resource as usual; None if there are none."""
     window = colocation.window
     described = METRICS_OF[resource]
     changed = {n: usual[n] for n in window.metrics if n in described and n in usual}

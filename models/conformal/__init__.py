@@ -1,11 +1,11 @@
 """Grouped split-conformal prediction: intervals calibrated on groups held out of training.
 
-A predictor declares the groups of its rows (families of networks, devices), the strata that have
-quantiles of their own, and, where errors differ in size, a scale. `out_of_fold` predicts every row
-by a fit without its group. `LogQuantiles` takes the quantiles of the residuals for each stratum
-with the finite-sample correction of split conformal prediction; `Intervals` joins those of devices
-in the training set with those of others. `weighted_quantile` and `group_weights` serve where each
-group counts alike.
+A predictor declares the groups of its rows (families of networks, devices), the strata with
+quantiles of their own, and a scale where errors are heteroscedastic. `out_of_fold` predicts every
+row with a fit that excludes its group. `LogQuantiles` takes quantiles of the residuals per stratum
+with the finite-sample correction of split conformal prediction; `Intervals` combines those for
+devices in the training set with those for other devices. `weighted_quantile` and `group_weights`
+give each group the same weight.
 """
 
 from forerun.models.conformal.folds import held_out_folds, out_of_fold

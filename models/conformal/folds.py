@@ -1,4 +1,4 @@
-"""Cross-validation by whole groups: rows of one group are never in two folds."""
+"""Cross-validation over whole groups: the rows of a group are never split between folds."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,19 +10,19 @@ from forerun.data.shapes import Bool, Float64, Text
 def held_out_folds(
     groups: Text[np.ndarray, " n"], folds: int | None = None, seed: int = 0
 ) -> Iterator[Bool[np.ndarray, " n"]]:
-    """Masks of the rows to hold out, shapes (n,); every group is whole in one fold.
+    """Masks of the rows to hold out, shapes (n,); no group is split between folds.
 
-    As scikit-learn's `GroupKFold` and `LeaveOneGroupOut`, but with an assignment of groups to folds
-    that is drawn by a seed and does not depend on the order or the number of rows.
+    Like scikit-learn's `GroupKFold` and `LeaveOneGroupOut`, but groups are assigned to folds by a
+    seed, independently of the order and the number of rows.
 
     Args:
         groups: n labels.
-        folds: number of folds; with fewer groups, the number of groups. By default each group is
-            held out by itself, in the order of their names.
+        folds: number of folds, at most the number of groups. By default each group is held out by
+            itself, in the order of their names.
         seed: assigns groups to folds.
 
     Yields:
-        One mask for each fold; none with fewer than two groups, as nothing is left to fit on.
+        One mask for each fold; none with fewer than two groups, since nothing would remain to fit.
     """
     names, group = np.unique(groups, return_inverse=True)
     if len(names) < 2:
@@ -46,15 +46,15 @@ def out_of_fold(
     seed: int = 0,
     columns: int = 1,
 ) -> Float64[np.ndarray, "{columns} n"]:
-    """Predictions of every row by a fit without the row's group.
+    """Predict every row with a fit that excludes the row's group.
 
     Args:
         groups: n labels.
         predict: mask (n,) of the rows to hold out -> predictions of these rows by a fit on the
-            other rows: an array, one array for each column, or NaN where nothing could be fitted.
+            other rows: an array, one array per column, or NaN where nothing could be fitted.
         folds: as in `held_out_folds`.
         seed: as in `held_out_folds`.
-        columns: number of quantities that are predicted.
+        columns: number of predicted quantities.
 
     Returns:
         Shape (columns, n); NaN with fewer than two groups.

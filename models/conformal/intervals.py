@@ -1,9 +1,9 @@
 """Prediction intervals with 90 % coverage on groups outside the training set.
 
 Split conformal prediction on log(measured / predicted) (Vovk et al. 2005; Romano et al. 2019 for
-the two-sided form), conditional on strata (Mondrian conformal prediction, Vovk et al. 2003), and on
-residuals over a scale where errors differ in size (normalised residuals, Papadopoulos et al. 2008).
-For a query on a device outside the training set the quantiles come from held-out devices.
+the two-sided form). It is conditional on strata (Mondrian conformal prediction, Vovk et al. 2003),
+and residuals are divided by a scale where errors differ in size (normalised residuals, Papadopoulos
+et al. 2008). For devices outside the training set, the quantiles come from held-out devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,17 @@ def conformal_quantile(
     """The k-th smallest of n scores, k = ceil((n + 1) * level); the largest one where k > n.
 
     The order statistic of split conformal prediction (Lei et al. 2018, "Distribution-free
-    predictive inference for regression", section 2.2), and for rows in groups that of hierarchical
+    predictive inference for regression", section 2.2), and for grouped rows that of hierarchical
     conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
 
-    One more exchangeable score is at most this one with probability k / (n + 1), which is at least
-    the level where k <= n. Of rows in groups, a row of one more exchangeable group is; the
-    correction then counts groups, and each has the same weight.
+    A further exchangeable score is at most this one with probability k / (n + 1), which is at least
+    the level where k <= n. For grouped rows the same holds for a row of a further exchangeable
+    group: the correction counts groups, and all groups have the same weight.
 
     Args:
         scores: (n,) scores, at least one, without NaN.
         level: nominal probability.
-        groups: (n,) labels of rows whose scores are correlated; by default each row is a group.
+        groups: (n,) labels of rows with correlated scores; by default each row is its own group.
     """
     weights = np.ones(len(scores)) if groups is None else group_weights(groups)
     return weighted_quantile(scores, weights, level * (1.0 + 1.0 / weights.sum()))
@@ -47,8 +47,8 @@ def weighted_quantile(
 
     Args:
         values: (n,) values, at least one, without NaN.
-        weights: (n,) weights, not negative.
-        level: share of the total weight; the largest value from 1 on.
+        weights: (n,) non-negative weights.
+        level: share of the total weight; from 1 on, the largest value is returned.
     """
     level = min(level - _ROUNDING, 1.0)
     return float(np.quantile(values, level, weights=weights, method="inverted_cdf"))
@@ -57,7 +57,7 @@ def weighted_quantile(
 def group_weights(
     groups: Text[np.ndarray, " n"] | Int[np.ndarray, " n"],
 ) -> Float64[np.ndarray, " n"]:
-    """Weights of n rows with which every group has a total weight of 1, shape (n,)."""
+    """Weights of n rows that add up to 1 in every group, shape (n,)."""
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / counts[group])
 
@@ -65,9 +65,10 @@ def group_weights(
 def student_quantile(
     freedom: float | Float64[np.ndarray, " n"], coverage: float
 ) -> Float64[np.ndarray, " *n"]:
-    """Half-width, in standard deviations, of an interval with a variance of so many degrees.
+    """Half-width of a Student t interval in standard deviations.
 
     Args:
+        freedom: degrees of freedom of the estimated variance, a number or (n,).
         freedom: degrees of freedom of the estimated variance, a number or (n,).
         coverage: nominal coverage of the two-sided interval.
     """
@@ -78,20 +79,20 @@ def student_quantile(
 
 Strata = Sequence[str] | Text[np.ndarray, " n"]
 POOLED = "all"
-"""Stratum of the quantiles over all residuals."""
+"""Stratum of the quantiles of all residuals."""
 FEWEST = 30
-"""Residuals from which on a stratum has quantiles of its own."""
+"""Number of residuals from which a stratum has its own quantiles."""
 UNCALIBRATED = (-1.0, 1.0)
-"""Bounds without residuals: a factor of e either way."""
+"""Log bounds without any residuals: a factor of e either way."""
 
 
 @dataclass(frozen=True)
 class LogQuantiles:
-    """Lower and upper quantile of log(measured / predicted) for each stratum.
+    """Lower and upper quantile of log(measured / predicted) per stratum.
 
     Attributes:
-        bounds: stratum -> (low, high); always contains `all`, for strata that are not listed.
-        coverage: nominal share of measured values between the two.
+        bounds: stratum -> (low, high); always contains `all`, which serves unlisted strata.
+        coverage: nominal share of measured values within the bounds.
     """
 
     bounds: Mapping[str, tuple[float, float]] = field(
@@ -107,31 +108,33 @@ class LogQuantiles:
         coverage: float = 0.9,
         groups: Text[np.ndarray, " n"] | None = None,
     ) -> "LogQuantiles":
-        """Quantiles by stratum with the finite-sample correction of split conformal prediction.
+        """Quantiles per stratum with the finite-sample correction of split conformal prediction.
 
-        Without `groups` the correction counts rows, although rows of a held-out group are
-        correlated: with fewer than 19 groups, 90 % intervals that count groups end at the largest
-        residual of any row. Declare groups where there are many more than that.
+        Without `groups` the correction counts rows, although the rows of a held-out group are
+        correlated. With `groups` and fewer than 19 of them, 90 % intervals extend to the largest
+        residual of any row, so pass groups only where there are many more.
 
         Args:
             residuals: n values of log(measured / predicted) on held-out groups, or n multiples of
                 a scale; NaN is ignored.
-            strata: n labels; a stratum with fewer than `FEWEST` rows has the pooled quantiles, as
-                have all rows by default.
+            strata: n labels; strata with fewer than `FEWEST` rows use the pooled quantiles, as do
+                all rows by default.
             coverage: nominal coverage of the interval.
-            groups: n labels of rows that the correction counts as one, and that weigh as one.
+            groups: n labels of rows that count and weigh as one.
         """
         known = ~np.isnan(residuals)
         rows = {} if strata is None else {str(s): known & (strata == s) for s in np.unique(strata)}
-        rows = {stratum: own for stratum, own in rows.items() if own.sum() >= FEWEST}
+        rows = {stratum: members for stratum, members in rows.items() if members.sum() >= FEWEST}
         bounds = {
-            stratum: _bounds(residuals[own], coverage, None if groups is None else groups[own])
-            for stratum, own in {POOLED: known, **rows}.items()
+            stratum: _bounds(
+                residuals[members], coverage, None if groups is None else groups[members]
+            )
+            for stratum, members in {POOLED: known, **rows}.items()
         }
         return cls(bounds, coverage)
 
     def log_ends(self, strata: Strata) -> Float64[np.ndarray, "n 2"]:
-        """Low and high log bound of n rows, shape (n, 2); each pair contains 0."""
+        """Lower and upper log bound of n rows, shape (n, 2); each interval contains 0."""
         labels = strata.tolist() if isinstance(strata, np.ndarray) else strata
         places = {label: place for place, label in enumerate(dict.fromkeys(labels))}
         ends = [self.bounds.get(label, self.bounds[POOLED]) for label in places]
@@ -144,19 +147,19 @@ class LogQuantiles:
         strata: Strata,
         scale: Float64[np.ndarray, " n"] | float = 1.0,
     ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
-        """Low and high around n predicted values, shapes (n,); each interval contains its value.
+        """Bounds around n predicted values, shapes (n,); each interval contains its value.
 
         Args:
             values: (n,) predicted values.
             strata: n labels.
-            scale: (n,) scale that the residuals were divided by.
+            scale: (n,) scale by which the residuals were divided.
         """
         return _around(values, self.log_ends(strata), scale)
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Quantiles for devices in the training set and for other devices.
+    """Quantiles for devices inside and outside the training set.
 
     Attributes:
         seen: quantiles on held-out groups (families, shapes), on devices in the training set.
@@ -169,7 +172,7 @@ class Intervals:
     def log_ends(
         self, strata: Strata, seen_device: Bool[np.ndarray, " n"]
     ) -> Float64[np.ndarray, "n 2"]:
-        """Low and high log bound of n rows, shape (n, 2); each pair contains 0.
+        """Lower and upper log bound of n rows, shape (n, 2); each interval contains 0.
 
         Args:
             strata: n labels.
@@ -185,14 +188,14 @@ class Intervals:
         seen_device: Bool[np.ndarray, " n"],
         scale: Float64[np.ndarray, " n"] | float = 1.0,
     ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
-        """Low and high around n predicted values, shapes (n,).
+        """Bounds around n predicted values, shapes (n,).
 
         Args:
             values: (n,) predicted values.
             strata: n labels.
             seen_device: (n,) whether the device is in the training set.
-            scale: (n,) scale that the residuals on devices in the training set were divided by;
-                bounds on other devices are not scaled.
+            scale: (n,) scale by which residuals on devices in the training set were divided; bounds
+                for other devices are not scaled.
         """
         return _around(
             values, self.log_ends(strata, seen_device), np.where(seen_device, scale, 1.0)
@@ -211,7 +214,7 @@ def _around(
 def _bounds(
     residuals: Float64[np.ndarray, " n"], coverage: float, groups: Text[np.ndarray, " n"] | None
 ) -> tuple[float, float]:
-    """Conformal quantiles of either tail; `UNCALIBRATED` without residuals."""
+    """Conformal quantiles of both tails; `UNCALIBRATED` without residuals."""
     if not len(residuals):
         return UNCALIBRATED
     level = 0.5 + coverage / 2.0

@@ -1,6 +1,6 @@
-"""Domain of a training set: ranges of its features, and distance of a device from its devices.
+"""Domain of a training set: the ranges of its features, and a device's distance from its devices.
 
-For a query outside the domain, predictors add a limit (`Predictions.limits`).
+Predictors add a limit (`Predictions.limits`) to queries outside the domain.
 """
 
 from forerun.models.domain.feature_range import FeatureRange

@@ -1,8 +1,8 @@
-"""Novelty of a device: its distance from the devices in the training set, for all predictors.
+"""Novelty of a device: its distance from the devices in the training set.
 
-The position of a device consists of logarithms of ratios on its spec sheet: half-precision over
-fp32 peak (which depends on the generation of matrix units, and thus of kernel libraries), the share
-of the fp32 peak that the power limit sustains, and the ridge point (Williams et al. 2009), which
+A device's position consists of logarithms of ratios on its spec sheet: half-precision over fp32
+peak (which reflects the generation of matrix units, and hence of kernel libraries), the share of
+the fp32 peak that the power limit sustains, and the ridge point (Williams et al. 2009), which
 separates stacked from graphics memory. The unit of each ratio is the change beyond which kernels
 behave differently.
 """
@@ -18,10 +18,8 @@ from forerun.features.operators.roofline import power_capped_tflops
 from forerun.models.limit import LATENCY, Limit
 
 ARITHMETIC_SCALES: Float64[np.ndarray, " 3"] = np.array([0.5, 0.35, 0.5])
-"""Units of the ratios for compute-bound work, and for novelty.
-
-Chosen on operators of NeuSight's five training GPUs, each held out in turn.
-"""
+"""Units of the ratios for compute-bound work and for novelty, chosen on operators of NeuSight's
+five training GPUs with each held out in turn."""
 MEMORY_SCALES: Float64[np.ndarray, " 3"] = np.array([1.0, 0.25, 0.5])
 """Units of the ratios for memory-bound work, chosen on the same operators."""
 NOVEL = 1.0
@@ -54,8 +52,8 @@ def distance(
 
 
 def part_limits(device: Device) -> tuple[Limit, ...]:
-    """That the device is a slice or a share of another one, which alone was measured."""
-    return tuple(Limit(own, LATENCY) for own in device.caveats if own.startswith(PART))
+    """A limit if the device is a partition of another one and only the whole was measured."""
+    return tuple(Limit(caveat, LATENCY) for caveat in device.caveats if caveat.startswith(PART))
 
 
 def novelty_of(
@@ -64,7 +62,8 @@ def novelty_of(
     """Distance of a device from the nearest device in the training set.
 
     Returns:
-        0 for a known device; about 1 where one ratio differs by its unit; infinite if no device is
+        0 for a known device, about 1 where one ratio differs by its unit, infinity without any
+        known device.
         known.
     """
     positions = [*known]
@@ -72,7 +71,7 @@ def novelty_of(
 
 
 def novelty_limits(device: Device, known: Iterable[Float64[np.ndarray, " 3"]]) -> tuple[Limit, ...]:
-    """A limit for a GPU that is unlike every GPU in the training set; otherwise nothing.
+    """A limit for a GPU unlike every GPU in the training set; otherwise empty.
 
     Args:
         device: a device with a spec sheet.

@@ -1,4 +1,4 @@
-"""Ranges of the features and the devices of a training set, and limits outside them."""
+"""Feature ranges and devices of a training set, and limits for queries outside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from forerun.data.shapes import Float64
 from forerun.models.limit import Limit
 
 SAME_DEVICE = 0.02
-"""Largest difference of the logarithm of a figure between sheets of the same device."""
+"""Largest log difference of a figure between two sheets of the same device."""
 DEVICES_KEPT = 4096
 Sheet = tuple[float, ...]
-"""Logarithms of figures on a spec sheet, 0 for one that is not known."""
+"""Logarithms of figures on a spec sheet; 0 for an unknown figure."""
 
 
 @dataclass(frozen=True)
 class FeatureRange:
-    """Lowest and highest value of each feature in the training set, in the order of `names`."""
+    """Lowest and highest training value of each feature, in the order of `names`."""
 
     names: tuple[str, ...]
     low: Float64[np.ndarray, " features"]
@@ -34,7 +34,7 @@ class FeatureRange:
     def clip(
         self, matrix: Float64[np.ndarray, "n {len(self.names)}"]
     ) -> Float64[np.ndarray, "n {len(self.names)}"]:
-        """Features clipped to the range, because trees cannot extrapolate."""
+        """Features clipped to the range, because trees do not extrapolate."""
         return np.asarray(np.clip(matrix, self.low, self.high))
 
     def outside(
@@ -43,12 +43,13 @@ class FeatureRange:
         metric: str | None = None,
         tolerance: float = 0.1,
     ) -> tuple[Limit, ...]:
-        """One limit for each feature of one row that is outside the range.
+        """One limit for each feature of a row that is outside the range.
 
         Args:
             row: (len(names),) features.
-            metric: what the limits concern, as in `Limit`.
-            tolerance: how far beyond the range still counts as inside, as a share of its width.
+            metric: metric that the limits concern, as in `Limit`.
+            tolerance: distance beyond the range that still counts as inside, as a share of its
+                width.
         """
         (limits,) = self.outside_each(row[None, :], metric, tolerance)
         return limits
@@ -59,7 +60,7 @@ class FeatureRange:
         metric: str | None = None,
         tolerance: float = 0.1,
     ) -> list[tuple[Limit, ...]]:
-        """As `outside`, of each row of a matrix (n, len(names))."""
+        """`outside` for each row of a matrix (n, len(names))."""
         slack = tolerance * (self.high - self.low) + 1e-9
         far = (matrix < self.low - slack) | (matrix > self.high + slack)
         found: list[tuple[Limit, ...]] = [()] * len(matrix)
@@ -80,17 +81,17 @@ class FeatureRange:
 
 @dataclass(frozen=True)
 class KnownDevices:
-    """Devices of a training set, identified by their spec sheets and not by their names.
+    """Devices of a training set, identified by their spec sheets rather than by name.
 
     Attributes:
-        sheets: one tuple for each device, as `sheet` returns it.
+        sheets: one tuple per device, as returned by `sheet`.
     """
 
     sheets: tuple[Sheet, ...] = ()
 
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Self:
-        """The distinct spec sheets of these devices; devices without one are ignored."""
+        """The distinct spec sheets of these devices; devices without a sheet are ignored."""
         return cls(tuple(sorted({sheet(device) for device in set(devices) if device.has_sheet})))
 
     def __contains__(self, device: object) -> bool:
@@ -100,12 +101,12 @@ class KnownDevices:
 
 
 @lru_cache(maxsize=DEVICES_KEPT)
-def _is_among(own: Sheet, sheets: tuple[Sheet, ...]) -> bool:
-    return own in sheets or any(same_sheet(own, known) for known in sheets)
+def _is_among(key: Sheet, sheets: tuple[Sheet, ...]) -> bool:
+    return key in sheets or any(same_sheet(key, known) for known in sheets)
 
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:
-    """Whether two sheets differ by at most 2 % in each figure that both of them give."""
+    """Whether two sheets differ by at most 2 % in every figure that both give."""
     return all(abs(a - b) <= SAME_DEVICE or not (a and b) for a, b in zip(one, other, strict=True))
 
 

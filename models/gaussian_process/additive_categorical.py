@@ -1,10 +1,10 @@
 """Gaussian process regression on categorical keys: model, device, scenario, submitter and others.
 
 The covariance is a sum of terms. Each term is an indicator that two rows agree in some keys, times
-a covariance of some of their numbers. Where measurements of the same combination of keys exist,
-terms with many keys dominate the prediction; elsewhere the terms with few keys do. The standard
-deviation of each term is a maximum a posteriori estimate from the marginal likelihood of the
-training rows. Errors follow a Student t distribution (Neal 1997), so outliers weigh less.
+a covariance of some of their numbers. Where the same combination of keys was measured, terms with
+many keys dominate the prediction; elsewhere terms with few keys do. The standard deviation of each
+term is a maximum a posteriori estimate from the marginal likelihood of the training rows. Errors
+follow a Student t distribution (Neal 1997), so outliers weigh less.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ DEGREES_OF_FREEDOM = 3.0
 ROBUST_STEPS = 2
 """Iterations of expectation maximisation for the weights of the training rows."""
 LEARNING_ROWS = 800
-"""Largest number of training rows from which hyperparameters are estimated."""
+"""Maximum number of training rows for estimating hyperparameters."""
 LEARNING_STEPS = 50
 """Steps of Adam (Kingma and Ba 2015) on the log posterior of the hyperparameters."""
 LEARNING_RATE = 0.15
@@ -64,8 +64,8 @@ class KeyedRows(Columns):
 
     Attributes:
         keys: name -> n texts; an empty text equals no other, not even another empty one.
-        sheet: (n, figures) logarithms of the figures on each device's spec sheet; a row of NaN
-            for a device without a spec sheet.
+        sheet: (n, figures) logarithms of each device's spec sheet figures; a row of NaN for a
+            device without a spec sheet.
         numbers: name -> n numbers: `time` in years, `scale` and `host` as logarithms.
     """
 
@@ -78,15 +78,15 @@ class KeyedRows(Columns):
 
     @cached_property
     def codes(self) -> Mapping[str, tuple[Text[np.ndarray, " _texts"], Int[np.ndarray, " n"]]]:
-        """Name -> the distinct texts of a key, sorted, and the position of each row's among them.
+        """Name -> the sorted distinct texts of a key, and each row's position among them.
 
-        Training rows are compared with every query: their texts are sorted once.
+        Cached, because the training rows are compared with every query.
         """
-        return {name: np.unique(own, return_inverse=True) for name, own in self.keys.items()}
+        return {name: np.unique(texts, return_inverse=True) for name, texts in self.keys.items()}
 
     @cached_property
     def figures(self) -> Float64[np.ndarray, "n figures"]:
-        """`sheet` with 0 in place of NaN."""
+        """`sheet` with NaN replaced by 0."""
         return np.asarray(np.nan_to_num(self.sheet))
 
 
@@ -128,8 +128,8 @@ class AdditiveCategoricalProcess:
             values: (n,) values, such as logarithms of a rate.
             terms: terms of the covariance with their prior standard deviations.
             noise: prior standard deviation of the errors.
-            learn: whether the standard deviations are estimated from at most `LEARNING_ROWS` of
-                the rows; otherwise those of the prior are used.
+            learn: whether to estimate the standard deviations, from at most `LEARNING_ROWS` rows;
+                otherwise those of the prior are used.
             seed: selects these rows.
         """
         terms, centre = tuple(terms), float(np.median(values))
@@ -145,7 +145,7 @@ class AdditiveCategoricalProcess:
         return cls(terms, noise, rows, centre, weights, robust_weights)
 
     def predict(self, rows: KeyedRows) -> Float64[np.ndarray, " n"]:
-        """Posterior means, shape (n,). No row's value depends on the other rows."""
+        """Posterior means, shape (n,), independent of the other rows."""
         deviations = np.empty(len(rows))
         for start in range(0, len(rows), 512):
             part = rows.take(np.arange(start, min(start + 512, len(rows))))
@@ -154,17 +154,17 @@ class AdditiveCategoricalProcess:
         return self.centre + deviations
 
     def corrected(
-        self, rows: KeyedRows, residuals: Float64[np.ndarray, " k"], own: Sequence[str]
+        self, rows: KeyedRows, residuals: Float64[np.ndarray, " k"], identifying: Sequence[str]
     ) -> Self:
         """A process over the residuals of k support rows, to be added to the predictions.
 
         Args:
             rows: k support rows.
             residuals: (k,) measured minus predicted values.
-            own: keys that identify the support rows; only terms with at least one of them are
-                part of the process.
+            identifying: keys that identify the support rows; only terms with at least one of them
+                are used.
         """
-        terms = tuple(term for term in self.terms if set(term.keys) & set(own))
+        terms = tuple(term for term in self.terms if set(term.keys) & set(identifying))
         weights = mean_weights(covariance(rows, rows, terms), self.noise**2 + JITTER, residuals)
         equal = np.ones(len(rows))
         return replace(
@@ -185,7 +185,7 @@ def covariance(
 
 
 class _UnitCovariances:
-    """Terms of standard deviation 1 between two sets of rows, with their shared factors cached."""
+    """Terms with standard deviation 1 between two sets of rows, with shared factors cached."""
 
     def __init__(self, one: KeyedRows, other: KeyedRows) -> None:
         self._one, self._other = one, other
@@ -202,8 +202,8 @@ class _UnitCovariances:
         if keys not in self._equal:
             texts, (known, others) = self._one.keys[keys[-1]], self._other.codes[keys[-1]]
             places = np.minimum(np.searchsorted(known, texts), len(known) - 1)
-            own = np.where((known[places] == texts) & (texts != ""), places, -1)
-            agree = same(own, others)
+            codes = np.where((known[places] == texts) & (texts != ""), places, -1)
+            agree = same(codes, others)
             self._equal[keys] = agree & self._agree(keys[:-1]) if len(keys) > 1 else agree
         return self._equal[keys]
 

@@ -1,17 +1,16 @@
 """Gaussian process regression from a handful of measurements.
 
 The covariance is a weighted sum of fixed terms over standardised columns. Their weights and the
-variance of the noise are maximum a posteriori estimates: the mode of the marginal likelihood times
+noise variance are maximum a posteriori estimates: the mode of the marginal likelihood times
 log-normal priors (Rasmussen and Williams, "Gaussian Processes for Machine Learning", MIT Press
 2006, chapter 5). Knowledge from other hardware enters as a prior of the weights, or as a term over
-columns that were measured on that hardware. A fit takes some milliseconds with twenty rows and some
-seconds with a thousand.
+columns measured on that hardware. A fit takes some milliseconds with twenty rows and some seconds
+with a thousand.
 
-Covariance functions are those of Rasmussen and Williams, chapter 4, of which sums and products are
-covariances as well (section 4.2.4). They are functions of our own and not scikit-learn's kernels,
-which take a second to import and know neither columns nor keys; tests compare the two. The
-posterior is that of sections 2.2 and 5.4.2, with leave-one-out predictions in closed form
-(equation 5.12).
+Covariance functions are those of Rasmussen and Williams, chapter 4, whose sums and products are
+covariances as well (section 4.2.4). They replace scikit-learn's kernels, which take a second to
+import and support neither columns nor keys; tests compare the two. The posterior is that of
+sections 2.2 and 5.4.2, with leave-one-out predictions in closed form (equation 5.12).
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +49,7 @@ def squared_exponential(
 def matern(
     distance: Float64[np.ndarray, " *shape"], smoothness: float
 ) -> Float64[np.ndarray, " *shape"]:
-    """Matern correlation at distances in units of the length scale, of their shape.
+    """Matern correlation at distances in units of the length scale, elementwise.
 
     Args:
         distance: distances of any shape.
@@ -100,7 +99,7 @@ class Covariance:
         other: Float64[np.ndarray, "m d"],
         coefficients: Float64[np.ndarray, "m targets"],
     ) -> Callable[[Float64[np.ndarray, "n d"]], Float64[np.ndarray, "n targets"]]:
-        """The function one -> `between(one, other) @ coefficients`, for many calls.
+        """The function one -> `between(one, other) @ coefficients`, for repeated calls.
 
         The linear term avoids the (n, m) matrix: it keeps (d, targets) numbers.
         """
@@ -112,8 +111,8 @@ class Covariance:
     def diagonal(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
         """Prior variance of n rows for weight 1, shape (n,)."""
         if self.shape == "linear":
-            own = self._own(rows)
-            return np.asarray((own**2).sum(axis=1) / own.shape[1])
+            columns = self._own(rows)
+            return np.asarray((columns**2).sum(axis=1) / columns.shape[1])
         return np.ones(len(rows))
 
     def _own(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n own"]:
@@ -170,7 +169,8 @@ class Posterior:
 
         size = len(values)
         noisy = covariance + np.eye(size) * noise
-        # A covariance that is singular to rounding gets the least jitter that makes it positive.
+        # A numerically singular covariance gets the smallest jitter that makes it positive
+        # definite.
         for jitter in (0.0, 1e-10, 1e-8, 1e-6, 1e-4):
             try:
                 root = np.linalg.cholesky(noisy + jitter * np.trace(noisy) / size * np.eye(size))
@@ -182,7 +182,7 @@ class Posterior:
         factor, _ = dtrtri(root, lower=1)
         inverse = factor.T @ factor
         weights = inverse @ values
-        # The factor has the roots of the inverse's determinant on its diagonal.
+        # The factor's diagonal holds the square roots of the inverse's determinant.
         log_determinant = np.log(np.diag(factor)).sum() - 0.5 * size * np.log(2.0 * np.pi)
         return cls(values, inverse, weights, float(log_determinant - 0.5 * values @ weights))
 
@@ -257,7 +257,8 @@ def mean_weights(
     noise: Float64[np.ndarray, " k"] | float,
     values: Float64[np.ndarray, " k *targets"],
 ) -> Float64[np.ndarray, " k *targets"]:
-    """Weights of the posterior mean alone, which thousands of rows have without an inverse.
+    """Weights of the posterior mean only, feasible for thousands of rows since no inverse is
+    needed.
 
     Args:
         covariance: (k, k) prior covariance, without noise.
@@ -277,7 +278,7 @@ def mean_weights(
 FREEDOM = 4.0
 """Degrees of freedom of the predictive density."""
 PRIOR_ROWS: Final = 1.0
-"""Pseudo-observations of the Dirichlet prior, in which all experts have equal weight."""
+"""Pseudo-observations of the Dirichlet prior, which gives all experts equal weight."""
 _STEPS = 200
 
 
@@ -299,7 +300,7 @@ def log_density(
 
 
 def posterior_weights(log_likelihoods: Float64[np.ndarray, " e"]) -> Float64[np.ndarray, " e"]:
-    """Weights in proportion to the likelihoods of e experts, which add up to 1; (e,)."""
+    """Weights proportional to the likelihoods of e experts, which add up to 1; (e,)."""
     weights = np.exp(log_likelihoods - log_likelihoods.max())
     return np.asarray(weights / weights.sum())
 
@@ -404,7 +405,7 @@ class GaussianProcessRegression:
             rows: standardised columns, shape (n, columns).
             measured: n values, such as log milliseconds.
             known_noise: known variance of each value, such as that of rounding, which is added to
-                the variance of the noise that is estimated.
+                the estimated noise variance.
         """
         grams = np.array([term.between(rows, rows) for term in self.covariances])
         mode = self._mode(grams, measured - measured.mean(), known_noise)
@@ -437,7 +438,7 @@ class GaussianProcessRegression:
     def joint(
         self, rows: Float64[np.ndarray, "m d"]
     ) -> tuple[Float64[np.ndarray, " m"], Float64[np.ndarray, "m m"]]:
-        """Mean and covariance of the function, without the noise of a measurement, at m inputs."""
+        """Mean and covariance of the function at m inputs, excluding measurement noise."""
         assert self.posterior is not None
         cross = weighted_sum(self.weights, self.covariances, rows, self.rows)
         prior = weighted_sum(self.weights, self.covariances, rows, rows)
@@ -445,7 +446,7 @@ class GaussianProcessRegression:
         return self.centre + self.posterior.mean(cross), np.asarray(covariance)
 
     def leave_one_out(self) -> Answer:
-        """Prediction of each training row from all others, for the weights of the full fit."""
+        """Prediction of each training row from all others, with the weights of the full fit."""
         assert self.posterior is not None
         mean = self.centre + self.posterior.values - self.posterior.left_out_error
         return Answer(mean, self.posterior.left_out_variance)
@@ -489,7 +490,8 @@ def _loss(
     # Rasmussen and Williams 2006, equation 5.9.
     inner = posterior.inverse - np.outer(posterior.weights, posterior.weights)
     slopes = [*np.einsum("kij,ij->k", grams, inner), np.trace(inner)]
-    # Without the constant of the likelihood: the search ends by the relative change of the loss.
+    # The likelihood without its constant, because the search stops at a relative change of the
+    # loss.
     likelihood = posterior.log_likelihood + 0.5 * len(centred) * np.log(2.0 * np.pi)
     return 0.5 * float(gap @ gap) - likelihood, 0.5 * scales * slopes + gap / deviation
 
@@ -497,7 +499,7 @@ def _loss(
 def standardised(
     rows: Float64[np.ndarray, "n d"], like: Float64[np.ndarray, "m d"] | None = None
 ) -> Float64[np.ndarray, "n d"]:
-    """Columns scaled to mean 0 and standard deviation 1 over `like` (over `rows` when None)."""
+    """Columns scaled to mean 0 and standard deviation 1 over `like` (over `rows` if None)."""
     mean, deviation = scale_of(rows if like is None else like)
     return np.asarray((rows - mean) / deviation)
 
@@ -505,7 +507,7 @@ def standardised(
 def scale_of(
     rows: Float64[np.ndarray, "n d"],
 ) -> tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, " d"]]:
-    """Mean and standard deviation of each column, shapes (d,); 1 for one that is constant."""
+    """Mean and standard deviation of each column, shapes (d,); 1 for constant columns."""
     deviation = rows.std(axis=0)
     return np.asarray(rows.mean(axis=0)), np.where(deviation > 1e-12, deviation, 1.0)
 

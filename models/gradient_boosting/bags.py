@@ -1,9 +1,9 @@
 """LightGBM boosters fitted with several seeds and averaged; stored in LightGBM's text format.
 
-The text leaves out what predictions do not need. Boosters are evaluated by LightGBM's C library
-without its Python package: `import lightgbm` takes about a second, because it imports scikit-learn,
-pandas and pyarrow where they are installed. The library that lies in the same package loads a
-booster and predicts, with results that are equal in every bit.
+The stored text omits what predictions do not need. Boosters are evaluated by LightGBM's C library
+without its Python package, because `import lightgbm` takes about a second: it imports scikit-learn,
+pandas and pyarrow where they are installed. The library in that package loads boosters and predicts
+with bitwise identical results.
 """
 
 import ctypes
@@ -28,23 +28,23 @@ from forerun.features.deadline import check
 
 VALUES: Final = 0
 LEAVES: Final = 2
-"""Kinds of predictions in LightGBM's C API: of the objective, and the leaf reached in each tree."""
+"""Kinds of predictions in LightGBM's C API: of the objective, or the leaf reached in each tree."""
 _DOUBLES: Final = 1
 _BY_ROWS: Final = 1
 _ALL_TREES: Final = (0, -1)
 _FEW_ROWS: Final = 8
-"""Rows up to which they are faster one by one: a call for many first reads its parameters anew."""
+"""Rows up to which single-row calls are faster: a call for many rows parses its parameters anew."""
 _SUFFIXES: Final = {"win32": ".dll", "darwin": ".dylib"}
 
 
 class LoadedBooster:
-    """A booster that LightGBM's C library loaded; it may be used by several threads at once.
+    """A booster loaded by LightGBM's C library; several threads may use it at once.
 
     Args:
         text: the booster in LightGBM's text format.
 
     Raises:
-        ValueError: the text is not that of a booster.
+        ValueError: the text is not a booster.
     """
 
     def __init__(self, text: str) -> None:
@@ -58,7 +58,7 @@ class LoadedBooster:
     def predict(
         self, matrix: Float64[np.ndarray, "n features"], kind: int = VALUES
     ) -> Float64[np.ndarray, " results"]:
-        """One number for each row, or for `LEAVES` one for each row and tree, rows first.
+        """One number per row, or for `LEAVES` one per row and tree, row by row.
 
         Args:
             matrix: (n, features).
@@ -92,10 +92,10 @@ class LoadedBooster:
         return _SingleRows(self._handle)
 
     def leaf_outputs(self, leaves: Sequence[int]) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
-        """For each tree, the output of each of its leaves.
+        """The output of each leaf, for each tree.
 
         Args:
-            leaves: number of leaves of each tree, as `leaf_counts` reads them.
+            leaves: number of leaves of each tree, as returned by `leaf_counts`.
         """
         return tuple(
             np.array([self._leaf_output(tree, leaf) for leaf in range(count)])
@@ -109,10 +109,10 @@ class LoadedBooster:
 
 
 class _SingleRows:
-    """Predictions of rows one at a time, whose preparation takes longer than most predictions.
+    """Predictions of single rows with a prepared configuration, which is slow to set up.
 
     Args:
-        booster: handle of a booster, which has to outlive this.
+        booster: handle of a booster, which must outlive this object.
     """
 
     def __init__(self, booster: ctypes.c_void_p) -> None:
@@ -127,14 +127,15 @@ class _SingleRows:
             ctypes.byref(self._settings),
         )
         finalize(self, _library().LGBM_FastConfigFree, self._settings)
-        # What is prepared holds the features of the row, which is that of one thread at a time.
+        # The configuration stores the current row's features, so only one thread may use it at a
+        # time.
         self._turn = Lock()
 
     def predict(self, rows: Float64[np.ndarray, "n features"]) -> Float64[np.ndarray, " n"]:
-        """The prediction of each row, which has all features.
+        """The prediction of each row, which must have all features.
 
         Args:
-            rows: (n, features), each row after the one before in memory.
+            rows: (n, features), contiguous by rows.
         """
         results, length = np.empty(len(rows)), ctypes.c_int64()
         row, result = rows.ctypes.data, results.ctypes.data
@@ -152,7 +153,7 @@ def leaf_counts(text: str) -> list[int]:
 
 
 def _call(name: str, *arguments: object) -> None:
-    # Unlike by its key, a function by its attribute is looked up in the library once.
+    # Attribute access, unlike access by key, looks a function up in the library only once.
     _check(getattr(_library(), f"LGBM_Booster{name}")(*arguments))
 
 
@@ -163,7 +164,7 @@ def _check(status: int) -> None:
 
 @cache
 def _predict_row() -> Callable[..., int]:
-    """The function for one row, which takes addresses as integers: that saves their conversion."""
+    """The function for single rows, typed to take addresses as integers without conversion."""
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     return prototype(("LGBM_BoosterPredictForMatSingleRowFast", _library()))
 
@@ -185,7 +186,7 @@ def _library() -> ctypes.CDLL:
 
 
 def allow_threads(count: int) -> None:
-    """Set the largest number of threads that LightGBM uses in this process, at first 1."""
+    """Set the maximum number of threads that LightGBM uses in this process, initially 1."""
     _library().LGBM_SetMaxThreads(count)
 
 
@@ -200,9 +201,9 @@ _AFTER_TREES = re.compile(r"\nend of trees\n.*", re.DOTALL)
 
 
 def lean(text: str) -> str:
-    """The booster without statistics of its fit, and with leaves of six digits.
+    """The booster without statistics of its fit, and with leaf values of six digits.
 
-    It takes about a third of the space once compressed; predictions change by less than 1e-5.
+    It takes about a third of the compressed space; predictions change by less than 1e-5.
 
     Args:
         text: a booster in LightGBM's text format.
@@ -212,14 +213,14 @@ def lean(text: str) -> str:
 
 
 def coarse(text: str, threshold_digits: int = 6) -> str:
-    """As `lean`, with leaves of four digits and shorter thresholds: a third smaller again.
+    """Like `lean`, but with four-digit leaf values and shorter thresholds: another third smaller.
 
-    A value that is closer to a threshold than its digits tell may take the other branch.
+    A value closer to a threshold than its digits resolve may take the other branch.
 
     Args:
         text: a booster in LightGBM's text format.
-        threshold_digits: significant digits of thresholds; more where a feature has large values
-            with small differences.
+        threshold_digits: significant digits of thresholds; use more for a feature with large values
+            and small differences.
     """
     return _rounded(_rounded(lean(text), _LEAVES, 4), _THRESHOLDS, threshold_digits)
 
@@ -232,15 +233,15 @@ def _rounded(text: str, numbers: re.Pattern[str], digits: int) -> str:
 
 
 class CompressedTexts:
-    """Texts as an artifact stores them; each is decompressed whenever it is read.
+    """Texts as stored in an artifact, decompressed on each access.
 
-    A predictor has far more boosters than one question needs.
+    A predictor has far more boosters than one query needs.
 
     Args:
         files: the texts, compressed by `lzma`.
 
     Raises:
-        ValueError: a file is not complete.
+        ValueError: a file is incomplete.
     """
 
     def __init__(self, files: Sequence[bytes]) -> None:
@@ -326,7 +327,7 @@ class BoosterBag:
         return cls(tuple(texts))
 
     def predict(self, matrix: Float64[np.ndarray, "n features"]) -> Float64[np.ndarray, " n"]:
-        """Mean prediction of the boosters, shape (n,); no row depends on the other rows."""
+        """Mean prediction of the boosters, shape (n,), independent of the other rows."""
         total = np.zeros(len(matrix))
         for booster in self._boosters:
             check()
@@ -352,7 +353,7 @@ class BoosterBag:
         """The bag from compressed texts.
 
         Raises:
-            ValueError: they are not complete.
+            ValueError: they are incomplete.
         """
         return cls(CompressedTexts(contents))
 
@@ -361,8 +362,8 @@ class BoosterBag:
         return tuple(map(LoadedBooster, self.texts))
 
     def load(self) -> None:
-        """Load the boosters, which the first prediction does otherwise."""
-        # Unlike the property, this does not exclude other bags until it is done (Python 3.11).
+        """Load the boosters now rather than at the first prediction."""
+        # Unlike the property, this does not block other bags while loading (Python 3.11).
         vars(self).setdefault("_boosters", tuple(map(LoadedBooster, self.texts)))
 
     @cached_property
@@ -372,7 +373,7 @@ class BoosterBag:
 
 
 def load_together(bags: Iterable[BoosterBag]) -> None:
-    """Load the boosters of bags on all processors, since neither step holds Python's lock."""
+    """Load the boosters of several bags in parallel; both steps of loading release the GIL."""
     missing = [bag for bag in bags if "_boosters" not in vars(bag)]
     if missing:
         with ThreadPoolExecutor() as pool:

@@ -1,11 +1,11 @@
-"""Cycles of a hardware design divided among the directives of its loops, by Shapley values.
+"""Attributes a hardware design's cycles to the directives of its loops, by Shapley values.
 
-The value of a set of loops is the logarithm of the cycles that are predicted for the design with
-the directives on these loops alone. Each set is a design of the same program, so predictors are
-evaluated on designs only, never on mixtures of features. A loop's Shapley value is its mean effect
-over all orders in which directives may be added (Shapley 1953; Strumbelj and Kononenko 2010). The
-values add up to the difference between the design and the program without directives, whatever
-the predictor: boosters, the loop network, their average, or an adapted process.
+The value of a set of loops is the logarithm of the cycles predicted for the design with only the
+directives on these loops. Each set is a design of the same program, so predictors are evaluated on
+designs only, never on mixtures of features. A loop's Shapley value is its mean effect over all
+orders of adding directives (Shapley 1953; Strumbelj and Kononenko 2010). The values add up to the
+difference between the design and the program without directives, for any predictor: boosters, the
+loop network, their average, or an adapted process.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ from forerun.data.workload import Design
 from forerun.features.hls.directives import directives_by_loop, loop_label, only_on
 
 MOST_EXACT: Final = 8
-"""Loops with directives up to which all orders count, by all 256 sets of them."""
+"""Maximum number of loops with directives for exact values, from all 256 sets of them."""
 ORDERS: Final = 64
-"""Orders that are drawn where there are more loops, each with its reverse (Castro et al. 2009)."""
+"""Orders drawn for more loops, each with its reverse (Castro et al. 2009)."""
 SEED: Final = 0
 Members = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class LoopEffects:
-    """What the directives of each loop make of the cycles: `base` times all factors.
+    """Effect of each loop's directives on the cycles: `base` times all factors.
 
     Attributes:
-        base: cycles that are predicted without directives.
+        base: predicted cycles without directives.
         factors: label of a loop with its directives -> factor on the cycles.
     """
 
@@ -52,38 +52,44 @@ def loop_effects(design: Design, cycles_of: Callable[[Sequence[Design]], Column]
     loops, count = list(by_loop), len(by_loop)
     orders = None if count <= MOST_EXACT else _orders(count)
     sets = _every(count) if orders is None else _along(orders)
-    designs = [only_on(design, [loops[at] for at in sorted(own)]) for own in sets]
+    designs = [only_on(design, [loops[at] for at in sorted(members)]) for members in sets]
     logs = dict(zip(sets, np.log2(cycles_of(designs)).tolist(), strict=True))
     effects = _exact(count, logs) if orders is None else _mean(orders, logs)
-    labels = [loop_label(loop, own) for loop, own in by_loop.items()]
+    labels = [loop_label(loop, directives) for loop, directives in by_loop.items()]
     factors = dict(zip(labels, np.exp2(effects).tolist(), strict=True))
     return LoopEffects(float(np.exp2(logs[frozenset()])), factors)
 
 
 def _every(count: int) -> list[Members]:
-    """All sets of so many loops."""
-    return [frozenset(own) for size in range(count + 1) for own in combinations(range(count), size)]
+    """All subsets of `count` loops."""
+    return [
+        frozenset(members)
+        for size in range(count + 1)
+        for members in combinations(range(count), size)
+    ]
 
 
 def _exact(count: int, logs: Mapping[Members, float]) -> Column:
-    """Shapley values from the values of all sets, (count,)."""
+    """Shapley values computed from the values of all sets, (count,)."""
     effects = np.zeros(count)
-    for own, value in logs.items():
-        for at in set(range(count)) - own:
-            weight = factorial(len(own)) * factorial(count - len(own) - 1) / factorial(count)
-            effects[at] += weight * (logs[own | {at}] - value)
+    for members, value in logs.items():
+        for at in set(range(count)) - members:
+            weight = (
+                factorial(len(members)) * factorial(count - len(members) - 1) / factorial(count)
+            )
+            effects[at] += weight * (logs[members | {at}] - value)
     return effects
 
 
 def _orders(count: int) -> list[tuple[int, ...]]:
-    """Orders of so many loops, each followed by its reverse."""
+    """Random orders of `count` loops, each followed by its reverse."""
     random = np.random.default_rng(SEED)
     drawn = [tuple(random.permutation(count).tolist()) for _ in range(ORDERS // 2)]
-    return [own for order in drawn for own in (order, order[::-1])]
+    return [direction for order in drawn for direction in (order, order[::-1])]
 
 
 def _along(orders: Iterable[Sequence[int]]) -> list[Members]:
-    """The sets that grow along orders, each once."""
+    """The distinct sets that occur while following the orders."""
     sets = (frozenset(order[:size]) for order in orders for size in range(len(order) + 1))
     return list(dict.fromkeys(sets))
 

@@ -1,14 +1,14 @@
-"""Cycles and area of hardware designs: boosters over all programs, and few-shot adaptation to one.
+"""Cycles and area of hardware designs: boosters over all programs, few-shot adaptation to one.
 
-There are three sets of boosters: `seen` answers for programs of the training set, by differences
-to the nearest designs there (`KnownDesigns`), `unseen` for all others, and `within` is trained on
-differences from the mean of a program. The latter two predict logarithms relative to an analytic
-bound of `features.hls.directives`. For programs of the training set, answers are averages of `seen`
-and of a graph network over loops, `LoopNetwork`.
+There are three sets of boosters. `seen` predicts programs of the training set from differences to
+the nearest designs there (`KnownDesigns`), `unseen` predicts all others, and `within` is trained on
+differences from a program's mean. The latter two predict logarithms relative to an analytical bound
+of `features.hls.directives`. For programs of the training set, answers average `seen` and a graph
+network over loops, `LoopNetwork`.
 
-Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
-measures how similar two designs are by the tree outputs of `within`, among others. Intervals are
-calibrated on held-out programs and held-out designs.
+Once some designs of a program are measured, `DesignGaussianProcess` predicts that program; one of
+its similarity measures uses the tree outputs of `within`. Intervals are calibrated on held-out
+programs and held-out designs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,11 +91,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 TREES: Mapping[str, int] = {"seen": 150, "unseen": 150, "within": 100}
 """Set of boosters -> boosting rounds."""
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
-"""Set of boosters -> boosters whose predictions are averaged."""
+"""Set of boosters -> number of averaged boosters."""
 MEMBERS = 2
-"""Networks whose predictions are averaged."""
+"""Number of averaged networks."""
 SHOTS = 20
-"""Size of the support set with which intervals after adaptation are calibrated."""
+"""Support set size for which intervals after adaptation are calibrated."""
 ADAPTED = "adapted"
 """Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
 _CYCLES = METRICS.index("latency_cycles")
@@ -110,7 +110,7 @@ class DesignBoost(StoredPredictor):
         trees: set of boosters -> boosting rounds.
         calibrated: whether `fit` also calibrates prediction intervals.
         loop_shape: layer sizes and training hyperparameters of the loop network; None for none.
-        members: networks whose predictions are averaged.
+        members: number of averaged networks.
         boosters: `SET/METRIC` -> trained bag of boosters.
         scales: median standard deviation, within programs, of each feature in `BOUNDS`.
         ranges: of the features in the training set.
@@ -143,7 +143,7 @@ class DesignBoost(StoredPredictor):
     }
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is about a design; no query is answered before `fit`."""
+        """Whether the query is a design; false before `fit`."""
         return bool(self.boosters) and isinstance(query.workload, Design)
 
     def fit(self, measurements: Measurements) -> Self:
@@ -221,7 +221,7 @@ class DesignBoost(StoredPredictor):
         return LoopNetwork.fit(rows, matrix, self.loop_shape, self.members, self.seed)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Store support sets, each in place of an earlier one of the same program."""
+        """Store support sets, replacing earlier ones of the same program."""
         support = dict(self.support)
         for key, rows in rows_by(map(program_key, measurements.queries)).items():
             support[key] = SupportDesigns.of(
@@ -231,7 +231,7 @@ class DesignBoost(StoredPredictor):
         return replace(self, support=support)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Predictions with intervals, by the Gaussian process for programs with a support set."""
+        """Predictions with intervals, from the Gaussian process for programs with a support set."""
         matrix, nearest = feature_matrix(queries), self._nearest(queries)
         bounds = log_bounds(matrix)
         middle, half = self._log_answers(queries, matrix, bounds, nearest)
@@ -266,7 +266,7 @@ class DesignBoost(StoredPredictor):
         return self._log_answers(queries, matrix, log_bounds(matrix), self._nearest(queries))
 
     def _nearest(self, queries: Sequence[Query]) -> dict[int, Nearest]:
-        """Position of each design that `seen` answers -> its nearest training designs."""
+        """Position of each design predicted by `seen` -> its nearest training designs."""
         keys = enumerate(map(program_key, queries))
         rows = [row for row, key in keys if key in self.programs and not self._adapted(key)]
         if not rows:
@@ -281,19 +281,19 @@ class DesignBoost(StoredPredictor):
         bounds: Matrix,
         nearest: Mapping[int, Nearest],
     ) -> tuple[Matrix, Matrix]:
-        """As `predict_log`.
+        """Implements `predict_log`.
 
         Args:
             queries: n designs.
             matrix: their features, shape (n, len(FEATURES)).
-            bounds: `log_bounds` of them.
-            nearest: `_nearest` of them.
+            bounds: their `log_bounds`.
+            nearest: their `_nearest`.
         """
         middle, half = np.zeros((2, len(queries), len(METRICS)))
         if nearest:
             rows = list(nearest)
-            designs, own = [queries[row] for row in rows], matrix[rows]
-            middle[rows] = self._seen_logs(designs, own, list(nearest.values())) - bounds[rows]
+            designs, inputs = [queries[row] for row in rows], matrix[rows]
+            middle[rows] = self._seen_logs(designs, inputs, list(nearest.values())) - bounds[rows]
             half[rows] = self._half_widths("seen")
         programs = groups_of(map(program_key, queries))
         others = [key for key in programs if key not in self.programs and not self._adapted(key)]
@@ -320,7 +320,7 @@ class DesignBoost(StoredPredictor):
     def _seen_logs(
         self, queries: Sequence[Query], matrix: Matrix, nearest: Sequence[Nearest]
     ) -> Matrix:
-        """log2 of the metrics by the boosters `seen` and by the network, (n, len(METRICS))."""
+        """log2 of the metrics from the boosters `seen` and the network, (n, len(METRICS))."""
         assert self.known is not None
         pairs = self.known.pairs(nearest, matrix)
         boosters = [self.boosters[f"seen/{metric}"] for metric in METRICS]
@@ -340,7 +340,7 @@ class DesignBoost(StoredPredictor):
         return self.widths.get(kind, {}).get(metric, 1.0)
 
     def _measured(self, metric: str, key: Key) -> Positions | None:
-        """The designs of a program's support set with a value; None if they are fewer than two."""
+        """Support designs of a program with a value; None if there are fewer than two."""
         support = self.support.get(key)
         if support is None or metric not in support.values:
             return None
@@ -379,17 +379,22 @@ class DesignBoost(StoredPredictor):
         matrix = feature_matrix(queries)
         directives = np.array([coordinates(query.design) for query in queries])
         outputs = [self.boosters[f"within/{m}"].tree_outputs(matrix) for m in METRICS]
-        points = np.hstack([unit_rows(directives), *(0.7 * unit_rows(own) for own in outputs)])
+        points = np.hstack(
+            [
+                unit_rows(directives),
+                *(0.7 * unit_rows(outputs_of_trees) for outputs_of_trees in outputs),
+            ]
+        )
         random = np.random.default_rng(seed)
         return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
     def _limits(self, query: Query, row: Column, nearest: Nearest | None) -> tuple[Limit, ...]:
-        """Limits by the training set.
+        """Limits with respect to the training set.
 
         Args:
             query: a design.
             row: its features, (len(FEATURES),).
-            nearest: its nearest training designs, if `seen` answers it.
+            nearest: its nearest training designs, if `seen` predicts it.
         """
         key = program_key(query)
         support = self.support.get(key)
@@ -398,7 +403,7 @@ class DesignBoost(StoredPredictor):
             measured = () if support is None else support.directives
             of_directives = self.known.directive_range(key, measured).outside(query.design)
         if support is not None:
-            # The interval of a process widens with the distance from measured designs by itself.
+            # The interval of a process widens by itself with the distance from measured designs.
             return of_directives
         if nearest is not None:
             far = None if of_directives else KnownDesigns.combination_limit(nearest)
@@ -417,7 +422,7 @@ HELD_OUT_SHARE = 5
 """One in this many designs of each program is held out to calibrate the width of seen programs."""
 
 UNCALIBRATED_WIDTH = 10.0
-"""Half-width, in log2 or in standard deviations, where nothing could be held out."""
+"""Half-width, in log2 or in standard deviations, if nothing could be held out."""
 
 HeldOutErrors = tuple[str, str, Column]
 """Kind of program, metric, absolute errors of one program's designs."""
@@ -427,8 +432,8 @@ def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
     """Half-widths of the intervals for seen programs, unseen programs, and after adaptation.
 
     Args:
-        settings: predictor whose seed and trees count; its boosters are fitted anew for each fold.
-        rows: the training rows that `fit` was given.
+        settings: predictor with the seed and trees to use; its boosters are refitted for each fold.
+        rows: the training rows passed to `fit`.
 
     Returns:
         `DesignBoost.widths`.
@@ -480,14 +485,14 @@ def _errors(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[Held
     errors = np.abs(log_values(measured) - log_bounds(matrix) - predicted)
     if kind == ADAPTED:
         errors = errors / deviations
-    for metric, own in by_metric(errors).items():
-        yield kind, metric, own[np.isfinite(own)]
+    for metric, metric_errors in by_metric(errors).items():
+        yield kind, metric, metric_errors[np.isfinite(metric_errors)]
 
 
 def _width(parts: list[Column]) -> float:
     """Quantile of absolute errors at the nominal coverage.
 
-    Each of a program's n errors weighs 1 / sqrt(n), so a program counts by the square root of n.
+    Each of a program's n errors weighs 1 / sqrt(n), so a program weighs the square root of n.
     """
     if not any(map(len, parts)):
         return UNCALIBRATED_WIDTH

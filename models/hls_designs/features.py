@@ -25,18 +25,18 @@ FLOORS: Mapping[str, float] = {
     "util_lut": 0.02,
     "util_ff": 0.01,
 }
-"""Metric -> constant added before the logarithm, because a share of zero is a valid measurement."""
+"""Metric -> constant added before the logarithm, because zero is a valid share."""
 
 OF_DSP: Mapping[str, float] = {"util_dsp": 1.0, "util_lut": 0.48, "util_ff": 0.36}
-"""Metric -> share of the resource that floating-point pipelines take, per share of DSP blocks."""
+"""Metric -> share of the resource used by floating-point pipelines, per share of DSP blocks."""
 
 LEAST = 1e-4
-"""Smallest value that is predicted."""
+"""Smallest predicted value."""
 ROUNDED = 0.005
 """Half a unit of the last decimal of published shares; a lower end below it is reported as 0."""
 
 LOOPS = 10
-"""Loops whose directives are individual features of the boosters for seen programs."""
+"""Loops whose directives are separate features of the boosters for seen programs."""
 
 _LEVELLED = ("copies", "pipe", "ragged")
 _TOTALS = ("steps", "copies", "near_copies", "flat")
@@ -77,7 +77,7 @@ def feature_matrix(queries: Sequence[Query]) -> Matrix:
 
 
 def place_matrix(queries: Sequence[Query]) -> Matrix:
-    """Directives and factors of each loop, cut or padded with 0 to LOOPS loops, and FACTOR_TOTALS.
+    """Directives and factors of each loop, truncated or zero-padded to LOOPS, and FACTOR_TOTALS.
 
     Returns:
         Shape (n, LOOPS x (len(PLACE_COLUMNS) + len(FACTOR_FEATURES)) + len(FACTOR_TOTALS)).
@@ -87,8 +87,8 @@ def place_matrix(queries: Sequence[Query]) -> Matrix:
     for row, query in enumerate(queries):
         values, factors = coordinates(query.design)[:of_places], loop_factors(query.design)
         matrix[row, : len(values)] = values
-        own = factors.loops[:LOOPS].ravel()
-        matrix[row, of_places : of_places + len(own)] = own
+        loop_features = factors.loops[:LOOPS].ravel()
+        matrix[row, of_places : of_places + len(loop_features)] = loop_features
         matrix[row, of_places + of_factors :] = factors.totals
     return matrix
 
@@ -104,7 +104,7 @@ def network_matrix(queries: Sequence[Query], matrix: Matrix) -> Matrix:
 
 
 def log_values(values: Matrix) -> Matrix:
-    """log2 of the five metrics, floors included, of n designs, (n, len(METRICS))."""
+    """log2 of the five metrics plus floors, of n designs, (n, len(METRICS))."""
     return np.asarray(np.log2(values + _FLOORS))
 
 
@@ -117,12 +117,12 @@ def log_bounds(matrix: Matrix) -> Matrix:
 
 
 def from_logarithms(logs: Matrix) -> Matrix:
-    """Values of the five metrics from their log2, floors subtracted; never negative."""
+    """Values of the five metrics from their log2, less floors; never negative."""
     return np.asarray(np.maximum(2.0 ** np.minimum(logs, 60.0) - _FLOORS, 0.0))
 
 
 def by_metric(values: Matrix) -> dict[str, Column]:
-    """The columns of (n, len(METRICS)) by their metrics."""
+    """The columns of (n, len(METRICS)) by metric."""
     return dict(zip(METRICS, values.T, strict=True))
 
 

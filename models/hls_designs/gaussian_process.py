@@ -1,10 +1,11 @@
 """A Gaussian process over the designs of one program, fitted to a few measured ones.
 
 The covariance is a constant, a linear term in the booster's prediction, and one Matern 5/2 term for
-each of three feature sets: the analytic bounds, the directives themselves, and the outputs of the
-trees of a booster trained on other programs. A few rows do not determine hyperparameters, so none
-are fitted: settings are drawn from a log-normal prior, and the posteriors under them are averaged
-with weights proportional to their marginal likelihoods.
+each of three feature sets: the analytical bounds, the directives themselves, and the tree outputs
+of
+a booster trained on other programs. A few rows do not determine hyperparameters, so none are
+fitted: settings are drawn from a log-normal prior, and their posteriors are averaged with weights
+proportional to their marginal likelihoods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ from forerun.models.gaussian_process.regression import (
 
 DRAWS = 192
 LEAST_WEIGHT = 0.002
-"""Settings with a smaller share of the marginal likelihood are dropped from the average."""
+"""Share of the marginal likelihood below which settings are dropped from the average."""
 FEATURE_SETS = 3
 CENTRE = np.log([0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 0.05])
 """Mean of the prior over the logarithms of the hyperparameters: the variance of the linear term,
@@ -119,11 +120,11 @@ class DesignGaussianProcess:
 
 
 class _Covariances(NamedTuple):
-    """Of n designs with a support set of k, by term.
+    """Covariance terms between n designs and a support set of k.
 
     Attributes:
         linear: products of the booster's standardised predictions, shape (n, k).
-        scaled: distances in each feature set, in units of its size in the support set, (n, k).
+        scaled: distances in each feature set, relative to its size in the support set, (n, k).
     """
 
     linear: Matrix
@@ -183,7 +184,7 @@ class SupportDesigns:
 
     @classmethod
     def of(cls, queries: Sequence[Query], values: Mapping[str, Column]) -> Self:
-        """The designs of k queries that have the program, the device and the tool in common."""
+        """The designs of k queries with the same program, device and tool."""
         first, directives = queries[0], tuple(query.design.directives for query in queries)
         return cls(first.design.program, first.device, first.software, directives, values)
 

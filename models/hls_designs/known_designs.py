@@ -1,10 +1,10 @@
-"""Designs of the training set, and pairs of other designs with the nearest of them.
+"""Designs of the training set, and pairs of other designs with their nearest ones.
 
-A tool maps many choices of directives to the same hardware, and often one directive apart from a
-measured design changes nothing. So the boosters for programs of the training set predict by how
-much a design differs from each of its nearest training designs of the same program, from the
-features of the design, their differences, and the values of the training design; the answer is the
-mean over these. In training, a design is not its own neighbour.
+A tool maps many choices of directives to the same hardware, and a design often differs from a
+measured one only in a directive without effect. The boosters for programs of the training set
+therefore predict how much a design differs from each of its nearest training designs of the same
+program, from the design's features, their differences, and the training design's values; the answer
+is the mean over these. In training, a design is not its own neighbour.
 """
 
 import json
@@ -30,14 +30,14 @@ from forerun.models.hls_designs.limits import DirectiveRange
 from forerun.models.limit import Limit
 
 NEIGHBOURS: Final = 3
-"""Training designs that a design is compared with."""
+"""Number of training designs that a design is compared with."""
 COMBINATION: Final = "distance_to_measured_designs"
-"""Distance from the nearest training design, over the largest between neighbours of these."""
+"""Distance from the nearest training design, over the largest between neighbouring ones."""
 FURTHEST: Final = 50.0
-"""Largest value of a feature in units of its deviation, for distances."""
+"""Cap on a feature in units of its deviation, for distances."""
 
 ROUNDING: Final = 1e-9
-"""Far above the relative error of squared distances that are computed from products."""
+"""Far above the relative error of squared distances computed from products."""
 _NONE: Final = np.empty(0, dtype=np.intp)
 
 Directives = tuple[tuple[str, str], ...]
@@ -46,10 +46,9 @@ Directives = tuple[tuple[str, str], ...]
 class Pairs(NamedTuple):
     """p pairs of n designs with training designs.
 
-    Attributes:
-        inputs: of the boosters, shape (p, columns).
-        values: of the training designs, shape (p, metrics).
-        design: position of the design of each pair, ascending, shape (p,).
+    inputs: of the boosters, shape (p, columns).
+    values: of the training designs, shape (p, metrics).
+    design: design of each pair, ascending positions, shape (p,).
     """
 
     inputs: Matrix
@@ -57,7 +56,7 @@ class Pairs(NamedTuple):
     design: Positions
 
     def means(self, of_pairs: Matrix) -> Matrix:
-        """Means over the pairs of each design, shape (n, metrics), of numbers (p, metrics)."""
+        """Means over each design's pairs, shape (n, metrics), of numbers (p, metrics)."""
         sums = np.array([np.bincount(self.design, column) for column in of_pairs.T])
         return np.asarray((sums / np.bincount(self.design)).T)
 
@@ -66,12 +65,12 @@ class ProgramDesigns(NamedTuple):
     """The k training designs of one program.
 
     Attributes:
-        directives: of each.
+        directives: directives of each.
         bounds, places, values: features `BOUNDS`, `place_matrix` and measured values, k rows each.
         varying: columns of `place_matrix` that differ between them.
         scaled: these columns in units of `KnownDesigns.units`, (k, columns).
-        lengths: (k,) squared distances of the rows of `scaled` from the origin.
-        reach: largest distance of one of them from the nearest other.
+        lengths: (k,) squared norms of the rows of `scaled`.
+        reach: largest distance of any of them from its nearest neighbour.
     """
 
     directives: tuple[Directives, ...]
@@ -83,22 +82,22 @@ class ProgramDesigns(NamedTuple):
     lengths: Column
     reach: float
 
-    def nearest(self, own: Column, apart_from: Positions) -> tuple[Positions, float]:
+    def nearest(self, design: Column, apart_from: Positions) -> tuple[Positions, float]:
         """The `NEIGHBOURS` nearest to a design, nearest first, and the distance of the nearest.
 
         Args:
-            own: place of the design, as a row of `scaled`.
-            apart_from: designs that are left out, unless no other is there.
+            design: coordinates of the design, as a row of `scaled`.
+            apart_from: designs to exclude, unless there are no others.
         """
-        rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, own)
+        rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, design)
         if len(apart_from) < len(rough):
             rough[apart_from] = np.inf
-        # Products leave out what is too far. Distances of the rest follow from differences, column
-        # after column, so that ties do not depend on how many are left.
+        # Products pre-select candidates. Their distances follow from differences, column after
+        # column, so that ties do not depend on the number of candidates.
         last = np.partition(rough, min(NEIGHBOURS, len(rough)) - 1)[:NEIGHBOURS].max()
-        slack = ROUNDING * (self.lengths.max() + own @ own)
+        slack = ROUNDING * (self.lengths.max() + design @ design)
         close = np.flatnonzero((rough <= last + slack) & (rough < np.inf))
-        squared = np.square(self.scaled[close] - own, order="F").sum(axis=1)
+        squared = np.square(self.scaled[close] - design, order="F").sum(axis=1)
         chosen = np.argsort(squared, kind="stable")[:NEIGHBOURS]
         return close[chosen], float(np.sqrt(squared[chosen[0]]))
 
@@ -108,7 +107,7 @@ class Nearest(NamedTuple):
 
     Attributes:
         program: all training designs of the program.
-        chosen: positions of the nearest of them, the nearest first.
+        chosen: positions of the nearest of them, nearest first.
         distance: distance of the design from the nearest.
         place: the design's row of `place_matrix`.
     """
@@ -120,9 +119,9 @@ class Nearest(NamedTuple):
 
     @property
     def relative_distance(self) -> float:
-        """`distance` over the largest between neighbours among the program's training designs.
+        """`distance` over the largest neighbour distance among the program's training designs.
 
-        It is 0 where the program has only one design, or all of its designs are alike.
+        It is 0 if the program has only one design, or if all of its designs coincide.
         """
         return self.distance / self.program.reach if self.program.reach > 0.0 else 0.0
 
@@ -155,43 +154,58 @@ class KnownDesigns:
         """
         rows = rows_by(map(program_key, queries))
         texts = {
-            key: json.dumps([queries[row].design.directives for row in own], separators=(",", ":"))
-            for key, own in rows.items()
+            key: json.dumps(
+                [queries[row].design.directives for row in members], separators=(",", ":")
+            )
+            for key, members in rows.items()
         }
         units = deviations_within(places, program)
-        return cls(texts, {key: values[own] for key, own in rows.items()}, units)
+        return cls(texts, {key: values[members] for key, members in rows.items()}, units)
 
     def nearest(self, queries: Sequence[Query], *, others: bool = False) -> list[Nearest]:
         """The nearest training designs of each design.
 
         Args:
             queries: n designs of programs in the training set.
-            others: whether to choose among designs of other directives only, for training. The only
-                design of its program is its own neighbour.
+            others: whether to choose only among designs with other directives, for training. The
+                only design of its program is its own neighbour.
         """
         places = place_matrix(queries)
         scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
         found = []
-        for query, place, own in zip(queries, places, scaled, strict=True):
+        for query, place, scaled_place in zip(queries, places, scaled, strict=True):
             program, same = self._of_program(program_key(query), query), _NONE
             if others:
                 directives = query.design.directives
-                same = np.flatnonzero([one == directives for one in program.directives])
-            found.append(Nearest(program, *program.nearest(own[program.varying], same), place))
+                same = np.flatnonzero([other == directives for other in program.directives])
+            found.append(
+                Nearest(program, *program.nearest(scaled_place[program.varying], same), place)
+            )
         return found
 
     def pairs(self, nearest: Sequence[Nearest], matrix: Matrix) -> Pairs:
         """Pairs of n designs with their nearest training designs.
 
         Args:
-            nearest: what `nearest` returned for them.
+            nearest: result of `nearest` for them.
             matrix: their features, (n, len(FEATURES)).
         """
-        design = np.repeat(np.arange(len(nearest)), [len(own.chosen) for own in nearest])
-        bounds = np.concatenate([own.program.bounds[own.chosen] for own in nearest])
-        theirs = np.concatenate([own.program.places[own.chosen] for own in nearest])
-        values = np.concatenate([own.program.values[own.chosen] for own in nearest])
-        features, places = matrix[design], np.array([own.place for own in nearest])[design]
+        design = np.repeat(
+            np.arange(len(nearest)), [len(neighbours.chosen) for neighbours in nearest]
+        )
+        bounds = np.concatenate(
+            [neighbours.program.bounds[neighbours.chosen] for neighbours in nearest]
+        )
+        theirs = np.concatenate(
+            [neighbours.program.places[neighbours.chosen] for neighbours in nearest]
+        )
+        values = np.concatenate(
+            [neighbours.program.values[neighbours.chosen] for neighbours in nearest]
+        )
+        features, places = (
+            matrix[design],
+            np.array([neighbours.place for neighbours in nearest])[design],
+        )
         apart = bounds - features[:, BOUND_COLUMNS], theirs - places
         inputs = np.concatenate([features, places, *apart, values], axis=1)
         return Pairs(inputs, values, design)
@@ -200,7 +214,7 @@ class KnownDesigns:
         """Values of directives in the training designs of a program.
 
         Args:
-            key: the program; of one outside the training set, the range is that of all programs.
+            key: the program; for one outside the training set, the range over all programs is used.
             support: directives of further measured designs of the program.
         """
         of_training = self._range(key)
@@ -208,17 +222,17 @@ class KnownDesigns:
 
     @staticmethod
     def combination_limit(nearest: Nearest) -> Limit | None:
-        """A limit where directives together lie far from those of all training designs.
+        """A limit if a combination of directives is far from those of all training designs.
 
-        Intervals are calibrated on held-out designs, which lie as far from the nearest of the
-        others as training designs do.
+        Intervals are calibrated on held-out designs, which are as far from the others as training
+        designs are from each other.
 
         Args:
-            nearest: what `nearest` returned for a design.
+            nearest: result of `nearest` for a design.
 
         Returns:
-            None where it is no further from the nearest training design than one of these is from
-            the nearest other, or where the program has only one.
+            None if it is no further from its nearest training design than these are from each
+            other, or if the program has only one.
         """
         times = nearest.relative_distance
         if times <= 1.0:
@@ -243,28 +257,28 @@ class KnownDesigns:
             Positions of these, shape (k,), and distances over the largest of them, shape (k,).
         """
         known = self._of_program(program_key(query), query)
-        squared = np.array([np.square(known.scaled - own).sum(axis=1) for own in known.scaled])
+        squared = np.array([np.square(known.scaled - point).sum(axis=1) for point in known.scaled])
         np.fill_diagonal(squared, np.inf)
         nearest = squared.argmin(axis=1)
         distances = np.sqrt(squared[np.arange(len(nearest)), nearest])
         return nearest, distances / known.reach if known.reach > 0.0 else 0.0 * distances
 
     def _range(self, key: Key) -> DirectiveRange:
-        """The range of training designs alone, which is computed once."""
-        own = key if key in self.directives else None
-        found = self._ranges.get(own)
+        """The range of the training designs alone, computed once."""
+        range_key = key if key in self.directives else None
+        found = self._ranges.get(range_key)
         if found is None:
-            of = DirectiveRange.of_programs if own is None else DirectiveRange.of_program
-            found = self._ranges[own] = of(self._directives(key))
+            of = DirectiveRange.of_programs if range_key is None else DirectiveRange.of_program
+            found = self._ranges[range_key] = of(self._directives(key))
         return found
 
     def _directives(self, key: Key) -> tuple[Directives, ...]:
         """Directives of the training designs of a program, or of all where it has none."""
         if key not in self.directives:
-            return tuple(one for known in self.directives for one in self._directives(known))
+            return tuple(design for known in self.directives for design in self._directives(known))
         return tuple(
-            tuple((str(name), str(value)) for name, value in one)
-            for one in json.loads(self.directives[key])
+            tuple((str(name), str(value)) for name, value in pairs)
+            for pairs in json.loads(self.directives[key])
         )
 
     @cached_property
@@ -280,27 +294,29 @@ class KnownDesigns:
         return {}
 
     def _of_program(self, key: Key, query: Query) -> ProgramDesigns:
-        """The training designs of a query's program, whose features are computed once."""
+        """The training designs of a query's program, with features computed once."""
         found = self._programs.get(key)
         if found is None:
             directives = self._directives(key)
             queries = [
-                Query(Design(query.design.program, one), query.device, query.software)
-                for one in directives
+                Query(Design(query.design.program, chosen), query.device, query.software)
+                for chosen in directives
             ]
             places = place_matrix(queries)
             scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
             varying = np.flatnonzero(np.ptp(scaled, axis=0) > 0)
             bounds = feature_matrix(queries)[:, BOUND_COLUMNS]
-            own, values = scaled[:, varying], self.values[key]
+            of_varying, values = scaled[:, varying], self.values[key]
             rows = directives, bounds, places, values
-            found = ProgramDesigns(*rows, varying, own, np.square(own).sum(axis=1), _reach(own))
+            found = ProgramDesigns(
+                *rows, varying, of_varying, np.square(of_varying).sum(axis=1), _reach(of_varying)
+            )
             self._programs[key] = found
         return found
 
 
 def _reach(points: Matrix) -> float:
-    """Largest distance of one of k points from the nearest other; 0 of a single one.
+    """Largest distance of any of k points from its nearest neighbour; 0 for a single point.
 
     Args:
         points: shape (k, columns).

@@ -1,4 +1,4 @@
-"""Limits of predicted designs: directives outside the training set, and more than the chip has."""
+"""Limits of predicted designs: directives outside the training set, and excess resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Directives = Iterable[tuple[str, str]]
 class DirectiveRange:
     """Values of directives in measured designs.
 
-    A slot of which nothing is known takes the value alone that changes nothing: 1 or `off`.
+    An unknown slot accepts only the value without effect: 1 or `off`.
 
     Attributes:
         factors: slot, or kind of slots such as `__PARA__` -> smallest and largest factor.
@@ -39,16 +39,16 @@ class DirectiveRange:
 
     @classmethod
     def of_program(cls, designs: Iterable[Directives]) -> Self:
-        """The values in each slot, of designs of one program."""
+        """The values per slot in designs of one program."""
         return cls({}, {}, "measured designs of this program").with_designs(designs)
 
     @classmethod
     def of_programs(cls, designs: Iterable[Directives]) -> Self:
-        """The values in each kind of slots, of designs of several programs."""
+        """The values per kind of slots in designs of several programs."""
         return cls({}, {}, _OF_PROGRAMS).with_designs(designs)
 
     def with_designs(self, designs: Iterable[Directives]) -> Self:
-        """The values in its designs and in further ones."""
+        """The range extended by further designs."""
         factors, pipes = dict(self.factors), dict(self.pipes)
         for slot, value in {pair for directives in designs for pair in directives}:
             name = _kind(slot) if self.whose == _OF_PROGRAMS else slot
@@ -61,7 +61,7 @@ class DirectiveRange:
         return replace(self, factors=factors, pipes=pipes)
 
     def outside(self, design: Design) -> tuple[Limit, ...]:
-        """A limit for each directive of a design whose value lies outside the range."""
+        """A limit for each directive of a design with a value outside the range."""
         found = (self._limit(slot, value) for slot, value in design.directives)
         return tuple(limit for limit in found if limit is not None)
 
@@ -70,8 +70,8 @@ class DirectiveRange:
         if kind == _PIPE:
             choices = self.pipes.get(slot) or self.pipes.get(kind, frozenset({"off"}))
             known = " or ".join(map(repr, sorted(choices)))
-            inside, own = value in choices, repr(value)
-            return None if inside else Limit(f"{slot} is {own}, {self.whose} have {known}")
+            inside, choice = value in choices, repr(value)
+            return None if inside else Limit(f"{slot} is {choice}, {self.whose} have {known}")
         low, high = self.factors.get(slot) or self.factors.get(kind, (1.0, 1.0))
         factor = _factor(value)
         if low <= factor <= high:
@@ -82,11 +82,11 @@ class DirectiveRange:
 
 
 def chip_limits(value: Column, low: Column, high: Column) -> tuple[Limit, ...]:
-    """A refusal of a design that needs more than the chip has, or a note that it may.
+    """A refusal of a design that needs more than the chip has, or a note that it might.
 
     Args:
         value: predictions of the metrics of one design, (len(METRICS),).
-        low: lower ends of their prediction intervals; the predictions where there are none.
+        low: lower ends of their prediction intervals; the predictions if there are none.
         high: upper ends, likewise.
     """
     shares = [METRICS.index(metric) for metric in RESOURCES]
@@ -104,7 +104,7 @@ def chip_limits(value: Column, low: Column, high: Column) -> tuple[Limit, ...]:
 
 
 def _times(columns: Sequence[int], shares: Column) -> str:
-    """Such as `22 times the DSP blocks and 9.01 times the LUTs`."""
+    """For example `22 times the DSP blocks and 9.01 times the LUTs`."""
     parts = [f"{_figure(shares[at])} times the {RESOURCES[METRICS[at]]}" for at in columns]
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
@@ -119,7 +119,7 @@ def _kind(slot: str) -> str:
 
 
 def _factor(value: str) -> float:
-    """The factor of a directive; 1, which changes nothing, where it is no number."""
+    """The factor of a directive; 1, which has no effect, if it is not a number."""
     try:
         return max(float(value), 1.0)
     except ValueError:

@@ -1,20 +1,20 @@
-"""Cycles and area of designs of programs in the training set, by a graph network over their loops.
+"""Predicts cycles and area of designs of training-set programs with a graph network over loops.
 
 `DesignBoost` averages its answers with those of its boosters.
 
-Nodes are the loops of a design. In each of a few rounds a loop's state takes up the sum and the
-maximum of the states of all loops inside it, the state of the loop around it, and the sum over all
-loops around it. Maxima are at least zero. From its state each loop gets factors on its analytic
-cycles and resources, and the design gets some from the pooled states and its own features. Most
+Nodes are the loops of a design. In each of a few rounds a loop's state is updated from the sum and
+the maximum of the states of all loops inside it, the state of the enclosing loop, and the sum over
+all enclosing loops. Maxima are at least zero. Each loop's state yields factors on its analytical
+cycles and resources, and the pooled states with the design's features yield further factors. Most
 factors start at one:
 
     cycles   = sqrt(sum over loops of cycles x factor, times a mean of three bounds) x factor
     resource = sum over loops of (bound x factor) x factor
 
-Loops of the training set have learnt vectors, so the network is for programs in the training set.
-It is trained with PyTorch Geometric (Fey and Lenssen 2019, arXiv 1903.02428) and evaluated by
-onnxruntime, in double precision, so that an answer does not depend on how many others are in the
-same batch.
+Loops of the training set have learned embeddings, so the network only covers programs in the
+training set. It is trained with PyTorch Geometric (Fey and Lenssen 2019, arXiv 1903.02428) and
+evaluated by onnxruntime in double precision, so that an answer does not depend on the others in its
+batch.
 """
 
 import logging
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 INPUTS: Final = ("designs", "x", "vector", "batch", "parent_index", "nested_index")
 """Inputs of the network for b designs with n loops in all, in order.
 
-`designs`: features of designs, (b, columns); `x`: features of loops, (n, columns); `vector`: number
-of each loop's learnt vector, (n,); `batch`: design of each loop, (n,); `parent_index`: edges from a
+`designs`: features of designs, (b, columns); `x`: features of loops, (n, columns); `vector`: index
+of each loop's embedding, (n,); `batch`: design of each loop, (n,); `parent_index`: edges from a
 loop to those directly inside it, (2, edges); `nested_index`: edges to a loop from all loops inside
 it, (2, edges).
 """
@@ -67,7 +67,7 @@ def inputs_of(
     Args:
         queries: b designs.
         matrix: their features, (b, columns).
-        programs: program -> number of its first loop's vector.
+        programs: program -> index of its first loop's embedding.
     """
     trees = [loop_tree(query.design) for query in queries]
     sizes = [len(tree.features) for tree in trees]
@@ -85,16 +85,16 @@ def inputs_of(
 
 OUTPUT: Final = "log_values"
 BOUNDS: Final = [DESIGN_FEATURES.index(f"log_cycles{suffix}") for suffix in TIMINGS]
-"""Columns of the bounds on the cycles of a design."""
+"""Columns of the bounds on a design's cycles."""
 INNERMOST, TOTAL, DSP_NEAR = map(LOOP_FEATURES.index, ("innermost", "log_cycles_total", "dsp_near"))
 LEAST_OF_LOOP: Final = 2e-3
-"""Share of the chip that is added to each loop's bound on a resource."""
+"""Share of the chip added to each loop's bound on a resource."""
 BRAM_OF_LOOP: Final = 0.01
-"""Share of the block memory of each loop, which has no bound."""
+"""Share of the block memory per loop, which has no bound."""
 OUTER_DAMPING: Final = 4.0
-"""log2 of the factor by which the cycles of outer loops count less than those of innermost ones."""
+"""log2 of the factor by which cycles of outer loops count less than those of innermost ones."""
 FURTHEST: Final = 6.0
-"""Largest standardised value of a feature."""
+"""Cap on standardised feature values."""
 LARGEST_OF_LOOP, LARGEST_OF_DESIGN = 12.0, 10.0
 """log2 of the largest factors."""
 
@@ -105,10 +105,10 @@ class LoopShape:
 
     Attributes:
         width: of all states and hidden layers.
-        rounds_of_messages: how often loops take up the states of others.
-        vector: width of the learnt vector of each loop.
+        rounds_of_messages: number of message-passing rounds.
+        vector: width of each loop's learned embedding.
         epochs: passes over the training set.
-        rows: designs in a batch.
+        rows: designs per batch.
         learning_rate: maximum of the one-cycle schedule.
         weight_decay: weight decay of AdamW.
     """
@@ -125,13 +125,13 @@ class LoopShape:
 def network(
     shape: LoopShape, loops: tuple[Column, Column], designs: tuple[Column, Column], vectors: int
 ) -> "nn.Module":
-    """A module that maps `INPUTS` to log2 of the values, floors included, (b, metrics).
+    """A module that maps `INPUTS` to log2 of the values plus floors, (b, metrics).
 
     Args:
         shape: layer sizes.
         loops: means and standard deviations of the features of loops.
-        designs: the same of designs.
-        vectors: number of learnt vectors.
+        designs: means and standard deviations of the features of designs.
+        vectors: number of embeddings.
     """
     pyg, width, metrics = torch_geometric(), shape.width, len(METRICS)
     floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
@@ -166,7 +166,7 @@ def network(
             whole = self.of_design(torch.cat([pooled, most, features], 1))
             factor = self.start + self.of_loop(torch.cat([states, most[batch]], 1))
             factor = factor.clamp(-LARGEST_OF_LOOP, LARGEST_OF_LOOP)
-            # Products of bounds and factors of each loop, summed over the loops of each design.
+            # Products of each loop's bounds and factors, summed over the loops of each design.
             sums = pyg.nn.global_add_pool(_bounds(x) * torch.exp2(factor), batch, count)
             shares = torch.softmax(whole[:, metrics:], 1)
             bound = (shares * designs[:, BOUNDS]).sum(1, keepdim=True)
@@ -180,11 +180,11 @@ def network(
 
 
 def _loop_states(shape: LoopShape, vectors: int) -> "nn.Module":
-    """Maps scaled features of n loops, their vectors and edges to their states, (n, width)."""
+    """Maps scaled features of n loops, their embeddings and edges to states, (n, width)."""
     pyg, width = torch_geometric(), shape.width
 
     class Messages(pyg.nn.MessagePassing):  # type: ignore[misc, name-defined]
-        """What each loop takes up from others along edges."""
+        """Aggregated messages that each loop receives along edges."""
 
         def forward(self, states: "Tensor", edges: "Tensor") -> "Tensor":
             taken: Tensor = self.propagate(edges, x=states)
@@ -223,7 +223,7 @@ def _layers(inputs: int, width: int, outputs: int) -> Any:
 
 
 def _scaling(mean: Column, spread: Column) -> "nn.Module":
-    """Standardises columns, and limits them."""
+    """Standardises columns and clips them."""
 
     class Scaling(nn.Module):
         mean: torch.Tensor
@@ -242,7 +242,7 @@ def _scaling(mean: Column, spread: Column) -> "nn.Module":
 
 
 def _bounds(loops: "Tensor") -> "Tensor":
-    """Bound of each loop on its cycles and on its share of each resource, in order of METRICS."""
+    """Each loop's bounds on cycles and resource shares, in the order of METRICS."""
     rates = loops.new_tensor([OF_DSP.get(metric, 0.0) for metric in METRICS[1:]])
     least = [LEAST_OF_LOOP if metric in OF_DSP else BRAM_OF_LOOP for metric in METRICS[1:]]
     dsp = torch.exp2(loops[:, DSP_NEAR : DSP_NEAR + 1]) - LEAST_SHARE
@@ -252,7 +252,7 @@ def _bounds(loops: "Tensor") -> "Tensor":
 
 
 def export(members: "Sequence[nn.Module]") -> bytes:
-    """Networks as one ONNX file with free sizes, whose output is (members, b, metrics).
+    """Export networks as one ONNX file with dynamic sizes and output (members, b, metrics).
 
     The exporter's warnings and log messages are suppressed.
 
@@ -271,7 +271,7 @@ def export(members: "Sequence[nn.Module]") -> bytes:
 
     wide, loops = torch.float64, Dim("loops")
     index = torch.arange(5) % 4
-    # Each input is a tensor of its own: the exporter takes shared ones for one input.
+    # Each input needs a separate tensor: the exporter would merge shared ones.
     example = (
         torch.ones(4, len(NETWORK_FEATURES), dtype=wide),
         torch.ones(5, len(LOOP_FEATURES), dtype=wide),
@@ -299,7 +299,7 @@ def export(members: "Sequence[nn.Module]") -> bytes:
         logger.setLevel(level)
     content = program.model_proto
     for node in content.graph.node:
-        # Where in the source each operator comes from, half of the file.
+        # Source locations of operators, which make up half of the file.
         del node.metadata_props[:]
     return bytes(content.SerializeToString())
 
@@ -312,7 +312,7 @@ NETWORK_SHARE: Mapping[str, float] = {
     "util_ff": 0.6,
 }
 """Metric -> weight of the loop network in answers for programs of the training set; the boosters
-have the rest. Chosen on the designs that the published protocol sets aside for validation."""
+have the rest. Chosen on the designs that the published protocol reserves for validation."""
 
 
 LOG_ERROR: Final = (0.5, 0.4, 0.4, 0.2, 0.2)
@@ -320,17 +320,17 @@ LOG_ERROR: Final = (0.5, 0.4, 0.4, 0.2, 0.2)
 ERROR: Final = (0.5, 0.24, 0.08, 0.14, 0.08)
 """Typical error of log2 of the cycles and of shares; the unit of the second part of the loss."""
 LOG_LIMIT, LIMIT = 2.0, 10.0
-"""Errors, in these units, from which on the loss is linear."""
+"""Errors, in these units, beyond which the loss is linear."""
 WARM_UP = 0.1
 """Share of the steps in which the learning rate rises."""
 LARGEST_GRADIENT = 1.0
 """Norm to which gradients are clipped."""
 LARGEST_LOG = 8.0
-"""log2 of the largest share that the loss tells from others."""
+"""log2 of the largest share that the loss distinguishes."""
 SEEDS_APART = 100
 _FLOORS: Final = np.array([FLOORS[metric] for metric in METRICS])
 MOST_DESIGNS = 512
-"""Designs in one call of onnxruntime, so that its activations fit into a processor's cache."""
+"""Designs per call of onnxruntime, so that its activations fit into a CPU's cache."""
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ class LoopNetwork:
     """A fitted ensemble for the programs of a training set.
 
     Attributes:
-        first: program and tool version -> number of its first loop's learnt vector.
+        first: program and tool version -> index of its first loop's embedding.
         content: serialised ONNX file.
     """
 
@@ -349,7 +349,7 @@ class LoopNetwork:
     def fit(
         cls, rows: Measurements, matrix: Matrix, shape: LoopShape, members: int, seed: int
     ) -> Self:
-        """Train so many networks, which differ in their seeds.
+        """Train `members` networks with different seeds.
 
         Args:
             rows: n designs with the five metrics.
@@ -372,7 +372,7 @@ class LoopNetwork:
         return cls(first, export(parts))
 
     def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> Matrix:
-        """log2 of the five metrics, floors included, for designs of programs in `first`.
+        """log2 of the five metrics plus floors, for designs of programs in `first`.
 
         Args:
             queries: n designs.
@@ -396,7 +396,7 @@ class LoopNetwork:
 
 @contextmanager
 def seeded_torch(seed: int) -> Iterator[None]:
-    """Set torch's seed, and one thread; restore its random state and threads afterwards."""
+    """Set torch's seed and a single thread; restore its random state and threads afterwards."""
     previous = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -419,7 +419,7 @@ def torch_geometric() -> Any:
 
 
 def onnx_session(content: bytes) -> Any:
-    """An `onnxruntime.InferenceSession` of serialised ONNX, on one thread of the processor."""
+    """An `onnxruntime.InferenceSession` of serialised ONNX, on one CPU thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -466,7 +466,7 @@ def _train(part: Any, graphs: Sequence[Any], shape: LoopShape) -> None:
 
 
 def _mean_of_members(logs: NDArray[np.float64]) -> Matrix:
-    """Means over predictions of shape (members, n, len(METRICS)), in log2 with the floor."""
+    """Means over predictions of shape (members, n, len(METRICS)), as log2 plus floor."""
     scaled = np.where(ARE_SHARES, np.exp2(np.minimum(logs, LARGEST_LOG)), logs)
     means: Matrix = scaled.sum(axis=0) / len(scaled)
     return np.where(ARE_SHARES, np.log2(np.where(ARE_SHARES, means, 1.0)), means)
@@ -478,12 +478,12 @@ def averaged(
     """Average of two predictions: of logarithms for cycles, of shares of the chip for the others.
 
     Args:
-        boosted: n predictions of the boosters, log2 with the floor, (n, len(METRICS)).
-        network: n predictions of the network, the same.
+        boosted: n predictions of the boosters, log2 plus floor, (n, len(METRICS)).
+        network: n predictions of the network in the same form.
         share: metric -> weight of the network.
 
     Returns:
-        log2 with the floor, (n, len(METRICS)).
+        log2 plus floor, (n, len(METRICS)).
     """
     weights = np.array([share[metric] for metric in METRICS])
     logs = (1.0 - weights) * boosted + weights * network
@@ -499,7 +499,7 @@ def _moments(features: Matrix) -> tuple[Column, Column]:
 
 
 def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
-    """Program -> number of its first loop's vector; number of vectors."""
+    """Program -> index of its first loop's embedding; number of embeddings."""
     programs = {program_key(query): query for query in queries}
     first, total = {}, 0
     for key in sorted(programs):
@@ -509,7 +509,7 @@ def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
 
 
 def _loss(part: Any, batch: Mapping[str, Any]) -> "Tensor":
-    """Huber losses of logarithms and of shares, in units of typical errors, added up."""
+    """Sum of Huber losses of logarithms and of shares, in units of typical errors."""
     predicted, measured = part(*(batch[name] for name in INPUTS)), batch["log_measured"]
     logs = (predicted - measured) / torch.tensor(LOG_ERROR)
     scales = [

@@ -1,6 +1,6 @@
-"""Predictors of kernels by experts: a booster of each family of kernels and each measured device.
+"""Predicts kernel latency with one expert per kernel family and gradient-boosted trees per device.
 
-Single operators in fp32, kernels of inference engines and kernels of AMD GPUs were measured in
-dense tables, one each. `family` is the expert of one family, `calibration` its intervals, and
-`experts` what all predictors of kernels have in common.
+There are three densely measured domains: single operators in fp32, kernels of inference engines,
+and kernels of AMD GPUs. `family` holds the expert of one family, the calibration of its intervals,
+and `KernelExperts`, the base class of all kernel predictors.
 """

@@ -1,4 +1,4 @@
-"""Latency of convolutions, matrix products and expert layers on AMD GPUs."""
+"""Predicts the latency of convolutions, matrix products and expert layers on AMD GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,14 +44,14 @@ TRANSFER: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ConvTransfer:
-    """Times of convolutions on GPUs without measurements: one booster of all GPUs and formats.
+    """Times of convolutions on unmeasured GPUs: one booster for all GPUs and formats.
 
-    It sees the format, whether the GPU computes in it, and fp32 FLOPs over bytes of its memory,
-    in addition to what the experts of measured GPUs see.
+    In addition to the experts' features it sees the number format, whether the GPU supports it, and
+    the ratio of fp32 FLOPs to memory bandwidth.
 
     Attributes:
-        booster: of the logarithm of the time over the bound.
-        reach: half width of the interval, log units; from architectures that are left out.
+        booster: of the log of the time over the roofline bound.
+        reach: half-width of the interval, log units, from held-out architectures.
     """
 
     booster: BoosterBag
@@ -59,7 +59,7 @@ class ConvTransfer:
 
     @classmethod
     def fit(cls, parts: Sequence[KernelGroup], seed: int) -> Self | None:
-        """Fit all architectures, after each was left out; None where fewer than two are known.
+        """Fit all architectures after holding out each; None if fewer than two are known.
 
         Args:
             parts: measured convolutions by format and device.
@@ -71,10 +71,10 @@ class ConvTransfer:
             return None
         reaches = []
         for kind in sorted(set(kinds)):
-            others = [p for p, own in zip(thinned, kinds, strict=True) if own != kind]
+            others = [p for p, part_kind in zip(thinned, kinds, strict=True) if part_kind != kind]
             booster = _transfer_booster(others, seed)
-            own = [p for p, name in zip(thinned, kinds, strict=True) if name == kind]
-            errors = [p.log_values - cls(booster, 0.0).log_values(p) for p in own]
+            same_kind = [p for p, name in zip(thinned, kinds, strict=True) if name == kind]
+            errors = [p.log_values - cls(booster, 0.0).log_values(p) for p in same_kind]
             reaches.append(np.abs(np.concatenate(errors)))
         size = min(map(len, reaches))
         rng = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ class ConvTransfer:
         return cls(_transfer_booster(thinned, seed), float(np.quantile(drawn, LEVEL)))
 
     def log_values(self, group: KernelGroup) -> Column:
-        """Logarithm of the seconds of each kernel, shape (n,)."""
+        """Log seconds of each kernel, shape (n,)."""
         logs = np.log(group.table.bound_s) + self.booster.predict(_transfer_features(group))
         return np.asarray(np.maximum(logs, np.log(group.table.least_s)))
 
@@ -108,12 +108,12 @@ def _transfer_features(group: KernelGroup) -> Matrix:
 
 @dataclass(frozen=True)
 class AmdKernels(KernelLatency):
-    """Latency of kernels of AMD's libraries, by experts of each measured GPU.
+    """Latency of kernels of AMD's libraries, with experts for each measured GPU.
 
     Attributes:
         trees: boosting rounds of each booster.
-        families: name of a family -> closed forms and boosters.
-        transfer: of convolutions to GPUs without measurements.
+        families: family -> analytical models and boosters.
+        transfer: predicts convolutions on unmeasured GPUs.
     """
 
     trees: int = field(default=150, metadata=SETTING)
@@ -127,10 +127,10 @@ class AmdKernels(KernelLatency):
     }
 
     def answers(self, query: Query) -> bool:
-        """Whether the kernel is of a family that was measured, and the GPU is of AMD's.
+        """Whether the kernel's family was measured and the GPU is from AMD.
 
-        Products of networks are only answered on measured GPUs, at sizes within the range of the
-        measurements.
+        Products within networks are only answered on measured GPUs, at sizes within the range of
+        the measurements.
         """
         device, family = query.device, _conv_family(query)
         if device.vendor != "amd" or device.kind != "gpu" or not device.has_sheet:
@@ -138,19 +138,21 @@ class AmdKernels(KernelLatency):
         return super().answers(query) if family is None else family in self.families
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit every family, and the transfer of convolutions to other GPUs.
+        """Fit every family, and the transfer of convolutions to unmeasured GPUs.
 
         Args:
             measurements: single kernels with the metric.
         """
         parts = self._parts(measurements)
-        known = [part for name, own in parts.items() if name.startswith("conv/") for part in own]
+        known = [
+            part for name, groups in parts.items() if name.startswith("conv/") for part in groups
+        ]
         return replace(super().fit(measurements), transfer=ConvTransfer.fit(known, self.seed))
 
     def answers_of(self, group: KernelGroup) -> tuple[Column, Column, Column]:
-        """Value and ends of the interval of one run of each of k kernels, each (k,).
+        """Value and interval of one execution of each of k kernels, each (k,).
 
-        Convolutions on a GPU without a measurement are transferred, or not answered (NaN).
+        Convolutions on an unmeasured GPU are transferred from others, or NaN.
         """
         if not self._is_transferred(group.family, group.device):
             return super().answers_of(group)
@@ -169,11 +171,11 @@ class AmdKernels(KernelLatency):
         return family.startswith("conv/") and not known
 
     def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
-        """The kernels of queries, by family and device."""
+        """The kernels of queries, grouped by family and device."""
         return amd_groups(queries)
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
-        """A closed form, and a booster of each GPU."""
+        """One analytical model, and a booster for each GPU."""
         return Family.fit(parts, Settings(self.trees, PARAMETERS), self.seed)
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
@@ -188,46 +190,46 @@ class AmdKernels(KernelLatency):
 
 
 def amd_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
-    """Convolutions and kernels of language models, by family and device."""
+    """Convolutions and kernels of language models, grouped by family and device."""
     families = [_conv_family(query) for query in queries]
     others = [row for row, family in enumerate(families) if family is None]
     for group in kernel_groups([queries[row] for row in others]):
         yield replace(group, rows=np.array(others, dtype=np.intp)[group.rows])
     keys = [(family, id(query.device)) for family, query in zip(families, queries, strict=True)]
-    for (family, _), own in groups_of(keys).items():
+    for (family, _), rows in groups_of(keys).items():
         if family is not None:
-            yield _convolutions(family, queries, own)
+            yield _convolutions(family, queries, rows)
 
 
-def _convolutions(family: str, queries: Sequence[Query], own: Sequence[int]) -> KernelGroup:
-    """Convolutions of one format on one device, forward or gradients of the data."""
-    first = queries[own[0]]
-    kernels = [query.run for query in (queries[row] for row in own)]
+def _convolutions(family: str, queries: Sequence[Query], rows: Sequence[int]) -> KernelGroup:
+    """Convolutions of one format on one device, forward or data-gradient."""
+    first = queries[rows[0]]
+    kernels = [query.run for query in (queries[row] for row in rows)]
     table = OperatorTable.of(k.operator for k in kernels if isinstance(k, Kernel))
     found = operator_features(table, first.device, first.run.precision, "conv")
     backward = (table.kind == KIND_CODE["conv_transpose"]).astype(np.float64)
     found = replace(
         found,
         features=np.column_stack([np.log(found.bound_s * 1e6), backward, found.features]),
-        launch=np.ones(len(own)),
-        power_s=np.zeros(len(own)),
-        start_s=np.zeros(len(own)),
+        launch=np.ones(len(rows)),
+        power_s=np.zeros(len(rows)),
+        start_s=np.zeros(len(rows)),
     )
     return KernelGroup(
         family,
         first.device,
         tuple((Chip.of(first.device).position / SIMILAR).tolist()),
-        np.array(own, dtype=np.intp),
-        np.full(len(own), "other"),
-        np.ones(len(own)),
+        np.array(rows, dtype=np.intp),
+        np.full(len(rows), "other"),
+        np.ones(len(rows)),
         table.op_class,
         found,
-        np.full(len(own), np.nan),
+        np.full(len(rows), np.nan),
     )
 
 
 def _conv_family(query: Query) -> str | None:
-    """Family of a convolution in a format that was measured; None for other workloads."""
+    """Family of a convolution in a measured format; None for other workloads."""
     run = query.workload
     if not isinstance(run, Kernel) or run.operator.kind not in CONVOLUTIONS:
         return None

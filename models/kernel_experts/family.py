@@ -1,12 +1,12 @@
-"""Predictors of kernels by an expert of each family: fit, few-shot adaptation, intervals, sums.
+"""Predicts kernels with one expert per family: fit, few-shot adaptation, intervals, sums.
 
     seconds = base(terms) x exp(ratio), joined with the time under the power limit
 
-The base is a closed form of the terms of a `KernelTable` (`BaseTime`): a launch, serial terms, and
-terms that overlap. Each device has a booster of the logarithm of the ratio, which sees figures of
-the kernel and no figure of a device. A measured device takes its own booster, another one takes
-those of the devices whose sheets are most like its own, weighted by similarity. Intervals of
-kernels and of their sums come from devices and sizes that are held out (`calibrate`).
+The base is an analytical model of the terms of a `KernelTable` (`BaseTime`): a launch, serial
+terms, and terms that overlap. Each device has a booster of the log ratio, whose features describe
+only the kernel. A measured device uses its own booster; another one uses those of the devices with
+the most similar spec sheets, weighted by similarity. Intervals of kernels and of their sums come
+from held-out devices and sizes (`calibrate`).
 """
 
 from abc import abstractmethod
@@ -42,21 +42,21 @@ from forerun.models.predictor import SETTING
 LAUNCH_UNIT_S = 1e-6
 _START_SERIAL, _START_PARALLEL, _START_SHARPNESS = 0.5, 1.3, 1.0
 _LEAST, _MOST = -14.0, 7.0
-"""Range of the logarithms of factors."""
+"""Range of the log factors."""
 
 
 @dataclass(frozen=True)
 class BaseTime:
-    """Factors of the terms of a `KernelTable`, by which kernels of one family take
+    """Analytical model of one kernel family, as factors of the terms of a `KernelTable`:
 
         launch x its relative time + sum(serial factor x term)
             + (sum((parallel factor x term) ** p)) ** (1 / p)
 
     Attributes:
-        launch_s: least time of a kernel at the clock that launches are relative to, seconds.
+        launch_s: least time of a kernel at the reference clock of launches, seconds.
         serial: (serial terms,) factors.
-        parallel: (parallel terms,) factors; the inverse is the share of the sheet's rate.
-        sharpness: p - 1; large where the longest term alone counts, 0 where terms add up.
+        parallel: (parallel terms,) factors; the inverse is the achieved share of the peak rate.
+        sharpness: p - 1; large where only the longest term counts, 0 where terms add up.
     """
 
     launch_s: float
@@ -66,10 +66,10 @@ class BaseTime:
 
     @classmethod
     def fit(cls, table: KernelTable, log_seconds: Column, weights: Column) -> Self:
-        """Factors with the least robust error of the logarithm.
+        """Fit the factors by robust regression of the log time.
 
         Args:
-            table: n kernels, of any devices.
+            table: n kernels, from any devices.
             log_seconds: (n,) logarithms of their measured times.
             weights: (n,) weights.
         """
@@ -101,7 +101,7 @@ class BaseTime:
         return np.asarray(self._parts(table).sum(axis=1))
 
     def shares(self, table: KernelTable) -> Matrix:
-        """Share of each kernel's time that a change of each factor changes, shape (n, factors).
+        """Elasticity of each kernel's time in each factor, shape (n, factors).
 
         Columns are launch, serial terms and parallel terms; each row sums to 1.
         """
@@ -109,11 +109,11 @@ class BaseTime:
         return np.asarray(parts / parts.sum(axis=1, keepdims=True))
 
     def _parts(self, table: KernelTable) -> Matrix:
-        """Seconds of the launch, of serial terms, and of parallel terms by their elasticities."""
+        """Seconds of launch and serial terms, and of parallel terms split by elasticity."""
         power = 1.0 + self.sharpness
         terms = table.parallel_s * self.parallel
         longest = terms.max(axis=1, keepdims=True)
-        # Terms over the longest one keep large powers within the range of numbers.
+        # Dividing terms by the longest keeps large powers within floating-point range.
         powers = (terms / longest) ** power
         total = powers.sum(axis=1, keepdims=True)
         together = longest * total ** (1.0 / power)
@@ -122,20 +122,20 @@ class BaseTime:
 
 
 OWN_WEIGHT: Final = 4.0
-"""Weight of a measured device's own booster where others take part, relative to those of a device
-with an equal sheet."""
+"""Weight of a measured device's own booster, where other devices contribute too, relative to that
+of a device with an identical spec sheet."""
 NEGLIGIBLE: Final = 0.02
-"""Weight, relative to the largest, below which a device is left out."""
+"""Weight relative to the largest below which a device is dropped."""
 BASE_ROWS: Final = 1500
-"""Rows of each device that a closed form is fitted to."""
+"""Rows per device that an analytical model is fitted to."""
 FIRST_FEATURES: Final = 5
-"""Features of a family that few-shot corrections see; families give sizes and bounds first."""
+"""Features of a family used in few-shot corrections; families list sizes and bounds first."""
 ENGINES: Final = ("sglang", "vllm", "trtllm", "other")
-"""Engines, in the order in which they stand in for one without measurements."""
+"""Engines, in the order in which they substitute for one without measurements."""
 SHARPNESS: Final = 6.0
-"""Order of the norm that joins the time at full clock with that under the power limit."""
+"""Order of the norm that combines the time at full clock with that under the power limit."""
 HUBER: Final = 0.15
-"""Log error beyond which the loss of power-limited families is linear."""
+"""Log error beyond which the loss of power-limited families becomes linear."""
 
 Objective = Callable[[Column, Any], tuple[Column, Column]]
 """Predictions and data -> gradients and Hessians."""
@@ -143,15 +143,15 @@ Objective = Callable[[Column, Any], tuple[Column, Column]]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a family is fitted.
+    """Settings for fitting a family.
 
     Attributes:
         trees: boosting rounds.
         parameters: of LightGBM.
-        base: closed form; None where it is fitted to the rows of each engine.
-        background: similarity that is added for every measured device. Where it is 0, similarity
-            is relative to that of the nearest device, and a measured one takes its own booster.
-        fewest: rows of a device from which on it has a booster.
+        base: analytical model; None to fit one to the rows of each engine.
+        background: similarity added for every measured device. At 0, similarity is relative to
+            that of the nearest device, and a measured device uses only its own booster.
+        fewest: rows from which a device gets a booster.
     """
 
     trees: int
@@ -168,8 +168,8 @@ class DeviceBooster:
     Attributes:
         sheet: its spec sheet.
         position: coordinates of the device, as `KernelGroup.position`.
-        booster: of the ratio, from the features of the family and of the engine.
-        informative: share of its rows' time that the power limit does not decide.
+        booster: of the log ratio, from the features of the family and of the engine.
+        informative: share of its rows' time that the power limit does not determine.
     """
 
     sheet: Sheet
@@ -183,9 +183,9 @@ class Family:
     """Times of kernels of one family.
 
     Attributes:
-        bases: engine -> closed form.
-        devices: booster of each measured device.
-        background: similarity that is added for every measured device.
+        bases: engine -> analytical model.
+        devices: the booster of each measured device.
+        background: similarity added for every measured device.
     """
 
     bases: Mapping[str, BaseTime] = field(default_factory=dict)
@@ -194,11 +194,11 @@ class Family:
 
     @classmethod
     def fit(cls, parts: Sequence[KernelGroup], settings: Settings, seed: int) -> Self:
-        """Closed forms over all devices, then a booster for each.
+        """Fit analytical models to all devices together, then a booster for each device.
 
         Args:
             parts: measured kernels of each device.
-            settings: how to fit.
+            settings: settings of the fit.
             seed: random seed.
         """
         names = sorted({str(name) for part in parts for name in np.unique(part.engines)})
@@ -227,7 +227,7 @@ class Family:
         return DeviceBooster(sheet(part.device), np.array(part.position), small, share)
 
     def log_values(self, group: KernelGroup) -> Column:
-        """Logarithm of the seconds of each kernel, shape (n,)."""
+        """Log seconds of each kernel, shape (n,)."""
         table = group.table
         log_seconds = np.log(np.exp(self._log_base(table, group.engines)) - table.start_s)
         features = self.booster_features(table, group.engines)
@@ -239,10 +239,10 @@ class Family:
         return np.asarray(np.log(np.maximum(seconds, table.least_s)))
 
     def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
-        """Features of few-shot corrections, shape (n, columns): what an error may be linear in.
+        """Features in which few-shot corrections are linear, shape (n, columns).
 
-        They are the family's first features, the time over the bound, the shares of the terms in
-        the closed form, and how the ratio by each measured device differs from the one used.
+        They are the family's first features, the time over the bound, the terms' shares in the
+        analytical model, and how the ratio from each measured device differs from the one used.
 
         Args:
             group: n kernels.
@@ -260,7 +260,7 @@ class Family:
         return np.column_stack([sizes, over_bound, shares, *others])
 
     def distance(self, group: KernelGroup) -> float:
-        """Distance of a device's position from that of the nearest measured one; 0 for these."""
+        """Distance of a device's position from the nearest measured one; 0 for measured devices."""
         if self.measured(group.device):
             return 0.0
         return float(np.sqrt(min(self._squares(group), default=np.inf)))
@@ -270,21 +270,21 @@ class Family:
         return self._own(device) is not None
 
     def engine(self, name: str) -> str:
-        """The engine whose measurements stand for one: itself, where it has some."""
+        """The engine whose measurements represent this one: itself where it has any."""
         return next(engine for engine in (name, *ENGINES, *self.bases) if engine in self.bases)
 
     def _own(self, device: Device) -> DeviceBooster | None:
-        own = sheet(device)
-        return next((known for known in self.devices if same_sheet(known.sheet, own)), None)
+        key = sheet(device)
+        return next((known for known in self.devices if same_sheet(known.sheet, key)), None)
 
     def _squares(self, group: KernelGroup) -> list[float]:
         asked = np.array(group.position)
         return [float(((known.position - asked) ** 2).sum()) for known in self.devices]
 
     def _weighted(self, group: KernelGroup) -> Iterator[tuple[BoosterBag, float]]:
-        own = self._own(group.device)
-        if own is not None and not self.background:
-            yield own.booster, 1.0
+        measured = self._own(group.device)
+        if measured is not None and not self.background:
+            yield measured.booster, 1.0
             return
         if not self.devices:
             return
@@ -292,14 +292,14 @@ class Family:
         nearest = 0.0 if self.background else squares.min()
         informative = np.array([known.informative for known in self.devices])
         weights = (np.exp(nearest - squares) + self.background) * informative
-        weights *= [OWN_WEIGHT if known is own else 1.0 for known in self.devices]
+        weights *= [OWN_WEIGHT if known is measured else 1.0 for known in self.devices]
         weights[weights < NEGLIGIBLE * weights.max()] = 0.0
         for known, weight in zip(self.devices, (weights / weights.sum()).tolist(), strict=True):
             if weight:
                 yield known.booster, weight
 
     def booster_features(self, table: KernelTable, engines: Names) -> Matrix:
-        """Features of the family, and one column for each engine."""
+        """Features of the family plus one-hot columns for the engine."""
         columns = np.zeros((len(table), len(ENGINES)))
         for name, rows in self._by_engine(engines):
             columns[rows, ENGINES.index(name)] = 1.0
@@ -327,10 +327,10 @@ def _share(at_full_clock: Column, power_s: Column) -> Column:
 
 
 def _under_limit(log_seconds: Column, base_s: Column, power_s: Column) -> Objective:
-    """Huber's loss of the log time, as an objective of the ratio, by Gauss-Newton steps.
+    """Huber loss of the log time, as an objective for the log ratio, with Gauss-Newton steps.
 
-    Power-limited rows are hardly informative about the ratio. Their gradient is scaled by the
-    derivative `_share`; leaving them out by a threshold would select rows by their noise.
+    Power-limited rows carry little information about the ratio, so their gradient is scaled by the
+    derivative `_share`. Dropping them by a threshold would select rows by their noise.
     """
 
     def objective(ratio: Column, data: Any) -> tuple[Column, Column]:
@@ -344,9 +344,9 @@ def _under_limit(log_seconds: Column, base_s: Column, power_s: Column) -> Object
 
 
 def _base(parts: Sequence[KernelGroup], engine: str) -> BaseTime:
-    """The closed form of one engine, in which each device has the same weight."""
-    own = [part.take(part.engines == engine) for part in parts]
-    thinned = [thin(part, BASE_ROWS) for part in own if len(part)]
+    """The analytical model of one engine, fitted with equal weight per device."""
+    of_engine = [part.take(part.engines == engine) for part in parts]
+    thinned = [thin(part, BASE_ROWS) for part in of_engine if len(part)]
     return BaseTime.fit(
         KernelTable.concatenate([part.table for part in thinned]),
         np.concatenate([part.log_values for part in thinned]),
@@ -355,7 +355,7 @@ def _base(parts: Sequence[KernelGroup], engine: str) -> BaseTime:
 
 
 def thin(rows: KernelGroup, count: int) -> KernelGroup:
-    """At most so many rows, drawn evenly at random with a fixed seed."""
+    """At most `count` rows, drawn at random with a fixed seed."""
     if len(rows) <= count:
         return rows
     drawn = np.random.default_rng(0).choice(len(rows), count, replace=False)
@@ -363,27 +363,27 @@ def thin(rows: KernelGroup, count: int) -> KernelGroup:
 
 
 UNSEEN_ROWS, SEEN_ROWS = 2000, 5000
-"""Rows of each device that calibration uses."""
+"""Rows per device used in calibration: on held-out devices, and on measured devices."""
 HELD_OUT_SHARE: Final = 0.25
-"""Share of each device's sites that are held out for intervals on measured devices."""
+"""Share of each device's sites held out for intervals on measured devices."""
 _NEAR, FAR = 0.4 / 0.1**0.5, 0.8 / 0.1**0.5
-"""Residuals grow in proportion to distance + `_NEAR` up to the distance `FAR`, and no further;
-chosen on matrix products of H200, B200, GB200 and GB300, each left out in turn."""
+"""Residuals grow in proportion to distance + `_NEAR` up to the distance `FAR` and are constant
+beyond. Chosen on matrix products of H200, B200, GB200 and GB300, each held out in turn."""
 
 
 class Expert(Protocol):
-    """What a predictor knows of the kernels of one family."""
+    """A predictor of the kernels of one family."""
 
     def log_values(self, group: KernelGroup) -> Column:
-        """Logarithm of what is predicted of each of n kernels, shape (n,)."""
+        """Log prediction for each of n kernels, shape (n,)."""
         ...
 
     def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
-        """What their errors may be linear in, shape (n, columns)."""
+        """Features in which errors may be linear, shape (n, columns)."""
         ...
 
     def distance(self, group: KernelGroup) -> float:
-        """Distance of the device from the nearest measured one; 0 for these."""
+        """Distance of the device from the nearest measured one; 0 for measured devices."""
         ...
 
     def measured(self, device: Device) -> bool:
@@ -392,15 +392,15 @@ class Expert(Protocol):
 
 
 Fit = Callable[[str, Sequence[KernelGroup]], Expert]
-"""Name of a family, and its measured kernels by device -> their expert."""
+"""Family name and its measured kernels by device -> their expert."""
 
 
 def interval_scale(distance: float, far: float = FAR) -> float:
-    """Width of the interval on a device, relative to others at other distances.
+    """Relative width of the interval on a device by its distance.
 
     Args:
         distance: from the nearest measured device.
-        far: distance from which on residuals grow no further.
+        far: distance beyond which residuals no longer grow.
     """
     return float(_NEAR + min(distance, far))
 
@@ -414,16 +414,16 @@ def calibrate(
 ) -> tuple[Intervals, tuple[float, float]]:
     """Quantiles of the residuals by family, on held-out devices and on held-out sites.
 
-    Residuals on held-out devices are divided by `interval_scale`. With them come the shares of the
-    squared residual that all kernels of a family on a device have in common, which do not average
-    out in a sum: on measured devices, and on others.
+    Residuals on held-out devices are divided by `interval_scale`. Also returned are the shares of
+    the squared residual common to all kernels of a family on a device, which do not average out in
+    a sum: on measured devices, and on others.
 
     Args:
         families: family -> measured kernels of each device.
         fit: fits the expert of a family.
-        seed: of the sites that are held out.
-        far: as that of `interval_scale`.
-        prior: held-out devices that the bounds of all families together count as, in those of each.
+        seed: selects the held-out sites.
+        far: as in `interval_scale`.
+        prior: weight of the pooled bounds in each family's bounds, in held-out devices.
     """
     seen, unseen = _Residuals(), _Residuals()
     for name, parts in families.items():
@@ -440,27 +440,27 @@ def calibrate(
     return Intervals(seen.quantiles(), _shrunk(unseen.quantiles(), devices, prior)), common
 
 
-def _shrunk(own: LogQuantiles, devices: Mapping[str, int], prior: float) -> LogQuantiles:
-    """Bounds of families, as root mean squares of their own and of those of all families.
+def _shrunk(quantiles: LogQuantiles, devices: Mapping[str, int], prior: float) -> LogQuantiles:
+    """Bounds per family, as root mean squares of the family's and the pooled bounds.
 
     Args:
-        own: symmetric bounds.
+        quantiles: symmetric bounds.
         devices: family -> held-out devices, the weight of its own bounds.
-        prior: weight of the common bounds.
+        prior: weight of the pooled bounds.
     """
-    _, pooled = own.bounds[POOLED]
-    bounds = {POOLED: own.bounds[POOLED]}
-    for name, (_, high) in own.bounds.items():
+    _, pooled = quantiles.bounds[POOLED]
+    bounds = {POOLED: quantiles.bounds[POOLED]}
+    for name, (_, high) in quantiles.bounds.items():
         if name != POOLED:
             square = (devices[name] * high**2 + prior * pooled**2) / (devices[name] + prior)
             bounds[name] = (-float(np.sqrt(square)), float(np.sqrt(square)))
-    return LogQuantiles(bounds, own.coverage)
+    return LogQuantiles(bounds, quantiles.coverage)
 
 
 def _inflation(devices: int) -> float:
-    """Student's quantile over the normal one: errors of few devices say little of the next one's.
+    """Student quantile over the normal one: errors on few devices predict the next poorly.
 
-    Residuals are around zero and not around a fitted mean, so no degree of freedom is lost.
+    Residuals are taken around zero rather than a fitted mean, so no degree of freedom is lost.
 
     Args:
         devices: held-out devices of a family.
@@ -471,7 +471,7 @@ def _inflation(devices: int) -> float:
 
 
 class _Residuals:
-    """Residuals of several families, with both signs: that of the next device is not known."""
+    """Residuals of several families, mirrored, because the sign on the next device is unknown."""
 
     def __init__(self) -> None:
         self._errors: list[Column] = []
@@ -496,7 +496,7 @@ class _Residuals:
 
 
 def _of_sites(name: str, parts: Sequence[KernelGroup], fit: Fit, seed: int) -> Iterator[Column]:
-    """Residuals on sites that are left out on all devices."""
+    """Residuals on sites held out on all devices."""
     rng = np.random.default_rng(seed)
     sites = np.unique(np.concatenate([part.table.site for part in parts]))
     left_out = sites[rng.random(len(sites)) < HELD_OUT_SHARE]
@@ -509,7 +509,7 @@ def _of_sites(name: str, parts: Sequence[KernelGroup], fit: Fit, seed: int) -> I
 
 
 def _of_devices(name: str, parts: Sequence[KernelGroup], fit: Fit, far: float) -> Iterator[Column]:
-    """Residuals on each device, of a fit to the others, over the scale of its distance."""
+    """Residuals on each device from fits to the others, divided by the scale of its distance."""
     for place, part in enumerate(parts):
         others = [other for index, other in enumerate(parts) if index != place]
         if others:
@@ -523,16 +523,16 @@ def _residuals(expert: Expert, part: KernelGroup) -> Column:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the kernels of n queries, and how far measured values may be from them.
+    """Sums over the kernels of n queries, with their intervals.
 
-    Errors of families are independent but for the common share of each, and those of kernels of
-    one family count as one.
+    Errors of different families are independent except for their common share; errors of kernels
+    within a family are fully correlated.
 
     Attributes:
         total: (n,) sums.
         by_class: (n, classes) the same by operator class.
-        ends: low and high side -> (n, 2), sums of the reach in log units, weighted by `total`: its
-            common part, and the squares of the families' own parts.
+        ends: low and high side -> (n, 2), half-widths in log units weighted by `total`: the sum of
+            the common parts, and the sum of squares of the families' independent parts.
     """
 
     total: Column
@@ -556,11 +556,11 @@ class Sums:
         """Add the k kernels of one family.
 
         Args:
-            rows: (k,) queries that they belong to.
+            rows: (k,) query of each kernel.
             classes: (k,) operator classes; -1 for none.
-            values: (k,) values of all runs of each.
+            values: (k,) values summed over the executions of each.
             ends: (k,) low and high ends of the values.
-            common: share of the squared error that the family's kernels have in common with others.
+            common: share of the squared error that this family's kernels share with other families.
         """
         size = len(self.total)
         self.total[:] += np.bincount(rows, weights=values, minlength=size)
@@ -582,22 +582,22 @@ class Sums:
 
 
 CORRECTION_ROWS: Final = 2000
-"""Rows of each device by which features of few-shot corrections are standardised."""
+"""Rows per device used to standardise the features of few-shot corrections."""
 
 
 @dataclass(frozen=True)
 class KernelExperts(StoredPredictor):
-    """What predictors of kernels have in common; a query is one kernel, or the sum of several.
+    """Base class of kernel predictors; a query is one kernel or a sum of several.
 
     Attributes:
         seed: random seed.
-        calibrated: whether `fit` also calibrates intervals, on devices and sites that it holds out.
-        families: name of a family -> its expert.
-        intervals: bounds of the residual by family, on measured devices and on others.
+        calibrated: whether `fit` also calibrates intervals, on held-out devices and sites.
+        families: family -> its expert.
+        intervals: bounds of the residual by family, on measured and on other devices.
         common: shares of the squared residual that do not average out in sums, on both.
         known: devices of the training set.
         scales: family -> standardises the features of few-shot corrections.
-        support: errors of kernels on devices that were adapted to.
+        support: errors of kernels on adapted devices.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -612,10 +612,10 @@ class KernelExperts(StoredPredictor):
     far: ClassVar[float] = FAR
     """`prior` and `far` of `calibrate`."""
     other_sources: ClassVar[float] = 0.0
-    """Least log bounds, within which timings of other programs lie."""
+    """Least log bounds, which cover timings by other programs."""
     metric: ClassVar[str] = "latency_ms"
     per_unit: ClassVar[float] = 1e3
-    """What is answered over what the experts predict: milliseconds of a second."""
+    """Answer per unit of the experts' prediction: milliseconds per second."""
 
     @abstractmethod
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Expert:
@@ -628,7 +628,7 @@ class KernelExperts(StoredPredictor):
 
     @abstractmethod
     def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
-        """The kernels of queries, by family and device."""
+        """The kernels of queries, grouped by family and device."""
 
     def expert(self, family: str) -> Expert:
         """The expert of a family.
@@ -645,15 +645,15 @@ class KernelExperts(StoredPredictor):
             family: operation and number format, such as `gemm/bf16`; it may be unknown.
             device: any device.
         """
-        own = self.families.get(family)
-        return own is not None and own.measured(device)
+        expert = self.families.get(family)
+        return expert is not None and expert.measured(device)
 
     def as_timed(self, table: KernelTable) -> KernelTable:
-        """Training rows, with the launch that their way of timing has."""
+        """Training rows with the launch overhead of their timing method."""
         return table
 
     def trained(self, group: KernelGroup, weights: Column) -> Mask:
-        """Which of k measured kernels are training rows, (k,), given their weights."""
+        """Which of k measured kernels with these weights are training rows, (k,)."""
         return weights > 0.0
 
     def fit(self, measurements: Measurements) -> Self:
@@ -665,12 +665,12 @@ class KernelExperts(StoredPredictor):
         parts = self._parts(measurements)
         fitted = replace(
             self,
-            families={name: self.fit_family(name, own) for name, own in parts.items()},
+            families={name: self.fit_family(name, groups) for name, groups in parts.items()},
             intervals=None,
             known=KnownDevices.of([query.device for query in measurements.queries]),
             support=SupportGP(),
         )
-        scales = {name: fitted._standardizer(name, own) for name, own in parts.items()}
+        scales = {name: fitted._standardizer(name, groups) for name, groups in parts.items()}
         fitted = replace(fitted, scales=scales).with_ranges(parts)
         if not self.calibrated:
             return fitted
@@ -680,7 +680,7 @@ class KernelExperts(StoredPredictor):
         return replace(fitted, intervals=intervals, common=common)
 
     def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
-        """The predictor with the ranges of its training rows, where it has any."""
+        """A copy with the ranges of its training rows, where the predictor stores any."""
         return self
 
     def _parts(self, measurements: Measurements) -> dict[str, list[KernelGroup]]:
@@ -689,19 +689,19 @@ class KernelExperts(StoredPredictor):
         parts: dict[str, list[KernelGroup]] = {}
         for group in self.groups(measurements.queries):
             kept = self.trained(group, weights[group.rows]) & (values[group.rows] > 0)
-            own = replace(group, log_values=self._logs(values, group)).take(kept)
-            own = replace(own, table=self.as_timed(own.table))
-            if len(own):
-                parts.setdefault(group.family, []).append(own)
+            measured = replace(group, log_values=self._logs(values, group)).take(kept)
+            measured = replace(measured, table=self.as_timed(measured.table))
+            if len(measured):
+                parts.setdefault(group.family, []).append(measured)
         return parts
 
     def _logs(self, values: Column, group: KernelGroup) -> Column:
-        """Logarithms of measured values of a group, in the unit of the experts."""
+        """Log measured values of a group, in the unit of the experts."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.log(values[group.rows] / self.unit(group)))
 
     def unit(self, group: KernelGroup) -> float:
-        """What an answer about kernels of a group is, where its expert predicts 1."""
+        """Answer about a kernel of the group for which its expert predicts 1."""
         return self.per_unit
 
     def _standardizer(self, name: str, parts: Sequence[KernelGroup]) -> Standardizer:
@@ -710,7 +710,7 @@ class KernelExperts(StoredPredictor):
         return Standardizer.of(np.concatenate(columns))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Correct the answers on devices by a few kernels measured there."""
+        """Correct the predictions on devices from a few kernels measured there."""
         n = len(measurements)
         errors, features = np.full(n, np.nan), np.zeros((n, self._width))
         strata = np.full(n, "", dtype="<U64")
@@ -724,7 +724,7 @@ class KernelExperts(StoredPredictor):
 
     @property
     def _width(self) -> int:
-        return max((len(one.centre) for one in self.scales.values()), default=1)
+        return max((len(scale.centre) for scale in self.scales.values()), default=1)
 
     def _columns(self, group: KernelGroup, logs: Column) -> Matrix:
         """Features of few-shot corrections, (k, columns); zero for a family without rows."""
@@ -757,7 +757,7 @@ class KernelExperts(StoredPredictor):
         return sums
 
     def answers_of(self, group: KernelGroup) -> tuple[Column, Column, Column]:
-        """Value and ends of the interval of one run of each of k kernels, each (k,)."""
+        """Value and interval of one execution of each of k kernels, each (k,)."""
         expert = self.expert(group.family)
         logs = expert.log_values(group)
         error, deviation = np.zeros(len(group)), np.full(len(group), np.nan)
@@ -780,23 +780,23 @@ class KernelExperts(StoredPredictor):
         return values, low, np.maximum(np.minimum(high, most), values)
 
     def least_reach(self, group: KernelGroup) -> Column | float:
-        """Least half-widths of the intervals of k kernels, in log units, (k,) or one for all."""
+        """Least half-widths of the intervals of k kernels in log units, (k,) or a scalar."""
         return self.other_sources
 
     def bounds(self, group: KernelGroup) -> tuple[Column, Column | float]:
-        """What no answer about k kernels is below, and above."""
+        """Lower and upper bounds of any answer about k kernels."""
         return group.table.least_s * self.unit(group), np.inf
 
     def limits_of(self, queries: Sequence[Query], sums: Sums) -> list[tuple[Limit, ...]]:
-        """What about each of n queries was not measured."""
+        """Limits of n queries: what was not measured."""
         return [self.limits(query) for query in queries]
 
     @abstractmethod
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """What about a query was not measured."""
+        """Limits of a query: what was not measured."""
 
     def adapted(self, device: Device) -> bool:
-        """Whether rows enough were measured on a device that was adapted to."""
+        """Whether the device was adapted to with enough measured rows."""
         return self.support.rows(device) >= ENOUGH_ROWS
 
 

@@ -1,4 +1,4 @@
-"""Times and power of kernels of language models on data-centre GPUs."""
+"""Predicts times and power of language-model kernels on data-centre GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,18 +68,20 @@ class _LlmExperts(KernelExperts):
     def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
         """The predictor with the ranges of its training rows."""
         sizes = {
-            name: np.concatenate([p.table.features[:, : len(PRODUCT_SIZES)] for p in own])
-            for name, own in parts.items()
+            name: np.concatenate([p.table.features[:, : len(PRODUCT_SIZES)] for p in groups])
+            for name, groups in parts.items()
             if name.startswith("gemm/")
         }
-        ranges = {name: FeatureRange.of(PRODUCT_SIZES, own) for name, own in sizes.items()}
+        ranges = {
+            name: FeatureRange.of(PRODUCT_SIZES, log_sizes) for name, log_sizes in sizes.items()
+        }
         return replace(self, sizes=ranges)
 
     def answers(self, query: Query) -> bool:
-        """Whether the family of the kernel was fitted and the device has a spec sheet.
+        """Whether the kernel's family was fitted and the device has a spec sheet.
 
-        An operator of a network is only answered where its family was measured on the device, at
-        sizes within the range of the measurements: other predictors answer the rest.
+        Operators of networks are only answered where their family was measured on the device, at
+        sizes within the range of the measurements; other predictors answer the rest.
         """
         kernel = llm_kernel_of(query.workload)
         if kernel is None or not query.device.has_sheet:
@@ -113,9 +115,9 @@ class LlmKernels(KernelLatency):
     """Latency of kernels of language models.
 
     Attributes:
-        trees: boosting rounds of the booster of one family of matrix products on one device.
-        other_trees: the same of other families.
-        families: name of a family -> closed forms and boosters.
+        trees: boosting rounds for one family of matrix products on one device.
+        other_trees: boosting rounds for other families.
+        families: family -> analytical models and boosters.
     """
 
     trees: int = field(default=100, metadata=SETTING)
@@ -123,10 +125,10 @@ class LlmKernels(KernelLatency):
     families: Mapping[str, Family] = field(default_factory=dict)
     name: ClassVar[str] = "llm_kernels"
     other_sources: ClassVar[float] = 0.33
-    """Of products in 16 bits that others timed on the same GPUs: PyTorch's own in `torch_gpu`
-    (H100, H200) and Vidur's (A100, H100), whose root mean square errors are 0.15, 0.09, 0.12 and
-    0.23. The bound is their root mean square times Student's quantile of four sources. From the
-    first three alone it is 0.29, and holds 80 % of the fourth."""
+    """Bound from 16-bit products timed by others on the same GPUs: PyTorch's in `torch_gpu` (H100,
+    H200) and Vidur's (A100, H100), with root mean square errors of 0.15, 0.09, 0.12 and 0.23. It is
+    their root mean square times the Student quantile for four sources. From the first three alone
+    it would be 0.29, which covers 80 % of the fourth."""
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features of gemm": GEMM_FEATURES,
         "features of elementwise": ELEMENTWISE_FEATURES,
@@ -137,22 +139,22 @@ class LlmKernels(KernelLatency):
     }
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """That other programs may time the kernel differently, where it was measured."""
+        """Adds, for measured kernels, that other programs may time the kernel differently."""
         return super().limits(query) or (() if self.adapted(query.device) else (OTHER_SOURCES,))
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
-        """Closed forms of engines, and a booster of each device."""
+        """Analytical models of engines, and a booster for each device."""
         trees = self.trees if name.startswith("gemm/") else self.other_trees
         return Family.fit(parts, Settings(trees, PARAMETERS), self.seed)
 
 
 @dataclass(frozen=True)
 class PowerShare:
-    """The share of the design power that kernels of one family draw, on any device.
+    """Share of the design power that kernels of one family draw, on any device.
 
     Attributes:
         booster: of its logarithm, from the features of the family.
-        known: devices that it was measured on.
+        known: devices on which it was measured.
     """
 
     booster: BoosterBag
@@ -160,7 +162,7 @@ class PowerShare:
 
     @classmethod
     def fit(cls, parts: Sequence[KernelGroup], trees: int, seed: int) -> Self:
-        """A booster in which each device has the same weight."""
+        """Fit a booster with equal weight per device."""
         bag = BoosterBag.fit(
             np.concatenate([part.table.features for part in parts]),
             np.concatenate([part.log_values for part in parts]),
@@ -174,15 +176,15 @@ class PowerShare:
         return cls(BoosterBag(tuple(map(coarse, bag.texts))), known)
 
     def log_values(self, group: KernelGroup) -> Column:
-        """Logarithm of the share of the design power of each kernel, shape (n,)."""
+        """Log share of the design power of each kernel, shape (n,)."""
         return self.booster.predict(group.table.features)
 
     def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
-        """The share and the features, shape (n, columns)."""
+        """The log share and the features, shape (n, columns)."""
         return np.column_stack([log_values, group.table.features])
 
     def distance(self, group: KernelGroup) -> float:
-        """0: the share of the next GPU is as far from this one as from any other."""
+        """Always 0: the share varies as much between similar GPUs as between any others."""
         return 0.0
 
     def measured(self, device: Device) -> bool:
@@ -192,13 +194,13 @@ class PowerShare:
 
 @dataclass(frozen=True)
 class KernelPower(_LlmExperts):
-    """Mean power of a GPU while one kernel is repeated, as a share of its design power.
+    """Mean power of a GPU that repeats one kernel, as a share of its design power.
 
-    It is a predictor of its own: the law of `forerun.models.power` is about operators of networks
-    at the clocks of other boards.
+    It is separate from `forerun.models.power`, which models operators of networks at the clocks of
+    other boards.
 
     Attributes:
-        trees: boosting rounds of the booster of one family.
+        trees: boosting rounds for one family.
         families: family -> booster of the share.
     """
 
@@ -209,7 +211,7 @@ class KernelPower(_LlmExperts):
     metric: ClassVar[str] = "power_w"
 
     def answers(self, query: Query) -> bool:
-        """As kernels of language models are answered, on devices with a design power."""
+        """As for kernels of language models, but only on devices with a known design power."""
         return query.device.tdp_w is not None and super().answers(query)
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Expert:
@@ -217,7 +219,7 @@ class KernelPower(_LlmExperts):
         return PowerShare.fit(parts, self.trees, self.seed)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Correct the power on devices by a few kernels measured there, of fitted families."""
+        """Correct the power on devices from a few measured kernels of fitted families."""
         kept = np.array([*map(self.answers, measurements.queries)], dtype=np.bool_)
         return super().adapt(measurements.take(kept)) if kept.any() else self
 
@@ -226,7 +228,7 @@ class KernelPower(_LlmExperts):
         return group.device.tdp_w or np.nan
 
     def bounds(self, group: KernelGroup) -> tuple[Column, Column | float]:
-        """No kernel draws more than the design power."""
+        """Zero and the design power, which no kernel exceeds."""
         return np.zeros(len(group)), self.unit(group)
 
     def limits(self, query: Query) -> tuple[Limit, ...]:

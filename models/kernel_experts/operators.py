@@ -1,7 +1,7 @@
-"""Latency of single operators by experts of their families, and of networks as their sums.
+"""Predicts latency of single operators with experts per family, and of networks as their sums.
 
 Experts of measured GPUs are weighted by similarity to the queried device. Matrix products and
-convolutions have a physical base time, the others one that is fitted to all GPUs.
+convolutions have a physical base time; other families have one fitted to all GPUs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,34 +67,33 @@ PARAMETERS: Final[Mapping[str, Any]] = {
     "num_leaves": 31,
 }
 ARITHMETIC: Final = ("product", "conv", "recurrent")
-"""Families that are bound by arithmetic, which have a physical base time."""
+"""Compute-bound families, which have a physical base time."""
 BACKGROUND: Final[Mapping[str, float]] = {"softmax": 1.0}
-"""Family -> similarity that is added for every device, 0.01 for others. The time of a softmax
-depends more on block layouts than on GPU generations (error on held-out training GPUs: 24 % with 1,
-30 % without)."""
+"""Family -> similarity added for every device; 0.01 for others. Softmax time depends more on block
+layouts than on the GPU generation (error on held-out training GPUs: 24 % with 1, 30 % without)."""
 FEWEST_ROWS: Final = 100
-"""Rows of a GPU from which on it has a booster of a family."""
+"""Rows of a family from which a GPU gets a booster."""
 TIMED_KINDS: Final = (*TIMED_BY_EVENTS, "recurrent")
 """Operators of the published tables, and those with limits of their own. Times of others follow
 from their traffic or arithmetic, as of the nearest family."""
 LOWEST_WEIGHT: Final = 0.5
-"""Rows with a smaller weight are unreliable and not trained on."""
+"""Weight below which rows are unreliable and not used in training."""
 FAR_OPERATORS: Final = 1.0
-"""Distance from which on intervals grow no further."""
+"""Distance beyond which intervals no longer widen."""
 NOT_TRAINED: Final[Mapping[str, float]] = {"conv": 1.1}
-"""Family -> least half-width, in log units, of intervals of operators that were not trained on: of
+"""Family -> least half-width, in log units, of intervals of operators unlike the training rows: of
 other kinds, in other formats, or shorter; 0.6 for others. Nine in ten convolutions are within 1.09
-on an A30 (TF32, torch_op_energy) and a V100 (fp16, DeepBench), and nine in ten others within 0.51
+on an A30 (TF32, torch_op_energy) and a V100 (fp16, DeepBench). Nine in ten others are within 0.51
 on these, a GeForce RTX 2080 Ti (torch_op_energy), an A100 and an A40 (fp16, Vidur), with equal
-weight of GPUs; 0.6 is that times Student's quantile over the normal one for five."""
+weight per GPU; 0.6 is that times Student's quantile over the normal one for five."""
 OTHER_CONV: Final = 1.65
-"""Time of convolutions in TF32 and 16 bits over what those in fp32 suggest, which do not run on
+"""Time of convolutions in TF32 and 16 bits over the time extrapolated from fp32, which does not use
 matrix units: medians of an A30 (torch_op_energy) and a V100 (DeepBench)."""
 SUMS_KEPT: Final = 10_000
-"""Networks on a device and at a batch size whose sums are kept for the next adaptation."""
+"""Network runs, by device and batch size, whose sums are cached for the next adaptation."""
 PHYSICAL: Final = BaseTime(LAUNCH_MS / 1e3, np.zeros(0), np.ones(1), 0.0)
 AT_ONCE: Final = Family({"other": BaseTime(0.0, np.zeros(0), np.ones(1), 0.0)})
-"""The base time itself, which is that of `recurrent_law`."""
+"""The base time alone, which is that of `recurrent_law`."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,11 @@ class OperatorBoost(KernelExperts):
 
     Attributes:
         trees: boosting rounds of each booster.
-        families: family -> closed form and boosters.
+        families: family -> analytical model and boosters.
         precisions: number formats of the training rows.
-        positions: GPUs of the training rows, as `device_position` gives them.
-        networks: errors of whole networks on devices that were adapted to, in addition to those of
-            their kernels.
+        positions: GPUs of the training rows, as given by `device_position`.
+        networks: errors of whole networks on adapted devices, in addition to those of their
+            kernels.
     """
 
     trees: int = field(default=120, metadata=SETTING)
@@ -128,31 +127,31 @@ class OperatorBoost(KernelExperts):
         return bool(self.families) and query.has_bound
 
     def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
-        """The operators of queries, by family, device and precision."""
+        """The operators of queries, grouped by family, device and precision."""
         for part in gather(queries):
             yield from _groups(part, part.owner)
 
     def expert(self, family: str) -> Family:
-        """The expert of a family; its base time alone where none of its kernels was measured."""
+        """The expert of a family; its base time alone where no kernel was measured."""
         if family == "recurrent":
             return AT_ONCE
         return self.families.get(family) or Family({"other": PHYSICAL})
 
     def trained(self, group: KernelGroup, weights: Column) -> Mask:
-        """Reliable rows that are not dominated by the launch."""
+        """Reliable rows whose time is not dominated by the launch."""
         clear_s = CLEAR_OF_LAUNCH_MS.get(group.family, 0.02) / 1e3
         return (weights >= LOWEST_WEIGHT) & (group.table.bound_s > clear_s)
 
     def least_reach(self, group: KernelGroup) -> Column:
-        """That of `NOT_TRAINED`, where an operator is not timed as training rows were."""
+        """The value of `NOT_TRAINED` for operators not timed the way training rows were."""
         return np.where(group.table.launch < 1.0, NOT_TRAINED.get(group.family, 0.6), 0.0)
 
     def as_timed(self, table: KernelTable) -> KernelTable:
-        """Training rows, which were timed by a pair of events."""
+        """Training rows, timed with a pair of CUDA events."""
         return replace(table, launch=np.ones(len(table)), start_s=np.zeros(len(table)))
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
-        """A base time, and a booster of each GPU."""
+        """Fit a base time, and a booster for each GPU."""
         base = PHYSICAL if name in ARITHMETIC else None
         settings = Settings(self.trees, PARAMETERS, base, BACKGROUND.get(name, 0.01), FEWEST_ROWS)
         return Family.fit(parts, settings, self.seed)
@@ -161,7 +160,7 @@ class OperatorBoost(KernelExperts):
         """Fit every family, and calibrate intervals on held-out GPUs and sizes.
 
         Args:
-            measurements: kernels with `latency_ms`; rows with a weight below 0.5 are left out.
+            measurements: kernels with `latency_ms`; rows with a weight below 0.5 are dropped.
         """
         fitted = super().fit(measurements)
         devices = sorted({query.device for query in measurements.queries}, key=lambda d: d.name)
@@ -174,9 +173,9 @@ class OperatorBoost(KernelExperts):
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt to devices by a few kernels or networks with `latency_ms`.
+        """Adapt to devices from a few kernels or networks with `latency_ms`.
 
-        Kernels are used first; networks then give the remaining error of sums of kernels.
+        Kernels are used first; networks then determine the remaining error of sums.
         """
         is_kernel = np.array([q.run.kind == "kernel" for q in measurements.queries], dtype=np.bool_)
         adapted = super().adapt(measurements.take(is_kernel)) if is_kernel.any() else self
@@ -184,7 +183,8 @@ class OperatorBoost(KernelExperts):
 
     def _with_networks(self, measurements: Measurements) -> Self:
         queries = measurements.queries
-        # Whoever adapts to one more device adapts to the rows of all others again.
+        # Adapting to one more device passes the rows of all earlier ones again, so results are
+        # cached.
         unadapted = self._sums_ms.of_each(
             [batch_key(query) for query in queries],
             lambda missing: self.sums([queries[row] for row in missing]).total.tolist(),
@@ -197,19 +197,19 @@ class OperatorBoost(KernelExperts):
 
     @cached_property
     def _sums_ms(self) -> Recent[RunKey, float]:
-        """Device time of networks without corrections by whole networks, milliseconds."""
+        """Device time of networks before whole-network corrections, milliseconds."""
         return Recent(SUMS_KEPT)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the `count` workloads that are most informative to measure on a new device.
 
-        The features of a network are the mean of its kernels' features, weighted by their shares
-        of the time; one-hot columns separate families.
+        A network's features are the mean of its kernels' features, weighted by their shares of the
+        time; one-hot columns separate families.
 
         Args:
             queries: candidates.
-            count: how many to choose.
-            seed: draws a subset where there are very many candidates.
+            count: number to choose.
+            seed: draws a subset from very many candidates.
         """
         width, n = self._width, len(queries)
         rows, time = np.zeros((n, width + len(FAMILIES))), np.zeros(n)
@@ -235,8 +235,8 @@ class OperatorBoost(KernelExperts):
         )
         ends = self.networks.intervals(value, deviation, low, high)
         breakdowns = [
-            {name: ms * own for name, ms in one.items()}
-            for one, own in zip(predicted.breakdowns_ms, scale.tolist(), strict=True)
+            {name: ms * factor for name, ms in breakdown.items()}
+            for breakdown, factor in zip(predicted.breakdowns_ms, scale.tolist(), strict=True)
         ]
         return Predictions.of_metric(
             "latency_ms",
@@ -248,7 +248,7 @@ class OperatorBoost(KernelExperts):
         )
 
     def _network_scale(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """Correction factor of whole networks (1 for kernels), and its deviation in log units."""
+        """Correction factor of whole networks (1 for kernels), and its log deviation."""
         scale, deviation = np.ones(len(queries)), np.full(len(queries), np.nan)
         rows = [row for row, query in enumerate(queries) if query.run.kind == "network"]
         if rows:
@@ -261,7 +261,7 @@ class OperatorBoost(KernelExperts):
         return scale, deviation
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
-        """Time of each operator of a query, without corrections by whole networks."""
+        """Time of each operator of a query, before whole-network corrections."""
         (part,) = gather([query])
         counts = part.table.repeat
         times = np.zeros(len(counts))
@@ -271,7 +271,7 @@ class OperatorBoost(KernelExperts):
         return merged_times(workload_labels(query.run), classes, counts, times * counts)
 
     def limits_of(self, queries: Sequence[Query], sums: Sums) -> list[tuple[Limit, ...]]:
-        """What about each query was not measured, and where recurrent layers take much time."""
+        """Limits of each query: what was not measured, and much time in recurrent layers."""
         shares = sums.by_class[:, CLASS_CODE["recurrent"]] / np.maximum(sums.total, 1e-300)
         return [
             (*self.limits(query), *recurrent_limits(share, query))
@@ -279,7 +279,7 @@ class OperatorBoost(KernelExperts):
         ]
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """What about a query was not measured."""
+        """Limits of a query: what was not measured."""
         precision, device = query.run.precision, query.device
         limits: list[Limit] = []
         if self.precisions and precision not in self.precisions:
@@ -305,21 +305,21 @@ class OperatorBoost(KernelExperts):
 
 
 def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iterator[KernelGroup]:
-    """The operators of one device and precision by family.
+    """The operators of one device and precision, grouped by family.
 
     Args:
         part: n operators.
-        owner: (n,) the query that each belongs to.
+        owner: (n,) query of each operator.
     """
     families, device = FAMILY_OF_KIND[part.table.kind], part.device
     place = device_position(device)
     for code in np.flatnonzero(np.bincount(families)).tolist():
         name, rows = FAMILIES[code], families == code
-        own = part.table.take(rows)
-        table = operator_features(own, device, part.precision, name)
+        operators = part.table.take(rows)
+        table = operator_features(operators, device, part.precision, name)
         if name == "recurrent":
-            seconds = LAW.seconds(own, device, part.precision)
-            nothing, launch = np.zeros(len(own)), np.ones(len(own))
+            seconds = LAW.seconds(operators, device, part.precision)
+            nothing, launch = np.zeros(len(operators)), np.ones(len(operators))
             replaced = {"launch": launch, "power_s": nothing, "start_s": nothing}
             table = replace(table, parallel_s=seconds[:, None], **replaced)
         if name == "conv" and part.precision != "fp32":
@@ -330,16 +330,16 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
             device,
             tuple((place / scales / np.sqrt(2.0)).tolist()),
             owner[rows],
-            np.full(len(own), "other"),
-            own.repeat,
-            own.op_class,
+            np.full(len(operators), "other"),
+            operators.repeat,
+            operators.op_class,
             table,
-            np.full(len(own), np.nan),
+            np.full(len(operators), np.nan),
         )
 
 
 def _with_recurrent(intervals: Intervals) -> Intervals:
-    """The intervals with that of recurrent layers, which no row calibrates."""
+    """The intervals plus that of recurrent layers, which is not calibrated on these rows."""
     reach = HELD_OUT_REACH / interval_scale(np.inf, FAR_OPERATORS)
     seen = {**intervals.seen.bounds, "recurrent": (0.0, 0.0)}
     unseen = {**intervals.unseen.bounds, "recurrent": (-reach, reach)}

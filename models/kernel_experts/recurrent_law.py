@@ -1,13 +1,13 @@
-"""Time of recurrent layers, whose steps wait for each other.
+"""Analytical model of recurrent layers, whose steps depend on each other.
 
     seconds = steps x (start / bandwidth + (sqrt(weights read) + sqrt(arithmetic))^2)
-            + arithmetic and traffic of what does not wait, such as the product of the input
+            + arithmetic and traffic that do not wait, such as the input product
 
-A step starts kernels that wait for the last ones, reads the weights of the state and multiplies
-them with the state of all samples. Libraries overlap traffic and arithmetic of so small products
-badly: the norm of order 1/2 describes the measured times better than their sum or their maximum.
-The start became shorter with every generation of GPUs and libraries, about as fast as bandwidth
-became larger.
+Each step launches kernels that wait for the previous ones, reads the recurrent weights and
+multiplies them with the state of all samples. Libraries overlap traffic and arithmetic of such
+small products poorly: the norm of order 1/2 describes the measured times better than the sum or the
+maximum. The start shortened with every generation of GPUs and libraries about as fast as bandwidth
+grew.
 """
 
 from dataclasses import dataclass
@@ -27,19 +27,19 @@ from forerun.models.limit import LATENCY, Limit
 
 RECURRENT = KIND_CODE["recurrent"]
 PRODUCT_OVER_PEAK = 1.5
-"""Time of the product of the input over that at peak."""
+"""Time of the input product relative to that at peak."""
 MUCH_OF_THE_TIME = 0.2
-"""Share of the time of a network from which the law is a limit of its answer."""
+"""Share of a network's time from which recurrent layers add a limit to its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLaw:
-    """Coefficients of the time of one step, equal for all GPUs.
+    """Coefficients of the time of one step, the same for all GPUs.
 
     Attributes:
-        start_bytes: bytes that the device reads from memory in the time in which a step starts.
-        traffic: time of reading the weights over that at full bandwidth.
-        arithmetic: time of arithmetic over that at peak.
+        start_bytes: bytes that the device could read from memory while a step starts.
+        traffic: time to read the weights relative to full bandwidth.
+        arithmetic: time of arithmetic relative to peak.
     """
 
     start_bytes: float
@@ -47,7 +47,7 @@ class StepLaw:
     arithmetic: float
 
     def seconds(self, layers: OperatorTable, device: Device, precision: NumberFormat) -> Column:
-        """Seconds of one run of each of n recurrent layers, or of their gradients, shape (n,).
+        """Seconds of one execution of each of n recurrent layers or their gradients, shape (n,).
 
         Raises:
             UnknownPrecision: the device's sheet has no peak for the precision.
@@ -65,19 +65,19 @@ class StepLaw:
 
 
 LAW = StepLaw(start_bytes=2.64e7, traffic=0.74, arithmetic=0.67)
-"""Fit to forward passes of layers: 684 of DeepBench on eight GPUs of 2015 to 2017 (CUDA 7.5 to 10)
-and, within networks recorded as CUDA graphs, 22 on an H100 and an H200 (`torch_gpu`)."""
+"""Fitted to forward passes: 684 layers of DeepBench on eight GPUs from 2015 to 2017 (CUDA 7.5 to
+10) and, within networks recorded as CUDA graphs, 22 on an H100 and an H200 (`torch_gpu`)."""
 HELD_OUT_REACH = 0.75
-"""Absolute log error below which nine of ten layers lie on a GPU that was left out of the fit, with
-equal weight for every GPU; the median error is 23 %."""
+"""Absolute log error that covers nine in ten layers on held-out GPUs, with equal weight per GPU;
+the median error is 23 %."""
 
 
 def recurrent_limits(share: float, query: Query) -> tuple[Limit, ...]:
-    """What an answer says where recurrent layers take much of the time.
+    """A limit where recurrent layers take much of the time.
 
     Args:
         share: their share of the time.
-        query: the network or layer that was asked about.
+        query: the queried network or layer.
     """
     if share < MUCH_OF_THE_TIME:
         return ()

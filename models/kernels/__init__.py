@@ -1,1 +1,1 @@
-"""Times of single kernels, fitted on networks and operators together, through the sum."""
+"""Kernel times fitted end to end to measured networks and operators through the sum of kernels."""

@@ -1,4 +1,4 @@
-"""Fit of `KernelTimes` by gradient descent through the sum over kernels (needs torch)."""
+"""Fits `KernelTimes` by gradient descent through the sum over kernels (needs torch)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,22 +37,22 @@ WARM_UP: Final = 0.05
 RUNS_IN_STEP: Final = 128
 LARGEST_GRADIENT: Final = 5.0
 UNKNOWN_SHARE: Final = 0.3
-"""Share of the runs whose device is taken for an unknown one."""
+"""Share of the runs whose device is replaced by the unknown device during training."""
 RANGE: Final = (0.2, 99.8)
-"""Percentiles of a feature over the training kernels of a root, outside of which it is clipped."""
+"""Percentiles of a feature over the training kernels of a root, beyond which it is clipped."""
 PENALTIES: Final = {"device": 1e-3, "context": 1e-3, "kind": 3e-5}
 WEIGHT_PENALTY: Final = 1e-5
 FLOOR_PENALTY: Final = 0.01
-"""On the squared correction of the shortest time, which few runs of other GPUs identify."""
+"""Penalty on the squared correction of the shortest time, which few runs of other GPUs identify."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long to fit.
+    """Settings of the optimisation.
 
     Attributes:
         epochs: passes over the runs.
-        hidden: hidden units of each layer.
+        hidden: hidden units per layer.
     """
 
     epochs: int = 16
@@ -69,16 +69,16 @@ def fit(
     settings: Settings = Settings(),
     share: Column | None = None,
 ) -> KernelTimes:
-    """The network that makes the sums over kernels agree with measured times.
+    """Fit the network so that its sums over kernels match measured times.
 
     Args:
         queries: n runs on GPUs.
         rows: their kernels.
         seconds: (n,) measured device time.
         weights: (n,) weight of each run.
-        seed: of the first weights and of the order of runs.
-        settings: how long to fit.
-        share: (n,) share of the epochs in which a run takes part; all when None.
+        seed: seeds the initial weights and the order of runs.
+        settings: settings of the optimisation.
+        share: (n,) share of the epochs that include the run; all epochs if None.
     """
     import torch
 
@@ -126,7 +126,7 @@ class _Fit:
         self.root_of_kind = torch.tensor(ROOT_OF_KERNEL_KIND)
 
     def _draw(self) -> None:
-        """First weights: random where they must differ, zero elsewhere."""
+        """Initial weights: random where symmetry must be broken, zero elsewhere."""
         torch = self.torch
         generator = torch.Generator().manual_seed(self.seed)
         h, inputs = self.settings.hidden, len(FEATURES)
@@ -241,7 +241,7 @@ class _Fit:
 
 
 def _ranges(features: Any, roots: Any) -> tuple[Any, Any]:
-    """Range of each feature over the kernels of each root; of all kernels for a root without."""
+    """Range of each feature per kernel root; that of all kernels for a root without kernels."""
     whole = np.percentile(features, RANGE, axis=0)
     lowest, highest = (np.repeat(side[None], len(KERNEL_ROOTS), axis=0) for side in whole)
     for root in np.unique(roots):

@@ -1,6 +1,6 @@
-"""Peak memory of training and inference: an analytic plan, corrected by regression on runs.
+"""Predicts peak memory of training and inference: an analytical plan, corrected by regression.
 
-`CalibratedMemory` adds prediction intervals that are calibrated on published set-ups.
+`CalibratedMemory` adds prediction intervals calibrated on published set-ups.
 """
 
 from forerun.models.memory.calibrated import CalibratedMemory

@@ -1,11 +1,10 @@
-"""Peak memory with intervals calibrated on published set-ups outside the domain of `Memory`.
+"""Adds intervals from published set-ups to `Memory`, for queries outside its domain.
 
-`Memory` predicts from an analytic plan, with intervals calibrated on training of perceptrons and
-vision networks on one GPU. They are kept for queries in that domain. For all other queries the
-intervals come from set-ups that others published (`PublishedRanges`). They have a nominal coverage
-where the metric was measured in published set-ups of the same kind of network, with the same
-options and of a similar size. Otherwise the interval is the union of both and has no nominal
-coverage.
+`Memory` predicts from an analytical plan, with intervals calibrated on training of perceptrons and
+vision networks on one GPU. Queries in that domain keep them. All other queries get intervals from
+set-ups published by others (`PublishedRanges`). Their coverage is nominal where the metric was
+measured in published set-ups of the same kind of network, with the same options and of similar
+size. Otherwise the interval is the union of both and has no nominal coverage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,11 +36,11 @@ from forerun.models.predictor import SETTING, Predictor
 
 SEVERAL: Final = "several"
 FEWEST_GROUPS: Final = 4
-"""Tables from which on a stratum has a width of its own; with fewer, the width is that of all
-tables with one device."""
+"""Tables from which a stratum gets its own width; with fewer, it uses the width of all
+single-device tables."""
 FEWEST_FAMILIES: Final = 2
-"""Families of networks of a kind from which on its rows calibrate queries about another family.
-Chosen: with one family, effects of the kind and of the family cannot be separated."""
+"""Families of a network kind from which its rows calibrate queries about another family. Chosen by
+hand: with one family, effects of kind and family cannot be separated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class SeenKind:
 
     Attributes:
         families: number of architecture families.
-        largest_mib: largest reserved memory in their plans, MiB.
+        largest_mib: largest reserved memory among their plans, MiB.
         options: options of their set-ups, as named by `options_of`.
     """
 
@@ -64,18 +63,18 @@ class PublishedRanges:
     """Half-widths of intervals by stratum (`training`, `inference`, `several` devices).
 
     The rows of a published table share a script and a framework, so each table is one group
-    (hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are
-    few and the residuals of one table have mostly one sign, while those of a new table may have
-    either: intervals are therefore symmetric in log space. The finite-sample correction counts
+    (hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). There are
+    few tables, and the residuals within a table mostly have one sign, while those of a new table
+    may have either, so intervals are symmetric in log space. The finite-sample correction counts
     tables; with fewer than nine, the width is the largest residual and the coverage below `LEVEL`.
     Training and inference have separate widths.
 
     Attributes:
         widths: stratum -> quantile of |log(measured / predicted)|.
-        rows: stratum -> number of set-ups that the width was calibrated on.
+        rows: stratum -> number of set-ups behind the width.
         sources: stratum -> number of sources of these set-ups.
-        metrics: stratum -> metrics of memory that were measured in it; only for strata whose
-            width was calibrated on their own rows.
+        metrics: stratum -> memory metrics measured in it; only for strata calibrated on their own
+            rows.
         kinds: `stratum/kind` -> calibration rows of that kind.
     """
 
@@ -94,11 +93,11 @@ class PublishedRanges:
     ) -> Self:
         """Calibrate the widths on n published rows.
 
-        A stratum with too few tables is calibrated on other rows as well: runs on several devices
-        on all rows, and a phase on all rows with one device.
+        A stratum with too few tables borrows rows: runs on several devices use all rows, a phase
+        uses all single-device rows.
 
         Args:
-            measurements: queries and groups. The group `part` is the table of a row; without it
+            measurements: queries and groups. The group `part` names the table of a row; without it
                 each row is a table. The groups `source` and `family` default to `part`.
             residuals: metric -> n values of log(measured / predicted), NaN where not measured.
             plans: plans of the n queries.
@@ -112,11 +111,11 @@ class PublishedRanges:
         alone = known & (strata != SEVERAL)
         widths, rows, counts, metrics = {}, {}, {}, {}
         for stratum in ("training", "inference", SEVERAL):
-            used = own = known & (strata == stratum)
-            if len(np.unique(parts[own])) < FEWEST_GROUPS:
+            used = members = known & (strata == stratum)
+            if len(np.unique(parts[members])) < FEWEST_GROUPS:
                 used = known if stratum == SEVERAL else alone
             else:
-                metrics[stratum] = _measured(residuals, own)
+                metrics[stratum] = _measured(residuals, members)
             if len(np.unique(parts[used])) >= FEWEST_GROUPS:
                 widths[stratum] = conformal_quantile(absolute[used], LEVEL, parts[used])
                 rows[stratum] = int(used.sum())
@@ -140,7 +139,7 @@ class PublishedRanges:
         return f"none of this kind with {unseen[0]}" if unseen else None
 
     def calibrated_on(self, query: Query, why_silent: str | None) -> str:
-        """The sentence that says what the interval of a query was calibrated on."""
+        """A sentence that states what the interval of a query was calibrated on."""
         stratum = stratum_of(query)
         which = f"{stratum} " if stratum in self.metrics and stratum != SEVERAL else ""
         rows, sources = self.rows[stratum], self.sources[stratum]
@@ -167,7 +166,7 @@ def kind_of_published(plan: MemoryPlan) -> str:
 
 
 def options_of(query: Query) -> frozenset[str]:
-    """Precision, runtime, and the options of the set-up that differ from their defaults."""
+    """Precision, runtime, and the options of the set-up that differ from the defaults."""
     network = query.network
     setup: TrainingSetup | InferenceSetup = network.inference or InferenceSetup()
     if network.phase == "training":
@@ -182,7 +181,7 @@ def options_of(query: Query) -> frozenset[str]:
 
 
 def _first_known(residuals: Mapping[str, Column], n: int) -> Column:
-    """|residual| of n rows in the first metric that was measured, NaN where none was."""
+    """|residual| of n rows in the first measured metric; NaN where none was measured."""
     first = np.full(n, np.nan)
     for column in residuals.values():
         first = np.where(np.isnan(first), np.abs(column), first)
@@ -205,13 +204,13 @@ def _kinds(
     kinds = [kind_of_published(plan) for plan in plans]
     by_kind = {}
     for key, rows in rows_by(f"{s}/{kind}" for s, kind in zip(strata, kinds, strict=True)).items():
-        own = rows[known[rows]].tolist()
-        if not own:
+        members = rows[known[rows]].tolist()
+        if not members:
             continue
         by_kind[key] = SeenKind(
-            len(np.unique(families[own])),
-            max(plans[row].reserved for row in own),
-            frozenset().union(*(options_of(concerning(queries[row])) for row in own)),
+            len(np.unique(families[members])),
+            max(plans[row].reserved for row in members),
+            frozenset().union(*(options_of(concerning(queries[row])) for row in members)),
         )
     return by_kind
 
@@ -224,8 +223,8 @@ class CalibratedMemory(StoredPredictor):
     """`Memory` with intervals from published set-ups where its own are not calibrated.
 
     Attributes:
-        base: predictor of values and breakdowns, and of intervals in its own domain.
-        ranges: intervals from published set-ups; without widths before `fit`.
+        base: predicts values and breakdowns, and intervals in its own domain.
+        ranges: intervals from published set-ups; empty before `fit`.
         name: name in artifacts.
     """
 
@@ -243,7 +242,7 @@ class CalibratedMemory(StoredPredictor):
         return self.base.answers(query)
 
     def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
-        """The predictor around this predictor of values; its ranges are kept."""
+        """The predictor with another `base`; its ranges are kept."""
         base = parts[Memory.name]
         assert isinstance(base, Memory)
         return replace(self, base=base)
@@ -267,7 +266,7 @@ class CalibratedMemory(StoredPredictor):
         return replace(self, ranges=PublishedRanges.of(measurements, residuals, plans))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt `base` to a device; the intervals from published set-ups are not changed."""
+        """Adapt `base` to a device; intervals from published set-ups stay."""
         return replace(self, base=self.base.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -292,7 +291,9 @@ class CalibratedMemory(StoredPredictor):
                     share[metric][row] = LEVEL
                 low[metric][row], high[metric][row] = least, most
             limits[row] = (*self._limits(query, why, low[PEAK][row]), *inert_notes(queries[row]))
-        coverage = {name: None if np.isnan(own).any() else LEVEL for name, own in share.items()}
+        coverage = {
+            name: None if np.isnan(widths).any() else LEVEL for name, widths in share.items()
+        }
         return replace(
             base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
         )
@@ -305,8 +306,8 @@ class CalibratedMemory(StoredPredictor):
     ) -> Mapping[str, tuple[float, float]]:
         """Metric -> interval from published set-ups.
 
-        No published set-up of inference measured the memory outside the allocator, so the interval
-        of the peak also covers the engineering range of `Memory` for it.
+        No published set-up of inference measured memory outside the allocator, so the interval of
+        the peak also covers the engineering range of `Memory` for it.
         """
         factor = float(np.exp(self.ranges.widths[stratum_of(query)]))
         values = {metric: float(base.values[metric][row]) for metric in self.metrics}
@@ -319,10 +320,10 @@ class CalibratedMemory(StoredPredictor):
         return ranges
 
     def _limits(self, query: Query, why: str | None, least_mib: float) -> tuple[Limit, ...]:
-        """Limits as those of `base`, with what the interval was calibrated on."""
+        """Limits of `base`, plus what the interval was calibrated on."""
         calibrated_on = self.ranges.calibrated_on(query, why)
         calibrated = why is None and PEAK in self._measured(query)
         if why is None and not calibrated:
             calibrated_on += CONTEXT
-        own = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
-        return (*refusals(query, least_mib), own, *assumptions(query))
+        basis = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
+        return (*refusals(query, least_mib), basis, *assumptions(query))

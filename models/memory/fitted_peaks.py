@@ -1,12 +1,12 @@
-"""Peaks of training from plans: an affine map, boosters of its residuals, and their domain.
+"""Predicts training peaks from plans with an affine map, boosted residuals and their domain.
 
-The map leads from the memory that the allocator reserves to the device's peak, by robust
-regression. Runs whose measured peak is far above the fit have little weight: cuDNN's search for the
-fastest convolution takes gigabytes for a moment, which a sampled peak contains only by chance.
+Robust regression maps the memory reserved by the allocator to the device-level peak. Runs with a
+measured peak far above the fit get little weight: cuDNN's search for the fastest convolution takes
+gigabytes for a moment, which a sampled peak contains only by chance.
 
-Peaks were measured for perceptrons and for vision networks with convolutions, in one precision and
-up to the memory of one device. Outside the domain are networks with embeddings, or with attention
-but no convolution, and larger networks, other precisions and other training set-ups.
+Peaks were measured for perceptrons and convolutional vision networks, in one precision and up to
+the memory of one device. Outside the domain are networks with embeddings, or with attention but no
+convolution, and larger networks, other precisions and other training set-ups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,8 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import PEAK_MEMORY, Limit
 
 BEYOND = 1.1
-"""Largest size in the domain, relative to the largest measured run: runs out of memory, which are
-larger than the largest measured one, are thus in the domain as well."""
+"""Largest size in the domain, relative to the largest measured run. Out-of-memory runs are larger
+than any measured one, so the margin keeps them in the domain."""
 MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
 """Optimizers in the domain: Adam and SGD with momentum were measured, and the others have at most
 as many states."""
@@ -47,7 +47,7 @@ NO_DROPOUT = Limit(
 
 
 def kind_of(plan: MemoryPlan) -> str:
-    """Kind of network: `dense` (linear layers only), `mixed` (with convolutions) or `text`.
+    """Kind of network: `dense` (only linear layers), `mixed` (with convolutions) or `text`.
 
     Networks with embeddings, or with attention but no convolution, are `text`.
     """
@@ -61,8 +61,8 @@ class MemoryDomain:
     """Domain of a training set of peaks.
 
     Attributes:
-        largest_mib: kind of network -> largest reserved memory in a plan of its runs, MiB.
-        ranges: kind of network -> ranges of the features of its booster.
+        largest_mib: kind of network -> largest reserved memory among its plans, MiB.
+        ranges: kind of network -> ranges of its booster's features.
         precisions: precisions of the runs.
     """
 
@@ -114,7 +114,7 @@ class MemoryDomain:
 
 
 def concerning(query: Query) -> Query:
-    """The query without the options that have no effect on its network."""
+    """The query without options that have no effect on its network."""
     network = query.network
     bare, _ = without_inert(network)
     return query if bare is network else replace(query, workload=bare)
@@ -136,7 +136,7 @@ def inert_notes(query: Query) -> tuple[Limit, ...]:
 
 
 def assumptions(query: Query) -> tuple[Limit, ...]:
-    """Notes that state what the plan assumes where the set-up gives nothing."""
+    """Notes on what the plan assumes where the set-up leaves it open."""
     network = query.network
     if network.phase == "inference":
         generates = network.inference is None and is_causal(network.graph)
@@ -148,7 +148,7 @@ def assumptions(query: Query) -> tuple[Limit, ...]:
 
 @kept_by_graph()
 def _leaves_dropout_out(key: GraphKey) -> bool:
-    """Whether a network of text has no dropout in its graph, although most have some."""
+    """Whether a text network's graph has no dropout, although most such networks use some."""
     kinds = {op.kind for op in key.graph.operators}
     return {"attention", "embedding"} <= kinds and not says_of_dropout(key.graph)
 
@@ -156,15 +156,15 @@ def _leaves_dropout_out(key: GraphKey) -> bool:
 ROUNDS = 40
 """Iterations of reweighted least squares."""
 LEAST_RESIDUAL = 1e-3
-"""Least relative residual in the weights, which keeps them finite."""
+"""Smallest relative residual used in the weights, which keeps them finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class AffineMap:
-    """Device-level peak from a plan, MiB.
+    """Maps a plan to the device-level peak, MiB.
 
     Attributes:
-        reserved: factor of the memory that the allocator reserves; above 1 for fragmentation over
+        reserved: factor on the memory reserved by the allocator; above 1 for fragmentation over
             many steps.
         largest_convolution: workspace per MiB of traffic of the largest spatial convolution.
         convolutions: workspace per MiB of traffic of all spatial convolutions.
@@ -179,7 +179,7 @@ class AffineMap:
     context: float
 
     def workspace(self, plan: MemoryPlan) -> float:
-        """Workspaces of convolutions, MiB, in addition to tensors."""
+        """Convolution workspaces in addition to tensors, MiB."""
         spatial = self.largest_convolution * plan.largest_convolution
         return max(0.0, spatial + self.convolutions * plan.convolutions)
 
@@ -193,17 +193,17 @@ class AffineMap:
 
     @classmethod
     def fit(cls, plans: Sequence[MemoryPlan], measured: Column, at_least: Column) -> "AffineMap":
-        """Least mean absolute relative error, by iteratively reweighted least squares.
+        """Minimise the mean absolute relative error by iteratively reweighted least squares.
 
         Args:
             plans: n plans.
-            measured: n peaks, MiB; NaN where a run was out of memory.
-            at_least: n lower bounds, MiB, for the runs out of memory; NaN elsewhere. Such a
-                right-censored row has weight only while its fitted value is below the bound.
+            measured: n peaks, MiB; NaN for out-of-memory runs.
+            at_least: n lower bounds, MiB, for out-of-memory runs; NaN elsewhere. Such
+                right-censored rows have weight only while their fitted value is below the bound.
         """
         matrix = np.array([_row(plan) for plan in plans])
         free = matrix.std(axis=0) > 0
-        # A column that is constant over all rows is not identifiable next to the intercept.
+        # A column that is constant over all rows cannot be identified next to the intercept.
         free[[0, -1]] = True
         design_matrix = matrix[:, free]
         target = np.where(np.isnan(measured), at_least, measured)
@@ -249,23 +249,23 @@ SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     ),
 }
 """Kind of network -> number and size of the trees. Peaks of dense networks repeat to 0.2 %, which
-allows a large booster; those of networks with convolutions or attention vary with the workspaces
-of their libraries. Thresholds of `mixed` are drawn at random (`extra_trees`), which follows single
-runs with such a workspace less."""
+allows many trees; those of networks with convolutions or attention vary with library workspaces.
+`mixed` draws its thresholds at random (`extra_trees`), which overfits single runs with such a
+workspace less."""
 USUAL_SLOTS: Mapping[str, float] = {"dense": 2.0, "mixed": 1.0}
 """Kind of network -> optimizer states per weight in GPUMemNet's rows: Adam, SGD with momentum."""
 LEAST_BEYOND = -0.9
-"""Least residual relative to the mapped peak, which keeps its logarithm finite."""
+"""Smallest residual relative to the mapped peak, which keeps its logarithm finite."""
 FEWEST_ROWS = 100
-"""Training rows from which on a kind of network has a booster."""
+"""Training rows from which a kind of network gets a booster."""
 
 
 @dataclass(frozen=True)
 class FittedPeaks:
-    """Peaks by the affine map and boosters of its residuals.
+    """Peaks from the affine map and boosted residuals.
 
     Attributes:
-        map: affine map from a plan to the device's peak.
+        map: affine map from a plan to the device-level peak.
         residuals: kind of network -> boosters of log(measured / mapped).
         domain: domain of the training rows.
     """
@@ -283,13 +283,13 @@ class FittedPeaks:
         at_least: Column,
         seed: int,
     ) -> "FittedPeaks":
-        """Fit map and boosters to n runs of training.
+        """Fit the map and the boosters to n training runs.
 
         Args:
             queries: n queries.
             plans: their plans.
-            measured: n peaks, MiB; NaN where a run was out of memory.
-            at_least: n lower bounds, MiB, for the runs out of memory; NaN elsewhere.
+            measured: n peaks, MiB; NaN for out-of-memory runs.
+            at_least: n lower bounds, MiB, for out-of-memory runs; NaN elsewhere.
             seed: seed of the first booster.
         """
         affine = AffineMap.fit(plans, measured, at_least)
@@ -315,11 +315,11 @@ class FittedPeaks:
         return cls(affine, residuals, domain)
 
     def peaks(self, plans: Sequence[MemoryPlan]) -> Column:
-        """Mapped peaks plus the residual that the booster of each network's kind predicts, MiB.
+        """Mapped peaks plus the residual predicted by the booster of each network's kind, MiB.
 
-        Features are those of the plan with the usual optimizer of that kind, so that another
-        optimizer changes the peak only by its own states. They are clipped to the range of the
-        training rows, and the residual is at most that of a network as large as the largest one.
+        Features are those of the plan with the kind's usual optimizer, so that another optimizer
+        changes the peak only by its states. They are clipped to the training range, and the
+        residual is at most that of a network as large as the largest training one.
         """
         mapped = _mapped(self.map, plans)
         for kind, rows in rows_by(map(kind_of, plans)).items():

@@ -1,10 +1,10 @@
-"""Peak memory of inference and training: allocator, library workspaces and the device's context.
+"""Predicts peak memory of inference and training: allocator, library workspaces and device context.
 
-An analytic plan (`forerun.features.memory.plan`) gives the memory of the allocator. For training,
-an affine map from the plan to the device-level peak, and boosters of its residuals, are fitted. The
-boosters apply to the kinds of networks that were measured (`forerun.models.memory.fitted_peaks`),
-and what they add is bounded by the largest network of the training set. Intervals outside that
-domain, and all intervals of inference, are engineering ranges without a nominal coverage.
+An analytical plan (`forerun.features.memory.plan`) gives the memory of the allocator. For training,
+an affine map from the plan to the device-level peak and boosters of its residuals are fitted. The
+boosters apply to measured kinds of networks (`forerun.models.memory.fitted_peaks`), and their
+contribution is capped at that of the largest training network. Intervals outside that domain, and
+all intervals of inference, are engineering ranges without nominal coverage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,34 +41,33 @@ from forerun.models.predictor import SETTING
 
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
 AT_LEAST = "peak_memory_above_mib"
-"""Column of `Measurements.values`: lower bound of the peak of a run out of memory, MiB."""
+"""Column of `Measurements.values`: lower bound of the peak of an out-of-memory run, MiB."""
 
 CONTEXT_MIB = 800.0
 CONTEXT_LOW_MIB = 250.0
 CONTEXT_HIGH_MIB = 1800.0
 """CUDA context, loaded kernels and library workspaces in inference, MiB: default, low and high.
-Contexts alone are reported at 250 to 600 MiB, depending on the generation, with kernels loaded on
+Contexts alone are reported at 250 to 600 MiB depending on the generation, with kernels loaded on
 demand. The least memory of any training job on an A100 is 1,443 MiB, and timm models with less than
-1,000 MiB of tensors took 1,618 to 2,039 MiB in addition to them (GPUMemNet, arXiv 2602.17817);
-inference, which loads fewer kernels, should take less. The default is the geometric mean of 450 and
-1,443."""
+1,000 MiB of tensors took 1,618 to 2,039 MiB on top of them (GPUMemNet, arXiv 2602.17817); inference
+loads fewer kernels and should take less. The default is the geometric mean of 450 and 1,443."""
 
 INFERENCE = AffineMap(1.0, 0.0, 0.0, 0.0, CONTEXT_MIB)
 TRAINING = AffineMap(1.02, 1.2, 0.3, 280.0, 1450.0)
 """Map before `fit`: that of GPUMemNet's runs, rounded."""
 SLACK_HIGH = 1.40
 ALLOCATED_HIGH = 1.3
-"""Upper ends over the plan, for transient memory only: weights, optimizer states and caches, which
-last for the whole run, are exact."""
+"""Upper ends over the plan, applied to transient memory only: weights, optimizer states and caches,
+which last for the whole run, are exact."""
 TRAINING_LOW, TRAINING_HIGH = 0.9, 1.3
 TEXT_HIGH = 1.15
 """Upper end over the plan for networks without convolutions, which need no library workspaces."""
 
 ADAPTED_SPREAD_MIB = 300.0
 ADAPTED_ROWS = 3
-"""Half-width of the memory outside the allocator after adaptation, MiB, and the support rows that
-it needs. That of the timm jobs in GPUMemNet varies by -150 to +270 MiB about its median (5 to
-95 %)."""
+"""Half-width of the memory outside the allocator after adaptation, MiB, and the support rows it
+requires. For the timm jobs in GPUMemNet that memory varies by -150 to +270 MiB about its median (5
+to 95 %)."""
 
 FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
@@ -92,7 +91,7 @@ class Memory(StoredPredictor):
         quantiles: conformal quantiles of residuals on held-out families; None before `fit`.
         domain: domain of the training rows.
         sheets: spec sheets of the devices in the training set.
-        seed: seed of the boosters and the folds.
+        seed: seed of boosters and folds.
     """
 
     context_mib: float = field(default=CONTEXT_MIB, metadata=SETTING)
@@ -107,14 +106,14 @@ class Memory(StoredPredictor):
     metrics: ClassVar[tuple[str, ...]] = (PEAK, RESERVED, ALLOCATED)
 
     def answers(self, query: Query) -> bool:
-        """Networks given by their forward graph, in inference or training, on GPUs."""
+        """Whether the query is a network on a GPU, given by its forward graph."""
         workload = query.workload
         if not isinstance(workload, Network) or query.device.kind != "gpu":
             return False
         return not workload.graph.training
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit map, boosters and conformal quantiles to rows of the phase `training`.
+        """Fit the map, boosters and conformal quantiles to rows of the phase `training`.
 
         Args:
             measurements: rows with `peak_memory_mib`. Rows with only `peak_memory_above_mib` are
@@ -158,7 +157,7 @@ class Memory(StoredPredictor):
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunk corrections of the peak by device and phase, from rows with `peak_memory_mib`."""
+        """Learn corrections of the peak by device and phase from rows with `peak_memory_mib`."""
         queries = measurements.queries
         beyond = measurements.column(PEAK) - self._peaks(queries, plans_of(queries))
         devices = [q.device for q in queries]
@@ -167,7 +166,7 @@ class Memory(StoredPredictor):
         )
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Mapped plans plus the correction of the device, with intervals, limits and breakdowns."""
+        """Peaks from mapped plans plus the device's correction, with intervals and breakdowns."""
         return self.predict_planned(queries, plans_of(queries))
 
     def predict_planned(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Predictions:
@@ -256,13 +255,13 @@ class Memory(StoredPredictor):
             if _phase(query) == "inference":
                 low[row], high[row] = self._inference_range(query, plan, peak[row])
             elif self._on_another_device(query):
-                # How much lies outside the allocator is known of the training device alone.
+                # The memory outside the allocator is only known for the training device.
                 lower = low[row] - max(0.0, self.training.own(plan) - CONTEXT_LOW_MIB)
                 low[row] = max(lower, min(low[row], plan.live + CONTEXT_LOW_MIB))
             if _phase(query) != "inference" and outside[row] and not plan.has_convolutions:
                 moving = plan.reserved - min(plan.lasting, plan.reserved)
-                own = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
-                high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + own
+                outside_allocator = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
+                high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + outside_allocator
         return np.minimum(low, peak), np.maximum(high, peak)
 
     def _inference_range(self, query: Query, plan: MemoryPlan, peak: float) -> tuple[float, float]:
@@ -272,7 +271,7 @@ class Memory(StoredPredictor):
         return plan.live + least, lasting + slack + most
 
     def own_range(self, query: Query, own_mib: float) -> tuple[float, float]:
-        """Least and most memory outside the allocator in inference, MiB.
+        """Lower and upper bound of the memory outside the allocator in inference, MiB.
 
         Args:
             query: a query about inference.
@@ -299,15 +298,15 @@ class Memory(StoredPredictor):
         return (*limits, *assumptions(query))
 
     def _on_another_device(self, query: Query) -> bool:
-        """Whether a query's device is neither of the training set nor adapted to."""
+        """Whether the device is neither in the training set nor adapted to."""
         if self.shares.rows(query.device):
             return False
-        own = sheet(query.device) if query.device.has_sheet else None
-        return own is None or not any(same_sheet(known, own) for known in self.sheets)
+        key = sheet(query.device) if query.device.has_sheet else None
+        return key is None or not any(same_sheet(known, key) for known in self.sheets)
 
 
 def refusals(query: Query, least_mib: float) -> tuple[Limit, ...]:
-    """The refusal of a run that cannot fit in the device's memory; nothing if it may fit.
+    """A refusal of a run that cannot fit into the device's memory; empty if it may fit.
 
     Args:
         query: a query on that device.

@@ -1,7 +1,7 @@
-"""Latency of whole networks on GPUs.
+"""Predicts the latency of whole networks on GPUs.
 
-`DeviceTime` corrects the sum of a network's kernels with boosted trees; `NetworkLatency` combines
-it with `OperatorBoost` and the time of the host.
+`DeviceTime` corrects the sum of a network's kernel times with gradient-boosted trees;
+`NetworkLatency` combines it with `OperatorBoost` and the host time.
 """
 
 from forerun.models.networks.device_time import DeviceTime

@@ -1,9 +1,9 @@
-"""Device time of networks and operators under PyTorch: the sum of their kernels, and a correction.
+"""Predicts device time under PyTorch as the sum of kernel times plus a learned correction.
 
-`KernelTimes` gives the time of each kernel. A booster on features of the whole network corrects the
-sum for what single kernels do not show, and a Gaussian process for the errors on a device that was
-adapted to. Recurrent layers, whose time `recurrent_law` gives, are added. On processors, where
-nothing else takes time, this is the latency.
+`KernelTimes` gives the time of each kernel. Gradient-boosted trees on features of the whole network
+correct the sum for effects beyond single kernels, and a Gaussian process corrects for errors on a
+device after adaptation. Recurrent layers are added with the times of `recurrent_law`. On CPUs,
+where no separate device time exists, the result is the latency.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,32 +73,32 @@ BOOSTER: Final[Mapping[str, Any]] = {
     "lambda_l2": 2.0,
 }
 ANSWERS_KEPT: Final = 10_000
-"""Runs whose times are kept, for questions asked again and for the next adaptation."""
+"""Runs whose times are cached, for repeated queries and for the next adaptation."""
 WITHIN: Final = 0.9
-"""Share of the held-out families that count as within the training domain."""
+"""Share of the held-out families that count as inside the training domain."""
 MOST_ROWS: Final = 1000
-"""Rows on one device, in one execution mode and number format, of one epoch of a fit."""
+"""Training rows per epoch from one combination of device, execution mode and number format."""
 FEWEST_ALIKE: Final = 100
-"""Such rows up to which each has the same weight; with more, the weight of one is the inverse of
-the square root of their number, so that no table outweighs the others."""
+"""Rows per combination up to which each row has full weight. Above it, a row's weight is the
+inverse square root of their number, so that no table outweighs the others."""
 MOST_IN_CALIBRATION: Final = 250
-"""The same, of the fits that calibrate intervals."""
+"""The same limit as `MOST_ROWS` for the refits that calibrate intervals."""
 ENOUGH_OPERATORS: Final = 200
-"""Number of operators from which on a GPU is no longer unlike those of the training rows."""
+"""Number of measured operators from which a GPU no longer counts as novel."""
 BY_OPERATORS: Final = 0.45
-"""Least half-width, in log units, of intervals of networks on a GPU of which only operators were
-measured: that of nine in ten recorded networks of an H100 and an H200."""
+"""Least half-width, in log units, of intervals for networks on a GPU with only operators measured:
+that which covers nine in ten recorded networks of an H100 and an H200."""
 CLEAR_OF_LAUNCH_S: Final = 10 * LAUNCH_MS / 1e3
-"""Seconds from which on an operator says how long its kernels take, even if it was timed with its
-launch by the host."""
+"""Seconds from which an operator's time reflects its kernels even if the host timed it with its
+launch."""
 
 
 class _Answer(NamedTuple):
-    """Uncalibrated predictions for n runs.
+    """Uncalibrated predictions of n runs.
 
     Attributes:
         rows: the runs as sums of their kernels.
-        log_seconds: (n,).
+        log_seconds: (n,) predicted log time.
         spread: (n,) size of the correction.
         novelty: (n,) distance to the nearest training network.
     """
@@ -110,7 +110,7 @@ class _Answer(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The time of one run, and the distances of the interval's ends from its logarithm."""
+    """The time of one run, and the log distances of its interval's ends."""
 
     ms: float = 0.0
     low: float = 0.0
@@ -121,7 +121,7 @@ class _Run(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceTime(StoredPredictor):
-    """Device time of networks and single operators, and latency of networks on processors.
+    """Device time of networks and single operators, and latency of networks on CPUs.
 
     Attributes:
         seed: random seed.
@@ -129,13 +129,13 @@ class DeviceTime(StoredPredictor):
         trees: boosting rounds of the correction.
         calibrated: whether `fit` also calibrates intervals, at five times the cost.
         kernel_times: time of each kernel.
-        correction: of whole networks.
-        intervals: quantiles of scaled log errors; by execution mode on seen devices.
+        correction: gradient-boosted correction of whole networks.
+        intervals: quantiles of scaled log errors, stratified by execution mode on seen devices.
         ranges: ranges of the features over the training rows.
-        domain: devices, phases, precisions and ranges of the training rows.
+        domain: devices, phases, precisions and feature ranges of the training rows.
         mixes: kernel mixes of the training networks.
-        width_law: how the scale of errors grows with the correction and with novelty.
-        support_gp: errors on devices that were adapted to.
+        width_law: scale of errors as a function of the correction's size and of novelty.
+        support_gp: errors on devices after adaptation.
         scale: standardises features by the training rows.
     """
 
@@ -161,16 +161,16 @@ class DeviceTime(StoredPredictor):
     }
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is a network, or an operator on a device whose operators trained."""
+        """Whether the query is a network, or an operator on a device with operators in training."""
         return self.domain.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the times of kernels and the correction on all rows; calibrate on held-out groups.
+        """Fit kernel times and the correction on all rows; calibrate on held-out groups.
 
         Args:
             measurements: networks and operators with `latency_ms` and the groups `device` and
                 `family`; operators also with `model`, their shape. Rows without a latency or with
-                a weight of zero are left out.
+                zero weight are ignored.
         """
         kept = with_latency(measurements)
         training = _Training.of(kept)
@@ -199,7 +199,7 @@ class DeviceTime(StoredPredictor):
         return replace(fitted, intervals=intervals, width_law=law, domain=domain)
 
     def _held_out(self, training: "_Training") -> tuple[Column, Column, Column]:
-        """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
+        """Log errors, spreads and novelty of each row, from fits without its family; each (n,)."""
 
         def predict(held: Mask) -> tuple[Column, Column, Column]:
             answer = self._refitted(training, ~held, held)
@@ -212,7 +212,7 @@ class DeviceTime(StoredPredictor):
         return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
 
     def _refitted(self, training: "_Training", used: Mask, held: Mask) -> _Answer:
-        """Predictions for the rows `held`, of a fit on the rows `used`."""
+        """Predictions for the rows `held` after fitting on the rows `used`."""
         fitted = self._fitted(training.take(used))
         asked = training.take(held)
         return fitted._answer(asked.queries, asked.kernels)
@@ -245,13 +245,13 @@ class DeviceTime(StoredPredictor):
         return replace(self, kernel_times=times, correction=booster, ranges=ranges, mixes=mixes)
 
     def unadapted(self) -> Self:
-        """The predictor without what `adapt` added."""
+        """The predictor before any `adapt`."""
         return replace(
             self, support_gp=SupportGP(), kernel_times=replace(self.kernel_times, own=())
         )
 
     def learns_kernels(self, query: Query) -> bool:
-        """Whether a query is an operator of a new GPU, from which times of kernels are learnt."""
+        """Whether a query is an operator on a new GPU, whose kernel times `adapt` learns."""
         run, device = query.workload, query.device
         if not isinstance(run, Kernel) or device.kind != "gpu" or not query.has_bound:
             return False
@@ -260,15 +260,15 @@ class DeviceTime(StoredPredictor):
         return self.correction is not None and not (elsewhere or trained)
 
     def adapt(self, measurements: Measurements, together: bool = False) -> Self:
-        """Adapt to the devices of a few runs with `latency_ms`: errors by execution mode.
+        """Adapt to devices with a few runs with `latency_ms`, learning errors by execution mode.
 
-        Operators of a GPU without training rows give the times of its kernels, and with them
-        those of its networks.
+        Operators on a GPU without training rows also refit its kernel times, which improves its
+        networks.
 
         Args:
             measurements: networks or operators.
-            together: whether these devices share all errors, so that their order stays; otherwise
-                each has those of its own rows.
+            together: whether these devices share all errors, which preserves their ranking;
+                otherwise each device uses its own rows only.
         """
         learnt = np.array([*map(self.learns_kernels, measurements.queries)], dtype=np.bool_)
         if not learnt.any():
@@ -278,10 +278,10 @@ class DeviceTime(StoredPredictor):
         return adapted._with_errors(rest, together) if len(rest) else adapted
 
     def _with_operators(self, operators: Measurements) -> Self:
-        """Times of kernels by operators of new GPUs.
+        """Fit kernel times to operators on new GPUs.
 
-        Where the fastest operator of a GPU takes about as long as a launch, all were timed with
-        their launches, and only long ones say what their kernels take.
+        If even the fastest operator of a GPU takes about as long as a launch, all were timed with
+        their launches, and only long ones reflect their kernels' times.
         """
         operators = with_latency(operators)
         seconds = operators.values["latency_ms"] / 1e3
@@ -298,14 +298,15 @@ class DeviceTime(StoredPredictor):
         return replace(self, kernel_times=times)
 
     def _with_errors(self, measurements: Measurements, together: bool) -> Self:
-        """Errors on devices, by these runs."""
+        """Learn the errors on devices from these runs."""
         queries = measurements.queries
 
         def compute(missing: list[int]) -> list[tuple[float, Column]]:
             answer = self._answer([queries[row] for row in missing])
             return list(zip(answer.log_seconds.tolist(), answer.rows.features, strict=True))
 
-        # Whoever adapts to one more device adapts to the rows of all others again.
+        # Adapting to one more device passes the rows of all earlier ones again, so results are
+        # cached.
         found = self._unadapted.of_each(list(map(_key, queries)), compute)
         log_seconds = np.array([seconds for seconds, _ in found])
         support_gp = self.support_gp.updated(
@@ -322,7 +323,7 @@ class DeviceTime(StoredPredictor):
 
     @cached_property
     def _unadapted(self) -> Recent[RunKey, tuple[float, Column]]:
-        """Logarithm of the seconds without adaptation, and features, of runs on a device."""
+        """Log seconds before adaptation, and features, of runs on a device."""
         return Recent(ANSWERS_KEPT)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
@@ -330,14 +331,14 @@ class DeviceTime(StoredPredictor):
 
         Args:
             queries: candidates.
-            count: how many to choose.
-            seed: draws a subset where there are very many candidates.
+            count: number to choose.
+            seed: draws a subset from very many candidates.
         """
         rows = NetworkRows.of(queries, self.kernel_times, KernelRows.of(queries))
         return suggest_for_errors(self._standard(rows.features), count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Device time of each run, with its interval, limits and breakdown by operator class.
+        """Device time of each run with interval, limits and breakdown by operator class.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -357,11 +358,11 @@ class DeviceTime(StoredPredictor):
 
     @cached_property
     def _answered(self) -> Recent[RunKey, _Run]:
-        """Times of runs that were asked for."""
+        """Cached times of earlier queries."""
         return Recent(ANSWERS_KEPT)
 
     def _runs(self, queries: Sequence[Query]) -> list[_Run]:
-        """The times of runs, each with its recurrent layers."""
+        """Times of runs including their recurrent layers."""
         rests = [_rest_of(query) for query in queries]
         kept = [row for row, rest in enumerate(rests) if rest is not None]
         asked = [rest for rest in rests if rest is not None]
@@ -375,17 +376,17 @@ class DeviceTime(StoredPredictor):
         return found
 
     def _without_recurrent(self, queries: Sequence[Query]) -> Iterator[_Run]:
-        """The times of runs without recurrent layers."""
+        """Times of runs without their recurrent layers."""
         answer = self._answer(queries)
         values, ends = self._with_interval(queries, answer)
         low, high = (np.abs(np.log(end / values)) for end in ends)
         by_classes = answer.rows.class_shares * values[:, None]
         for row, query in enumerate(queries):
-            own = (float(values[row]), float(low[row]), float(high[row]))
-            yield _Run(*own, self._limits(query, answer, row), by_class(by_classes[row]))
+            times = (float(values[row]), float(low[row]), float(high[row]))
+            yield _Run(*times, self._limits(query, answer, row), by_class(by_classes[row]))
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
-        """Time of each launched kernel; kernels that the runtime adds have a class of their own."""
+        """Time of each launched kernel; kernels that the runtime adds have a separate class."""
         runs, labels = labelled_kernels(query)
         rows = KernelRows.of_runs([query], [runs])
         seconds = self.kernel_times.kernel_seconds([query], rows) * rows.count
@@ -393,7 +394,7 @@ class DeviceTime(StoredPredictor):
         return merged_times(labels, classes, rows.count, seconds * 1e3)
 
     def _answer(self, queries: Sequence[Query], kernels: KernelRows | None = None) -> _Answer:
-        """Predictions without adaptation; the kernels are computed in parts where not given."""
+        """Predictions before adaptation; kernels are lowered in batches unless given."""
         if kernels is None:
             kernels = KernelRows.of(queries)
         assert self.correction is not None
@@ -426,11 +427,11 @@ class DeviceTime(StoredPredictor):
         if self.intervals is None:
             return values, (values, values)
         seen = np.array([device in self.domain.known for device in devices], dtype=np.bool_)
-        # On an unseen device the shift of the whole device dominates; it has a constant width.
+        # On an unseen device the shift of the whole device dominates, so the width is constant.
         scale = self.width_law.scale(answer.spread, answer.novelty)
         low, high = self.intervals.around(values, modes, seen, scale)
-        own = {device: self.kernel_times.operators(device) > 0 for device in set(devices)}
-        least = np.array([BY_OPERATORS * own[device] for device in devices])
+        by_operators = {device: self.kernel_times.operators(device) > 0 for device in set(devices)}
+        least = np.array([BY_OPERATORS * by_operators[device] for device in devices])
         low, high = (
             np.minimum(low, values * np.exp(-least)),
             np.maximum(high, values * np.exp(least)),
@@ -448,11 +449,11 @@ class DeviceTime(StoredPredictor):
             or self.kernel_times.operators(query.device) >= ENOUGH_OPERATORS
         )
         features, novelty = answer.rows.features[row], float(answer.novelty[row])
-        own = self.domain.limits(query, features[RANGED], adapted)
+        of_domain = self.domain.limits(query, features[RANGED], adapted)
         if query.device.kind == "gpu" and novelty > self.domain.farthest:
             differs = self.mixes.nearest_difference(features, bool(answer.rows.fused[row]))
-            own = (*own, self.domain.far_limit(novelty, differs))
-        return (*own, *self.support_gp.limits(query.device))
+            of_domain = (*of_domain, self.domain.far_limit(novelty, differs))
+        return (*of_domain, *self.support_gp.limits(query.device))
 
 
 @dataclass(frozen=True)
@@ -465,8 +466,8 @@ class _Training:
         log_measured: (n,) logarithm of the measured seconds.
         weights: (n,) weight of each row.
         family, device: (n,) groups that calibration holds out: architecture families, or shapes of
-            single operators; architectures of devices.
-        alike: (n,) number of rows on the same device, in the same execution mode and format.
+            single operators; device architectures.
+        alike: (n,) number of rows with the same device, execution mode and number format.
     """
 
     queries: Sequence[Query]
@@ -479,7 +480,7 @@ class _Training:
 
     @classmethod
     def of(cls, rows: Measurements) -> Self:
-        """The rows, whose graphs are lowered once."""
+        """The rows, with each graph lowered once."""
         queries = rows.queries
         modes = [execution_mode(query) for query in queries]
         operator = np.array(modes) == OPERATOR
@@ -490,19 +491,19 @@ class _Training:
         ]
         _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
         alike = counts[stratum].astype(np.float64)
-        own = np.ones(len(rows)) if rows.weights is None else rows.weights
+        given_weights = np.ones(len(rows)) if rows.weights is None else rows.weights
         return cls(
             queries,
             KernelRows.of(queries),
             np.log(rows.values["latency_ms"] / 1e3),
-            own / np.sqrt(np.clip(alike, FEWEST_ALIKE, MOST_ROWS)),
+            given_weights / np.sqrt(np.clip(alike, FEWEST_ALIKE, MOST_ROWS)),
             families,
             np.array(of_device, dtype=np.str_),
             alike,
         )
 
     def sample(self, most: int, seed: int) -> Mask:
-        """At most about this many rows on one device, in one execution mode and format, (n,)."""
+        """A random mask of about `most` rows per device, execution mode and number format, (n,)."""
         drawn = np.random.default_rng(seed).random(len(self.alike))
         return np.asarray(drawn < most / self.alike, dtype=np.bool_)
 
@@ -521,7 +522,7 @@ _COLUMNS_OF_TRAINING: Final = ("log_measured", "weights", "family", "device", "a
 
 
 def _key(query: Query) -> RunKey:
-    """All that the time of a run depends on."""
+    """A key of everything that determines the time of a run."""
     run = query.run
     if isinstance(run, Network):
         return batch_key(query)
@@ -538,7 +539,7 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
 
 
 def _farthest(novelty: Column, rows: CalibrationRows) -> float:
-    """Distance within which `WITHIN` of the held-out families on GPUs lie, weighted equally."""
+    """Distance within which `WITHIN` of the held-out families on GPUs lie, with equal weights."""
     known = np.isfinite(novelty) & (rows.modes != "cpu") & (rows.modes != OPERATOR)
     if not known.any():
         return float("inf")
@@ -546,7 +547,7 @@ def _farthest(novelty: Column, rows: CalibrationRows) -> float:
 
 
 def _rest_of(query: Query) -> Query | None:
-    """The query without recurrent layers: itself where it has none, None where nothing is left."""
+    """The query without recurrent layers: itself if it has none, None if nothing remains."""
     run = query.run
     if not isinstance(run, Network):
         return None if run.operator.kind == "recurrent" else query
@@ -573,11 +574,11 @@ def _graph_rest(key: GraphKey) -> OperatorGraph | None:
 
 
 def _with_recurrent(query: Query, run: _Run) -> _Run:
-    """The time of a run with that of its recurrent layers."""
+    """The time of a run plus that of its recurrent layers."""
     table = query_table(query.run)
     layers = table.take(table.kind == RECURRENT)
-    own = LAW.seconds(layers, query.device, query.run.precision) * layers.repeat
-    ms = 1e3 * float(own.sum())
+    layer_seconds = LAW.seconds(layers, query.device, query.run.precision) * layers.repeat
+    ms = 1e3 * float(layer_seconds.sum())
     share = ms / (run.ms + ms)
     reach = share * HELD_OUT_REACH
     low, high = (float(np.hypot((1.0 - share) * side, reach)) for side in (run.low, run.high))

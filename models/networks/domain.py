@@ -1,9 +1,9 @@
 """Training domain of a predictor of whole networks, and the novelty of a network.
 
-A network's position is the square roots of the shares of its time by kind of kernel, whose
-Euclidean distance is the Hellinger distance (times the square root of two), and a few figures of
-its matrix products. Errors on held-out families of networks grow with this distance, and so do the
-intervals. A network farther away than nearly all held-out families is outside the training domain.
+A network's position consists of the square roots of its time shares by kernel kind, whose Euclidean
+distance is the Hellinger distance (times the square root of two), and a few figures of its matrix
+products. Errors on held-out families grow with this distance, and intervals widen with it. A
+network farther away than nearly all held-out families is outside the training domain.
 """
 
 from collections import Counter
@@ -30,16 +30,15 @@ FIGURES = (
     *("mean_share_of_weights", "mean_log_activations_over_l2", "mean_fill_128x128"),
     "log_launch_share",
 )
-"""Features that a position has in addition to the shares."""
+"""Features in a position in addition to the time shares."""
 
 FIGURE_WEIGHT = 0.1
-"""Distance that one standard deviation of a figure stands for; mixes without a kind in common are
-the square root of two apart. With figures, the distance ranked errors on held-out families better
-than without (rank correlation 0.35 against 0.33 in eager runs, 0.43 against 0.41 in compiled
-ones)."""
+"""Distance per standard deviation of a figure; mixes without a common kind are the square root of
+two apart. With figures, the distance ranked errors on held-out families better than without (rank
+correlation 0.35 against 0.33 in eager runs, 0.43 against 0.41 in compiled ones)."""
 
 KEPT = 500
-"""Training rows that are stored for either kind of runtime, eager or fused."""
+"""Number of training rows stored for each kind of runtime, eager or fused."""
 
 _FIGURES_AT = np.array([NETWORK_FEATURES.index(name) for name in FIGURES])
 
@@ -51,6 +50,7 @@ class KernelMixes:
     Attributes:
         centre, spread: (len(FIGURES),) means and standard deviations of the figures.
         fused, eager: (k, len(KERNEL_ROOTS) + len(FIGURES)) positions of training rows whose runtime
+            does or does not fuse operators.
             fuses operators, and of the others.
     """
 
@@ -79,7 +79,7 @@ class KernelMixes:
         kept = []
         for candidates in (positions[fused], positions[~fused]):
             order = np.random.default_rng(0).permutation(len(candidates))[:KEPT]
-            # Rounded, so that artifacts are small.
+            # Rounded to keep artifacts small.
             sample = candidates[np.sort(order)].astype(np.float16)
             kept.append(sample.astype(np.float64).round(4))
         return cls(plain.centre, plain.spread, kept[0], kept[1])
@@ -87,7 +87,7 @@ class KernelMixes:
     def novelty(self, features: Matrix, fused: Mask) -> Column:
         """Distance to the nearest stored training row of the same kind of runtime, shape (n,).
 
-        Infinite where there is none of that kind.
+        Infinite if there is none of that kind.
         """
         positions = self.positions(features)
         distance = np.full(len(positions), np.inf)
@@ -123,12 +123,12 @@ class KernelMixes:
 
 
 ENOUGH_ROWS = 100
-"""Training rows from which on errors on a device are those of other families and not of another
-device."""
+"""Training rows from which errors on a device are those of held-out families rather than those of
+an unseen device."""
 MAKER_MEASURED = "nvidia"
-"""Maker of all GPUs on which networks were measured in half precision."""
+"""Vendor of all GPUs with measured networks in half precision."""
 NARROW = ("fp8", "int8")
-"""Number formats without a measured network."""
+"""Number formats without any measured network."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class NetworkDomain:
         domains: device kind -> range of the features on devices of that kind.
         device_ranges: device kind -> range of ratios of the devices' figures.
         trained_on: triples (device kind, phase, `fp32`, `half` or `narrow`) of the training rows.
-        with_operators: devices of training rows that are single operators.
-        positions: training GPUs in the space of `forerun.models.domain.feature_range`.
+        with_operators: devices with single operators among the training rows.
+        positions: training GPUs in the space of `forerun.models.domain.device_novelty`.
         farthest: distance to the nearest training network up to which a network is in domain.
     """
 
@@ -177,8 +177,8 @@ class NetworkDomain:
         )
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is a network on a kind of device that was trained on, or an operator
-        on a device whose operators were.
+        """Whether the query is a network on a trained kind of device, or an operator on a device
+        with operators in training.
         """
         if not query.has_bound or not self.trained_on:
             return False
@@ -188,12 +188,12 @@ class NetworkDomain:
         return isinstance(query.workload, Network) and query.device.kind in kinds
 
     def limits(self, query: Query, features: Column, adapted: bool = False) -> tuple[Limit, ...]:
-        """One limit for each property of a query that is outside the training domain.
+        """One limit for each property of a query outside the training domain.
 
         Args:
             query: a network or an operator that `answers` accepts.
             features: its feature values, in the order of the ranges.
-            adapted: whether enough rows were measured on the device.
+            adapted: whether the user measured enough rows on the device.
         """
         device = query.device
         if isinstance(query.workload, Kernel):
@@ -229,7 +229,7 @@ class NetworkDomain:
         return (*first, *ranges, *last)
 
     def _device_limits(self, device: Device) -> tuple[Limit, ...]:
-        """A limit where a GPU is unlike every GPU of the training rows."""
+        """A limit for a GPU unlike every GPU in the training rows."""
         if device in self.known or not self.positions:
             return ()
         return novelty_limits(device, map(np.array, self.positions))
@@ -239,7 +239,7 @@ class NetworkDomain:
 
         Args:
             novelty: distance to the nearest training network.
-            differs: name of the kind of kernel whose share of the time differs most.
+            differs: kernel kind whose time share differs most.
         """
         message = (
             f"the network's kernels are unlike those of the training networks, most of all the "
@@ -250,7 +250,7 @@ class NetworkDomain:
 
 
 def assumed_figures(device: Device) -> list[str]:
-    """What is estimated because the device's sheet does not give it, one sentence each."""
+    """Sentences that name each figure estimated because the spec sheet lacks it."""
     return [f"{figure} is not on the device's sheet" for figure in assumed(device)]
 
 

@@ -1,10 +1,10 @@
-"""Time that the host needs to dispatch one run of a network, from measured small batches.
+"""Predicts the host time to dispatch a network, from measured small batches.
 
-In eager mode the framework spends a nearly constant time on each operator, whatever its size, and
-the latency of small batches is that time (30 to 60 microseconds per operator in published tables).
-Its logarithm is a linear mixed model: fixed effects of the execution mode and a random effect of
-each host, as the host's processor, driver and container are on no spec sheet. The fixed effects
-have normal priors (`TERMS`), and fitting is Bayesian linear regression.
+In eager mode the framework spends a nearly constant time per operator, and the latency of small
+batches is that time (30 to 60 microseconds per operator in published tables). Its logarithm is a
+linear mixed model: fixed effects of the execution mode, and a random effect per host, because
+spec sheets do not describe the host's CPU, driver and container. The fixed effects have normal
+priors (`TERMS`), and fitting is Bayesian linear regression.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +29,16 @@ from forerun.models.equal_runs import equal_but_batch, on_any_device
 
 _FUSED_FROM = 2.0
 STEP_FORWARD_PASSES = 3.6
-"""Host time of a training step in units of that of a forward pass."""
+"""Host time of a training step over that of a forward pass."""
 ADAPTER_OPERATORS = 2.0
-"""What an adapter adds to the operators of a forward pass: two products, a scaling and a sum, of
-which half is saved where the backward pass has no gradient of the frozen weight. A step of LoRA on
-256 tokens (Qwen-7B on an A100) takes 1.2 s, and 1.3 s with this figure, which was set with it in
-view."""
+"""Operators that an adapter adds to a forward pass: two products, a scaling and a sum, of which
+half is saved because the backward pass has no gradient of the frozen weight. A LoRA step on 256
+tokens (Qwen-7B on an A100) is measured at 1.2 s and predicted at 1.3 s; the figure was set with
+this measurement in view."""
 
 EAGER_ATTENTION_OPERATORS = 6.0
-"""What attention in steps adds to the operators of a forward pass: the networks of transformers
-that were traced with both have 5 to 7 more operators for each attention (BERT, ALBERT, Pythia)."""
+"""Operators that attention in steps adds to a forward pass: transformers traced both ways have 5 to
+7 more operators per attention (BERT, ALBERT, Pythia)."""
 
 
 def _modern(query: Query) -> bool:
@@ -86,28 +86,28 @@ TERMS: Mapping[str, _Term] = {
     "without_optimizer": _Term(float(np.log(0.7)), 0.3, _without_optimizer),
     "before_2_0": _Term(float(np.log(1.4)), 0.2, lambda q: not _modern(q)),
 }
-"""Fixed effect -> mean and standard deviation of its prior, in log units, and its value in a run, 1
-or 0 where it applies or not. `operator`: seconds of one operator in eager fp32 inference on
-torch 2. `fused_launch`: seconds of one kernel of a compiled network, guards and wrapper included.
-The others are factors on these. `products_in_training` is proportional to the share of matrix
-products among the operators: each dispatches two products, transposes and a sum in the backward
-pass, and its weights are cast under autocast. The priors are round figures, wide enough for the
-training rows to move them; the two of training are those of eager steps on an H200 in `torch_gpu`.
-`without_optimizer`: steps whose weights nothing updates, as the tables of transformers time them.
+"""Fixed effect -> mean and standard deviation of its prior in log units, and its indicator for a
+run. `operator`: seconds per operator in eager fp32 inference on torch 2. `fused_launch`: seconds
+per kernel of a compiled network, guards and wrapper included. The others are factors on these.
+`products_in_training` is proportional to the share of matrix products among the operators: each
+dispatches two products, transposes and a sum in the backward pass, and its weights are cast under
+autocast. `without_optimizer` marks steps without a weight update, as tables of transformers time
+them. The priors are round figures, wide enough for the training rows to move them; the two for
+training are those of eager steps on an H200 in `torch_gpu`.
 """
 
 HOST_DEVIATION = 0.25
-"""Standard deviation of the logarithm between hosts: published rows of one network, execution mode
-and framework generation differ by about as much from table to table."""
+"""Standard deviation of the log time between hosts: published rows of one network, execution mode
+and framework generation differ by about as much between tables."""
 NOISE_DEVIATION = 0.12
-"""Standard deviation of the logarithm between networks on one host, as operators differ."""
+"""Standard deviation of the log time between networks on one host."""
 FARTHEST = 2.0
-"""Standard deviations from the model's mean beyond which a time is no plausible host time."""
+"""Standard deviations from the model's mean beyond which a time is not plausible as host time."""
 
 
 @dataclass(frozen=True)
 class HostEffect:
-    """The posterior of the random effect of one host, in log units.
+    """Posterior of the random effect of one host, in log units.
 
     Attributes:
         sheet: spec sheet of the device that the host drives, which identifies the host.
@@ -124,12 +124,12 @@ class HostEffect:
 
 @dataclass(frozen=True)
 class HostTime:
-    """Mixed model of the host's time.
+    """Mixed model of the host time.
 
     Attributes:
         mean: (len(TERMS),) posterior mean of the fixed effects.
         covariance: (len(TERMS), len(TERMS)) posterior covariance of the fixed effects.
-        effects: random effects of hosts in the support set.
+        effects: random effects of hosts that were adapted to.
     """
 
     mean: Column = field(default_factory=lambda: np.array([t.mean for t in TERMS.values()]))
@@ -139,15 +139,15 @@ class HostTime:
     effects: tuple[HostEffect, ...] = ()
 
     def fit(self, queries: Sequence[Query], seconds: Column, hosts: Sequence[str]) -> Self:
-        """Fit the fixed effects to runs that wait for the host.
+        """Fit the fixed effects to host-bound runs.
 
-        The random effects of these hosts are not kept: tables were measured on one machine of each
-        GPU, and an effect of it is no effect of the GPU.
+        The random effects of these hosts are discarded: each table measures a GPU in one machine,
+        so the effect belongs to the machine rather than the GPU.
 
         Args:
             queries: n network runs.
             seconds: (n,) host time of each.
-            hosts: n keys; rows of one key share a random effect.
+            hosts: n keys; rows with the same key share a random effect.
         """
         design_matrix, calls = _design_matrix(queries)
         target = np.log(seconds / calls)
@@ -165,12 +165,12 @@ class HostTime:
         return type(self)(mean[:terms], np.array(posterior[:terms, :terms], dtype=np.float64))
 
     def adapt(self, queries: Sequence[Query], seconds: Column) -> Self:
-        """Estimate the random effects of the hosts of these devices; fixed effects stay.
+        """Estimate the random effects of these devices' hosts; fixed effects stay.
 
-        Devices with the same sheet count as one host, as they do in the method `seconds`.
+        Devices with the same spec sheet count as one host, as in `seconds`.
 
         Args:
-            queries: n network runs that wait for the host.
+            queries: n host-bound network runs.
             seconds: (n,) host time of each.
         """
         expected, _ = self._without_effects(queries)
@@ -179,18 +179,20 @@ class HostTime:
         effects = list(self.effects)
         remaining = dict.fromkeys(host for host in hosts if host is not None)
         while remaining:
-            own, modern = next(iter(remaining))
-            equal = {(s, m) for s, m in remaining if m == modern and same_sheet(s, own)}
+            device_sheet, modern = next(iter(remaining))
+            equal = {(s, m) for s, m in remaining if m == modern and same_sheet(s, device_sheet)}
             remaining = {host: None for host in remaining if host not in equal}
             rows = [i for i, host in enumerate(hosts) if host in equal]
             variance = 1.0 / (1.0 / HOST_DEVIATION**2 + len(rows) / NOISE_DEVIATION**2)
             mean = variance * errors[rows].sum() / NOISE_DEVIATION**2
-            effects = [e for e in effects if not (same_sheet(e.sheet, own) and e.modern == modern)]
-            effects.append(HostEffect(own, modern, float(mean), float(variance)))
+            effects = [
+                e for e in effects if not (same_sheet(e.sheet, device_sheet) and e.modern == modern)
+            ]
+            effects.append(HostEffect(device_sheet, modern, float(mean), float(variance)))
         return type(self)(self.mean, self.covariance, tuple(effects))
 
     def seconds(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """The host's time of each run in seconds, and the deviation of its logarithm, each (n,)."""
+        """Host time of each run in seconds, and the standard deviation of its log, each (n,)."""
         groups = list(equal_but_batch(queries).values())
         place = np.empty(len(queries), dtype=np.intp)
         for index, rows in enumerate(groups):
@@ -206,11 +208,11 @@ class HostTime:
     def plausible(self, queries: Sequence[Query], seconds: Column) -> Mask:
         """Which of n times lie within `FARTHEST` deviations of the mean over hosts, shape (n,).
 
-        Times outside are device times that were mistaken for host times.
+        Times outside are device times mistaken for host times.
 
         Args:
             queries: n network runs.
-            seconds: (n,) times that may be the host's.
+            seconds: (n,) candidate host times.
         """
         expected, variance = self._without_effects(queries)
         reach = FARTHEST * np.sqrt(variance + HOST_DEVIATION**2 + NOISE_DEVIATION**2)
@@ -222,12 +224,14 @@ class HostTime:
         variance = np.einsum("ij,jk,ik->i", design_matrix, self.covariance, design_matrix)
         return np.log(calls) + design_matrix @ self.mean, variance
 
-    def _known(self, own: Sheet, modern: bool) -> list[HostEffect]:
-        """The effects of hosts of devices with this sheet."""
-        known = self._recent.get((own, modern))
+    def _known(self, device_sheet: Sheet, modern: bool) -> list[HostEffect]:
+        """Effects of known hosts whose devices have this sheet."""
+        known = self._recent.get((device_sheet, modern))
         if known is None:
-            known = [e for e in self.effects if e.modern == modern and same_sheet(e.sheet, own)]
-            self._recent.put((own, modern), known)
+            known = [
+                e for e in self.effects if e.modern == modern and same_sheet(e.sheet, device_sheet)
+            ]
+            self._recent.put((device_sheet, modern), known)
         return known
 
     @cached_property
@@ -235,7 +239,7 @@ class HostTime:
         return Recent(DEVICES_KEPT)
 
     def _effect(self, device: Device, modern: bool) -> tuple[float, float]:
-        """Mean and variance of the random effect of a device's known hosts, else the prior's."""
+        """Mean and variance of the effect over a device's known hosts, or the prior's if none."""
         unknown = (0.0, HOST_DEVIATION**2)
         if not self.effects or not device.has_sheet:
             return unknown
@@ -248,9 +252,9 @@ class HostTime:
 
 
 def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
-    """The design matrix, (n, len(TERMS)), and the operators or kernels dispatched, (n,)."""
+    """The design matrix, (n, len(TERMS)), and the dispatched operators or kernels, (n,)."""
     design_matrix, calls = np.zeros((len(queries), len(TERMS))), np.ones(len(queries))
-    # Nothing here depends on the device.
+    # No term depends on the device.
     for rows in groups_of(map(on_any_device, queries)).values():
         query = queries[rows[0]]
         network, software = query.network, query.software
@@ -266,11 +270,11 @@ def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
 
 
 def _calls(network: Network, forward: float) -> float:
-    """Operators or kernels dispatched in a run, in forward passes without adapters.
+    """Operators or kernels dispatched in a run, in units of adapter-free forward passes.
 
     Args:
-        network: a run, whose training step may have micro-batches, adapters and recomputation.
-        forward: operators or kernels of a forward pass.
+        network: a run; training steps may have micro-batches, adapters and recomputation.
+        forward: operators or kernels of one forward pass.
     """
     if network.phase != "training" or network.training is None:
         return forward

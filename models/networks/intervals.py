@@ -1,4 +1,4 @@
-"""Prediction intervals of whole networks, calibrated on held-out families and devices."""
+"""Calibrates prediction intervals of whole networks on held-out families and devices."""
 
 from collections.abc import Callable
 from statistics import NormalDist
@@ -20,15 +20,15 @@ from forerun.models.conformal import (
 from forerun.models.networks.domain import ENOUGH_ROWS
 
 RefitErrors = Callable[[Mask, Mask], Column]
-"""Masks (n,) of rows to fit on and of rows held out -> log errors of the latter."""
+"""Masks (n,) of rows to fit on and of held-out rows -> log errors of the latter."""
 FOLDS = 5
 FARTHEST = 1.0
-"""Distance to the nearest training network beyond which intervals stop growing; 1 % of the held-out
-families lie farther."""
+"""Distance to the nearest training network beyond which intervals stop widening; 1 % of the
+held-out families lie farther."""
 FEWEST = 30
 DEVICE_SHIFT = 0.117
-"""Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs without a
-timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
+"""Standard deviation of log(sustained / nominal) of bf16 matrix products across seven GPUs without
+timed networks (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
 _MOST_SPREAD = 0.5
 _SPREAD_FLOOR = 0.06
 _REFOLDINGS = 10
@@ -40,12 +40,11 @@ _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / _SLICES) for i in range(_SL
 
 
 class WidthLaw(NamedTuple):
-    """The scale of log errors as a function of spread and novelty.
+    """Scale of log errors as a function of spread and novelty.
 
     Attributes:
-        spread_power: exponent of the spread: the size of the correction of whole networks.
-        novelty_slope: slope of the scale's logarithm in the distance to the nearest training
-            network.
+        spread_power: exponent of the spread, which is the size of the correction.
+        novelty_slope: slope of the log scale in the distance to the nearest training network.
     """
 
     spread_power: float = 1.0
@@ -55,7 +54,7 @@ class WidthLaw(NamedTuple):
         """Scale of the log errors of n rows, up to a constant factor, shape (n,).
 
         Args:
-            spreads: (n,) sizes of the corrections in log units, of `spread_of`.
+            spreads: (n,) sizes of the corrections in log units, from `spread_of`.
             novelty: (n,) distances to the nearest training network.
         """
         distance = np.minimum(novelty, FARTHEST)
@@ -63,13 +62,13 @@ class WidthLaw(NamedTuple):
 
     @classmethod
     def of(cls, errors: Column, spreads: Column, novelty: Column, families: Names) -> "WidthLaw":
-        """The maximum-likelihood law for Laplace-distributed errors.
+        """The maximum-likelihood fit for Laplace-distributed errors.
 
         Args:
-            errors: (n,) log errors on held-out families; NaN is left out.
+            errors: (n,) log errors on held-out families; NaN is ignored.
             spreads: (n,) as in `scale`.
             novelty: (n,) as in `scale`.
-            families: n names; the weight of a family is the square root of its number of rows.
+            families: n names; a family weighs as the square root of its number of rows.
         """
         from scipy.optimize import minimize
 
@@ -97,11 +96,11 @@ def spread_of(correction: Column) -> Column:
 
 
 class CalibrationRows(NamedTuple):
-    """n training rows, as calibration sees them.
+    """n training rows as calibration needs them.
 
     Attributes:
-        modes: (n,) execution modes, which are the strata.
-        family: (n,) groups of workloads whose errors are correlated.
+        modes: (n,) execution modes, used as strata.
+        family: (n,) groups of workloads with correlated errors.
         device: (n,) groups of devices that are held out together.
     """
 
@@ -113,21 +112,21 @@ class CalibrationRows(NamedTuple):
 def intervals_of(
     rows: CalibrationRows, errors: Column, scale: Column, refit_errors: RefitErrors
 ) -> Intervals:
-    """Intervals from known errors on held-out families, and from refits without each device.
+    """Calibrate intervals on errors of held-out families, and on refits without each device.
 
     Seen devices: quantiles of log errors on held-out families, divided by a scale that grows with
-    the correction of whole networks and with the distance to the nearest training network. Errors
-    within a family are correlated, so the quantiles' level is raised until intervals reach their
-    coverage on families that were held out of the quantiles themselves.
+    the correction and with the distance to the nearest training network. Errors within a family are
+    correlated, so the level of the quantiles is raised until intervals reach their coverage on
+    families excluded from the quantiles themselves.
 
-    Unseen devices: intervals of constant width, from errors on held-out GPUs and on held-out
-    families, both convolved with the distribution of a device's common error. The sign of that
-    error is unknown, so these intervals are symmetric; it is common to all execution modes, so
-    these share one interval.
+    Unseen devices: intervals of constant width from errors on held-out GPUs and held-out families,
+    both convolved with the distribution of the error common to a device. These intervals are
+    symmetric because the sign of that error is unknown, and identical for all execution modes
+    because it is common to them.
 
     Args:
         rows: n training rows.
-        errors: (n,) log errors, each of a fit without the row's family; NaN where unknown.
+        errors: (n,) log errors of fits without the row's family; NaN where unknown.
         scale: (n,) scales of these errors.
         refit_errors: fits on some rows and returns the errors on others; called with each group of
             devices held out.
@@ -148,7 +147,7 @@ def _covering(scores: Column, strata: Names, families: Names) -> LogQuantiles:
 
 
 def _coverage(scores: Column, strata: Names, families: Names, level: float) -> float:
-    """Coverage of intervals at a level on families held out of the quantiles."""
+    """Coverage of intervals at a level on families excluded from the quantiles."""
     inside = []
     for folding in range(_REFOLDINGS):
         for held in held_out_folds(families, _THIRDS, folding):
@@ -159,12 +158,12 @@ def _coverage(scores: Column, strata: Names, families: Names, level: float) -> f
 
 
 def _unseen(training: CalibrationRows, refit_errors: RefitErrors, errors: Column) -> LogQuantiles:
-    """Symmetric bounds for unseen devices, of GPUs and of processors.
+    """Symmetric bounds for unseen devices, separately for GPUs and CPUs.
 
-    Each set of held-out rows (families, and every device) has the same weight, however many rows it
-    has and into however many slices the shift is cut, because the rows of a device share its error.
-    There is no further correction for the number of sets, which are two to a dozen: the largest
-    error of any row would be the bound. That devices are few is in the factor on the shift.
+    Each held-out set (the families, and every device) has the same weight regardless of its number
+    of rows and of slices of the shift, because the rows of a device share its error. The number of
+    sets, two to a dozen, is not corrected for further, since the bound would be the largest error
+    of any row. The factor on the shift accounts for the small number of devices.
     """
     on_cpu = training.modes == "cpu"
     reach: dict[bool, float] = {}
@@ -188,7 +187,7 @@ def _unseen(training: CalibrationRows, refit_errors: RefitErrors, errors: Column
 
 
 def _on_another_device(training: CalibrationRows, refit_errors: RefitErrors, device: str) -> Column:
-    """Log errors on a held-out device, in the execution modes measured on other devices too."""
+    """Log errors on a held-out device, in execution modes also measured on other devices."""
     on_device = training.device == device
     held = on_device & np.isin(training.modes, np.unique(training.modes[~on_device]))
     return refit_errors(~on_device, held) if held.any() else np.zeros(0)

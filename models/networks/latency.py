@@ -1,8 +1,8 @@
-"""Latency of networks on GPUs at every precision, batch size and runtime: device and host time.
+"""Predicts the latency of networks on GPUs from device time and host time.
 
 A predictor fitted on measured networks and kernels gives the device time (`DeviceTime`), a mixed
-model gives the host time (`HostTime`). Device and host work at the same time, so the latency is
-little more than the longer of the two.
+model the host time (`HostTime`). Device and host overlap, so the latency is little more than the
+longer of the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,15 +30,15 @@ from forerun.models.prediction import OperatorTime, PredictionColumns, Predictio
 from forerun.models.predictor import SETTING, Predictor
 
 OVERLAP = 4.0
-"""Order of the norm that joins device and host time: where both are equal, the latency is 19 %
-longer than either. Published latencies of ResNet-50 rise as gently around the batch size at which
-the device time exceeds the host time."""
+"""Order of the norm that combines device and host time: where both are equal, the latency is 19 %
+longer than either. Published latencies of ResNet-50 rise as gradually around the batch size at
+which the device time overtakes the host time."""
 UNSURE = 2.0
-"""Factor by which the time of messages between devices, which no network measured, may be off."""
+"""Possible error factor of the time of messages between devices, which no network measured."""
 HOST_BOUND = 0.7
-"""Predicted device time over measured latency below which a row counts as waiting for the host."""
+"""Predicted device time over measured latency below which a row counts as host-bound."""
 CLEAR_OF_HOST = 0.9
-"""Predicted host time over measured latency below which a row informs about the device time."""
+"""Predicted host time over measured latency below which a row informs the device time."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,11 @@ class NetworkLatency(StoredPredictor):
     """Latency of networks from device and host time, and of single operators.
 
     Attributes:
-        device: predicts device times of networks, of operators on GPUs whose operators trained it,
-            and latencies of networks on CPUs.
+        device: predicts device times of networks, of operators on GPUs with operators in its
+            training set, and latencies of networks on CPUs.
         operators: predicts all other operators.
         host: model of the host time.
-        widths: factors on the half-widths of intervals: of runs with the longer device time, and
-            of runs with the longer host time.
+        widths: factors on interval half-widths for device-bound and for host-bound runs.
     """
 
     device: DeviceTime = field(default_factory=DeviceTime, metadata=SETTING)
@@ -63,13 +62,13 @@ class NetworkLatency(StoredPredictor):
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"terms of the host's time": tuple(TERMS)}
 
     def answers(self, query: Query) -> bool:
-        """Whether one of the two predictors of device time answers the query."""
+        """Whether either predictor of device time answers the query."""
         return self.device.answers(query) or self.operators.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the host time to runs that wait for the host, and the widths of intervals.
+        """Fit the host time to host-bound runs, and the widths of intervals.
 
-        The predictors of device time are not fitted again.
+        The predictors of device time are not refitted.
 
         Args:
             measurements: networks with `latency_ms`. Rows with equal values of the group `host`
@@ -86,11 +85,11 @@ class NetworkLatency(StoredPredictor):
         return replace(fitted, host=host)
 
     def _widths(self, on_gpu: Measurements, devices: Names) -> tuple[float, float]:
-        """Factors on half-widths with which intervals cover nine of ten rows.
+        """Half-width factors with which intervals cover nine of ten rows.
 
-        The rows are predicted without adaptation to them, every family has the same weight, and
-        no interval is narrowed. The finite-sample correction of split conformal prediction for the
-        dozen families is left out: with it, 97 to 100 % of held-out families were covered.
+        Rows are predicted without adapting to them, every family has the same weight, and no
+        interval is narrowed. The finite-sample correction of split conformal prediction for the
+        dozen families is omitted: with it, 97 to 100 % of held-out families were covered.
         """
         device = self._device_times(on_gpu.queries)
         host, host_deviation = self.host.seconds(on_gpu.queries)
@@ -113,7 +112,7 @@ class NetworkLatency(StoredPredictor):
         return replace(self, device=device, operators=operators).without_published()
 
     def without_published(self) -> Self:
-        """The predictor without what `fit` and `adapt` added to the predictors of device time."""
+        """The predictor without what `fit` and `adapt` added to its device-time predictors."""
         return replace(
             self,
             device=self.device.unadapted(),
@@ -123,9 +122,9 @@ class NetworkLatency(StoredPredictor):
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt the host time to runs that wait for the host, the device time to all others.
+        """Adapt the host time to host-bound runs and the device time to all others.
 
-        `device` first learns the times of kernels from operators of a new GPU.
+        `device` first learns kernel times from operators of a new GPU.
         """
         on_gpu, on_cpu, others = _by_device_kind(measurements)
         learnt = np.array([*map(self.learns, others.queries)], dtype=np.bool_)
@@ -149,7 +148,7 @@ class NetworkLatency(StoredPredictor):
         return replace(self, host=host, device=device, operators=operators)
 
     def learns(self, query: Query) -> bool:
-        """Whether networks are answered by what is measured of an operator, whoever answers it."""
+        """Whether measuring this operator improves predictions of networks on its device."""
         return self.device.learns_kernels(query)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -161,28 +160,28 @@ class NetworkLatency(StoredPredictor):
         answer = PredictionColumns(len(queries), self.metrics)
         kinds = groups_of((self._by_device(query), _runs_on_gpu(query)) for query in queries)
         for (by_device, on_gpu), rows in kinds.items():
-            own = [queries[row] for row in rows]
-            predicted = self._device_time(own, by_device)
-            answer.put(rows, self._with_host(own, predicted) if on_gpu else predicted)
+            members = [queries[row] for row in rows]
+            predicted = self._device_time(members, by_device)
+            answer.put(rows, self._with_host(members, predicted) if on_gpu else predicted)
         return answer.predictions()
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
-        """Time of each operator on the device, by the predictor that gives the breakdown."""
+        """Device time of each operator, from the predictor that gives the breakdown."""
         return self._part(self._by_device(query)).operator_times(query)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the workloads that are most informative to measure on a new device.
 
-        The two predictors choose in turns, each among the queries that it answers.
+        The two predictors choose alternately among the queries that each answers.
         """
         chosen = []
         for by_device, rows in sorted(groups_of(map(self._by_device, queries)).items()):
-            own = self._part(by_device).suggest([queries[row] for row in rows], count, seed)
-            chosen.append([rows[index] for index in own])
+            suggested = self._part(by_device).suggest([queries[row] for row in rows], count, seed)
+            chosen.append([rows[index] for index in suggested])
         return in_turns(chosen)[:count]
 
     def _with_host(self, queries: Sequence[Query], device: Predictions) -> Predictions:
-        """Latency of networks on GPUs, from their device time and the host's."""
+        """Latency of networks on GPUs from their device time and the host time."""
         value, low, high = _joined(device, *self.host.seconds(queries), self.widths)
         host_ms = np.maximum(value * 1e3 - device.values["latency_ms"], 0.0).tolist()
         shown = _messages_s(queries, value)
@@ -210,8 +209,8 @@ class NetworkLatency(StoredPredictor):
     def _device_time(self, queries: Sequence[Query], by_device: bool) -> Predictions:
         """Device time of n runs that one predictor answers.
 
-        Where `operators` answers the eager run and no network of the GPU was measured, a fused one
-        takes no longer, and so do the ends of its interval.
+        Without measured networks on the GPU, a fused run takes at most as long as the eager run
+        that `operators` predicts; the ends of its interval are capped too.
         """
         predicted = self._part(by_device).predict(queries)
         fused = (
@@ -231,8 +230,8 @@ class NetworkLatency(StoredPredictor):
     def _by_device(self, query: Query) -> bool:
         """Whether `device` gives the device time of a query.
 
-        Eager networks in full precision are the sum of operators that were measured so on other
-        GPUs, unless networks of this GPU were measured.
+        Eager networks in full precision are sums of operators, measured in that mode on other GPUs,
+        unless networks of this GPU were measured.
         """
         if not self.device.answers(query):
             return False
@@ -240,10 +239,10 @@ class NetworkLatency(StoredPredictor):
         return known or not (_in_full_precision(query) and self.operators.answers(query))
 
     def _host_bound(self, on_gpu: Measurements) -> tuple[Mask, Column]:
-        """Which networks on GPUs wait for the host, and the host time in seconds; both (n,).
+        """Which networks on GPUs are host-bound, and their host time in seconds; both (n,).
 
-        The host time is what the norm of order `OVERLAP` leaves of the measured latency without
-        the predicted device time.
+        The host time is the measured latency less the predicted device time, under the norm of
+        order `OVERLAP`.
         """
         measured = on_gpu.values["latency_ms"] / 1e3
         device = self._device_times(on_gpu.queries).values["latency_ms"] / 1e3
@@ -254,12 +253,12 @@ class NetworkLatency(StoredPredictor):
 
 
 def _without_host(on_gpu: Measurements, host: HostTime) -> Measurements:
-    """Networks that do not wait for the host, with their device time as latency."""
+    """Networks that are not host-bound, with their device time as latency."""
     measured = on_gpu.values["latency_ms"] / 1e3
     host_s, _ = host.seconds(on_gpu.queries)
     clear = host_s < CLEAR_OF_HOST * measured
-    own = measured**OVERLAP - np.where(clear, host_s, 0.0) ** OVERLAP
-    return replace(on_gpu, values={"latency_ms": own ** (1.0 / OVERLAP) * 1e3})
+    powered = measured**OVERLAP - np.where(clear, host_s, 0.0) ** OVERLAP
+    return replace(on_gpu, values={"latency_ms": powered ** (1.0 / OVERLAP) * 1e3})
 
 
 def _eager(query: Query) -> Query:
@@ -267,15 +266,15 @@ def _eager(query: Query) -> Query:
 
 
 def _at_most(predicted: Predictions, rows: Sequence[int], most: Predictions) -> Predictions:
-    """Times of n runs, of which those of k rows and the ends of their intervals are bounded."""
+    """Predictions of n runs, with k rows and the ends of their intervals capped."""
     sides: dict[str, Any] = {}
     for side in ("values", "low", "high"):
-        sides[side] = {name: own.copy() for name, own in getattr(predicted, side).items()}
-        for name, own in sides[side].items():
-            own[rows] = np.minimum(own[rows], getattr(most, side).get(name, np.inf))
+        sides[side] = {name: times.copy() for name, times in getattr(predicted, side).items()}
+        for name, times in sides[side].items():
+            times[rows] = np.minimum(times[rows], getattr(most, side).get(name, np.inf))
     factors = sides["values"]["latency_ms"] / predicted.values["latency_ms"]
     parts = zip(predicted.breakdowns_ms, factors.tolist(), strict=True)
-    scaled = [{name: ms * factor for name, ms in own.items()} for own, factor in parts]
+    scaled = [{name: ms * factor for name, ms in breakdown.items()} for breakdown, factor in parts]
     return replace(predicted, **sides, breakdowns_ms=scaled)
 
 
@@ -284,9 +283,9 @@ def _runs_on_gpu(query: Query) -> bool:
 
 
 def _in_full_precision(query: Query) -> bool:
-    """Whether a network runs eagerly in fp32, most of its work not on TF32 units.
+    """Whether a network runs eagerly in fp32 with most of its work outside TF32 units.
 
-    Convolutions run there by default where a GPU has them, other products where TF32 is asked for.
+    Convolutions use TF32 by default where a GPU supports it, other products only on request.
     """
     if not _runs_on_gpu(query) or query.network.precision != "fp32":
         return False
@@ -340,7 +339,7 @@ def _joined(
 
 
 def _messages_s(queries: Sequence[Query], busy: Column) -> Column:
-    """Messages between data-parallel devices that n busy times do not hide, (n,), seconds."""
+    """Seconds of messages between data-parallel devices not hidden by n busy times, (n,)."""
     runs = [query.workload for query in queries]
     sent = [
         data_messages_s(run, query.device) if isinstance(run, Network) else 0.0

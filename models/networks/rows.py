@@ -1,4 +1,4 @@
-"""Whole networks as rows of features: sums over their kernels, and means weighted by time."""
+"""Represents whole networks as feature rows: sums over kernels, and time-weighted means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,26 +31,26 @@ NETWORK_FEATURES: Final = (
     *MEANS,
     *FLAGS,
 )
-"""Columns of `NetworkRows.features`. Shares and means are over the time of the kernels."""
+"""Columns of `NetworkRows.features`. Shares and means are weighted by kernel time."""
 SHARE_COLUMNS: Final = slice(4, 4 + len(SHARES))
 RANGED_FEATURES: Final = (
     *("log_launches", "mean_log_batch", "mean_log_k", "mean_log_n", "mean_log_groups"),
     *("mean_aligned_8", "mean_aligned_64", "mean_share_of_weights", "mean_torch_version"),
 )
-"""Features whose range over the training rows bounds the domain of processors."""
+"""Features whose range over the training rows bounds the domain of CPUs."""
 RANGED: Final = np.array([NETWORK_FEATURES.index(name) for name in RANGED_FEATURES], dtype=np.intp)
 DECIMALS: Final = 6
-"""Decimals of a feature."""
+"""Decimals to which features are rounded."""
 OPERATOR: Final = "operator"
 """Execution mode of single operators."""
 
 _MEAN_AT = np.array([i for i, name in enumerate(FEATURES) if name not in OF_DEVICE])
 CLASS_OF_KERNEL_KIND: Final = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
-"""Position in `OPERATOR_CLASSES` of each kind of kernel."""
+"""Position in `OPERATOR_CLASSES` of each kernel kind."""
 
 
 def execution_mode(query: Query) -> str:
-    """The execution mode of a run: the stratum of its errors."""
+    """The execution mode of a run, which is the stratum of its errors."""
     run, software = query.run, query.software
     if run.kind == "kernel":
         return OPERATOR
@@ -67,7 +67,7 @@ class NetworkRows(Columns):
     """n runs as sums of their kernels.
 
     Attributes:
-        log_seconds: (n,) logarithm of the summed time of the kernels.
+        log_seconds: (n,) logarithm of the summed kernel time.
         features: (n, len(NETWORK_FEATURES)).
         class_shares: (n, len(OPERATOR_CLASSES)) share of each operator class in the time.
         modes: (n,) execution modes.
@@ -121,7 +121,7 @@ class NetworkRows(Columns):
                 plain,
             ]
         )
-        # Sums in another order differ in their last digits, which no booster may divide by.
+        # The order of summation changes the last digits, which must not affect splits of the trees.
         return cls(
             np.log(total),
             features.round(DECIMALS),
@@ -136,7 +136,7 @@ class NetworkRows(Columns):
 
 
 def _counted(places: Positions, weights: Column, shape: tuple[int, int]) -> Matrix:
-    """Sums of the weights at each place of a matrix, in rows."""
+    """A matrix of sums of the weights by place, filled row by row."""
     found = np.bincount(places, weights=weights, minlength=shape[0] * shape[1])
     return found.astype(np.float64).reshape(shape)
 
@@ -144,6 +144,6 @@ def _counted(places: Positions, weights: Column, shape: tuple[int, int]) -> Matr
 def with_latency(measurements: Measurements) -> Measurements:
     """The rows with a latency and a positive weight."""
     latency, weights = measurements.values["latency_ms"], measurements.weights
-    # NaN compares false: rows without a latency are left out.
+    # NaN compares false, so rows without a latency are dropped.
     counted = True if weights is None else weights > 0
     return measurements.take((latency > 0) & counted)

@@ -1,7 +1,7 @@
-"""Average power of GPUs, and what a power limit does to power and time.
+"""Predicts the average power of GPUs, and the effect of a power limit on power and time.
 
 `OperatorPower` predicts the power of operators and of networks in inference and training;
-`PowerCap` predicts power and time of training jobs that were measured at several limits.
+`PowerCap` predicts power and time of training jobs measured at several limits.
 """
 
 from forerun.models.power.operator_power import OperatorPower

@@ -1,14 +1,14 @@
-"""A mixed-effects model of the average power of a GPU, with random effects of its chip.
+"""A mixed-effects model of the average power of a GPU, with random effects per chip.
 
-Power is the waiting power of the board plus a dynamic part. The dynamic part grows with the rate at
-which the compute units issue instructions, with arithmetic as a share of its peak, and with the
-bytes moved to and from memory. Units without work draw less, and memory-bound kernels issue fewer
-instructions. Where the host is slower than the device, the dynamic part is drawn for only a share
-of the time. The sum cannot exceed the design power, which the governor enforces by lowering the
-clock. No run draws less than the waiting power, which the fit enforces by a one-sided residual.
+Power is the idle power of the board plus a dynamic part. The dynamic part grows with the
+instruction issue rate of the compute units, with arithmetic as a share of its peak, and with memory
+traffic. Idle units draw less, and memory-bound kernels issue fewer instructions. Where the host is
+slower than the device, the dynamic part is drawn only for a share of the time. Total power cannot
+exceed the design power, which the governor enforces by lowering the clock, nor fall below the idle
+power, which the fit enforces by a one-sided residual.
 
-Coefficients have normal priors (`TERMS`) and are estimated by maximum a posteriori. The effects of
-a chip are normal with the standard deviations of `EFFECTS`. A chip outside the training set has no
+Coefficients have normal priors (`TERMS`) and are maximum a posteriori estimates. The effects of a
+chip are normal with the standard deviations of `EFFECTS`. A chip outside the training set has no
 effects; the same chip on another board has the effects of that chip.
 """
 
@@ -36,8 +36,8 @@ KERNEL_HOST_S = 30e-6
 """Host time of one call in a loop, seconds. In torch_op_energy, calls on tiny tensors take 28 to 45
 microseconds on the host of the A30 and 80 to 110 on that of the RTX 2080 Ti."""
 DIFFUSION_SHARES = (EFFICIENCY["product"], 0.3)
-"""Shares of peak arithmetic and of peak bandwidth of a diffusion model that generates a batch:
-large half-precision matrix products, whose memory traffic is assumed to be a third of the peak."""
+"""Shares of peak arithmetic and of peak bandwidth when a diffusion model generates a batch: large
+half-precision matrix products, whose memory traffic is assumed to be a third of the peak."""
 
 
 _UNFITTED: Final = HostTime()
@@ -45,11 +45,11 @@ _UNFITTED: Final = HostTime()
 
 @dataclass(frozen=True)
 class PowerRuns(Columns):
-    """Inputs of the power law for n runs.
+    """Inputs of the power model for n runs.
 
     Attributes:
         load: load of the GPUs.
-        host_s: (n,) time that the host needs to launch one run, seconds.
+        host_s: (n,) host time to launch one run, seconds.
         single: (n,) whether a single operator runs in a loop, forward or with its backward pass.
         silicon: n keys; boards with equal keys have the same chip.
     """
@@ -69,7 +69,7 @@ class PowerRuns(Columns):
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "PowerRuns":
-        """Inputs of operators, networks, and diffusion models that generate a batch.
+        """Inputs for operators, networks, and diffusion models that generate a batch.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -91,7 +91,7 @@ def _loads(queries: Sequence[Query]) -> GpuLoad:
     loads = [gpu_load(others)] if others else []
     busy = [queries[row].device for row in np.flatnonzero(diffusion).tolist()]
     loads.append(saturating_load(busy, *DIFFUSION_SHARES))
-    # The loads of diffusion models come last: `place` is where each run is among them.
+    # Loads of diffusion models come last; `place` gives each run's position in them.
     place = np.argsort(np.argsort(diffusion, kind="stable"))
     return GpuLoad.concatenate(loads).take(place)
 
@@ -112,8 +112,8 @@ def _is_single(query: Query) -> bool:
 def silicon(device: Device) -> Sheet:
     """Key of a chip: log of compute units, boost clock, fp32 peak and half-precision peak.
 
-    Memory and power limit, in which boards with the same chip differ, are not part of it. A figure
-    that is not known is 0.
+    Memory and power limit are excluded, because boards with the same chip differ in them. Unknown
+    figures are 0.
     """
     peaks = device.peak_tflops
     figures = (
@@ -126,7 +126,7 @@ def silicon(device: Device) -> Sheet:
 
 
 def _host_seconds(queries: Sequence[Query]) -> Column:
-    """Host time of n runs, seconds: that of networks by `HostTime` without fit, 0 for diffusion."""
+    """Host time of n runs, seconds: the unfitted `HostTime` for networks, 0 for diffusion."""
     seconds = np.zeros(len(queries))
     networks = [row for row, q in enumerate(queries) if isinstance(q.workload, Network)]
     if networks:
@@ -153,41 +153,41 @@ TERMS: Final[Mapping[str, _Term]] = {
 }
 """Coefficient -> prior mean and standard deviation, in log space except for `idle_units`.
 
-`waiting`: watts of a waiting compute board with a design power of 250 W; `graphics_waiting`: factor
+`waiting`: watts of an idle compute board with a design power of 250 W; `graphics_waiting`: factor
 for graphics boards, whose GDDR memory keeps its clock; `issue` and `arithmetic`: watts per 1e11
 units times cycles per second, for any kernel and for arithmetic at its peak; `byte`: nanojoules per
 byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`); `network_time` and
 `operator_time`: device time of networks, and of operators in a loop, over the expected one;
-`idle_units`: log odds of the share of issue power that units without work draw (0.12); the others:
-issue power of a class of kernels relative to dense matrix products. Priors are round figures, wide
-enough for the training rows to move them; `waiting` is a fifth of the design power, as in the
-boosters. The prior of `idle_units` was chosen among five on matrix products of H200, B200 and GB200
-(AIConfigurator), which are neither in a training set nor in an evaluation."""
+`idle_units`: log odds of the share of issue power that idle units draw (0.12); the others: issue
+power of a kernel class relative to dense matrix products. Priors are round figures, wide enough for
+the training rows to move them; `waiting` is a fifth of the design power, as in the boosters. The
+prior of `idle_units` was chosen among five on matrix products of H200, B200 and GB200
+(AIConfigurator), which are in neither a training set nor an evaluation."""
 
 EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 0.4}
-"""Random effect -> standard deviation between chips, in log space. For six of the seven chips in
-the training set the dynamic effect is at most 0.2; for the RTX 2080 Ti it is -0.43."""
+"""Random effect -> standard deviation between chips, in log space. The dynamic effect is at most
+0.2 for six of the seven chips in the training set, and -0.43 for the RTX 2080 Ti."""
 
 WAITING_POWER: Final = 0.5
-"""Exponent of the design power in the waiting power: 33 W of 165 (A30), 33 to 37 W of 250 (P100,
+"""Exponent of the design power in the idle power: 33 W of 165 (A30), 33 to 37 W of 250 (P100,
 V100). Chosen on these rows, between a constant (0) and a share (1)."""
 REFERENCE_TDP_W: Final = 250.0
 SHARPNESS: Final = 15.0
 """Exponent of the soft minimum of demand and design power: boards whose demand exceeds the limit
 draw 99.5 % of it (A30)."""
 OVERLAP: Final[Mapping[str, float]] = {"operator": 6.0, "network": 3.0}
-"""Exponent of the norm that joins device and host time, which overlap. Measured on times, not on
+"""Exponent of the norm that combines device and host time, which overlap. Estimated from times, not
 power: latencies of operators in a loop are the longer of the two (exponents of 5 and more on A30
-and RTX 2080 Ti); those of steps of ShuffleNet, whose kernels differ in length, fit 2.8."""
+and RTX 2080 Ti); those of ShuffleNet steps, whose kernels differ in length, fit 2.8."""
 MOST_WAITING: Final = 0.5
-"""Largest waiting power, as a share of the design power."""
+"""Largest idle power as a share of the design power."""
 
 SPREAD: Final[Mapping[str, float]] = {"network": 0.1, "operator": 0.15}
 """Standard deviation of residuals within a chip, in log space: larger for single operators."""
 BELOW_WAITING: Final = 0.05
-"""Standard deviation, in log space, of measurements below the waiting power."""
+"""Standard deviation, in log space, of measurements below the idle power."""
 EVIDENCE_ROWS: Final = 40.0
-"""Total weight of the rows of one chip and kind, at most: their residuals are correlated."""
+"""Maximum total weight of the rows of one chip and kind, whose residuals are correlated."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,7 @@ class SiliconEffect:
 
     Attributes:
         silicon: key of the chip, from `forerun.models.power.law.silicon`.
-        waiting, dynamic, host: effects, as in `EFFECTS`; `host` is that of device time over host
-            time.
+        waiting, dynamic, host: effects, as in `EFFECTS`; `host` acts on device time over host time.
     """
 
     silicon: Sheet
@@ -207,11 +206,11 @@ class SiliconEffect:
 
 
 class Demand(NamedTuple):
-    """Power of n runs if there were no limit.
+    """Unlimited power of n runs.
 
     Attributes:
-        waiting_w: (n,) power of the board while it waits, W.
-        dynamic_w: (n,) further power, averaged over the run, W.
+        waiting_w: (n,) idle power of the board, W.
+        dynamic_w: (n,) dynamic power averaged over the run, W.
     """
 
     waiting_w: Column
@@ -224,7 +223,7 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """The law with its coefficients: prior means before `fit`, estimates afterwards.
+    """The power model: coefficients are prior means before `fit`, estimates afterwards.
 
     Attributes:
         coefficients: values of `TERMS`, in their order.
@@ -270,7 +269,7 @@ class PowerLaw:
         return type(self)(tuple(map(float, solution[:terms])), tuple(effects))
 
     def demand(self, runs: PowerRuns) -> Demand:
-        """Demand of n runs, with the effects of chips in the training set."""
+        """Unlimited power of n runs, with the effects of chips in the training set."""
         effects = {key: self._effect(key) for key in set(runs.silicon)}
         rows = [effects[key] for key in runs.silicon]
         none = (0.0, 0.0, 0.0)
@@ -283,7 +282,7 @@ class PowerLaw:
 
 
 def demand_w(coefficients: Column, runs: PowerRuns, offsets: Matrix) -> Demand:
-    """Demand of n runs as a function of coefficients and effects.
+    """Unlimited power of n runs as a function of coefficients and effects.
 
     Args:
         coefficients: values of `TERMS`, in their order.
@@ -311,20 +310,20 @@ def demand_w(coefficients: Column, runs: PowerRuns, offsets: Matrix) -> Demand:
 
 
 def limited_w(runs: PowerRuns, demand: Demand) -> Column:
-    """Power under the limit of the board, W, (n,): increases with demand, stays below the limit."""
+    """Power under the board's limit, W, (n,): increases with demand, stays below the limit."""
     room = runs.load.tdp_w - demand.waiting_w
     ratio = np.maximum(demand.dynamic_w, 1e-9) / room
-    # x (1 + x^s)^(-1/s) for x = demand / room, written so that no power overflows.
+    # x (1 + x^s)^(-1/s) for x = demand / room, written to avoid overflow.
     small = np.minimum(ratio, 1.0 / ratio)
     held: Column = np.minimum(ratio, 1.0) * (1.0 + small**SHARPNESS) ** (-1.0 / SHARPNESS)
     return demand.waiting_w + room * held
 
 
 def unlimited_w(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
-    """Dynamic demand that leads to a measured power, W, (n,): the inverse of `limited_w`.
+    """Dynamic demand that explains a measured power, W, (n,): the inverse of `limited_w`.
 
     A measurement at the limit only bounds the demand from below; the predicted demand is returned
-    there if it is above that bound.
+    if it exceeds that bound.
 
     Args:
         runs: n runs.
@@ -348,7 +347,7 @@ def _chips(silicon: Sequence[Sheet]) -> tuple[list[Sheet], Positions]:
 
 
 def _weights(runs: PowerRuns, chip: Positions) -> Column:
-    """Weight of each row: those of one chip and kind add up to at most `EVIDENCE_ROWS`."""
+    """Weight of each row; rows of one chip and kind add up to at most `EVIDENCE_ROWS`."""
     cell = 2 * chip + runs.single
     count = np.bincount(cell)[cell]
     weights: Column = np.minimum(1.0, EVIDENCE_ROWS / count)

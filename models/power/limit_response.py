@@ -1,11 +1,11 @@
 """Effect of a power limit on the power and time of any workload, fitted to Zeus's training jobs.
 
-Predictions without a limit come from other predictors; the response multiplies them by ratios. It
-depends only on the predicted power of the workload and the design power of the device, so it
-applies where no run under a limit was measured. Its own error widens the intervals.
+Other predictors give power and time without a limit, and this response scales them. It depends only
+on the workload's predicted power and the device's design power, so it also applies where no run
+under a limit was measured. Its own error widens the intervals.
 
-Power follows the limit up to a job's demand, clocks follow power. Dynamic power, above the static
-share, depends on the clock f (relative to the full one). Where voltage falls with the clock, it is
+Power follows the limit up to a job's demand, and clocks follow power. Dynamic power, which excludes
+the static share, depends on the relative clock f. Where voltage falls with the clock, it is
 proportional to f^3; at the lowest voltage it is proportional to f. The sum of both is
 `share = f (a + (1 - a) f^2)`. Time has a compute share, which scales as 1/f, and a remainder that
 waits for memory and the host.
@@ -27,20 +27,20 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import PredictionColumns, Predictions
 
 SLOWEST: float = 0.05
-"""Lowest clock relative to the full one; GPUs exceed the limit rather than go below it."""
+"""Lowest relative clock; GPUs exceed the limit rather than go below it."""
 NEWTON_STEPS = 14
 HALVINGS = 40
 
 
 def followed_power(ratio: Column, headroom: float | Column, onset: float) -> Column:
-    """Average power over demand, shape (n,): at most 1, and nondecreasing in `ratio`.
+    """Average power over demand, shape (n,): at most 1, and non-decreasing in `ratio`.
 
     Args:
         ratio: (n,) limit over demand.
         headroom: average power over limit where the limit is low.
         onset: ratio above which the limit has no effect. It exceeds 1, because the demand is an
-            average and its peaks exceed it. Between `2 / headroom - onset` and `onset` a parabola
-            joins the two linear parts.
+            average with higher peaks. Between `2 / headroom - onset` and `onset` a parabola joins
+            the two linear parts.
     """
     start = 2.0 / headroom - onset
     bend = headroom / (2.0 * np.maximum(onset - start, 1e-9))
@@ -51,8 +51,8 @@ def followed_power(ratio: Column, headroom: float | Column, onset: float) -> Col
 def demand(power: Column, limit: Column, headroom: float, onset: float) -> Column:
     """Power without a limit, given the power under one; shape (n,).
 
-    The inverse of `followed_power` by bisection. Where power is proportional to the limit, the
-    demand is not unique, and the least one is returned.
+    Inverts `followed_power` by bisection. Where power is proportional to the limit, the demand is
+    not unique, and the least one is returned.
 
     Args:
         power: (n,) average power under the limit.
@@ -70,14 +70,14 @@ def demand(power: Column, limit: Column, headroom: float, onset: float) -> Colum
 
 
 def clock(share: Column, linear: float | Column) -> Column:
-    """Clock relative to the full one for a given dynamic power, shape (n,).
+    """Relative clock for a given dynamic power, shape (n,).
 
     Args:
         share: (n,) dynamic power over that at full clock; clipped to 0.001 to 1.
         linear: share of dynamic power that is proportional to the clock, 0 to 1.
     """
     share = np.clip(share, 1e-3, 1.0)
-    # Newton's method on a convex function, started above its root, converges monotonically.
+    # Newton's method on a convex function, started above the root, converges monotonically.
     root: Column = np.minimum(np.cbrt(share / np.maximum(1.0 - linear, 1e-9)), 1.0)
     for _ in range(NEWTON_STEPS):
         gap = root * (linear + (1.0 - linear) * root**2) - share
@@ -86,7 +86,7 @@ def clock(share: Column, linear: float | Column) -> Column:
 
 
 def stretched(clocks: Column, compute: float | Column) -> Column:
-    """Time over that at full clock, shape (n,); the share `compute` scales with 1/clock."""
+    """Time relative to full clock, shape (n,); the share `compute` scales with 1/clock."""
     ratio: Column = 1.0 + compute * (1.0 / clocks - 1.0)
     return ratio
 
@@ -95,15 +95,15 @@ POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
 NAN: Final = float("nan")
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")
 LOWEST: Final = 0.33
-"""Lowest limit, as a share of the design power, for which there is a prediction: nothing lower was
-measured, and boards rarely allow less."""
+"""Lowest predictable limit as a share of the design power: nothing lower was measured, and boards
+rarely allow less."""
 OVERSHOOT: Final = 1.05
-"""Upper end of power under a limit, over the limit: 1.8 % of Zeus's averages are more than 2 %
-above their limit."""
+"""Upper end of power relative to the limit: 1.8 % of Zeus's averages exceed their limit by more
+than 2 %."""
 MOST_STATIC: Final = 0.6
-"""Largest static power, as a share of the demand of a job."""
+"""Largest static power as a share of a job's demand."""
 DEPTHS: Final = (0.6, 0.8, 1.0)
-"""Boundaries of the strata of residuals: limit over power without a limit."""
+"""Boundaries of the residual strata, in limit over unlimited power."""
 
 BORROWED: Final = (
     Limit("what a limit does to it was learnt from training jobs on other GPUs", POWER),
@@ -132,7 +132,7 @@ class LimitResponse:
 
     Attributes:
         headroom, onset: as in `followed_power`.
-        static: power that does not depend on the clock, as a share of the design power.
+        static: clock-independent power as a share of the design power.
         linear: as in `clock`.
         compute, growth: share of the time that scales with 1/clock at full dynamic power, and the
             exponent with which that share grows with dynamic power.
@@ -150,7 +150,7 @@ class LimitResponse:
     sheets: tuple[Sheet, ...] = ()
 
     def ratios(self, limit_w: Column, power_w: Column, tdp_w: Column) -> tuple[Column, Column]:
-        """Power and time under a limit over those without one, shapes (n,).
+        """Ratios of power and time under a limit to those without one, shapes (n,).
 
         Both are 1 where the limit is at least the design power or the demand of the workload.
 
@@ -164,13 +164,13 @@ class LimitResponse:
         wanted = demand(power, tdp_w, self.headroom, self.onset)
         capped = followed_power(limit / wanted, self.headroom, self.onset)
         free = followed_power(tdp_w / wanted, self.headroom, self.onset)
-        # Not `capped / free`, which would contain the error of the bisection for the demand.
+        # Not `capped / free`, which would include the error of the bisection for the demand.
         less = np.minimum(capped * wanted / power, 1.0)
         slower = self._stretch(capped, wanted / tdp_w) / self._stretch(free, wanted / tdp_w)
         return np.where(capped < free, less, 1.0), slower
 
     def _stretch(self, drawn: Column, wanted: Column) -> Column:
-        """Time over that at full clock, shape (n,).
+        """Time relative to full clock, shape (n,).
 
         Args:
             drawn: (n,) power over demand.
@@ -182,12 +182,12 @@ class LimitResponse:
         return stretched(clock((drawn * wanted - static) / dynamic, self.linear), compute)
 
     def capped(self, queries: Sequence[Query], free: Predictions) -> Predictions:
-        """Predictions under the limits of the queries; rows without a limit are not changed.
+        """Predictions under the queries' limits; rows without a limit are unchanged.
 
         Args:
             queries: n queries.
-            free: predictions without a limit; `power_w` and `latency_ms` are changed, and
-                `energy_j`, where it is there, becomes their product.
+            free: predictions without a limit; `power_w` and `latency_ms` change, and `energy_j`,
+                where present, becomes their product.
         """
         rows = [row for row, q in enumerate(queries) if q.operation.power_limit_w is not None]
         if not rows:
@@ -225,7 +225,9 @@ class LimitResponse:
 
     def limits(self, device: Device) -> tuple[Limit, ...]:
         """Limits for any power limit on a device outside the training set."""
-        known = device.has_sheet and any(same_sheet(sheet(device), own) for own in self.sheets)
+        known = device.has_sheet and any(
+            same_sheet(sheet(device), known_sheet) for known_sheet in self.sheets
+        )
         return () if known else BORROWED
 
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
@@ -234,13 +236,13 @@ class LimitResponse:
 
 
 def binds(query: Query) -> bool:
-    """Whether the query sets a power limit below the design power, or that power is unknown."""
+    """Whether the query sets a power limit below the design power, or below an unknown one."""
     limit, tdp = query.operation.power_limit_w, query.device.tdp_w
     return limit is not None and (tdp is None or limit < tdp)
 
 
 def above_design_power(limit_w: float, tdp_w: float) -> Limit:
-    """The note for a power limit above the design power, W, which limits nothing."""
+    """The note that a power limit above the design power, W, has no effect."""
     return Limit(
         f"power limit: {limit_w:g} W is above the design power of {tdp_w:g} W: taken as none",
         TIME,
@@ -249,7 +251,7 @@ def above_design_power(limit_w: float, tdp_w: float) -> Limit:
 
 
 def too_low(limit_w: float, tdp_w: float) -> tuple[Limit, ...]:
-    """A refusal where the power limit is too low for a prediction; otherwise nothing."""
+    """A refusal where the power limit is too low for a prediction; otherwise empty."""
     if limit_w >= LOWEST * tdp_w:
         return ()
     share = f"{limit_w:g} W is {limit_w / tdp_w:.0%} of the design power"
@@ -258,15 +260,15 @@ def too_low(limit_w: float, tdp_w: float) -> tuple[Limit, ...]:
 
 
 def depth(limit_w: float, power_w: float) -> str:
-    """Stratum of the residual: `depth/0` for limits far below the power without a limit."""
+    """Stratum of the residual: `depth/0` for limits far below the unlimited power."""
     return f"depth/{int(np.searchsorted(DEPTHS, limit_w / power_w))}"
 
 
 class _Capped(PredictionColumns):
-    """Predictions whose power and time are changed row by row."""
+    """Predictions whose power and time are modified row by row."""
 
     def at(self, metric: str, row: int) -> tuple[float, float, float]:
-        """Value of a metric and ends of its interval; NaN where they are not known."""
+        """Value of a metric and the ends of its interval; NaN where unknown."""
         if metric not in self.values:
             return NAN, NAN, NAN
         value, low, high = (part[metric][row] for part in (self.values, self.low, self.high))
@@ -283,9 +285,9 @@ class _Capped(PredictionColumns):
 
         Args:
             row: index of the row.
-            ratios: factors (value, low, high), all relative to the value before.
-            error: low and high of the log error of the ratio.
-            most_w: upper bound of the interval's upper end, W.
+            ratios: factors (value, low, high), all relative to the original value.
+            error: low and high of the ratio's log error.
+            most_w: cap on the interval's upper end, W.
         """
         before, low, high = self.at(POWER, row)
         value = before * ratios[0]
@@ -297,7 +299,7 @@ class _Capped(PredictionColumns):
         self.low[POWER][row], self.high[POWER][row] = low, min(high, max(most_w, value))
 
     def stretch(self, row: int, times: Column, error: tuple[float, float]) -> None:
-        """Multiply time by a ratio; its interval also covers the ratios at the ends of power.
+        """Multiply time by a ratio; the interval also covers the ratios at the ends of power.
 
         Args:
             row: index of the row.
@@ -319,7 +321,7 @@ class _Capped(PredictionColumns):
 
 POWER_SPREAD: Final = 0.05
 TIME_SPREAD: Final = 0.07
-"""Standard deviations of the residuals of the law, in log space."""
+"""Standard deviations of the residuals in log space."""
 LEAST: Final = (0.85, 1.18, 0.02, 0.02, 0.05, 0.0)
 MOST: Final = (1.0, 1.9, 0.33, 1.0, 1.0, 2.0)
 """Bounds of the coefficients in the fit, in the order of `LAW`."""
@@ -334,7 +336,7 @@ class CappedRuns(Columns):
         limit_w: (n,) power limit, W.
         tdp_w: (n,) highest limit at which the job was measured, W.
         free_w: (n,) power at the highest limit, W.
-        power, time: (n,) log ratios of power and of time to those at the highest limit.
+        power, time: (n,) log ratios of power and time to those at the highest limit.
     """
 
     queries: Sequence[Query]
@@ -379,10 +381,10 @@ class CappedRuns(Columns):
 
 
 def fit_response(rows: Measurements) -> LimitResponse:
-    """Coefficients fitted to all devices; error quantiles from held-out devices.
+    """Fit coefficients to all devices, and error quantiles to held-out devices.
 
-    With fewer than two devices the default error is kept. The finite-sample correction counts runs,
-    because devices are a handful: bounds that count those would be the largest residual.
+    With fewer than two devices the default error is kept. The finite-sample correction counts runs:
+    there is only a handful of devices, and bounds that count those would be the largest residual.
 
     Args:
         rows: runs with `power_w` and `latency_ms`, each job at several limits.
@@ -398,7 +400,9 @@ def fit_response(rows: Measurements) -> LimitResponse:
     def residuals(held: Mask) -> tuple[Column, Column]:
         return runs.take(held).residuals(_coefficients(runs.take(~held)))
 
-    columns = out_of_fold(np.array([str(own) for own in sheets]), residuals, columns=2)
+    columns = out_of_fold(
+        np.array([str(device_sheet) for device_sheet in sheets]), residuals, columns=2
+    )
     ratios = zip(runs.limit_w, runs.free_w, strict=True)
     strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
     power, time = (LogQuantiles.of(column, strata) for column in columns)

@@ -1,4 +1,4 @@
-"""Time, power and energy of one workload at several power limits, with their Pareto front."""
+"""Sweeps power limits for one workload: time, power, energy and their Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ class LimitedRun:
 
     Attributes:
         limit_w: power limit of each device, W.
-        latency_ms, power_w, energy_j: predictions, with intervals where there are any; power and
+        latency_ms, power_w, energy_j: predictions, with intervals where available; power and
             energy are those of one device.
         slow_down: time over that at the highest limit of the sweep, minus 1.
         saving: 1 minus energy over that at the highest limit of the sweep.
-        on_front: whether the run is on the Pareto front of time and energy: no other limit is at
-            least as good in both and better in one.
+        on_front: whether the run is on the Pareto front: no other limit is at least as good in
+            both time and energy and better in one.
         limits: limits of the prediction; empty inside the training range.
     """
 
@@ -45,17 +45,17 @@ class PowerSweep:
 
     @property
     def least_energy(self) -> LimitedRun:
-        """The run with the least energy; among ties, the one with the highest limit."""
+        """The run with the least energy; ties go to the highest limit."""
         return _cheapest(self.runs)
 
     def within(self, slow_down: float) -> LimitedRun:
         """The run with the least energy whose time is within a bound of the shortest time.
 
         Args:
-            slow_down: largest slow-down relative to the shortest time, such as 0.05.
+            slow_down: allowed slow-down relative to the shortest time, such as 0.05.
 
         Raises:
-            InputError: it is negative or not a number.
+            InputError: `slow_down` is negative or not a number.
         """
         if not slow_down >= 0.0:
             raise InputError(f"A slow-down is a share of the time, 0 or more, not {slow_down}.")
@@ -72,7 +72,7 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
         limits_w: power limits of one device, W; order and duplicates do not matter.
 
     Raises:
-        InputError: no limit, too many, or one that is no positive number.
+        InputError: no limits, too many, or one that is not a positive number.
         UnanswerableQuery: the predictor gives no time or no power for this query.
     """
     wanted = sorted({float(limit) for limit in limits_w})
@@ -89,8 +89,8 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
     for metric, words in (("latency_ms", "time"), ("power_w", "power")):
         for limit, answer in zip(wanted, answers, strict=True):
             if metric not in answer.estimates:
-                refusals = [own for own in answer.limits if own.severity == "refusal"]
-                why = "".join(f" ({own})" for own in refusals)
+                refusals = [refusal for refusal in answer.limits if refusal.severity == "refusal"]
+                why = "".join(f" ({refusal})" for refusal in refusals)
                 where = f"on {query.device.name} at {limit:g} W{why}"
                 gpus = " Power is answered on GPUs alone." if query.device.kind == "cpu" else ""
                 raise UnanswerableQuery(f"No {words} is known for this {where}.{gpus}")
@@ -119,7 +119,7 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
 
 
 def _energy(power: Estimate, time: Estimate) -> Estimate:
-    """Joules from watts and milliseconds; the ends of the interval are products of the ends."""
+    """Joules from watts and milliseconds; the interval's ends are products of theirs."""
     value = power.value * time.value / 1e3
     if power.low is None or power.high is None or time.low is None or time.high is None:
         return Estimate(value)

@@ -1,9 +1,9 @@
-"""Average power of a GPU while it runs operators in a loop, or trains or runs a network.
+"""Predicts the average power of a GPU that runs operators in a loop, or trains or runs a network.
 
-A mixed-effects law with few coefficients (`forerun.models.power.law`) is fitted to several GPUs and
-predicts for any GPU. Operators on devices whose operators are in the training set are predicted by
-boosters of the dynamic power relative to that at the roofline, which are more accurate there and
-less accurate elsewhere.
+A mixed-effects model with few coefficients (`forerun.models.power.law`) is fitted to several GPUs
+and applies to any GPU. For operators on devices with operators in the training set, boosters of
+the dynamic power relative to that at the roofline are used; they are more accurate there and less
+accurate elsewhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,8 +54,8 @@ class MeasuredRuns:
 
     Attributes:
         devices: all devices.
-        operators: devices on which single operators were measured.
-        networks: devices on which networks were measured.
+        operators: devices with measured single operators.
+        networks: devices with measured networks.
         precisions: number formats of operators and networks.
         phases: phases of networks: `inference`, `training`.
         classes: operator classes of the single operators.
@@ -97,8 +97,8 @@ def phase_of(query: Query) -> str:
 
 
 LEAST_SHARE, MOST_SHARE = 0.15, 1.05
-"""Least and greatest end of an interval over the design power: a waiting device, and a short
-overshoot of the limit."""
+"""Limits of an interval's ends as shares of the design power: an idle device, and a short overshoot
+of the limit."""
 MEASURING: Final = 0.02
 """Standard deviation of measurements at the limit, in log space: averages of one operator in
 several campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
@@ -107,30 +107,29 @@ DEVIATIONS: Final[Mapping[str, tuple[float, float]]] = {
     "adapted": (0.25, 0.15),
     "seen": (0.1, 0.1),
 }
-"""Knowledge of a device -> standard deviations of its waiting and dynamic power, in log space.
+"""How well a device is known -> standard deviations of its idle and dynamic power, in log space.
 
 Those of adapted and seen devices are round figures, which the calibrated `reach` scales.
 """
 ANYTHING: Final = 100.0
-"""Reach, in standard deviations, that covers everything from waiting power to the limit: used
-without held-out chips, as there is no estimate of the error on another chip."""
+"""Reach, in standard deviations, that covers everything from idle power to the limit. Used without
+held-out chips, when the error on another chip cannot be estimated."""
 FARTHEST: Final = 50.0
 """Upper end of the bisection, in standard deviations."""
 BISECTIONS: Final = 40
 FEWEST: Final = 30
-"""Held-out rows that a stratum needs for a quantile of its own."""
+"""Held-out rows from which a stratum gets its own quantile."""
 
 
 @dataclass(frozen=True)
 class LawIntervals:
-    """Half-widths of the intervals around the law, in standard deviations.
+    """Half-widths of the intervals around the power model, in standard deviations.
 
-    The ends of an interval are the law with its waiting and its dynamic power a number of standard
-    deviations lower or higher. A run whose demand is far above the limit thus has a narrow
-    interval, because its power is close to the limit in either case. The number of standard
-    deviations that covers nine runs in ten is measured on held-out chips, which all have the same
-    weight. As the chips are few, it is multiplied by the ratio of the Student t to the normal
-    quantile.
+    The ends of an interval are the model with idle and dynamic power shifted by a number of
+    standard deviations. A run with demand far above the limit thus has a narrow interval, because
+    its power is close to the limit either way. The number that covers nine runs in ten is measured
+    on held-out chips, all with the same weight. As chips are few, it is multiplied by the ratio of
+    the Student t to the normal quantile.
 
     Attributes:
         reach: stratum (`unseen/network`, `seen/operator`, ...) -> standard deviations.
@@ -139,12 +138,12 @@ class LawIntervals:
     reach: Mapping[str, float] = field(default_factory=dict)
 
     def ends(self, runs: PowerRuns, demand: Demand, known: Sequence[str]) -> tuple[Column, Column]:
-        """Low and high of n runs, W, shapes (n,).
+        """Lower and upper ends of n runs, W, shapes (n,).
 
         Args:
             runs: n runs.
-            demand: their demand by the law.
-            known: for each run a key of `DEVIATIONS`, how well its device is known.
+            demand: their modelled demand.
+            known: per run, how well its device is known, a key of `DEVIATIONS`.
         """
         reach = np.array(
             [self._reach(k, s) for k, s in zip(known, runs.single, strict=True)], dtype=np.float64
@@ -162,9 +161,9 @@ class LawIntervals:
 def ends(
     runs: PowerRuns, demand: Demand, known: Sequence[str], reach: Column
 ) -> tuple[Column, Column]:
-    """Power with both parts `reach` standard deviations lower and higher, W, shapes (n,).
+    """Power with both parts shifted by `reach` standard deviations down and up, W, shapes (n,).
 
-    The ends are clipped to the range of what boards draw.
+    The ends are clipped to what boards can draw.
     """
     deviations = np.array([DEVIATIONS[key] for key in known]).reshape(-1, 2).T
     tdp = runs.load.tdp_w
@@ -180,13 +179,13 @@ def ends(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A held-out group of n runs, with the demand by a law fitted without that group.
+    """A held-out group of n runs, with the demand from a model fitted without that group.
 
     Attributes:
         runs: n runs.
-        demand: their demand by that law.
+        demand: their demand from that model.
         watts: (n,) measured power, W.
-        known: how well that law knows their devices, a key of `DEVIATIONS`.
+        known: how well that model knows their devices, a key of `DEVIATIONS`.
     """
 
     runs: PowerRuns
@@ -195,7 +194,7 @@ class HeldOut:
     known: str
 
     def deviations(self) -> Column:
-        """Least number of standard deviations whose interval covers each measurement, (n,)."""
+        """Smallest number of standard deviations whose interval covers each measurement, (n,)."""
         low, high = np.zeros(len(self.runs)), np.full(len(self.runs), FARTHEST)
         known = [self.known] * len(self.runs)
         for _ in range(BISECTIONS):
@@ -207,13 +206,13 @@ class HeldOut:
 
 
 def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
-    """Half-widths that cover `LEVEL` of the held-out rows; each group has the same weight.
+    """Half-widths that cover `LEVEL` of the held-out rows, with equal weight per group.
 
-    Groups are few, so each quantile is multiplied by the Student t over the normal quantile; the
-    degrees of freedom are the number of groups minus one. Groups are held-out chips, folds of jobs
-    (whose number is fixed, because all jobs share the same few chips), and support sets of adapted
-    chips: operators were measured on two chips, and with one degree of freedom intervals after
-    adaptation would be wider than those without it.
+    Groups are few, so each quantile is multiplied by the Student t over the normal quantile, with
+    one degree of freedom less than groups. Groups are held-out chips, folds of jobs (whose number
+    is fixed, because all jobs share the same few chips), and support sets of adapted chips:
+    operators were measured on two chips, and with one degree of freedom intervals after adaptation
+    would be wider than before.
 
     Args:
         parts: held-out groups.
@@ -241,48 +240,48 @@ JOB_FOLDS: Final = 5
 def held_out_runs(
     runs: PowerRuns, watts: Column, folds: Iterable[Mask], known: str
 ) -> Iterator[HeldOut]:
-    """Groups of runs in turn, with a law fitted to all other runs.
+    """Hold out groups in turn, with a model fitted to all other runs.
 
     Args:
         runs: n training runs.
         watts: (n,) measured average power, W.
         folds: masks (n,) of the groups.
-        known: how well that law knows the devices of a group, a key of `DEVIATIONS`.
+        known: how well that model knows a group's devices, a key of `DEVIATIONS`.
     """
     for held in folds:
-        law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-        yield HeldOut(own, law.demand(own), watts[held], known)
+        law, held_runs = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+        yield HeldOut(held_runs, law.demand(held_runs), watts[held], known)
 
 
 def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
-    """Operators on held-out chips, after adaptation to random support sets of `SHOTS` operators.
+    """Operators on held-out chips after adaptation to random support sets of `SHOTS` operators.
 
     Args:
         rows: n training rows with `power_w`.
-        runs: the inputs of the law for the same rows.
+        runs: the model's inputs for the same rows.
         seed: selects the support sets.
     """
     random = np.random.default_rng(seed)
     watts = rows.values["power_w"]
     kernels = are_kernels(rows.queries)
     for chip in held_out_folds(runs.chips):
-        own = kernels & chip
-        if own.sum() <= SHOTS:
+        chip_kernels = kernels & chip
+        if chip_kernels.sum() <= SHOTS:
             continue
         law = PowerLaw().fit(runs.take(~chip), watts[~chip])
         for _ in range(DRAWS):
-            order = random.permutation(np.flatnonzero(own))
+            order = random.permutation(np.flatnonzero(chip_kernels))
             support = np.zeros(len(rows), dtype=np.bool_)
             support[order[:SHOTS]] = True
-            yield _adapted(rows, runs, law, support, own & ~support)
+            yield _adapted(rows, runs, law, support, chip_kernels & ~support)
 
 
 def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
-    """Log of the dynamic demand behind a measured power over that of the law, shape (n,).
+    """Log of the dynamic demand behind a measured power over the modelled one, shape (n,).
 
     Args:
         runs: n runs.
-        demand: their demand by the law.
+        demand: their modelled demand.
         watts: (n,) measured power, W.
     """
     residuals: Column = np.log(unlimited_w(runs, demand, watts) / demand.dynamic_w)
@@ -300,7 +299,7 @@ def kind_of(query: Query) -> str:
 def _adapted(
     rows: Measurements, runs: PowerRuns, law: PowerLaw, support: Mask, held: Mask
 ) -> HeldOut:
-    """The held-out rows, with the demand by the law adapted to the support rows."""
+    """The held-out rows, with demand from the model adapted to the support rows."""
     watts = rows.values["power_w"]
     support_runs, held_runs = runs.take(support), runs.take(held)
     residuals = law_residuals(support_runs, law.demand(support_runs), watts[support])
@@ -326,12 +325,12 @@ SETTINGS: Mapping[str, Any] = {
     "objective": "l1",
 }
 LEAST_DYNAMIC = 0.02
-"""Least dynamic power over design power, for kernels so short that the device mostly waits."""
+"""Least dynamic power over design power, for kernels so short that the device is mostly idle."""
 
 SHORT_MS = 0.02
 STRATA = ("busy", "limit", "short", "short_limit")
-"""Strata of residuals: kernels below the power limit and at it, separately for those whose roofline
-time is below `SHORT_MS`."""
+"""Strata of residuals: kernels below and at the power limit, separately for those with a roofline
+time below `SHORT_MS`."""
 FOLDS = 5
 
 
@@ -365,7 +364,7 @@ def boosted_w(boosters: BoosterBag, features: PowerFeatures, correction: Column)
 
 
 def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:
-    """Power of n operators or networks, W: the mean over operators, weighted by roofline time."""
+    """Power of n operators or networks, W: the mean over operators weighted by roofline time."""
     features = gather_power(queries)
     watts = boosted_w(boosters, features, np.zeros(len(features)))
     return features.mean_over_time(watts, len(queries))
@@ -374,7 +373,7 @@ def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:
 def dynamic_residuals(features: PowerFeatures, predicted_w: Column, watts: Column) -> Column:
     """log(measured / predicted) of the dynamic power, shape (n,).
 
-    Both powers are raised to `LEAST_DYNAMIC` of the design power.
+    Both powers are at least `LEAST_DYNAMIC` of the design power.
     """
     floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
     measured = np.maximum(watts - features.waiting_w, floor)
@@ -395,7 +394,7 @@ def strata(features: PowerFeatures, watts: Column) -> list[str]:
 def held_out_shapes(rows: Measurements, seed: int, bag: int, trees: int) -> LogQuantiles:
     """Conformal quantiles of log(measured / predicted) on held-out operator shapes, by stratum.
 
-    The finite-sample correction counts shapes, of which there are a thousand; each weighs alike.
+    The finite-sample correction counts shapes, about a thousand, with equal weights.
 
     Args:
         rows: operators with `power_w` and the group `op_shape`.
@@ -425,13 +424,13 @@ class OperatorPower(StoredPredictor):
         bag: number of boosters.
         trees: number of boosting rounds.
         calibrated: whether `fit` calibrates intervals.
-        law: the fitted law; None before `fit`.
-        boosters: boosters for operators on the devices of `measured.operators`; None if there are
-            no such devices.
-        intervals: intervals of the law; None without calibration.
+        law: the fitted power model; None before `fit`.
+        boosters: boosters for operators on the devices of `measured.operators`; None without such
+            devices.
+        intervals: intervals of the power model; None without calibration.
         operator_intervals: intervals of the boosters; None without calibration.
         measured: domain of the training set.
-        scalars: few-shot corrections of the devices adapted to.
+        scalars: few-shot corrections of adapted devices.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -452,18 +451,18 @@ class OperatorPower(StoredPredictor):
     }
 
     def answers(self, query: Query) -> bool:
-        """Operators and networks on GPUs with a known design power, after `fit`."""
+        """Whether, after `fit`, the query is about operators or networks on a GPU with a TDP."""
         device = query.device
         on_gpu = device.kind == "gpu" and device.tdp_w is not None
         return self.law is not None and on_gpu and query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the law to all rows and boosters to operators; calibrate on held-out groups.
+        """Fit the model to all rows and boosters to operators; calibrate on held-out groups.
 
         Args:
             measurements: operators, networks and diffusion models with `power_w` and the group
                 `op_shape`: an operator with its shape, or a job. These groups are held out for
-                the intervals of devices in the training set, and whole chips for other devices.
+                intervals on devices in the training set, whole chips for other devices.
         """
         watts = measurements.values["power_w"]
         runs = PowerRuns.of(measurements.queries)
@@ -490,7 +489,7 @@ class OperatorPower(StoredPredictor):
         return replace(fitted, intervals=calibrated(parts), operator_intervals=shapes)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunk factors of the dynamic power, by device and kind, from rows with `power_w`."""
+        """Learn shrunk factors of dynamic power by device and kind from rows with `power_w`."""
         assert self.law is not None
         queries, watts = measurements.queries, measurements.values["power_w"]
         runs = PowerRuns.of(queries)
@@ -554,7 +553,7 @@ class OperatorPower(StoredPredictor):
         )
 
     def _known(self, query: Query) -> str:
-        """How well the law knows a query's device, a key of `intervals.DEVIATIONS`."""
+        """How well the model knows a query's device, a key of `DEVIATIONS`."""
         if self.scalars.rows(query.device) >= ENOUGH_ROWS:
             return "adapted"
         same = query.run.precision in self.measured.precisions and is_network(query)

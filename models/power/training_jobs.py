@@ -1,16 +1,16 @@
-"""Power and time per epoch of known training jobs at a power limit, on any GPU.
+"""Predicts power and time per epoch of known training jobs at a power limit, on any GPU.
 
-A hierarchical model: parameters of the law and of each job are shared by all GPUs, and each GPU has
-offsets from them with a normal prior, which a few rows of that GPU determine; all are maximum a
-posteriori estimates, by nonlinear least squares with a pseudo-Huber loss. Energy is power times
-time. Intervals are calibrated on held-out jobs and on held-out devices, each predicted without any
-of its rows and after few-shot adaptation to random support sets of several sizes.
+A hierarchical model: all GPUs share the parameters of the model and of each job, and each GPU has
+offsets with a normal prior, which a few of its rows determine. All are maximum a posteriori
+estimates by nonlinear least squares with a pseudo-Huber loss. Energy is power times time.
+Intervals are calibrated on held-out jobs and on held-out devices, each predicted without any of its
+rows and after few-shot adaptation to random support sets of several sizes.
 
 An epoch with batch size b takes A / b for launches and the host and B for arithmetic. The two
-overlap, so that the epoch takes ((A / b)^q + B^q)^(1/q). The busy share, B over that time,
-determines how much dynamic power the job demands above the static power of the device; a limit that
-allows less lowers the clock, which lengthens B (`limit_response`). All parameters are in log space
-(shares in log odds), so that a device differs from others by additive offsets with a normal prior.
+overlap, so the epoch takes ((A / b)^q + B^q)^(1/q). The busy share, B over that time, determines
+the job's dynamic power above the static power of the device; a limit that allows less lowers the
+clock, which lengthens B (`limit_response`). All parameters are in log space (shares in log odds),
+so devices differ by additive offsets with a normal prior.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,13 +79,13 @@ SOFT_FLOOR: Final = 0.03
 
 @dataclass(frozen=True)
 class JobRows(Columns):
-    """Inputs of the law for n runs of jobs.
+    """Model inputs for n runs of jobs.
 
     Attributes:
-        job: (n,) index into the list of jobs, or -1 for a job that is not in it.
-        log_batch: (n,) log of batch size over the middle batch size of the job.
+        job: (n,) index into the list of jobs, or -1 for an unlisted job.
+        log_batch: (n,) log of batch size over the job's middle batch size.
         limit_w, tdp_w: (n,) power limit and design power of the device, W.
-        log_speed: (n,) as `log_speed` computes it from the device's spec sheet.
+        log_speed: (n,) result of `log_speed` for the device's spec sheet.
     """
 
     job: Positions
@@ -96,7 +96,7 @@ class JobRows(Columns):
 
     @classmethod
     def of(cls, queries: Sequence[Query], jobs: Sequence[str], middles: Column) -> "JobRows":
-        """Rows of these queries; a power limit that is not given is the design power.
+        """Rows of these queries; a missing power limit means the design power.
 
         Args:
             queries: n jobs of the suite on devices with a spec sheet and a design power.
@@ -120,7 +120,7 @@ def job_of(query: Query) -> str:
 
 
 def batch_of(query: Query) -> float:
-    """Batch size of a query, 1 where it is not given."""
+    """Batch size of a query, 1 if not given."""
     given = query.benchmark.by_name.get("batch_size", 1.0)
     return max(float(given), 1e-9)
 
@@ -133,7 +133,7 @@ def log_speed(query: Query) -> float:
 
 
 def pooled_size(jobs: int) -> int:
-    """Number of parameters of the law and of all jobs together."""
+    """Number of parameters of the model and all jobs together."""
     return len(LAW) + len(JOB) * jobs
 
 
@@ -143,32 +143,32 @@ def device_size(jobs: int) -> int:
 
 
 def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Column]:
-    """Logarithms of watts and of seconds an epoch, shapes (n,).
+    """Logarithms of watts and of seconds per epoch, shapes (n,).
 
     Args:
-        pooled: (`pooled_size`,) parameters of the law and of each job.
+        pooled: (`pooled_size`,) parameters of the model and of each job.
         offsets: (`device_size`,) offsets of one device.
         rows: n runs of known jobs on that device.
     """
     law = pooled[: len(LAW)]
     job = pooled[len(LAW) :].reshape(-1, len(JOB))[rows.job].T
-    own = offsets[: len(DEVICE)]
+    device_offsets = offsets[: len(DEVICE)]
     both = offsets[len(DEVICE) :].reshape(-1, len(DEVICE_JOB))[rows.job].T
     overlap = np.exp(job[6])
-    launch = job[0] + own[2] + both[0] - rows.log_batch
-    arithmetic = job[1] - rows.log_speed + own[3] + both[1]
+    launch = job[0] + device_offsets[2] + both[0] - rows.log_batch
+    arithmetic = job[1] - rows.log_speed + device_offsets[3] + both[1]
     busy = arithmetic - _joined(launch, arithmetic, overlap)
-    dynamic = job[2] + own[4] + both[2] + (job[3] + both[3]) * busy
+    dynamic = job[2] + device_offsets[4] + both[2] + (job[3] + both[3]) * busy
     dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(dynamic + (job[5] + both[5]) * rows.log_batch)
-    fixed = _share(law[3] + own[8])
+    fixed = _share(law[3] + device_offsets[8])
     saved = (1.0 - fixed) * dynamic
-    static = rows.tdp_w * np.exp(law[0] + own[0]) + fixed * dynamic
-    left = 0.5 * (np.exp(own[1]) * rows.limit_w - static)
+    static = rows.tdp_w * np.exp(law[0] + device_offsets[0]) + fixed * dynamic
+    left = 0.5 * (np.exp(device_offsets[1]) * rows.limit_w - static)
     left = left + np.hypot(left, SOFT_FLOOR * rows.tdp_w)
-    sharp = np.exp(law[2] + own[7])
+    sharp = np.exp(law[2] + device_offsets[7])
     drawn = (left**-sharp + saved**-sharp) ** (-1.0 / sharp)
-    clocks = clock(drawn / saved, _share(law[1] + own[6]))
-    slowed = np.log(stretched(clocks, np.exp(job[4] + own[5] + both[4])))
+    clocks = clock(drawn / saved, _share(law[1] + device_offsets[6]))
+    slowed = np.log(stretched(clocks, np.exp(job[4] + device_offsets[5] + both[4])))
     return np.log(static + drawn), _joined(launch, arithmetic + slowed, overlap)
 
 
@@ -184,9 +184,9 @@ def _share(log_odds: float) -> float:
 
 POWER_SPREAD: Final = 0.03
 TIME_SPREAD: Final = 0.05
-"""Standard deviations of the residuals of the law, in log space."""
+"""Standard deviations of the residuals in log space."""
 MOST_STEPS: Final = 60
-"""Largest number of evaluations of the least squares solver."""
+"""Maximum number of evaluations by the least squares solver."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class MeasuredJobs:
 
 @dataclass(frozen=True)
 class OffsetPrior:
-    """Normal prior of a device's offsets; those of jobs that train one network are correlated.
+    """Normal prior of a device's offsets; those of jobs training one network are correlated.
 
     Attributes:
         mean: (offsets,) prior means.
@@ -239,7 +239,7 @@ class OffsetPrior:
         return cls(np.zeros(len(deviation)), deviation, np.asarray(whitening, dtype=np.float64))
 
     def around(self, offsets: Column, share: float) -> "OffsetPrior":
-        """A prior around a device's own offsets, its standard deviations multiplied by `share`."""
+        """A prior around these offsets, with its standard deviations multiplied by `share`."""
         return OffsetPrior(offsets, share * self.deviation, self.whitening)
 
     def residuals(self, offsets: Column) -> Column:
@@ -253,7 +253,7 @@ class OffsetPrior:
 def fit_pooled(
     devices: Mapping[Sheet, MeasuredJobs], jobs: Sequence[str]
 ) -> tuple[Column, dict[Sheet, Column]]:
-    """Parameters of the law and of each job, and device -> offsets.
+    """Fit the parameters of the model and of each job, and each device's offsets.
 
     Args:
         devices: spec sheet of a device -> its runs, all of known jobs.
@@ -268,21 +268,21 @@ def fit_pooled(
     def residuals(point: Column) -> Column:
         pooled, offsets = point[:head], point[head:].reshape(len(keys), each)
         parts = [(pooled - mean) / deviation]
-        for key, own in zip(keys, offsets, strict=True):
-            parts += [prior.residuals(own), devices[key].residuals(pooled, own)]
+        for key, of_device in zip(keys, offsets, strict=True):
+            parts += [prior.residuals(of_device), devices[key].residuals(pooled, of_device)]
         return np.concatenate(parts)
 
     start = np.concatenate([mean, np.zeros(each * len(keys))])
     solution = least_squares(residuals, start, x_scale="jac", max_nfev=MOST_STEPS).x
-    own = solution[head:].reshape(len(keys), each)
-    return solution[:head], dict(zip(keys, own, strict=True))
+    of_devices = solution[head:].reshape(len(keys), each)
+    return solution[:head], dict(zip(keys, of_devices, strict=True))
 
 
 def fit_offsets(pooled: Column, support: MeasuredJobs, prior: OffsetPrior) -> Column:
-    """Offsets of one device from a few runs, shape (offsets,).
+    """Fit the offsets of one device to a few runs, shape (offsets,).
 
     Args:
-        pooled: parameters of the law and of each job, which are kept.
+        pooled: parameters of the model and of each job, which stay fixed.
         support: support rows, runs of known jobs on the device.
         prior: prior of the offsets.
     """
@@ -308,7 +308,7 @@ def _pooled_prior(devices: Sequence[MeasuredJobs], jobs: int) -> tuple[Column, C
 
 
 def _pseudo_huber(residuals: Column) -> Column:
-    """Residuals whose squares are the pseudo-Huber loss of width 2."""
+    """Residuals transformed so that their squares are the pseudo-Huber loss of width 2."""
     root = np.sqrt(1.0 + np.square(residuals / 2.0))
     robust: Column = np.sign(residuals) * np.sqrt(8.0 * (root - 1.0))
     return robust
@@ -324,12 +324,12 @@ UNSEEN_AT_LEAST: Final[Mapping[str, float]] = {
     TIME: float(np.log(2.5)),
     ENERGY: float(np.log(3.0)),
 }
-"""Least bounds of |log(measured / predicted)| on a device without measurements: the few devices in
-the training set may agree by chance."""
+"""Smallest bounds of |log(measured / predicted)| on a device without measurements, because the few
+devices in the training set may agree by chance."""
 
 
 WIDER: Final = 1.1
-"""Factor by which intervals of adapted devices are widened.
+"""Widening of intervals on adapted devices.
 
 Their residuals come from fits that lack the held-out device, one of few.
 """
@@ -341,13 +341,13 @@ HeldOutResiduals = tuple[Names, Mapping[str, Column]]
 def calibrate(fitted: "PowerCap", rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
     """Metric -> conformal quantiles of the residuals by stratum, for power, time and energy.
 
-    The finite-sample correction counts residuals, several of each row for adapted devices. Devices
-    are too few to be counted: `UNSEEN_AT_LEAST` and `WIDER` stand for what so few may hide.
+    The finite-sample correction counts residuals, several per row for adapted devices. There are
+    too few devices to count; `UNSEEN_AT_LEAST` and `WIDER` account for that.
 
     Args:
-        fitted: predictor fitted to all of the rows.
+        fitted: predictor fitted to all rows.
         rows: training rows.
-        seed: seed of the folds and of the support sets.
+        seed: seed of folds and support sets.
     """
     parts = [*_held_out_jobs(fitted, rows, seed), *_held_out_devices(fitted, rows, seed)]
     strata = np.concatenate([part[0] for part in parts])
@@ -375,22 +375,24 @@ def _held_out_jobs(fitted: "PowerCap", rows: Measurements, seed: int) -> Iterato
 def _held_out_devices(
     fitted: "PowerCap", rows: Measurements, seed: int
 ) -> Iterator[HeldOutResiduals]:
-    """Residuals on held-out devices, without their rows and after adaptation to support sets."""
+    """Residuals on held-out devices, before and after adaptation to support sets."""
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
     random = np.random.default_rng(seed)
     for held in held_out_folds(keys):
-        without, own = fitted.fitted_on(rows.take(~held)), rows.take(held)
-        yield _residuals(without, own)
+        without, held_rows = fitted.fitted_on(rows.take(~held)), rows.take(held)
+        yield _residuals(without, held_rows)
         for shots in SHOTS:
             for _ in range(DRAWS):
-                support = np.zeros(len(own), dtype=np.bool_)
-                support[random.permutation(len(own))[:shots]] = True
+                support = np.zeros(len(held_rows), dtype=np.bool_)
+                support[random.permutation(len(held_rows))[:shots]] = True
                 if not support.all():
-                    yield _residuals(without.adapt(own.take(support)), own.take(~support))
+                    yield _residuals(
+                        without.adapt(held_rows.take(support)), held_rows.take(~support)
+                    )
 
 
 def _residuals(fitted: "PowerCap", rows: Measurements) -> HeldOutResiduals:
-    """Strata and residuals of rows that the predictor was not fitted to."""
+    """Strata and residuals of rows outside the predictor's training set."""
     answers = fitted.predict(rows.queries)
     power, time = rows.values[POWER], rows.values[TIME]
     measured = {POWER: power, TIME: time, ENERGY: power * time / 1e3}
@@ -400,8 +402,8 @@ def _residuals(fitted: "PowerCap", rows: Measurements) -> HeldOutResiduals:
 
 METRICS: Final = (TIME, POWER)
 TRAINED_OFFSET_SHARE: Final = 0.3
-"""Standard deviation of the offsets of a device in the training set, as a share of the prior's:
-how far further rows of that device may still move them."""
+"""Standard deviation of the offsets of a device in the training set over the prior's: how far
+further rows of that device can still move them."""
 
 NEW_DEVICE: Final = "not measured on this GPU: what it makes of a job comes from other GPUs"
 
@@ -413,9 +415,9 @@ class FittedGpu:
     Attributes:
         sheet: spec sheet of the device.
         offsets: as in `answers`.
-        rows: for each job, how many of its rows on this device the offsets were fitted to.
-        trained_on: whether the device is in the training set, from which the parameters of the
-            jobs were fitted; otherwise only its offsets come from its rows.
+        rows: per job, how many of its rows on this device the offsets were fitted to.
+        trained_on: whether the device is in the training set, to which the job parameters were
+            fitted; otherwise only its offsets come from its rows.
     """
 
     sheet: Sheet
@@ -431,11 +433,11 @@ class PowerCap(StoredPredictor):
     Attributes:
         seed: seed of the folds and support sets of the calibration.
         calibrated: whether `fit` calibrates intervals.
-        jobs: data set and network of each job, `DATASET/NETWORK`.
+        jobs: dataset and network of each job, `DATASET/NETWORK`.
         middles: log of the middle batch size of each job.
         batches: log of the least and the greatest batch size of each job.
-        pooled: parameters of the law and of each job; empty before `fit`.
-        gpus: devices of the training set, and those adapted to.
+        pooled: parameters of the model and of each job; empty before `fit`.
+        gpus: devices of the training set and adapted devices.
         errors: metric -> quantiles of log(measured / predicted); strata are those of `stratum`.
         response: fitted effect of a power limit on any other workload.
     """
@@ -453,7 +455,7 @@ class PowerCap(StoredPredictor):
     metrics: ClassVar[tuple[str, ...]] = METRICS
 
     def answers(self, query: Query) -> bool:
-        """Jobs of the suite `SUITE` on a GPU with a spec sheet and a known design power."""
+        """Whether the query is a job of `SUITE` on a GPU with a spec sheet and design power."""
         workload, device = query.workload, query.device
         if not isinstance(workload, Benchmark) or workload.suite != SUITE or not self.jobs:
             return False
@@ -474,11 +476,11 @@ class PowerCap(StoredPredictor):
         return (KnownSuite(SUITE, settings, (*METRICS, ENERGY), ("gpu",)),)
 
     def usual_settings(self, query: Query) -> Mapping[str, float | str]:
-        """Nothing: all that a job depends on is required."""
+        """Empty: every setting of a job is required."""
         return {}
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit jobs, devices and the response to a limit; calibrate on held-out jobs and devices.
+        """Fit jobs, devices and the limit response; calibrate on held-out jobs and devices.
 
         Args:
             measurements: rows with `power_w` and `latency_ms`, the time of an epoch.
@@ -492,23 +494,23 @@ class PowerCap(StoredPredictor):
         """The predictor fitted to jobs and devices of these rows, without intervals."""
         rows_of = rows_by(map(job_of, rows.queries))
         logs, jobs = np.log([batch_of(query) for query in rows.queries]), tuple(rows_of)
-        own = [logs[of_job] for of_job in rows_of.values()]
+        of_jobs = [logs[of_job] for of_job in rows_of.values()]
         bare = replace(
             self,
             jobs=jobs,
-            middles=tuple(float(np.mean(np.unique(sizes))) for sizes in own),
-            batches=tuple((float(sizes.min()), float(sizes.max())) for sizes in own),
+            middles=tuple(float(np.mean(np.unique(sizes))) for sizes in of_jobs),
+            batches=tuple((float(sizes.min()), float(sizes.max())) for sizes in of_jobs),
         )
         training = bare._by_device(rows)
         pooled, offsets = fit_pooled(training, jobs)
         gpus = tuple(
-            FittedGpu(key, tuple(offsets[key].tolist()), _rows_by_job(own, len(jobs)), True)
-            for key, own in training.items()
+            FittedGpu(key, tuple(offsets[key].tolist()), _rows_by_job(runs, len(jobs)), True)
+            for key, runs in training.items()
         )
         return replace(bare, pooled=tuple(pooled.tolist()), gpus=gpus)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Fit the offsets of each device in these support rows, in place of its former ones."""
+        """Fit the offsets of each device in these support rows, replacing its earlier ones."""
         gpus = list(self.gpus)
         for key, support in self._by_device(measurements).items():
             known = self._gpu(key)
@@ -525,7 +527,7 @@ class PowerCap(StoredPredictor):
         return replace(self, gpus=tuple(gpus))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Time, power and energy with intervals; NaN for a job that is not in the training set."""
+        """Time, power and energy with intervals; NaN for a job outside the training set."""
         logs = self._logarithms(queries)
         power, time = np.exp(logs[0]), 1e3 * np.exp(logs[1])
         values = {TIME: time, POWER: power, ENERGY: power * time / 1e3}
@@ -539,7 +541,7 @@ class PowerCap(StoredPredictor):
         return Predictions(values, low, high, coverage, limits)
 
     def stratum(self, query: Query) -> str:
-        """Stratum of the residual: `unseen`, `seen`, or `adapted/N` with N support rows of the job.
+        """Stratum of the residual: `unseen`, `seen`, or `adapted/N` for N support rows of the job.
 
         N is at most 3; `seen` devices are those of the training set.
         """
@@ -555,27 +557,29 @@ class PowerCap(StoredPredictor):
     def _logarithms(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """Predicted logarithms of watts and of seconds per epoch, shapes (n,)."""
         power, time = np.full(len(queries), np.nan), np.full(len(queries), np.nan)
-        for key, own, rows in self._known_jobs(queries):
+        for key, positions, rows in self._known_jobs(queries):
             gpu = self._gpu(key)
             offsets = np.zeros(device_size(len(self.jobs))) if gpu is None else gpu.offsets
-            power[own], time[own] = answers(np.array(self.pooled), np.array(offsets), rows)
+            power[positions], time[positions] = answers(
+                np.array(self.pooled), np.array(offsets), rows
+            )
         return power, time
 
     def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
         """Spec sheet -> rows of known jobs on that device, in the order of the sheets."""
         watts, times = rows.column(POWER), rows.column(TIME)
         return {
-            key: MeasuredJobs(inputs, np.log(watts[own]), np.log(times[own] / 1e3))
-            for key, own, inputs in self._known_jobs(rows.queries)
+            key: MeasuredJobs(inputs, np.log(watts[positions]), np.log(times[positions] / 1e3))
+            for key, positions, inputs in self._known_jobs(rows.queries)
         }
 
     def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Positions, JobRows]]:
-        """Spec sheets in their order, with positions and inputs of known jobs on the device."""
+        """Spec sheets in order, with positions and inputs of the known jobs on each device."""
         inputs = JobRows.of(queries, self.jobs, np.array(self.middles))
         for key, rows in rows_by(sheet(query.device) for query in queries).items():
-            own = rows[inputs.job[rows] >= 0]
-            if len(own):
-                yield key, own, inputs.take(own)
+            known_rows = rows[inputs.job[rows] >= 0]
+            if len(known_rows):
+                yield key, known_rows, inputs.take(known_rows)
 
     def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
@@ -583,10 +587,10 @@ class PowerCap(StoredPredictor):
     def _limits(self, query: Query) -> tuple[Limit, ...]:
         limits = []
         if self._gpu(sheet(query.device)) is None:
-            limits += [Limit(NEW_DEVICE, own, "transfer") for own in (POWER, TIME)]
+            limits += [Limit(NEW_DEVICE, metric, "transfer") for metric in (POWER, TIME)]
         job, batch = job_of(query), float(np.log(batch_of(query)))
         if job not in self.jobs:
-            limits += [Limit(f"the job {job} was not measured", own) for own in (POWER, TIME)]
+            limits += [Limit(f"the job {job} was not measured", metric) for metric in (POWER, TIME)]
         else:
             low, high = self.batches[self.jobs.index(job)]
             if not low - 1e-9 <= batch <= high + 1e-9:

@@ -1,6 +1,6 @@
-"""Latency and peak memory of networks that onnxruntime runs on a CPU.
+"""Latency and peak memory of networks run by onnxruntime on CPUs.
 
-The latency is a sum over the executed nodes at rates that are inferred from measurements.
+The latency is a sum over the executed nodes at rates inferred from measurements.
 """
 
 from forerun.models.processors.latency import CpuLatency

@@ -16,9 +16,9 @@ from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_by_node,
 from forerun.models.processors.rates import COUNT, RateRows
 
 PLAIN_CORE_TFLOPS = 0.1
-"""fp32 peak of one core of the CPUs in the training set: 32 FLOPs a cycle at about 3 GHz."""
+"""fp32 peak of one core of the CPUs in the training set: 32 FLOPs per cycle at about 3 GHz."""
 SHEET_KNOWN = 0.5
-"""Factor on the standard deviation common to all rates where the sheet gives the peak of a core:
+"""Factor on the standard deviation common to all rates if the sheet gives the peak per core:
 peaks of the catalogue's cores explain three quarters of the variance."""
 ESTIMATED = "derived: estimated from"
 
@@ -34,7 +34,7 @@ def latency_rows(
     Args:
         queries: n networks or operators on one device.
         usual_threads: number of threads of queries that give none. If None, all cores on the
-            device's sheet; one where it has no sheet.
+            device's sheet, or one without a sheet.
         log_ms: (n,) logarithm of the measured milliseconds; NaN for all if None.
         noise: (n,) relative standard deviation of the measurements; 0.03 if None.
     """
@@ -59,7 +59,7 @@ def latency_rows(
 
 
 def node_amounts(query: Query) -> tuple[Matrix, tuple[Operator, ...], Column]:
-    """Work of each node of a query, as `forerun.features.processors.work.work_by_node` gives it."""
+    """Work of each node of a query, as returned by `work_by_node`."""
     graph, size = operator_graph(query.run), batch_size_of(query.workload) or 1
     factor = size / graph.batch_size if _is_network(query) else 1.0
     return work_by_node(graph, factor, _cache(query))
@@ -68,12 +68,12 @@ def node_amounts(query: Query) -> tuple[Matrix, tuple[Operator, ...], Column]:
 def threads_of(query: Query, usual: float | None = None) -> float:
     """Number of computing threads: the query's, else `usual`, else the device's cores, else one.
 
-    Several instances that say none have a share of the cores each. Threads beyond the cores compute
-    nothing more.
+    Several instances without a thread count share the cores equally. Threads beyond the cores have
+    no effect.
     """
     cores = None if _is_estimated(query.device, "compute_units") else query.device.compute_units
-    own = query.software.threads if cores is None else query.software.threads_on(cores)
-    threads = float(own or usual or cores or 1)
+    threads_asked = query.software.threads if cores is None else query.software.threads_on(cores)
+    threads = float(threads_asked or usual or cores or 1)
     return threads if cores is None else min(threads, float(cores))
 
 
@@ -88,7 +88,7 @@ def structure_of(graph: OperatorGraph) -> str:
 @kept_by_graph(4 * OPERATORS_KEPT)
 def _structure(key: GraphKey) -> str:
     if len(key.graph) == 1:
-        # A single operator has no batch dimension: all its dimensions count.
+        # A single operator has no batch dimension, so all its dimensions count.
         return key.graph.digest
     content = [
         (
@@ -106,7 +106,7 @@ def _structure(key: GraphKey) -> str:
 def sheet_shift(device: Device) -> tuple[Column, float]:
     """Shift of the prior mean of log seconds per unit, and factor on its common deviation.
 
-    Figures that were estimated from measurements are ignored: the measurements are used directly.
+    Figures estimated from measurements are ignored, because the measurements are used directly.
 
     Returns:
         (2 * COUNT,) shift, zero for the slopes; factor, `SHEET_KNOWN` or 1.
@@ -130,7 +130,7 @@ def _cache(query: Query) -> float:
     device = query.device
     if device.l2_mib is None or _is_estimated(device, "l2_mib"):
         return CACHE_BYTES
-    # Other virtual machines and threads use the shared cache too.
+    # Other virtual machines and threads share the cache.
     return min(2 * CACHE_BYTES, device.l2_mib * 2**20 / 2)
 
 

@@ -1,9 +1,8 @@
-"""Latency and memory of networks and operators that onnxruntime runs on a CPU.
+"""Predicts latency and memory of networks and operators run by onnxruntime on a CPU.
 
-The latency is a sum over the nodes that onnxruntime executes, at rates that are inferred from
-measurements on the CPU (`forerun.models.processors.rates`). For a run that was measured itself, the
-median of its measurements is returned. Peak memory is the sum of weights, live activations and the
-session.
+The latency is a sum over the nodes that onnxruntime executes, at rates inferred from measurements
+on the CPU (`forerun.models.processors.rates`). A run that was itself measured gets the median of
+its measurements. Peak memory is the sum of weights, live activations and the session.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,21 +37,21 @@ from forerun.models.processors.rates import (
 MIB = 2.0**20
 METRIC = "peak_memory_mib"
 _SHRINKAGE = 5.0
-"""Pseudo-observations without an error that shrink a device's offset."""
+"""Zero-error pseudo-observations that shrink a device's offset."""
 
 
 @dataclass(frozen=True)
 class CpuMemory:
     """Peak memory as a sum over the session, weights and activations.
 
-    The target is the peak memory of the process minus its memory before the network was loaded, as
-    `forerun collect cpu` measures it. Weights are in memory once as bytes of the file, once as
-    tensors, and again where they are packed for matrix products, so their factor is fitted.
+    The target is the process's peak memory minus its memory before loading the network, as measured
+    by `forerun collect cpu`. Weights are in memory once as bytes of the file, once as tensors, and
+    again where they are packed for matrix products, so their factor is fitted.
 
     Attributes:
         factors: (3,) MiB of a session, and factors on the MiB of weights and of live activations.
         spread: factor from the value to either bound, which covers nine of ten training rows.
-        offsets: name of a device -> shrunken mean log error of the rows measured on it.
+        offsets: device name -> shrunken mean log error of the rows measured on it.
     """
 
     factors: Column = field(default_factory=lambda: np.array([5.0, 2.0, 1.2]))
@@ -62,10 +61,10 @@ class CpuMemory:
     def fit(self, measurements: Measurements) -> Self:
         """Fit the factors to networks by non-negative least squares of relative errors.
 
-        With fewer than five networks, the factors stay as they are.
+        With fewer than five networks, the factors are unchanged.
 
         Args:
-            measurements: networks with `peak_memory_mib`; other rows are left out.
+            measurements: networks with `peak_memory_mib`; other rows are ignored.
         """
         rows, measured = _measured(measurements)
         if len(rows) < 5:
@@ -74,7 +73,7 @@ class CpuMemory:
         from scipy.optimize import nnls
 
         factors, _ = nnls(parts / measured[:, None], np.ones(len(measured)))
-        # Lower bounds, so that the prediction for a small network is not near zero.
+        # Lower bounds keep the prediction for a small network away from zero.
         factors = np.maximum(factors, [1.0, 0.5, 0.1])
         errors = np.abs(np.log(measured / (parts @ factors)))
         return replace(self, factors=factors, spread=float(np.exp(np.quantile(errors, 0.92))))
@@ -131,11 +130,11 @@ def _sizes(key: GraphKey) -> tuple[float, float]:
 
 
 _FEWEST_HELD_OUT = 10
-"""Measured networks from which on leave-one-out errors on the device itself scale the intervals."""
+"""Measured networks from which leave-one-out errors on the device itself scale the intervals."""
 ENOUGH_NETWORKS = 5
-"""Measured networks from which on the rates count as those of the device."""
+"""Measured networks from which the rates count as the device's own."""
 _RARE = 0.15
-"""Share of the time in kinds of nodes without training rows, above which a limit is reported."""
+"""Share of the time in node kinds without training rows above which a limit is reported."""
 _THREAD_SLOPES = {"flops": -0.6, "fixed": 0.2}
 _WIDE = StandardDeviations(0.7, 0.5, 0.5, 0.7, 0.2)
 """Prior deviations around `UNITS` when fitting: much wider than differences between CPUs, so that
@@ -149,10 +148,10 @@ class CpuLatency(StoredPredictor):
     Attributes:
         prior: distribution of rates over CPUs; None before `fit`.
         memory: model of the peak memory.
-        factor: half-width of intervals in standard deviations, with which `LEVEL` of held-out
-            training networks were covered.
+        factor: half-width of intervals in standard deviations, which covered `LEVEL` of held-out
+            training networks.
         measured_kinds: kinds of work in the training rows.
-        devices: name of a device -> rows measured on it.
+        devices: device name -> rows measured on it.
     """
 
     prior: RatePrior | None = None
@@ -166,7 +165,7 @@ class CpuLatency(StoredPredictor):
         "columns": [f"{kind} {term}" for kind, term in COLUMNS]
     }
     needs_no_sheet: ClassVar[bool] = True
-    """Predictions do not depend on an estimated spec sheet, so such a sheet is no limit of them."""
+    """Predictions do not depend on an estimated spec sheet, so such a sheet does not limit them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_posteriors", {})
@@ -186,7 +185,7 @@ class CpuLatency(StoredPredictor):
 
         Args:
             measurements: networks and operators with `latency_ms`, networks with
-                `peak_memory_mib`; NaN is left out.
+                `peak_memory_mib`; NaN is ignored.
         """
         start = np.concatenate([np.log(UNITS * 1e3), _slopes()])
         rows = _by_device(measurements)
@@ -223,7 +222,7 @@ class CpuLatency(StoredPredictor):
     def operator_times(self, query: Query) -> list[OperatorTime]:
         """Time of each node that onnxruntime runs, in the classes of the breakdown.
 
-        A node's memory traffic beyond the caches, and its fixed time, have classes of their own.
+        A node's memory traffic beyond the caches, and its fixed time, have separate classes.
         """
         unit_ms = self._posterior(query).unit_ms(float(self._rows([query]).doublings[0]))
         amounts, owners, repeats = node_amounts(query)
@@ -273,7 +272,7 @@ class CpuLatency(StoredPredictor):
             coverage=LEVEL,
             row_coverage={"latency_ms": coverage},
             limits=[self._limits(q, share) for q, share in zip(queries, shares, strict=True)],
-            breakdowns_ms=[_breakdown(*one) for one in zip(shares, values.tolist(), strict=True)],
+            breakdowns_ms=[_breakdown(*row) for row in zip(shares, values.tolist(), strict=True)],
         )
 
     def _rows(self, queries: Sequence[Query]) -> RateRows:
@@ -296,7 +295,7 @@ class CpuLatency(StoredPredictor):
         """Half-width of intervals in standard deviations, and their coverage on the device.
 
         The coverage is that of leave-one-out intervals: each network is compared with the width
-        that the other networks give.
+        derived from the other networks.
         """
         posterior = self._posterior(query)
         networks = int(posterior.rows.whole.sum())
@@ -333,10 +332,10 @@ class CpuLatency(StoredPredictor):
 
 
 MEASURING = 0.03
-"""Relative standard deviation of two measurements of one network, minutes apart on a quiet
+"""Relative standard deviation between two measurements of a network, minutes apart on a quiet
 machine."""
 _SESSIONS = 0.06
-"""Relative standard deviation of measurements in collections hours apart, the lowest that intervals
+"""Relative standard deviation between measurement sessions hours apart, the smallest that intervals
 around measured runs assume."""
 NO_ROWS = latency_rows([])
 
@@ -353,10 +352,16 @@ def _by_device(measurements: Measurements) -> dict[str, RateRows]:
     measured = measurements.take(np.isfinite(latency) & (latency > 0))
     rows = {}
     for name, positions in groups_of(query.device.name for query in measured.queries).items():
-        own = measured.take(positions)
-        weights = np.ones(len(own)) if own.weights is None else np.clip(own.weights, 0.01, 1.0)
-        log_ms = np.log(own.values["latency_ms"])
-        rows[name] = latency_rows(own.queries, log_ms=log_ms, noise=MEASURING / np.sqrt(weights))
+        of_device = measured.take(positions)
+        weights = (
+            np.ones(len(of_device))
+            if of_device.weights is None
+            else np.clip(of_device.weights, 0.01, 1.0)
+        )
+        log_ms = np.log(of_device.values["latency_ms"])
+        rows[name] = latency_rows(
+            of_device.queries, log_ms=log_ms, noise=MEASURING / np.sqrt(weights)
+        )
     return rows
 
 
@@ -399,5 +404,5 @@ CLASS_OF: Mapping[str, str] = {
     **dict.fromkeys(("concat", "transpose", "gather", "resize", "reorder", "copy"), "copy"),
     **{"memory": "copy", "fixed": "overhead"},
 }
-"""Kind of node -> operator class; memory traffic beyond the caches counts as `copy`, and the fixed
+"""Node kind -> operator class; memory traffic beyond the caches counts as `copy`, and the fixed
 times of nodes and of a run as `overhead`."""

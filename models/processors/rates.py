@@ -1,11 +1,11 @@
-"""Rates of a CPU, inferred jointly from operators and networks measured on it.
+"""Infers a CPU's rates jointly from operators and networks measured on it.
 
 The time of a run is the sum over its work of amounts times seconds per unit. The logarithms of the
 seconds per unit have a normal prior over CPUs, with the mean of the CPUs in the training set.
-Measurements give their maximum a posteriori estimate by Gauss-Newton steps. The residual that rates
-do not explain is a Gaussian process over networks (Rasmussen and Williams 2006, section 2.7): its
-covariance is large for networks with similar shares of the time by kind of work, and largest for
-one network at different batch sizes or numbers of threads.
+Measurements yield the maximum a posteriori estimate by Gauss-Newton steps. The residual not
+explained by rates is a Gaussian process over networks (Rasmussen and Williams 2006, section 2.7):
+its covariance is large for networks with similar time shares by kind of work, and largest for one
+network at different batch sizes or thread counts.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from forerun.models.gaussian_process.regression import Posterior, same, squared_
 COUNT = len(COLUMNS)
 _STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-3
 _REWEIGHTINGS, _FAR = 2, 2.5
-"""Rows whose leave-one-out residual exceeds `_FAR` standard deviations get a larger noise."""
+"""Rows with a leave-one-out residual beyond `_FAR` standard deviations get a larger noise."""
 _FAMILY = np.array(
     [2 if kind == "fixed" else 0 if kind in PRODUCTS else 1 for kind, _ in COLUMNS], dtype=np.intp
 )
@@ -35,21 +35,20 @@ _BY_KIND = np.eye(_KIND.max() + 1)[_KIND]
 class StandardDeviations:
     """Standard deviations of log seconds per unit over CPUs, and of the residual.
 
-    They were chosen by leave-one-out errors on the networks of the collection; networks of the
-    evaluation took no part. Deviations over CPUs cannot be estimated on one machine: among cores
-    made since 2014, peak arithmetic differs by a factor of 4 and bandwidth by 3 (the catalogue's
-    sheets).
+    They were chosen by leave-one-out errors on the networks of the collection, without networks of
+    the evaluation. Deviations over CPUs cannot be estimated on one machine: among cores made since
+    2014, peak arithmetic differs by a factor of 4 and bandwidth by 3 (the catalogue's sheets).
 
     Attributes:
-        device: common effect of a CPU on all rates.
+        device: effect of a CPU common to all rates.
         family: effect on the rates of arithmetic, of memory, or of fixed times.
         kind: effect on the rates of one kind of operator.
         column: effect on a single rate.
-        slope: effect of twice the threads, half of its variance common to a family.
-        mixture: residual that networks with similar shares of the time have in common.
+        slope: effect of doubling the threads, half of its variance common to a family.
+        mixture: residual common to networks with similar time shares.
         structure: residual of one network.
         reach: length scale of `mixture`, in Hellinger distance of time shares.
-        operator: residual of an operator that was measured alone.
+        operator: residual of a separately measured operator.
     """
 
     device: float = 0.5
@@ -66,7 +65,7 @@ class StandardDeviations:
         """Covariance of log seconds per unit, then of slopes, shape (2 * COUNT, 2 * COUNT).
 
         Args:
-            known: factor on `device`, below 1 where a sheet gives the speed of the CPU.
+            known: factor on `device`, below 1 if a sheet gives the speed of the CPU.
         """
         rates = np.full((COUNT, COUNT), (known * self.device) ** 2)
         rates += self.family**2 * same(_FAMILY, _FAMILY)
@@ -85,7 +84,7 @@ class RateRows(Columns):
         doublings: (n,) log2 of the number of threads.
         log_size: (n,) log2 of the batch size.
         structures: (n,) names of graphs, equal for one network at any batch size.
-        whole: (n,) whether the run is a network, not a single operator.
+        whole: (n,) whether the run is a network rather than a single operator.
         log_ms: (n,) logarithm of the measured milliseconds; NaN for queries.
         noise: (n,) relative standard deviation of the measurement.
     """
@@ -135,8 +134,8 @@ class RatePosterior:
     Attributes:
         prior: prior over CPUs.
         rows: measured rows; may be empty.
-        shift: (2 * COUNT,) shift of the prior's mean by the spec sheet.
-        known: factor on the prior's `device` deviation, as the sheet explains part of it.
+        shift: (2 * COUNT,) shift of the prior's mean from the spec sheet.
+        known: factor on the prior's `device` deviation, since the sheet explains part of it.
     """
 
     prior: RatePrior
@@ -151,10 +150,10 @@ class RatePosterior:
 
     @cached_property
     def _robust(self) -> tuple[Column, Column]:
-        """The centre, and the noise of each row, which is increased for outliers.
+        """The centre, and the noise of each row, increased for outliers.
 
-        A run that is disturbed for all of its duration has a small measured noise; Huber weights
-        of the leave-one-out residuals limit its influence.
+        A run that is disturbed throughout has a small measured noise; Huber weights of the
+        leave-one-out residuals limit its influence.
         """
         centre, noise = self.prior.mean + self.shift, self.rows.noise
         if not len(self.rows):
@@ -200,8 +199,8 @@ class RatePosterior:
         """Covariance of n and m rows in the model linearised at `centre`, shape (n, m)."""
         (_, first), (_, second) = _linearised(one, centre), _linearised(other, centre)
         mixtures = [np.sqrt(slopes[:, :COUNT] @ _BY_KIND) for slopes in (first, second)]
-        own = _residual_covariance(self.prior.deviations, one, other, *mixtures)
-        return np.asarray(first @ self._rates @ second.T + own)
+        residual = _residual_covariance(self.prior.deviations, one, other, *mixtures)
+        return np.asarray(first @ self._rates @ second.T + residual)
 
     def predict(self, queried: RateRows) -> tuple[Column, Column]:
         """Posterior mean and standard deviation of log milliseconds of n queries, each (n,).
@@ -218,7 +217,7 @@ class RatePosterior:
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
     def floor_ms(self, queried: RateRows) -> Column:
-        """Fixed times of n queries in milliseconds, which no run falls below, shape (n,)."""
+        """Fixed times of n queries in milliseconds, a lower bound of any run, shape (n,)."""
         fixed: Column = _times(queried, self.centre)[:, _FAMILY == 2].sum(axis=1)
         return fixed
 
@@ -233,7 +232,7 @@ class RatePosterior:
         return np.exp(self.centre[:COUNT] + doublings * self.centre[COUNT:])
 
     def most_informative(self, queried: RateRows, count: int) -> list[int]:
-        """Positions of the rows whose measurement lowers the summed variance most, the best first.
+        """Positions of the rows whose measurement lowers the summed variance most, best first.
 
         They are chosen greedily in the model linearised at the current rates.
         """
@@ -248,7 +247,7 @@ class RatePosterior:
 
         All rows of a network (batch sizes and threads) are held out together, in closed form at the
         rates of all rows (Rasmussen and Williams 2006, equation 5.12). The deviations include the
-        noise of the measurement.
+        measurement noise.
         """
         errors, deviations = [], []
         for name in dict.fromkeys(self.rows.structures[self.rows.whole]):
@@ -279,7 +278,7 @@ def fitted_prior(rows: Sequence[RateRows], start: Column, wide: StandardDeviatio
         gain = covariance @ _linearised(device_rows, posterior.centre)[1].T
         variances.append(posterior.posterior.variance(gain, covariance.diagonal()))
     variance = np.mean(variances, axis=0) / len(rows)
-    # A rate without information in the rows stays at `start`; its uncertainty is limited to 0.3.
+    # A rate without information in the rows stays at `start`; its uncertainty is capped at 0.3.
     return RatePrior(np.mean(centres, axis=0), np.minimum(np.sqrt(variance), 0.3))
 
 
@@ -300,14 +299,14 @@ def _linearised(rows: RateRows, centre: Column) -> tuple[Column, Matrix]:
 def _residual_covariance(
     deviations: StandardDeviations, one: RateRows, other: RateRows, first: Matrix, second: Matrix
 ) -> Matrix:
-    """Covariance of the residual that rates do not explain, between n and m rows, shape (n, m).
+    """Covariance between n and m rows of the residual not explained by rates, shape (n, m).
 
-    `first` and `second` are the square roots of the rows' shares of the time by kind of work, of
-    shape (n, kinds) and (m, kinds).
+    `first` and `second` are the square roots of the rows' time shares by kind of work, of shape
+    (n, kinds) and (m, kinds).
     """
     mixture = deviations.mixture**2 * squared_exponential(first, second, deviations.reach)
     sizes = np.abs(one.log_size[:, None] - other.log_size)
     sizes = sizes + np.abs(one.doublings[:, None] - other.doublings)
-    own = np.where(one.whole[:, None] & other.whole, deviations.structure, deviations.operator)
-    structure = own**2 * same(one.structures, other.structures) * np.exp(-sizes / 3)
+    variance = np.where(one.whole[:, None] & other.whole, deviations.structure, deviations.operator)
+    structure = variance**2 * same(one.structures, other.structures) * np.exp(-sizes / 3)
     return np.asarray(mixture * same(one.whole, other.whole) + structure)

@@ -1,7 +1,7 @@
-"""Queries about generative models as rows: features, inputs of the process, bounds and targets.
+"""Queries about generative models as rows: features, process inputs, bounds and targets.
 
-There are three targets, all in log space: power as a share of the design power, cycle time over
-its analytic bound, and their sum, which is energy over that of the bound at design power.
+There are three targets in log space: power as a share of the design power, cycle time over its
+analytical bound, and their sum, which is energy over that of the bound at design power.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -29,7 +29,7 @@ from forerun.models.domain.feature_range import FeatureRange
 POWER, LATENCY = "power_w", "latency_ms"
 KINDS: Final = ("llm_serving", "diffusion")
 WITHOUT_CONFIGURATION: Final = "_without_configuration"
-"""Suffix, in artifacts, of fits for queries that do not give the model's configuration."""
+"""Suffix, in artifacts, of fits for queries without the model's configuration."""
 
 RATE: Final[Mapping[str, str]] = {"llm_serving": "tokens_per_s", "diffusion": "samples_per_s"}
 ENERGY_OF_ONE: Final[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
         "log_ulysses_parallel": 4.2,
     },
 }
-"""Features that are inputs of the Gaussian process, with their length scales."""
+"""Inputs of the Gaussian process, with their length scales."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def gives_configuration(query: Query) -> bool:
 
 
 def without_configuration(query: Query) -> Query:
-    """The same query without the optional fields of the model's configuration."""
+    """The query without the optional fields of the model's configuration."""
     workload = generative(query)
     bare: Generative
     if isinstance(workload, LlmServing):
@@ -172,7 +172,7 @@ def without_configuration(query: Query) -> Query:
 
 
 def fit_name(query: Query) -> str:
-    """Name of the fit that answers: the kind of workload, and whether its configuration is given.
+    """Name of the fit for a query: the kind of workload, and whether its configuration is given.
 
     The names are keys and file names in artifacts.
     """
@@ -195,17 +195,19 @@ def measured_rows(rows: Measurements, kind: str) -> Measurements:
 
 
 def with_any_sequences(query: Query) -> Hashable:
-    """What a query has in common with those about another number of sequences of a model."""
+    """A key common to queries that differ only in the number of sequences."""
     workload = generative(query)
     sizes = _SIZES(workload) if isinstance(workload, LlmServing) else workload
     return sizes, query.device, query.operation
 
 
-_SIZES: Final = attrgetter(*(own.name for own in fields(LlmServing) if own.name != "max_sequences"))
+_SIZES: Final = attrgetter(
+    *(field_.name for field_ in fields(LlmServing) if field_.name != "max_sequences")
+)
 
 
 def _features(queries: Sequence[Query]) -> tuple[Matrix, Column]:
-    """Features and bounds of the cycles of queries that have `with_any_sequences` in common."""
+    """Features and cycle bounds of queries with the same `with_any_sequences`."""
     first, count = queries[0], queries[0].operation.device_count
     workload = generative(first)
     if isinstance(workload, LlmServing):

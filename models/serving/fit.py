@@ -1,8 +1,8 @@
 """Regression for one kind of generative model: a weighted mean of boosters and a Gaussian process.
 
-Power share and time over bound are predicted by both. Their sum, energy over bound, has boosters of
-its own, and the two predictions of it are averaged. Time then follows from energy and power, so
-that the three are consistent.
+Both predict power share and time over bound. Their sum, energy over bound, has separate boosters,
+and the two predictions of it are averaged. Time then follows from energy and power, which keeps the
+three consistent.
 """
 
 from collections.abc import Mapping
@@ -34,13 +34,13 @@ STANDARD_DEVIATIONS: Mapping[str, StandardDeviations] = {
     "diffusion": StandardDeviations(group=0.2, noise=0.12),
 }
 """The random effect of a model is larger for the ten diffusion models than for the thirty language
-models: their inputs explain less of the differences between models."""
+models, whose inputs explain more of the differences between models."""
 PROCESS_SHARE = 0.65
 """Weight of the process in the mean; with language models held out in turn, the errors with 0.5
 and 0.7 differ by 0.2 percentage points."""
 MOST_SHARE = float(np.log(1.02))
-"""Log of the largest share of the design power that is predicted: devices keep to their limit
-except for short overshoots."""
+"""Log of the largest predicted share of the design power: devices keep to their limit except for
+short overshoots."""
 
 
 class LogAnswer(NamedTuple):
@@ -91,9 +91,9 @@ class ServingFit:
         Args:
             rows: n training rows.
             targets: (n, 3), as in `ServingRows.targets`.
-            groups: the model of each of the n rows.
+            groups: the model of each row.
             trees: number of boosting rounds.
-            seeds: seeds of the boosters, one booster for each.
+            seeds: seeds of the boosters, one per booster.
         """
         boosters = {
             name: BoosterBag.fit(

@@ -1,7 +1,7 @@
 """Prediction intervals of serving, calibrated on held-out models and on held-out devices.
 
-On a device outside the training set the error of the device adds to the error of the model: the
-bounds of both are combined as the root of their sum of squares, and are at least a factor of two.
+On a device outside the training set, the device's error adds to the model's error: the bounds of
+both are combined as the root of their sum of squares, and are at least a factor of two.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from forerun.models.conformal import (
 )
 
 HeldOutResiduals = Callable[[Mask], Matrix]
-"""Mask of rows to hold out -> (3, held out) residuals in log space, by a fit on the other rows."""
+"""Mask of rows to hold out -> (3, held out) log residuals, from a fit on the other rows."""
 FOLDS: Final = 10
 TARGETS: Final = ("power_share", "time_over_bound", "energy_per_output")
-"""Strata: what a residual is of, in the order of the columns of `ServingRows.targets`."""
+"""Strata: the target of a residual, in the order of the columns of `ServingRows.targets`."""
 ANOTHER_DEVICE: Final = float(np.log(2.0))
-"""Least distance of the bounds on a device outside the training set."""
+"""Smallest log distance of the bounds on a device outside the training set."""
 
 
 def serving_intervals(
@@ -36,13 +36,13 @@ def serving_intervals(
 ) -> Intervals:
     """Bounds of log(measured / predicted), with one stratum for each of `TARGETS`.
 
-    The finite-sample correction counts rows. Models of a kind are a dozen or two and devices are
-    two, so bounds that count those would be the largest residual of any row.
+    The finite-sample correction counts rows. There are only a dozen or two models per kind and two
+    devices, so bounds that count those would be the largest residual of any row.
 
     Args:
         models: model of each of n rows, a group that is held out whole.
-        devices: device of each of n rows, which is also held out whole.
-        residuals: residuals of held-out rows by a fit on the other rows.
+        devices: device of each of n rows, also held out whole.
+        residuals: residuals of held-out rows from a fit on the other rows.
         seed: assigns models to folds.
     """
     by_model = out_of_fold(models, residuals, folds=FOLDS, seed=seed, columns=len(TARGETS))

@@ -1,6 +1,6 @@
-"""A Gaussian process with a random effect per model, shared by all rows of that model.
+"""A Gaussian process with a random effect per model, common to all rows of that model.
 
-Model names enter the covariance of the training rows only, as groups. A query belongs to no group,
+Model names enter only the covariance of the training rows, as groups. A query belongs to no group,
 so its prediction does not depend on any name. See Rasmussen and Williams 2006, section 2.7, for the
 linear part, and Laird and Ware 1982 for random effects.
 """

@@ -1,9 +1,9 @@
-"""Power, rate and energy of serving generative models: language models and diffusion models.
+"""Predicts power, rate and energy of serving language models and diffusion models.
 
 For each kind of model, boosters and a Gaussian process predict power relative to the design power
-and time relative to an analytic bound of one cycle (`forerun.features.serving_features`). Energy
-per token or per picture is always power times devices over rate. The training set has two devices;
-predictions for another one have a wide interval and a limit line, until the predictor is adapted to
+and time relative to an analytical bound of one cycle (`forerun.features.serving_features`). Energy
+per token or picture is always power times devices over rate. The training set has two devices;
+predictions for other devices have a wide interval and a limit until the predictor is adapted to
 some runs of that device.
 """
 
@@ -47,7 +47,7 @@ from forerun.models.serving.intervals import TARGETS, serving_intervals
 from forerun.models.serving.support_residuals import SupportResiduals
 
 ENOUGH_ROWS: Final = 10
-"""Support rows from which on a device counts as seen."""
+"""Support rows from which a device counts as seen."""
 CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_serving": (
         *("log_total_parameters", "log_active_parameters", "log_sequences", "log_devices"),
@@ -58,7 +58,7 @@ CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
         *("log_ring_parallel", "log_ulysses_parallel"),
     ),
 }
-"""Features that the query gives directly, whose ranges are checked for limit lines."""
+"""Features given directly by the query, whose ranges are checked for limits."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class ServingPower(StoredPredictor):
 
     Attributes:
         seed: determines the boosters' seeds and the folds of held-out models.
-        bag: number of boosters for each target.
+        bag: number of boosters per target.
         trees: number of boosting rounds.
-        calibrated: whether `fit` also calibrates intervals, which costs a dozen times as much.
+        calibrated: whether `fit` also calibrates intervals, at a dozen times the cost.
         fits: name of the fit (`fit_name`) -> fitted regression.
         intervals: name of the fit -> calibrated bounds.
         known: devices in the training set.
@@ -97,7 +97,7 @@ class ServingPower(StoredPredictor):
         return (POWER, LATENCY, "energy_j", *RATE.values(), *ENERGY_OF_ONE.values())
 
     def answers(self, query: Query) -> bool:
-        """Kinds of models in the training set, on GPUs with known memory."""
+        """Whether the kind of model was trained on and the GPU's memory is known."""
         device = query.device
         sheet = device.has_sheet and device.memory_gib is not None
         fitted = query.workload.kind in KINDS and fit_name(query) in self.fits
@@ -106,12 +106,12 @@ class ServingPower(StoredPredictor):
     def fit(self, measurements: Measurements) -> Self:
         """Fit each kind that has rows with power and rate (language) or time (diffusion).
 
-        There are two fits for each kind, both on all of its rows: one with the optional fields of
-        the model's configuration, and one without them for queries that lack them.
+        There are two fits per kind, both on all of its rows: one with the optional fields of the
+        model's configuration, and one without them for queries that lack them.
 
         Args:
-            measurements: rows; those of one model (group `model`) and those of one device are held
-                out together in the calibration.
+            measurements: rows; calibration holds out the rows of one model (group `model`)
+                together, and those of one device.
         """
         fits: dict[str, ServingFit] = {}
         intervals: dict[str, Intervals] = {}
@@ -146,7 +146,7 @@ class ServingPower(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Few-shot correction from the residuals of rows with power and rate, or time.
 
-        The new support set of a fit replaces its former one; a fit without rows keeps its own.
+        The new support set of a fit replaces its earlier one; a fit without rows keeps its own.
         """
         support = dict(self.support)
         for name, fit in self.fits.items():
@@ -185,7 +185,9 @@ class ServingPower(StoredPredictor):
         if name not in self.intervals:
             return Predictions(values, limits=limits)
         seen = np.array([self._seen(query) for query in queries])
-        bounds = [self.intervals[name].log_ends([own] * len(queries), seen) for own in TARGETS]
+        bounds = [
+            self.intervals[name].log_ends([target] * len(queries), seen) for target in TARGETS
+        ]
         factors = np.exp(np.stack(bounds, axis=1) * ratios[:, :, None])
         low, high = (_ends(kind, values, factors, end) for end in (0, 1))
         return Predictions(values, low, high, 0.9, limits)
@@ -209,9 +211,9 @@ class ServingPower(StoredPredictor):
     def _limits(
         self, name: str, queries: Sequence[Query], features: Matrix
     ) -> list[tuple[Limit, ...]]:
-        """Limits of n queries that the fit of that name answers."""
+        """Limits of n queries answered by the fit of that name."""
         fit = self.fits[name]
-        checked = [FEATURES[fit.kind].index(own) for own in CHECKED[fit.kind]]
+        checked = [FEATURES[fit.kind].index(feature) for feature in CHECKED[fit.kind]]
         given = FeatureRange(CHECKED[fit.kind], fit.ranges.low[checked], fit.ranges.high[checked])
         limits = given.outside_each(features[:, checked])
         for rows in groups_of(map(with_any_sequences, queries)).values():
@@ -221,7 +223,7 @@ class ServingPower(StoredPredictor):
         return limits
 
     def _lines(self, query: Query) -> list[str]:
-        """What else lies outside the training set, with any number of sequences."""
+        """What else is outside the training set, regardless of the number of sequences."""
         workload, device = generative(query), query.device
         unknown = [choice for choice in _choices(query) if choice not in self.choices]
         lines = [f"no {choice} was in the training set" for choice in unknown]
@@ -256,7 +258,7 @@ def _ends(kind: str, values: Mapping[str, Column], factors: Matrix, end: int) ->
 
 
 def _choices(query: Query) -> tuple[str, ...]:
-    """Categorical properties of a workload, in the words of the limit lines."""
+    """Categorical properties of a workload, in the words of the limits."""
     workload = generative(query)
     if isinstance(workload, LlmServing):
         return (

@@ -1,8 +1,8 @@
 """Few-shot correction: the residuals of a support set, extended to similar queries.
 
-The residuals follow a Gaussian process: an effect of the device plus a smooth function of the
-model and its settings. A support run informs mostly about the same model with other settings, and
-little about other models. The effect of a device in the training set is close to zero.
+The residuals follow a Gaussian process: an effect of the device plus a smooth function of the model
+and its settings. A support run informs mostly about the same model with other settings, and little
+about other models. The effect of a device in the training set is close to zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
         "log_bandwidth": 2.0,
     },
 }
-"""Length scales of the features, short for the sizes of a model and long for its settings."""
+"""Length scales of the features, short for a model's sizes and long for its settings."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class SupportResiduals:
         points: (k, d) features in units of their length scales.
         errors: (k, 2) residuals of power share and of time over bound, in log space.
         sheets: k spec sheets of the devices.
-        trained: k flags, whether the device is in the training set of the predictor.
+        trained: k flags, whether the device is in the predictor's training set.
     """
 
     kind: str
@@ -89,8 +89,8 @@ class SupportResiduals:
 
     def rows(self, device: Device) -> int:
         """Number of support runs on a device."""
-        own = sheet(device)
-        return sum(same_sheet(own, other) for other in self.sheets)
+        key = sheet(device)
+        return sum(same_sheet(key, other) for other in self.sheets)
 
     def correction(self, rows: ServingRows, devices: Sequence[Device]) -> tuple[Matrix, Matrix]:
         """Posterior of the residuals of n queries.
@@ -129,15 +129,15 @@ class SupportResiduals:
         )
 
     def _relation(self, points: Matrix, sheets: Sequence[Sheet]) -> tuple[Column, Mask, Matrix]:
-        """How n rows and the k support runs vary together.
+        """Covariances between n rows and the k support runs.
 
         Returns:
-            Prior variances of the effects of the devices, shape (n,); whether row and run are of
-            one device, (n, k); correlations of the smooth function, (n, k).
+            Prior variances of the device effects, shape (n,); whether row and run are on the same
+            device, (n, k); correlations of the smooth function, (n, k).
         """
         flags = [[same_sheet(one, other) for other in self.sheets] for one in sheets]
         same = np.array(flags, dtype=np.bool_).reshape(len(points), -1)
-        # The effect of a device without support runs has no covariance with theirs in any case.
+        # A device without support runs has no covariance with theirs in any case.
         trained = np.array(self.trained)[same.argmax(axis=1)] | ~same.any(axis=1)
         deviation = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)
         return deviation**2, same, squared_exponential(points, self.points)

@@ -1,1 +1,1 @@
-"""Whole answers about deployed language models: times, rates, power, memory, price and limits."""
+"""Complete answers about deployed language models: time, rate, power, memory, price and limits."""

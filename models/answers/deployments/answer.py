@@ -1,6 +1,6 @@
-"""Whole answers about deployed language models.
+"""Answers questions about deployed language models.
 
-Times are those of one predictor and power that of another; energy and price follow from rates and
+One predictor gives the times and another the power; energy and price are derived from rates and
 power.
 """
 
@@ -49,9 +49,9 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     PRICE: (RATE,),
     PER_DEVICE: (RATE,),
 }
-"""Metric -> those that it follows from; its grade is the lowest of theirs."""
+"""Derived metric -> the metrics it is computed from; its grade is the lowest of theirs."""
 WAITING: Final = ("ttft_ms", "ttft_service_ms")
-"""Times that were measured of clients that start at once alone."""
+"""Times that were only measured with clients that all start at once."""
 WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
 NOT_MEASURED: Final = Trust(
     "C", "extrapolated: no measured run has requests that arrive one by one"
@@ -63,7 +63,7 @@ NO_PRICE: Final = "no list price of this device is known; give usd_per_device_ho
 
 @dataclass(frozen=True)
 class Deployed:
-    """What is known of one deployment.
+    """The answer about one deployment.
 
     Attributes:
         query: the deployment and its device.
@@ -71,14 +71,14 @@ class Deployed:
         missing: metric without an estimate -> the reason.
         limits: limits of all estimates.
         trust: metric -> grade of its estimate.
-        memory: memory of one device of each phase; empty where the device's memory is not known.
-        capacity: largest rate of arrivals that it keeps up with, requests a second; None where it
-            does not fit, or in a closed loop that has a place for each request.
-        replicas: deployments like this one that together keep up with the arrivals, by the lower
-            end of the capacity; None without a rate of arrivals.
-        limited_by: what bounds the rate; None where that is not known.
-        price: price of a device; None where it is not known.
-        parts: parts of the work, and what each rests on.
+        memory: memory of one device per phase; empty where the device's memory is unknown.
+        capacity: largest arrival rate that the deployment sustains, requests per second; None if it
+            does not fit, or in a closed loop where every request has a slot.
+        replicas: number of such deployments needed to sustain the arrivals, from the lower end of
+            the capacity; None without an arrival rate.
+        limited_by: what bounds the rate; None if unknown.
+        price: price of a device; None if unknown.
+        parts: parts of the work, and what the estimate of each rests on.
     """
 
     query: Query
@@ -99,9 +99,9 @@ class Priced(NamedTuple):
 
     Attributes:
         estimates: metric -> estimate, in the order of `METRICS`.
-        time, power: predictions that they rest on; power is None where it does not run or no
-            predictor answers it.
-        memory, capacity: as of `Deployed`; the capacity has an interval of the usual level.
+        time, power: the underlying predictions; power is None where the deployment does not run or
+            no predictor answers it.
+        memory, capacity: as in `Deployed`; the capacity's interval has the usual level.
     """
 
     estimates: Mapping[str, Estimate]
@@ -112,7 +112,7 @@ class Priced(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Requests in flight, where their time goes, and what the time of each part rests on."""
+    """Requests in flight, the breakdown of their time, and what each part's estimate rests on."""
 
     in_flight: float
     shares: Shares
@@ -122,35 +122,37 @@ class _Work(NamedTuple):
 def deployed_all(
     queries: Sequence[Query], in_use: InUse, usd_per_device_hour: Sequence[float | None] = ()
 ) -> list[Deployed | InputError]:
-    """What is known of each deployment, or the error that prevents an answer.
+    """The answer about each deployment, or the error that prevents it.
 
     Args:
-        queries: n deployments on devices, which go to each predictor in one call.
-        in_use: the predictor in use; where none of its parts knows deployments, the closed form
-            answers, without intervals.
-        usd_per_device_hour: price of a device of each; the list price where none is given.
+        queries: n deployments on devices; each predictor receives them in one call.
+        in_use: the predictor in use; deployments that it does not cover are answered by the
+            analytical model, without intervals.
+        usd_per_device_hour: price of a device for each deployment; None stands for the list price.
     """
     found = _deployed_all(queries, in_use, usd_per_device_hour)
-    other = [row for row, query in enumerate(queries) if query.level != USUAL]
-    if other:  # grades are those of intervals at the usual level
-        usual = _deployed_all([replace(queries[row], level=USUAL) for row in other], in_use)
-        for row, one in zip(other, usual, strict=True):
-            own = found[row]
-            if isinstance(own, Deployed) and isinstance(one, Deployed):
-                trust = {n: _of_usual(t, one.trust.get(n, t)) for n, t in own.trust.items()}
-                found[row] = replace(own, trust=trust)
+    unusual = [row for row, query in enumerate(queries) if query.level != USUAL]
+    if unusual:  # grades are those of intervals at the usual level
+        usual = _deployed_all([replace(queries[row], level=USUAL) for row in unusual], in_use)
+        for row, at_usual in zip(unusual, usual, strict=True):
+            deployed = found[row]
+            if isinstance(deployed, Deployed) and isinstance(at_usual, Deployed):
+                trust = {
+                    n: _of_usual(t, at_usual.trust.get(n, t)) for n, t in deployed.trust.items()
+                }
+                found[row] = replace(deployed, trust=trust)
     return found
 
 
-def _of_usual(own: Trust, usual: Trust) -> Trust:
-    """The grade at the usual level, with the reason at its own level where that has the grade."""
-    return own if own.grade == usual.grade else usual
+def _of_usual(requested: Trust, usual: Trust) -> Trust:
+    """The grade at the usual level; its reason is that of the requested level if grades agree."""
+    return requested if requested.grade == usual.grade else usual
 
 
 def _deployed_all(
     queries: Sequence[Query], in_use: InUse, usd_per_device_hour: Sequence[float | None] = ()
 ) -> list[Deployed | InputError]:
-    """As `deployed_all`, with grades by intervals of the queries' own levels."""
+    """As `deployed_all`, but graded by the intervals of each query's own level."""
     loads = under_load(queries, in_use)
     times = [load.time for load in loads]
     evidence = _evidence(queries, in_use)
@@ -180,7 +182,7 @@ def _price(device: Device, usd_per_hour: float | None) -> Price | None:
 
 
 def _in_flight(query: Query, time: Prediction | InputError) -> float:
-    """Requests that are in flight; 1 where that is not known."""
+    """Requests in flight; 1 where that is unknown."""
     known = None if isinstance(time, InputError) else occupancy(query, time)
     return 1.0 if known is None else known.in_flight
 
@@ -199,7 +201,7 @@ def _deployed(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     limits = limits_of(query, time, power, memory)
-    rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
+    rate = requests.value if (requests := estimates.get("requests_per_s")) is not None else None
     limits += sound_limits(query, rate)
     kept = kept_up(query, rate, capacity)
     capacity = None if capacity is None else at_level({RATE: capacity}, query)[RATE]
@@ -219,19 +221,19 @@ def _deployed(
 
 
 def priced(query: Query, time: Prediction, load: UnderLoad, price: Price | None = None) -> Priced:
-    """The figures of a deployment.
+    """The figures of a deployment with its load.
 
     Args:
         query: the deployment.
-        time: its times by themselves.
+        time: its predicted times.
         load: its power and capacity.
-        price: of a device; None where it is not known.
+        price: price of a device; None if unknown.
     """
     in_flight = _in_flight(query, time)
     time = parts_within_wholes(time, query.deployment.load.output_tokens)
     memory, deployment = memory_of(query, in_flight), query.deployment
     why = not_run(deployment.engine.name, query.device, deployment.model)
-    if why is None and not all(own.fits for own in memory):
+    if why is None and not all(pool.fits for pool in memory):
         why = CANNOT_RUN
     capacity, power = (load.capacity, load.power) if why is None else (None, None)
     time = within_reach(query, time, capacity)
@@ -247,13 +249,13 @@ def _estimates(
     memory: Sequence[PoolMemory],
     price: Price | None,
 ) -> dict[str, Estimate]:
-    """Every metric that is known."""
+    """All metrics that can be estimated."""
     known = dict(time.estimates)
     if query.deployment.load.output_tokens <= 1.0:
         known.pop("tpot_ms", None)
     devices, rate = query.deployment.devices, known.get(RATE)
     if memory:
-        known[PEAK_MEMORY] = Estimate(max(own.needed_mib for own in memory))
+        known[PEAK_MEMORY] = Estimate(max(pool.needed_mib for pool in memory))
     elif query.device.kind == "cpu":
         known[PEAK_MEMORY] = Estimate(bytes_on_processors(query) / MIB)
     if power is not None and POWER in power.estimates:
@@ -267,7 +269,7 @@ def _estimates(
 def with_rate(
     known: Mapping[str, Estimate], rate: Estimate, devices: int, price: Price | None
 ) -> dict[str, Estimate]:
-    """The estimates with energy and price, which follow from the rate of all devices."""
+    """The estimates with energy and price added, which follow from the total rate."""
     found = dict(known)
     if POWER in found:
         found[ENERGY] = product(found[POWER], inverse(rate, devices))
@@ -278,7 +280,7 @@ def with_rate(
 
 
 def _within(power: Estimate, tdp_w: float | None) -> Estimate:
-    """The estimate and its interval, which are at most the design power."""
+    """The power with value and interval capped at the thermal design power."""
     if tdp_w is None:
         return power
     low, high = (None if end is None else min(end, tdp_w) for end in (power.low, power.high))
@@ -310,7 +312,7 @@ def _missing(
 
 
 def _evidence(queries: Sequence[Query], in_use: InUse) -> list[Evidence]:
-    """What the answer to each query rests on, which is looked up once for devices and engines."""
+    """What the answer to each query rests on, looked up once per device, engine and concurrency."""
     known: dict[tuple[Device, str, bool], Evidence] = {}
     found = []
     for query in queries:
@@ -329,19 +331,19 @@ def _trust(
     limits: Sequence[Limit],
     evidence: Evidence,
 ) -> dict[str, Trust]:
-    """The grade of each estimate; of one that follows from others, the lowest of theirs.
+    """The grade of each estimate; a derived metric gets the lowest grade of its sources.
 
-    Memory follows from sizes alone, whatever limits times and rates.
+    Memory follows from sizes alone, so limits of times and rates do not affect it.
     """
-    own = {}
-    for name, one in estimates.items():
+    grades = {}
+    for name, estimate in estimates.items():
         concerning = [e for e in limits if name != PEAK_MEMORY or e.concerns(PEAK_MEMORY)]
-        wide = too_wide(name, one) is not None
-        own[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
+        wide = too_wide(name, estimate) is not None
+        grades[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
         if name in WAITING and query.deployment.load.concurrency is None:
-            own[name] = NOT_MEASURED
+            grades[name] = NOT_MEASURED
     for name, sources in FOLLOWS.items():
-        if name in own:
-            known = [own[source] for source in sources if source in own]
-            own[name] = max(known, key=lambda trust: trust.grade, default=own[name])
-    return own
+        if name in grades:
+            known = [grades[source] for source in sources if source in grades]
+            grades[name] = max(known, key=lambda trust: trust.grade, default=grades[name])
+    return grades

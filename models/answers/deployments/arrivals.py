@@ -1,9 +1,9 @@
-"""Times of a deployment by its load: requests in flight, or requests that arrive at a rate.
+"""Predicts a deployment's times under load: a closed loop, or requests arriving at a rate.
 
-The times of closed loops with 1, 2, 4, ... requests in flight, up to as many as have a place, are a
-curve, along which neither times nor the rate fall. Any other closed loop is read from it. Requests
-without a place wait for one, at the rate of the last loop, which is the capacity. Requests that
-arrive at a rate of their own take as long as those of the closed loop of that rate.
+Closed loops with 1, 2, 4, ... requests in flight, up to the number of slots, form a curve along
+which neither times nor the rate decrease. Other closed loops are interpolated on it. Requests
+beyond the slots queue at the rate of the last loop, which is the capacity. Requests arriving at a
+given rate take as long as those of the closed loop with that rate.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ RATE: Final = "requests_per_s"
 RATES: Final = (RATE, "tokens_per_s", "tokens_per_s_per_device")
 TIMES: Final = ("tpot_ms", "ttft_ms", "ttft_service_ms")
 WITH_QUEUEING: Final = ("ttft_ms", "request_latency_ms")
-"""Times that grow without end where requests arrive faster than they are answered."""
+"""Times that grow without bound where requests arrive faster than they are answered."""
 KEPT_UP: Final = 0.99
-"""Share of the arrivals that are answered where a deployment keeps up with them."""
+"""Share of the arrivals answered from which a deployment counts as sustaining them."""
 NEAR: Final = 0.9
-"""Share of the capacity from which on times with queueing are mostly those of a queueing formula:
-in four deployments of an 8B and a 70B model, the queue is 25 to 57 % of the time to the first token
-there, and 72 to 88 % at 0.95."""
+"""Share of the capacity above which times with queueing come mostly from a queueing formula: in
+four deployments of an 8B and a 70B model, the queueing delay is 25 to 57 % of the time to first
+token there, and 72 to 88 % at 0.95."""
 EXTRAPOLATED: Final = (
     "ttft_ms and request_latency_ms are extrapolated by a queueing formula that no measured run "
     "checks, and the queue in them doubles where half as much of the capacity is left: do not "
@@ -48,24 +48,24 @@ EXTRAPOLATED: Final = (
 AT_CAPACITY: Final = "rates, power and price are those at its capacity"
 OTHER_CASE: Final = "times with queueing are those of the other case"
 STEP: Final = 2.0
-"""Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
-of two are what most people ask and measure, and there both kinds of load have one time."""
+"""Ratio of successive concurrencies at which closed loops are predicted. Most people ask for and
+measure powers of two, where the curve equals the direct prediction."""
 POINTS: Final = 512
-"""Numbers of requests in flight at which Little's law is solved."""
+"""Concurrencies at which Little's law is solved."""
 FEWEST: Final = 1e-3
-"""The smallest of them on average."""
+"""The smallest mean concurrency among them."""
 UNEVEN: Final = 0.01
-"""Variation of the lengths of answers that start and end independently of each other."""
+"""Variation of output lengths that makes requests start and end independently of each other."""
 STANDARD: Final = NormalDist()
 MOST_BEHIND: Final = 0.95
-"""Probability of an overload at the upper end of the capacity, from which on none is stated."""
+"""Probability of overload at the upper end of the capacity; higher ones are not quoted."""
 LATE: Final = 3.0
-"""Power of a share of this probability by which tokens take longer: deployments that are asked
-about are more often ones that keep up."""
+"""Exponent applied to a share of this probability when slowing tokens down: most deployments that
+users ask about sustain their load."""
 
 
 def places(query: Query) -> float:
-    """Requests that setting and memory admit to all ranks at a time; those beyond it wait."""
+    """Slots: requests that settings and memory admit on all ranks at once; others queue."""
     deployment, pool = query.deployment, query.deployment.pool
     ranks = pool.workers * pool.parallelism.attention_data
     return Limits.of(deployment, query.device, pool.parallelism).admitted * ranks
@@ -77,19 +77,19 @@ def with_engine(query: Query, engine: Engine) -> Query:
 
 
 def with_usual_places(query: Query) -> Query:
-    """The deployment with the limit of sequences and the share of memory that its engine takes
-    where none are given, unless it has more places with its own.
+    """The deployment with its engine's default sequence limit and memory share, unless its own
+    settings give it more slots.
 
-    With as many requests in flight as have a place, it takes the same times.
+    Times at a given concurrency do not depend on slots that are not filled.
     """
-    own = query.deployment.engine
-    usual = replace(own, max_sequences=None, memory_share=Engine().memory_share)
-    found = query if own == usual else with_engine(query, usual)
+    engine = query.deployment.engine
+    usual = replace(engine, max_sequences=None, memory_share=Engine().memory_share)
+    found = query if engine == usual else with_engine(query, usual)
     return found if places(found) >= places(query) else query
 
 
 def closed_loops(query: Query) -> list[Query]:
-    """The deployment with 1 request in flight, `STEP` times as many, ..., and with all places."""
+    """The deployment with 1, `STEP`, `STEP`**2, ... requests in flight, and with all slots."""
     every = places(query)
     steps = STEP ** np.arange(int(np.ceil(log(every) / log(STEP))))
     return [in_closed_loop(query, float(number)) for number in (*steps, every)]
@@ -98,7 +98,7 @@ def closed_loops(query: Query) -> list[Query]:
 def in_closed_loop(query: Query, concurrency: float) -> Query:
     """The deployment with a constant number of requests in flight.
 
-    Those that stand for requests which arrive do not stay in step.
+    If it stands in for random arrivals, its requests do not stay in lockstep.
     """
     load = replace(query.deployment.load, requests_per_s=None, concurrency=concurrency)
     loop = replace(query.deployment, load=load)
@@ -108,19 +108,20 @@ def in_closed_loop(query: Query, concurrency: float) -> Query:
 
 
 def while_busy(in_flight: Column) -> Column:
-    """Mean number of requests in flight while there is any, of one with a Poisson distribution."""
+    """Mean of a Poisson-distributed number of requests in flight, given that it is not zero."""
     return np.asarray(in_flight / -np.expm1(-in_flight))
 
 
 @dataclass(frozen=True)
 class LoadCurve:
-    """A deployment in closed loops of g numbers of requests in flight.
+    """Times of one deployment in closed loops at g concurrencies.
 
     Attributes:
-        in_flight: the numbers, which rise, (g,).
-        times: times of each; from one to the next, no time falls, nor an end of its interval, which
-            is as wide as the strata of the calibration ask for at least; and no rate.
-        tokens_after: tokens after the first.
+        in_flight: the concurrencies in increasing order, (g,).
+        times: times at each. Neither the times nor the ends of their intervals decrease with
+            concurrency, nor does the rate. Intervals are at least as wide as the calibration strata
+            require.
+        tokens_after: output tokens after the first.
     """
 
     in_flight: Column
@@ -129,12 +130,14 @@ class LoadCurve:
 
     @classmethod
     def of(cls, queries: Sequence[Query], times: TimeColumns) -> Self:
-        """The curve of the deployments of `closed_loops` and their times."""
+        """The curve of the deployments from `closed_loops` and their times."""
         loads = [query.deployment.load for query in queries]
         in_flight = np.array([load.concurrency for load in loads], dtype=np.float64)
         after = max(loads[0].output_tokens - 1.0, 0.0)
         found = np.stack([times.estimates[name] for name in TIMES])
-        factors = _risen(found[..., 0], in_flight, np.array([after, 1.0, 0.0])) / found[..., 0]
+        factors = (
+            _made_monotone(found[..., 0], in_flight, np.array([after, 1.0, 0.0])) / found[..., 0]
+        )
         value, low, high = np.moveaxis(factors[..., None] * found, 2, 0)
         low = np.minimum.accumulate(low[:, ::-1], axis=1)[:, ::-1]
         ends = np.stack([value, low, np.maximum.accumulate(high, axis=1)], axis=2)
@@ -142,7 +145,7 @@ class LoadCurve:
         return cls(in_flight, replace(times, estimates=estimates), after)
 
     def up_to(self, every: float) -> Self:
-        """The part of the curve up to a number of places."""
+        """The curve truncated at a number of slots."""
         if every >= self.in_flight[-1]:
             return self
         in_flight = np.append(self.in_flight[self.in_flight < every], every)
@@ -152,12 +155,12 @@ class LoadCurve:
     def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
         """Times and rates of closed loops of the deployment.
 
-        Requests beyond the last number wait for their turn: rate and time per token stay. The lower
-        end of a rate is at least that of fewer requests in flight.
+        Requests beyond the last concurrency queue: the rate and the time per token stay constant.
+        The lower end of a rate is at least that at lower concurrencies.
 
         Args:
             queries: n closed loops.
-            limits: limits of each.
+            limits: the limits of each.
         """
         loads, last = Loads.of(queries), self.in_flight[-1:]
         tpot, ttft, served = (1e-3 * self._ends(name, loads.in_flight) for name in TIMES)
@@ -165,7 +168,8 @@ class LoadCurve:
         waiting = np.maximum(loads.in_flight / last - 1.0, 0.0)[:, None]
         ttft = ttft + waiting * (first + self.tokens_after * each)
         ends = [
-            metrics_of(loads, *own) for own in zip((served / ttft).T, tpot.T, ttft.T, strict=True)
+            metrics_of(loads, *parts)
+            for parts in zip((served / ttft).T, tpot.T, ttft.T, strict=True)
         ]
         orders = {name: (0, 2, 1) if name in RATES else (0, 1, 2) for name in ends[0]}
         estimates = {
@@ -182,7 +186,7 @@ class LoadCurve:
 
     @cached_property
     def _least_rates(self) -> Column:
-        """Lower end of the rate, no lower than that of fewer in flight, requests a second, (g,)."""
+        """Lower end of the rate, non-decreasing with concurrency, requests per second, (g,)."""
         each, first = (self.times.estimates[name][:, 2] for name in ("tpot_ms", "ttft_ms"))
         rates = 1e3 * self.in_flight / (first + self.tokens_after * each)
         return np.asarray(np.maximum.accumulate(rates))
@@ -190,32 +194,35 @@ class LoadCurve:
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
         """Times of requests that arrive at random, at a rate below the upper end of the capacity.
 
-        A token takes as long as in the closed loop that answers as many requests a second. From
-        `_kept_by_most` on, it takes longer with the probability of an overload, and at the upper
-        end of the capacity as long as in a full deployment. The first waits for other prompts, as
-        the prediction given says, and for a place, as in deployments that keep up (`_Capacities`).
+        The time per token is that of the closed loop with the same throughput. Above
+        `_sustainable_rate` it grows with the probability of overload, up to that of a full
+        deployment at the upper end of the capacity. The time to first token adds the delay behind
+        other prompts, taken from the given prediction, and the wait for a slot, at the capacity of
+        deployments that sustain the rate (`_Capacities`).
 
         Args:
-            arriving: times by the predictor, whose limits and queue of prompts are kept, and its
-                rates up to the capacity.
-            capacity: the greatest rate that can be answered, requests a second.
+            arriving: the predictor's times, whose limits, prompt queueing and rates up to the
+                capacity are kept.
+            capacity: the largest rate that can be answered, requests per second.
         """
         estimates = arriving.estimates
         rate = estimates[RATE].value
         level = 100.0 * self.times.coverage["ttft_ms"][0]
         likely, most, least = _Capacities.of(rate, capacity, level)
-        kept = self._kept_by_most(capacity)
+        kept = self._sustainable_rate(capacity)
         number = float(np.interp(min(rate, kept), *self._little))
         found = {name: self._at(name, number) for name in ("tpot_ms", "ttft_service_ms")}
-        found["tpot_ms"] = self._each(rate, found["tpot_ms"])
+        found["tpot_ms"] = self._token_time(rate, found["tpot_ms"])
         if rate > kept:
-            start, end = (behind(own, capacity) for own in (kept, rate))
+            start, end = (behind(at, capacity) for at in (kept, rate))
             share = ((end - start) / (MOST_BEHIND - start)) ** LATE
-            found = {name: self._fuller(name, own, share) for name, own in found.items()}
+            found = {
+                name: self._toward_full(name, estimate, share) for name, estimate in found.items()
+            }
         each, served = found.values()
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
-        first = _behind(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
-        first = _behind(first, [self._queue_ms(rate, own) for own in (likely, most, least)])
+        first = _delayed(served, (prompts, *(prompts * self._widths("ttft_ms", number))))
+        first = _delayed(first, [self._queue_ms(rate, at) for at in (likely, most, least)])
         tokens = scaled(each, self.tokens_after)
         answered = min(1.0, capacity.value / rate)
         changed = {
@@ -223,43 +230,45 @@ class LoadCurve:
             "tpot_ms": each,
             "ttft_service_ms": served,
             "ttft_ms": first,
-            "request_latency_ms": _behind(first, (tokens.value, tokens.low, tokens.high)),
+            "request_latency_ms": _delayed(first, (tokens.value, tokens.low, tokens.high)),
         }
         limits = tuple(limit for limit in arriving.limits if limit != OVERLOADED)
         return replace(arriving, estimates={**estimates, **changed}, limits=limits)
 
     @staticmethod
-    def _kept_by_most(capacity: Estimate) -> float:
-        """The rate that deployments of this capacity keep up with at half of their times.
+    def _sustainable_rate(capacity: Estimate) -> float:
+        """The rate that half of the deployments with this estimated capacity sustain.
 
-        Up to `NEAR` of the capacity, requests that arrive and those of the closed loop of the same
-        rate have one time per token, however uncertain the capacity is.
+        Up to `NEAR` of the capacity, random arrivals and the closed loop of the same rate have the
+        same time per token, however uncertain the capacity is.
         """
-        own = capacity.value
-        return max(NEAR * own, own**2 / _Capacities.of(own, capacity).likely)
+        value = capacity.value
+        return max(NEAR * value, value**2 / _Capacities.of(value, capacity).likely)
 
-    def _fuller(self, name: str, own: Estimate, share: float) -> Estimate:
-        """A time on the way to that of a full deployment; its low end stays."""
+    def _toward_full(self, name: str, estimate: Estimate, share: float) -> Estimate:
+        """A time moved by a share toward that of a full deployment; its lower end stays."""
         full = self._at(name, float(self.in_flight[-1]))
         high = None
-        if own.high is not None and full.high is not None:
-            high = own.high ** (1.0 - share) * full.high**share
-        return replace(own, value=own.value ** (1.0 - share) * full.value**share, high=high)
+        if estimate.high is not None and full.high is not None:
+            high = estimate.high ** (1.0 - share) * full.high**share
+        return replace(
+            estimate, value=estimate.value ** (1.0 - share) * full.value**share, high=high
+        )
 
-    def _each(self, rate: float, own: Estimate) -> Estimate:
-        """The time for each token at a rate of arrivals, with the ends of `_token_ends`."""
-        if own.low is None:
-            return own
+    def _token_time(self, rate: float, estimate: Estimate) -> Estimate:
+        """The time per token at an arrival rate, with the ends of `_token_ends`."""
+        if estimate.low is None:
+            return estimate
         rates, *ends = self._token_ends
         low, high = (float(np.interp(rate, rates, end)) for end in ends)
-        return replace(own, low=min(low, own.value), high=max(high, own.value))
+        return replace(estimate, low=min(low, estimate.value), high=max(high, estimate.value))
 
     @cached_property
     def _token_ends(self) -> tuple[Column, Column, Column]:
-        """Rates, and ends of the time for each token that do not fall along them, (POINTS + 1,).
+        """Rates, and the non-decreasing ends of the time per token along them, (POINTS + 1,).
 
-        They are those of slower and of faster deployments: where tokens take longer, more requests
-        are in flight at the same rate, and tokens longer again, up to those of a full deployment.
+        The ends stand for slower and faster deployments. Slower tokens keep more requests in flight
+        at the same rate, which slows tokens further, up to the times of a full deployment.
         """
         rates, numbers = self._little
         value, low, high = self._ends("tpot_ms", numbers).T
@@ -273,9 +282,9 @@ class LoadCurve:
 
     @cached_property
     def _little(self) -> tuple[Column, Column]:
-        """Rates that rise from 0, and the requests in flight while there are any, (POINTS + 1,).
+        """Increasing rates from 0, and the mean concurrency while busy at each, (POINTS + 1,).
 
-        The rates of requests that arrive are as many as are answered (Little's law).
+        By Little's law, the rate is the mean number in flight over the time of a request.
         """
         on_average = np.geomspace(FEWEST, self.in_flight[-1], POINTS)
         busy = while_busy(on_average)
@@ -284,55 +293,55 @@ class LoadCurve:
         return np.append(0.0, rates[below]), np.append(1.0, busy[below])
 
     def _queue_ms(self, rate: float, capacity: float) -> float:
-        """Mean waiting for a place, in a queue of as many servers as there are places.
+        """Mean wait for a slot in an M/M/m queue with one server per slot.
 
-        Sakasegawa's approximation of M/M/m: it is without bound as the rate nears the capacity.
+        Sakasegawa's approximation, which diverges as the rate approaches the capacity.
         """
         busy = rate / capacity
         power = sqrt(2.0 * (self.in_flight[-1] + 1.0)) - 1.0
         return 1e3 * float(busy**power / max(1.0 - busy, 1e-9) / capacity)
 
     def _latency_ms(self, numbers: Column) -> Column:
-        """Time of a request of closed loops, at numbers in flight, (n,)."""
+        """Request latency of closed loops at n concurrencies, (n,)."""
         each, first = (self._interpolated(name, numbers) for name in ("tpot_ms", "ttft_ms"))
         return first + self.tokens_after * each
 
     def _at(self, name: str, number: float) -> Estimate:
-        """A time at a number of requests in flight."""
+        """A time at one concurrency."""
         ((value, low, high),) = self._ends(name, np.array([number])).tolist()
         if isnan(low):
             return Estimate(value)
         return Estimate(value, low, high, float(self.times.coverage[name][0]))
 
     def _ends(self, name: str, numbers: Column) -> Matrix:
-        """A time at n numbers of requests in flight, and the ends of its interval, (n, 3).
+        """A time and the ends of its interval at n concurrencies, (n, 3).
 
-        Each is linear in the number between those of the curve, and the last beyond them.
+        Values are interpolated linearly along the curve and constant beyond its end.
         """
         columns = self.times.estimates[name].T
-        return np.array([np.interp(numbers, self.in_flight, own) for own in columns]).T
+        return np.array([np.interp(numbers, self.in_flight, column) for column in columns]).T
 
     def _widths(self, name: str, number: float) -> Column:
-        """Ratios of the ends to a time that rise with the number of requests in flight, (2,)."""
+        """Ratios of the interval's ends to the time, which widen with concurrency, (2,)."""
         low, high = (self.times.estimates[name][:, 1:] / self.times.estimates[name][:, :1]).T
         risen = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
-        return np.array([np.interp(number, self.in_flight, own) for own in risen])
+        return np.array([np.interp(number, self.in_flight, ratios) for ratios in risen])
 
     def _interpolated(self, name: str, numbers: Column) -> Column:
-        """A time at n numbers of requests in flight, (n,)."""
+        """A time at n concurrencies, (n,)."""
         return np.interp(numbers, self.in_flight, self.times.estimates[name][:, 0])
 
 
-def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
-    """Times that fall from no closed loop to the next, and of which no rate falls, (times, g).
+def _made_monotone(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
+    """Times made non-decreasing in concurrency without letting the rate decrease, (times, g).
 
-    Of the times that no earlier one exceeds and those that exceed no later one, each is the
-    geometric mean. Where a rate would fall, all rise by a share of what they would.
+    Each is the geometric mean of the running maximum from below and the running minimum from above.
+    Where the rate would fall, the increments of all times are scaled down.
 
     Args:
         found: (times, g) times of g closed loops.
-        in_flight: (g,) requests in flight of each, which rise.
-        parts: (times,) how often each time is part of that of a request.
+        in_flight: (g,) their concurrencies in increasing order.
+        parts: (times,) how often each time occurs in the latency of a request.
     """
     earlier = np.maximum.accumulate(found, axis=1)
     later = np.minimum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
@@ -344,24 +353,26 @@ def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
     return risen
 
 
-def _behind(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
-    """A time after another one.
+def _delayed(estimate: Estimate, before_ms: Sequence[float | None]) -> Estimate:
+    """A time that starts after another one has passed.
 
     Args:
-        own: the time alone.
-        before_ms: best estimate of the other, and the ends of its interval.
+        estimate: the time without the delay.
+        before_ms: best estimate of the delay, and the ends of its interval.
     """
     likely, low, high = before_ms
     assert likely is not None
-    if own.low is None or own.high is None or low is None or high is None:
-        return Estimate(own.value + likely)
-    return Estimate(own.value + likely, own.low + low, own.high + high, own.coverage)
+    if estimate.low is None or estimate.high is None or low is None or high is None:
+        return Estimate(estimate.value + likely)
+    return Estimate(
+        estimate.value + likely, estimate.low + low, estimate.high + high, estimate.coverage
+    )
 
 
 def _spread(capacity: Estimate) -> tuple[float, float]:
-    """Standard deviations of the logarithm of a capacity, below and above its best estimate.
+    """Standard deviations of the log-capacity below and above its best estimate.
 
-    It has a normal distribution on either side; both are 0 for a capacity without an interval.
+    Either side is modelled as normal; both are 0 for a capacity without an interval.
     """
     value, low, high = capacity.value, capacity.low, capacity.high
     if low is None or high is None or not low < value < high:
@@ -370,14 +381,14 @@ def _spread(capacity: Estimate) -> tuple[float, float]:
 
 
 def behind(rate: float, capacity: Estimate) -> float:
-    """Probability that more requests arrive than a deployment of some capacity can answer."""
-    own = log(rate / capacity.value)
-    deviation = _spread(capacity)[own >= 0.0]
-    return STANDARD.cdf(own / deviation) if deviation else float(own >= 0.0)
+    """Probability that the arrival rate exceeds the uncertain capacity of a deployment."""
+    log_ratio = log(rate / capacity.value)
+    deviation = _spread(capacity)[log_ratio >= 0.0]
+    return STANDARD.cdf(log_ratio / deviation) if deviation else float(log_ratio >= 0.0)
 
 
 class _Capacities(NamedTuple):
-    """Capacity of those deployments that keep up with a rate of arrivals, requests a second.
+    """Capacity of the deployments that sustain an arrival rate, requests per second.
 
     Attributes:
         likely: its median.
@@ -390,7 +401,7 @@ class _Capacities(NamedTuple):
 
     @classmethod
     def of(cls, rate: float, capacity: Estimate, level: float = USUAL) -> Self:
-        """Those of a capacity whose upper end is above the rate, with ends at a level, percent."""
+        """The capacity given that it sustains a rate below its upper end; level in %."""
         below, above = _spread(capacity)
         if not below:
             return cls(*(capacity.value,) * 3)
@@ -406,12 +417,12 @@ class _Capacities(NamedTuple):
 
 
 def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> bool:
-    """Whether requests that arrive at a rate of their own are answered as they arrive.
+    """Whether requests arriving at a given rate are answered as they arrive.
 
     Args:
         query: the deployment.
-        answered: rate at which it answers requests, requests a second; None where not known.
-        capacity: the largest rate of arrivals that it keeps up with; None where it is not known.
+        answered: rate of answered requests, requests per second; None if unknown.
+        capacity: the largest arrival rate that the deployment sustains; None if unknown.
     """
     arriving = query.deployment.load.requests_per_s
     if arriving is None or answered is None or answered <= KEPT_UP * arriving:
@@ -420,18 +431,18 @@ def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> 
 
 
 def beyond(arriving: float, capacity: Estimate) -> bool:
-    """Whether so many requests a second arrive that, more likely than not, the queue has no end."""
+    """Whether the queue grows without bound at the best estimate of the capacity."""
     return arriving >= capacity.value
 
 
 def as_served(query: Query, every: float) -> Query:
-    """A closed loop with as many requests in flight as there are places; others as they are."""
+    """The query with a closed loop limited to the number of slots; other loads are unchanged."""
     in_flight = query.deployment.load.concurrency
     return query if in_flight is None or in_flight <= every else in_closed_loop(query, every)
 
 
 def without_place(query: Query, every: float) -> tuple[Limit, ...]:
-    """That requests in flight of a closed loop have none of the places; none where all have one."""
+    """A limit if a closed loop has more requests in flight than slots."""
     in_flight = query.deployment.load.concurrency or 0.0
     if in_flight <= every:
         return ()
@@ -440,17 +451,17 @@ def without_place(query: Query, every: float) -> tuple[Limit, ...]:
 
 
 def replicas(query: Query, capacity: Estimate | None) -> int | None:
-    """Number of deployments like this one that together keep up with the arrivals.
+    """Number of such deployments that together sustain the arrivals.
 
-    The requests are divided evenly among them, and each keeps up with those that arrive at the
-    lower end of its capacity, or at its value without an interval.
+    Requests are split evenly. Each replica is rated at the lower end of its capacity, or at the
+    best estimate without an interval.
 
     Args:
-        query: the deployment, with the rate of all arrivals.
-        capacity: the largest rate of arrivals that one keeps up with; None where it is not known.
+        query: the deployment, with the total arrival rate.
+        capacity: the largest arrival rate that one deployment sustains; None if unknown.
 
     Returns:
-        None without a rate of arrivals or a capacity.
+        None without an arrival rate or a capacity.
     """
     arriving = query.deployment.load.requests_per_s
     if arriving is None or capacity is None:
@@ -461,66 +472,68 @@ def replicas(query: Query, capacity: Estimate | None) -> int | None:
 def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> Prediction:
     """The times and rates of a deployment that may answer fewer requests than arrive.
 
-    From the best estimate of the capacity on, times with queueing are withheld: a queue that grows
-    for as long as requests arrive has no steady time. From the lower end of the capacity on, a
-    limit says how probable that is. Rates are at most those of the arrivals and the capacity. From
-    `NEAR` of the capacity on, a note says that times with queueing are extrapolated.
+    From the best estimate of the capacity on, times with queueing are withheld: a growing queue has
+    no steady state. From the lower end of the capacity on, a limit gives the probability of
+    overload. Rates are capped at the arrivals and the capacity. From `NEAR` of the capacity on, a
+    note says that times with queueing are extrapolated.
 
     Args:
         query: the deployment.
         time: its times.
-        capacity: the largest rate of arrivals that it keeps up with; None where it is not known.
+        capacity: the largest arrival rate that it sustains; None if unknown.
     """
     arriving = query.deployment.load.requests_per_s
     if arriving is None or capacity is None:
         return time
     near, late = _near(arriving / capacity.value), beyond(arriving, capacity)
     held = at_level({RATE: capacity}, query)[RATE]
-    if not late and arriving <= min(own.low or own.value for own in (capacity, held)):
+    if not late and arriving <= min(
+        estimate.low or estimate.value for estimate in (capacity, held)
+    ):
         return replace(time, limits=(*time.limits, *near))
     why = _overload(arriving, held, behind(arriving, capacity))
     withheld = dict.fromkeys(WITH_QUEUEING, why) if late else {}
     limit = Limit(f"{why}; {AT_CAPACITY}", severity="refusal")
     limits = (limit if late else Limit(f"{why}; {OTHER_CASE}"), *near, *time.limits)
-    kept = {name: own for name, own in time.estimates.items() if name not in withheld}
+    kept = {name: estimate for name, estimate in time.estimates.items() if name not in withheld}
     rates = [name for name in RATES if name in kept]
     kept |= {name: _answered(kept[name], time.estimates[RATE], arriving, held) for name in rates}
     withheld = {**time.withheld, **withheld}
     return replace(time, estimates=kept, withheld=withheld, in_domain=False, limits=limits)
 
 
-def _answered(own: Estimate, of: Estimate, arriving: float, capacity: Estimate) -> Estimate:
-    """A rate that follows from one of requests, where as many are answered as arrive, or can be."""
+def _answered(estimate: Estimate, of: Estimate, arriving: float, capacity: Estimate) -> Estimate:
+    """A rate rescaled to the requests that arrive or, if fewer, can be answered."""
     ends = (capacity.value, capacity.low, capacity.high)
     value, low, high = (
-        None if end is None else own.value / of.value * min(arriving, end) for end in ends
+        None if end is None else estimate.value / of.value * min(arriving, end) for end in ends
     )
-    return replace(own, value=value or 0.0, low=low, high=high)
+    return replace(estimate, value=value or 0.0, low=low, high=high)
 
 
 def _overload(arriving: float, capacity: Estimate, probability: float) -> str:
-    """That more requests may arrive than can be answered."""
-    own = rate_range(capacity.value, capacity.low, capacity.high)
-    line = f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered"
+    """A sentence that more requests may arrive than can be answered."""
+    capacity_text = rate_range(capacity.value, capacity.low, capacity.high)
+    line = f"{rate_figure(arriving)} requests/s arrive, and {capacity_text} can be answered"
     unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < MOST_BEHIND)
     return f"{line}: {unsure}the queue grows without end"
 
 
 def _near(share: float) -> tuple[Limit, ...]:
-    """The note about times with queueing where so large a share of the capacity arrives."""
+    """The note that times with queueing are extrapolated at this share of the capacity."""
     if not NEAR <= share < 1.0:
         return ()
-    own = f"requests arrive at {100.0 * share:.4g} % of the capacity"
-    return (Limit(f"{own}: from {100.0 * NEAR:.0f} % on, {EXTRAPOLATED}", LATENCY, "note"),)
+    line = f"requests arrive at {100.0 * share:.4g} % of the capacity"
+    return (Limit(f"{line}: from {100.0 * NEAR:.0f} % on, {EXTRAPOLATED}", LATENCY, "note"),)
 
 
 def rate_range(rate: float, low: float | None, high: float | None) -> str:
-    """A rate, and its interval where it has one, in the digits of `rate_figure`."""
+    """A rate with its interval if it has one, in the digits of `rate_figure`."""
     if low is None or high is None:
         return rate_figure(rate)
     return f"{rate_figure(rate)} ({rate_figure(low)} to {rate_figure(high)})"
 
 
 def rate_figure(rate: float) -> str:
-    """A rate in three digits, or all of its whole ones."""
+    """A rate in three significant digits, or all of its integer digits."""
     return f"{rate:,.0f}" if rate >= 100.0 else f"{rate:.3g}"

@@ -1,7 +1,7 @@
-"""Estimates of deployed language models within what the spec sheets of their devices allow.
+"""Keeps estimates of deployed language models within the limits of the devices' spec sheets.
 
-Estimates are fitted to measured runs, and the ends of their intervals know nothing of a spec sheet,
-nor, being fitted for each time alone, of the time that another one is a part of.
+Predictors are fitted to measured runs, each time separately. Their intervals therefore respect
+neither a spec sheet nor the fact that one time is part of another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 
 MOST_USED: Final = 0.72
-"""Share of the arithmetic peak that prompts take in 999 of 1,000 measured aggregated runs at most;
-no best estimate takes more."""
+"""Largest share of peak arithmetic throughput that prompts reach in 999 of 1,000 measured
+aggregated runs; best estimates do not exceed it."""
 MOST_WORKED: Final = 0.77
-"""The same of prompts and of the tokens of answers together."""
+"""The same for prompts and output tokens together."""
 MOST_READ: Final = 0.9
-"""Least time per token over the measured one in 997 of 1,000 measured aggregated runs at most; no
-best estimate is closer."""
+"""Largest ratio of the least time per token to the measured one in 997 of 1,000 measured aggregated
+runs; best estimates do not exceed it."""
 
 
 Bound = Column | float
-"""One for each of n deployments, (n,), or one for all."""
+"""One value per deployment, (n,), or one for all."""
 
 
 class _Shares(NamedTuple):
-    """Shares of the sheet's figures that best estimates take at most, of one deployment or (n,)."""
+    """Largest shares of the spec sheet's figures that best estimates may use, scalar or (n,)."""
 
     bandwidth: Bound
     arithmetic: Bound
@@ -42,22 +42,22 @@ class _Shares(NamedTuple):
 USUAL: Final = _Shares(MOST_READ, MOST_USED, MOST_WORKED)
 ALL: Final = _Shares(1.0, 1.0, 1.0)
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
-"""The last is the first and one of the second for each further token."""
+"""The last is the first plus the second for each further token."""
 RATES: Final = ("requests_per_s", "tokens_per_s", "tokens_per_s_per_device")
 FIRST, SERVED, WHOLE = "ttft_ms", "ttft_service_ms", "request_latency_ms"
 
 
 class _Loads(NamedTuple):
-    """Loads of n deployments, each (n,).
+    """Load figures of n deployments, each (n,).
 
     Attributes:
-        in_flight: requests in flight; NaN where they arrive at a rate of their own.
-        output: tokens of an answer.
-        after: tokens of an answer after the first.
+        in_flight: requests in flight; NaN where requests arrive at a rate.
+        output: output tokens of a request.
+        after: output tokens after the first.
         devices: devices of all pools.
-        decoded: requests that all ranks and stages which decode work on at a time.
-        prompts: the same of those that take prompts.
-        apart: whether prompts have workers of their own.
+        decoded: requests that all decoding ranks and stages process at once.
+        prompts: requests that all prefill ranks and stages process at once.
+        apart: whether prefill has its own workers.
         ranks: ranks that decode.
     """
 
@@ -75,15 +75,15 @@ class _Loads(NamedTuple):
         deployments = [query.deployment for query in queries]
         rows = [
             (
-                one.load.concurrency,
-                one.load.output_tokens,
-                one.devices,
-                _at_once(one.pool),
-                _at_once(one.prefill or one.pool),
-                one.prefill is not None,
-                one.pool.workers * one.pool.parallelism.attention_data,
+                deployment.load.concurrency,
+                deployment.load.output_tokens,
+                deployment.devices,
+                _at_once(deployment.pool),
+                _at_once(deployment.prefill or deployment.pool),
+                deployment.prefill is not None,
+                deployment.pool.workers * deployment.pool.parallelism.attention_data,
             )
-            for one in deployments
+            for deployment in deployments
         ]
         columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
         in_flight, output, devices, decoded, prompts, apart, ranks = columns
@@ -94,34 +94,34 @@ class _Loads(NamedTuple):
 def within_sheets(
     queries: Sequence[Query], times: TimeColumns, measured: Sequence[bool] = ()
 ) -> TimeColumns:
-    """The times of n deployments, none of them and no end of an interval below the least possible.
+    """The times of n deployments, bounded from below by the least possible ones.
 
-    Intervals end at the least times, and best estimates take a share of what the sheet allows;
-    where that moves one, its interval keeps its ratios to it. The rate of a closed loop is at most
-    that of the requests in flight, each in its least time, and that at which ranks and stages can
-    work on prompts and tokens. Requests wait for as long as that takes.
+    Intervals are cut at the least times, and best estimates at a share of the spec sheet's peaks;
+    an estimate that moves keeps the relative width of its interval. The rate of a closed loop is
+    capped by the requests in flight over their least latency, and by the rate at which ranks and
+    stages can process prompts and tokens. Request latency grows accordingly.
 
     Args:
         queries: deployments.
         times: their times and rates.
-        measured: whether the times of each follow measured runs of a user on the device, whose
-            best estimates may then take all that the sheet allows; none does where it is empty.
+        measured: per deployment, whether its times follow the user's own measurements on the
+            device, in which case best estimates may use the full peaks; empty means none.
 
     Raises:
-        UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+        UnknownBandwidth, UnknownPrecision: a device's spec sheet lacks a figure.
     """
     if not queries:
         return times
     loads = _Loads.of(queries)
     least = least_times(queries, _decoding(loads, times))
-    shares = [ALL if own else USUAL for own in measured or [False] * len(queries)]
+    shares = [ALL if is_measured else USUAL for is_measured in measured or [False] * len(queries)]
     share = _Shares(*np.array(shares).T)
     with np.errstate(all="ignore"):
         return replace(times, estimates=_bounded(times.estimates, loads, least, share))
 
 
 def _decoding(loads: _Loads, times: TimeColumns) -> Column:
-    """Sequences that a rank decodes together on average, by Little's law; at least one, (n,)."""
+    """Mean batch of decoding sequences per rank by Little's law, at least one, (n,)."""
     nothing = np.full((len(times), 1), np.nan)
     rate, tpot = (times.estimates.get(name, nothing)[:, 0] for name in (RATES[0], "tpot_ms"))
     return np.fmax(1.0, rate * loads.after * tpot / 1e3 / loads.ranks)
@@ -130,7 +130,7 @@ def _decoding(loads: _Loads, times: TimeColumns) -> Column:
 def _bounded(
     times: Mapping[str, Matrix], loads: _Loads, least_s: LeastTimes, share: _Shares
 ) -> dict[str, Matrix]:
-    """Times and rates of n deployments within their least times, each (n, 3)."""
+    """Times and rates of n deployments, kept within their least times, each (n, 3)."""
     tpot, ttft = 1e3 * least_s.tpot, 1e3 * least_s.ttft
     prompts = 1e3 * least_s.prompt / loads.prompts
     request = loads.after * (1e3 * least_s.token) / loads.decoded
@@ -139,7 +139,7 @@ def _bounded(
     full = loads.in_flight * np.maximum(prompts / share.arithmetic, request / share.work)
     full = np.where(np.isnan(full), 0.0, full)
     least = {"tpot_ms": tpot, "ttft_ms": ttft, "ttft_service_ms": ttft}
-    usual = {name: own / share.arithmetic for name, own in least.items()}
+    usual = {name: column / share.arithmetic for name, column in least.items()}
     usual["tpot_ms"] = tpot / share.bandwidth
     least["request_latency_ms"] = usual["request_latency_ms"] = latency
     rate = np.where(np.isnan(loads.in_flight), np.inf, 1e3 * loads.in_flight / latency)
@@ -147,8 +147,8 @@ def _bounded(
     most = dict(zip(RATES, (rate, tokens, tokens / loads.devices), strict=True))
     bounds = {name: (least.get(name, 0.0), most.get(name, np.inf)) for name in times}
     estimates = {
-        name: _moved(own, np.maximum(own[:, 0], usual.get(name, 0.0)), *bounds[name])
-        for name, own in times.items()
+        name: _moved(column, np.maximum(column[:, 0], usual.get(name, 0.0)), *bounds[name])
+        for name, column in times.items()
     }
     if not set(TIMES) <= times.keys():
         return estimates
@@ -167,66 +167,66 @@ def _bounded(
     slower, closed = before[:, 0] / late_ms, ~np.isnan(loads.in_flight)[:, None]
     for name in most.keys() & times.keys():
         value = np.minimum(estimates[name][:, 0], slower * times[name][:, 0])
-        own = _of_latency(_moved(times[name], value, *bounds[name]), whole)
-        found[name] = np.where(closed, own, estimates[name])
+        narrowed = _of_latency(_moved(times[name], value, *bounds[name]), whole)
+        found[name] = np.where(closed, narrowed, estimates[name])
     known = ~np.isnan(late_ms)[:, None]
-    return estimates | {n: np.where(known, own, estimates[n]) for n, own in found.items()}
+    return estimates | {n: np.where(known, column, estimates[n]) for n, column in found.items()}
 
 
 def _sum(whole: Matrix, first: Matrix, each: Matrix, number: Column) -> Matrix:
-    """The time of a request, whose interval is no wider than its parts' both at an end, (n, 3)."""
+    """Request latency with an interval no wider than the sum of its parts' ends, (n, 3)."""
     least, most = (first + number[:, None] * each)[:, 1:].T
     return _narrowed(whole, least, most)
 
 
 def _rest(first: Matrix, whole: Matrix, tokens_ms: Column) -> Matrix:
-    """The first time of a request that waits, no less certain than the whole one without tokens."""
+    """Time to first token of a queued request: its interval is that of the latency less tokens."""
     least, most = (whole - tokens_ms[:, None])[:, 1:].T
     return _narrowed(first, least, most)
 
 
 def _of_latency(rate: Matrix, latency: Matrix) -> Matrix:
-    """The rate of a closed loop, whose interval is no wider than that of the time of a request."""
+    """The rate of a closed loop with an interval no wider than that of the request latency."""
     value, low, high = latency.T
     down, up = (value / np.where(end == 0.0, 1.0, end) for end in (high, low))
     return _narrowed(rate, rate[:, 0] * down, rate[:, 0] * up)
 
 
-def _narrowed(own: Matrix, least: Column, most: Column) -> Matrix:
-    """Estimates with intervals within some ends, which hold the estimates; (n, 3).
+def _narrowed(estimates: Matrix, least: Column, most: Column) -> Matrix:
+    """Estimates with intervals narrowed to the given ends but still containing the value, (n, 3).
 
-    An estimate without an interval, or for which an end is not known, is not changed.
+    Estimates without an interval or with an unknown end are unchanged.
     """
-    value, low, high = own.T
+    value, low, high = estimates.T
     ends = np.minimum(np.maximum(low, least), value), np.maximum(np.minimum(high, most), value)
     known = ~np.isnan(ends[0] + ends[1])[:, None]
-    return np.where(known, np.array([value, *ends]).T, own)
+    return np.where(known, np.array([value, *ends]).T, estimates)
 
 
-def _moved(own: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
-    """Estimates at other values, their intervals in the same ratios to them, all within bounds."""
+def _moved(estimates: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
+    """Estimates moved to new values with the same relative intervals, clipped to bounds."""
     value = np.minimum(np.maximum(value, least), most)
-    ratio = np.where(own[:, 0] > 0.0, value / own[:, 0], 1.0)
-    low, high = (np.minimum(np.maximum(ratio * end, least), most) for end in own[:, 1:].T)
+    ratio = np.where(estimates[:, 0] > 0.0, value / estimates[:, 0], 1.0)
+    low, high = (np.minimum(np.maximum(ratio * end, least), most) for end in estimates[:, 1:].T)
     return np.array([value, low, high]).T
 
 
 def _at_once(pool: Pool) -> int:
-    """Requests that all ranks and stages of a pool work on at a time."""
+    """Requests that all ranks and stages of a pool process at once."""
     split = pool.parallelism
     return pool.workers * split.attention_data * split.pipeline
 
 
 def parts_within_wholes(time: Prediction, output_tokens: float) -> Prediction:
-    """The times, where no part of a time and no end of its interval is longer than the whole.
+    """The times, with no part of a time longer than the whole, nor its interval's ends.
 
-    The time to the first token is the one that is measured: its part without queueing, which no run
-    measures, has no end beyond it, and no end of the time of a request is before it. A request with
-    one token of an answer takes as long as that token: both have the tighter ends of the two.
+    Measurements exist of the time to first token, so it bounds its service part from above and the
+    request latency from below. A request with one output token takes as long as that token, so both
+    get the tighter interval.
 
     Args:
         time: times of a deployment.
-        output_tokens: tokens of an answer.
+        output_tokens: output tokens of a request.
     """
     known = dict(time.estimates)
     first = known.get(FIRST)
@@ -242,16 +242,16 @@ def parts_within_wholes(time: Prediction, output_tokens: float) -> Prediction:
 
 
 def _same(first: Estimate, whole: Estimate) -> Estimate:
-    """The longer of two estimates of one time, with the tighter ends of both around it."""
-    one = _at_least(whole, first)
+    """The longer of two estimates of the same time, with the tighter interval of the two."""
+    longer = _at_least(whole, first)
     if None in (first.low, first.high, whole.low, whole.high):
-        return one
+        return longer
     high = min(first.high or 0.0, whole.high or 0.0)
-    return replace(one, high=max(high, one.value))
+    return replace(longer, high=max(high, longer.value))
 
 
 def _at_most(part: Estimate, whole: Estimate) -> Estimate:
-    """A part of a time, whose value and ends are those of the whole where they are longer."""
+    """A part of a time, whose value and ends are capped by those of the whole."""
     if None in (part.low, part.high, whole.low, whole.high):
         return replace(part, value=min(part.value, whole.value))
     low, high = min(part.low or 0.0, whole.low or 0.0), min(part.high or 0.0, whole.high or 0.0)
@@ -260,7 +260,7 @@ def _at_most(part: Estimate, whole: Estimate) -> Estimate:
 
 
 def _at_least(whole: Estimate, part: Estimate) -> Estimate:
-    """A time, whose value and ends are those of a part of it where they are shorter."""
+    """A time, whose value and ends are raised to those of its part where these are longer."""
     if None in (part.low, part.high, whole.low, whole.high):
         return replace(whole, value=max(part.value, whole.value))
     low, high = max(part.low or 0.0, whole.low or 0.0), max(part.high or 0.0, whole.high or 0.0)

@@ -1,9 +1,8 @@
-"""Answers about a number of requests that arrive at once, or at a rate, with no others after them.
+"""Answers for a finite number of requests, arriving at once or at a rate.
 
-Those at once are answered by the event model, as a trace of them is. So are those that arrive
-faster than they are answered. Of a stream that a deployment keeps up with, times are those without
-an end, and rates count until the last answer, as benchmarks do. Intervals are those of the run
-without an end, around other values.
+Requests that arrive at once, or faster than they are answered, are simulated by the event model.
+For a stream that the deployment sustains, the steady-state times hold and rates are counted until
+the last answer, as benchmarks do. Intervals keep the relative width of the steady-state answer.
 """
 
 from collections.abc import Mapping
@@ -32,63 +31,63 @@ NOT_SCORED: Final = Trust(
 STEADY: Final = "a burst has no time to the first token without queueing"
 
 
-def with_burst(own: Deployed, count: int, in_use: InUse) -> Deployed:
-    """What is known of a deployment, with the times of `count` requests that arrive at once.
+def with_burst(deployed: Deployed, count: int, in_use: InUse) -> Deployed:
+    """The answer about a deployment for a burst of `count` requests.
 
-    They arrive at the rate of the load where it has one.
+    They arrive at the load's rate if it has one, otherwise at once.
 
     Raises:
-        UnanswerableQuery: as `served`, or a request is longer than the cache of a worker.
-        DeadlineExceeded: the time of the request is over.
+        UnanswerableQuery: as `served`, or a request does not fit the KV cache of a worker.
+        DeadlineExceeded: the request's deadline has passed.
     """
-    if "tokens_per_s" not in own.estimates:
-        return own
+    if "tokens_per_s" not in deployed.estimates:
+        return deployed
     check()
-    rate, latency = own.query.deployment.load.requests_per_s, own.estimates.get(LATENCY)
+    rate, latency = deployed.query.deployment.load.requests_per_s, deployed.estimates.get(LATENCY)
     if rate is not None and latency is not None:
         span_s = (count - 1) / rate + latency.value / 1e3
-        answered = min(count / span_s, own.estimates[RATE].value)
-        share = answered / own.estimates[RATE].value
-        values = {n: share * own.estimates[n].value for n in RATES if n in own.estimates}
+        answered = min(count / span_s, deployed.estimates[RATE].value)
+        share = answered / deployed.estimates[RATE].value
+        values = {n: share * deployed.estimates[n].value for n in RATES if n in deployed.estimates}
         limit = f"rates are means over {count:,} requests, the last of which ends after"
-        return _with(own, values, f"{limit} {span_s:,.3g} s")
-    values = _means(own, count, in_use)
+        return _with(deployed, values, f"{limit} {span_s:,.3g} s")
+    values = _means(deployed, count, in_use)
     arrive = "at once" if rate is None else f"at {rate:,.4g}/s"
     found = _with(
-        own,
+        deployed,
         values,
         f"times and rates are means over {count:,} requests that arrive {arrive}, by the event "
         f"model; the last answer ends after {count / values[RATE]:,.3g} s",
     )
     estimates = dict(found.estimates)
     estimates.pop("ttft_service_ms", None)
-    trust = {n: NOT_SCORED if n != "peak_memory_mib" else own.trust[n] for n in estimates}
-    missing = {n: why for n, why in own.missing.items() if n not in estimates}
+    trust = {n: NOT_SCORED if n != "peak_memory_mib" else deployed.trust[n] for n in estimates}
+    missing = {n: why for n, why in deployed.missing.items() if n not in estimates}
     missing["ttft_service_ms"] = STEADY
-    capacity = None if rate is None else own.capacity
+    capacity = None if rate is None else deployed.capacity
     return replace(found, estimates=estimates, missing=missing, trust=trust, capacity=capacity)
 
 
-def _with(own: Deployed, values: Mapping[str, float], limit: str) -> Deployed:
-    """What is known, with other times and rates, and energy and price, which follow from these."""
-    moved: dict[str, Estimate] = dict(own.estimates)
+def _with(deployed: Deployed, values: Mapping[str, float], limit: str) -> Deployed:
+    """The answer with other times and rates, and with energy and price recomputed from them."""
+    moved: dict[str, Estimate] = dict(deployed.estimates)
     for name, value in values.items():
         known = moved.get(name, Estimate(value))
         moved[name] = scaled(known, value / known.value)
-    rate, devices = moved["tokens_per_s"], own.query.deployment.devices
+    rate, devices = moved["tokens_per_s"], deployed.query.deployment.devices
     moved[PER_DEVICE] = scaled(rate, 1.0 / devices)
-    moved = with_rate(moved, rate, devices, own.price)
+    moved = with_rate(moved, rate, devices, deployed.price)
     estimates: dict[str, Estimate] = {name: moved[name] for name in METRICS if name in moved}
-    return replace(own, estimates=estimates, limits=(*own.limits, Limit(limit)))
+    return replace(deployed, estimates=estimates, limits=(*deployed.limits, Limit(limit)))
 
 
-def _means(own: Deployed, count: int, in_use: InUse) -> dict[str, float]:
-    """Means and rates of so many requests by the event model, times in ms and rates a second.
+def _means(deployed: Deployed, count: int, in_use: InUse) -> dict[str, float]:
+    """Mean times (ms) and rates (per second) of a burst by the event model.
 
     Raises:
-        UnanswerableQuery: as `served`, or one is longer than the cache of a worker.
+        UnanswerableQuery: as `served`, or a request does not fit the KV cache of a worker.
     """
-    query, load = own.query, own.query.deployment.load
+    query, load = deployed.query, deployed.query.deployment.load
     lengths = (
         np.full(count, max(1, round(tokens)), dtype=np.intp)
         for tokens in (load.input_tokens, load.output_tokens)

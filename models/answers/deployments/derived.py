@@ -1,4 +1,4 @@
-"""Sums, products and inverses of estimates, with their intervals."""
+"""Arithmetic on estimates that propagates their intervals."""
 
 from math import exp, hypot, log
 
@@ -6,13 +6,13 @@ from forerun.models.prediction import Estimate
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
-    """The estimate times a constant."""
+    """The estimate multiplied by a constant."""
     low, high = (None if end is None else factor * end for end in (estimate.low, estimate.high))
     return Estimate(factor * estimate.value, low, high, estimate.coverage)
 
 
 def inverse(estimate: Estimate, factor: float) -> Estimate:
-    """A constant over the estimate, which is positive."""
+    """A constant divided by a positive estimate."""
     low, high = (
         None if end is None or not end > 0 else factor / end
         for end in (estimate.high, estimate.low)
@@ -22,12 +22,12 @@ def inverse(estimate: Estimate, factor: float) -> Estimate:
 
 
 def product(one: Estimate, other: Estimate) -> Estimate:
-    """The product of two positive estimates whose errors are independent, on a logarithmic scale.
+    """The product of two positive estimates whose log-errors are independent.
 
-    It has no interval where one of them has none.
+    Without an interval if either factor has none.
     """
     value = one.value * other.value
-    ends = [(own.value, own.low, own.high) for own in (one, other)]
+    ends = [(estimate.value, estimate.low, estimate.high) for estimate in (one, other)]
     if any(low is None or high is None or not low > 0 for _, low, high in ends):
         return Estimate(value)
     down = hypot(*(log(middle / low) for middle, low, _ in ends if low is not None))

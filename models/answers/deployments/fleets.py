@@ -1,4 +1,4 @@
-"""Whether a fleet keeps its limits by the event model, on what one replica gets over time."""
+"""Checks by the event model whether a fleet meets its latency limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ LEVEL: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the requests of one replica met, without those of windows that miss the limits anyway.
+    """Outcome for the requests of one replica, excluding windows already known to miss the limits.
 
     Attributes:
-        requests: how many count.
-        kept: share of them that each keep every limit.
-        low, high: binomial interval of it at `LEVEL` (Clopper and Pearson, 1934), as if requests
-            did not depend on each other.
-        windows_kept: share of the windows with requests whose means keep every limit.
+        requests: number of counted requests.
+        kept: share of them that meet every limit.
+        low, high: binomial interval of that share at `LEVEL` (Clopper and Pearson, 1934), treating
+            requests as independent.
+        windows_kept: share of the non-empty windows whose mean times meet every limit.
     """
 
     requests: int
@@ -35,25 +35,25 @@ class Check:
 def replayed(
     fleet: Fleet, limits_ms: Mapping[str, float], in_use: InUse, *, most: int, seed: int = 0
 ) -> Check | None:
-    """What the event model says of one replica of a fleet.
+    """Simulate one replica of a fleet with the event model.
 
-    None where no window keeps the limits, and of stages of a pipeline, which work on several
-    batches at a time, and in the event model on one.
+    None if no window meets the limits, and for pipeline parallelism: real stages process several
+    batches at once, the event model only one.
 
     Args:
         fleet: the fleet.
-        limits_ms: limit of each time.
-        in_use: the predictor to whose times those of iterations are scaled.
-        most: requests that are replayed at most, about.
-        seed: of the draws.
+        limits_ms: metric -> limit.
+        in_use: the predictor to whose times the iterations are scaled.
+        most: approximate maximum number of simulated requests.
+        seed: of the random draws.
 
     Raises:
-        UnanswerableQuery: as of `served`.
+        UnanswerableQuery: as `served`.
     """
     from scipy.stats import binomtest
 
     deployment = fleet.unit.query.deployment
-    if max(own.parallelism.pipeline for own in (deployment.pool, deployment.prefill) if own) > 1:
+    if max(pool.parallelism.pipeline for pool in (deployment.pool, deployment.prefill) if pool) > 1:
         return None
     requests, window = fleet.traffic.of_one(fleet.ready, most, seed)
     scales, _ = scales_of(fleet.unit.query, requests, in_use)

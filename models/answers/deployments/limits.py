@@ -1,4 +1,4 @@
-"""What limits an answer about a deployed language model, in words."""
+"""The limits of an answer about a deployed language model, in words."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ POWER_OF_PLACES: Final = Limit(
     "transfer",
 )
 SOUND_TOKENS_PER_S: Final = 50.0
-"""Whisper's frames after its convolutions (arXiv 2212.04356, section 2.2)."""
+"""Frames per second after Whisper's convolutions (arXiv 2212.04356, section 2.2)."""
 ENCODED: Final = [
     Limit("no encoder-decoder was measured; times follow from its layers", LATENCY),
     Limit("no encoder-decoder was measured; power is that of a decoder of its size", POWER),
@@ -57,11 +57,11 @@ def limits_of(
     power: Prediction | None,
     memory: Sequence[PoolMemory],
 ) -> tuple[Limit, ...]:
-    """Limits of the model and the deployment, of times, of power and of memory."""
-    of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
+    """All limits of an answer: of the model, the deployment, times, power and memory."""
+    of_power = [] if power is None else [replace(limit, metric=POWER) for limit in power.limits]
     if power is not None:
         of_power += _power_at_load(query)
-    of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
+    of_memory = [Limit(pool.sentence(), PEAK_MEMORY, "refusal") for pool in memory if not pool.fits]
     found = map(in_words, (*time.limits, *of_power, *of_memory))
     model, load = query.deployment.model, query.deployment.load
     length = of_lengths(model, load.input_tokens, load.output_tokens)
@@ -74,7 +74,7 @@ def limits_of(
 
 
 def sound_limits(query: Query, requests_per_s: float | None) -> tuple[Limit, ...]:
-    """How much sound is read in a second, where each request has as much; none of texts."""
+    """Seconds of audio processed per second, for models that read audio."""
     encoder = query.deployment.model.encoder
     if encoder is None or encoder.tokens is None or requests_per_s is None:
         return ()
@@ -84,7 +84,7 @@ def sound_limits(query: Query, requests_per_s: float | None) -> tuple[Limit, ...
 
 
 def _power_at_load(query: Query) -> list[Limit]:
-    """That no server was measured under such a load; none where requests are always in flight."""
+    """The limit that no server was measured under such a load; none for ordinary closed loops."""
     in_flight = query.deployment.load.concurrency
     if in_flight is None:
         return [POWER_OF_ARRIVALS]
@@ -92,12 +92,12 @@ def _power_at_load(query: Query) -> list[Limit]:
 
 
 def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) -> list[Limit]:
-    """That a request is longer than the model takes; of an encoder-decoder, which half of it is.
+    """A refusal if a request is longer than the model's context, per side for encoder-decoders.
 
     Args:
         model: the model.
         input_tokens: length of the prompt.
-        output_tokens: length of the answer.
+        output_tokens: length of the output.
     """
     parts = [("requests have", input_tokens + output_tokens, "the model takes", model.most_tokens)]
     if model.encoder is not None:
@@ -106,8 +106,8 @@ def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) 
             ("answers have", output_tokens, "the decoder writes", model.most_tokens),
         ]
     return [
-        Limit(f"{own} {tokens:,.0f} tokens, and {which} {most:,}", severity="refusal")
-        for own, tokens, which, most in parts
+        Limit(f"{subject} {tokens:,.0f} tokens, and {which} {most:,}", severity="refusal")
+        for subject, tokens, which, most in parts
         if most is not None and tokens > most
     ]
 
@@ -120,8 +120,8 @@ def _misspelt(model: LanguageModel) -> list[Limit]:
 
 
 def of_servers(query: Query) -> list[Limit]:
-    """That the engine does not run the model on the device, that this is a part of another, or
-    layers are divided over more devices than links join.
+    """Limits of the server: the engine does not run the model on the device, the device is a
+    partition of another, or tensor parallelism exceeds the devices joined by links.
     """
     deployment = query.deployment
     if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:

@@ -1,4 +1,4 @@
-"""Memory of the devices of a deployment."""
+"""Memory per device of a deployment."""
 
 from forerun.data.language_models.deployment import Parallelism
 from forerun.data.query import Query
@@ -7,7 +7,7 @@ from forerun.features.llm_serving.memory import PoolMemory, serving_memory
 
 
 def bytes_on_processors(query: Query) -> float:
-    """Bytes of weights, keys and values, and activations of a deployment on processors."""
+    """Bytes of weights, KV cache and activations of a deployment on CPUs."""
     deployment = query.deployment
     engine, load = deployment.engine, deployment.load
     length = int(load.input_tokens + load.output_tokens)
@@ -20,11 +20,11 @@ def bytes_on_processors(query: Query) -> float:
 
 
 def memory_of(query: Query, in_flight: float) -> list[PoolMemory]:
-    """Memory of one device by phase; empty where the device's memory is not known.
+    """Memory of one device per phase; empty where the device's memory is unknown.
 
     Args:
         query: a deployment on a device.
-        in_flight: requests that are served at a time.
+        in_flight: requests served concurrently.
     """
     if query.device.memory_gib is None:
         return []

@@ -1,4 +1,4 @@
-"""Metrics of deployed language models, and where each was measured."""
+"""Metrics of deployed language models, and the predictors and datasets behind each."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,15 +20,15 @@ SOURCES: Final[Mapping[str, str]] = {
     "power_w": "serving_power",
     "energy_per_token_j": "serving_power",
 }
-"""Metric -> the predictor that it rests on; memory and price follow from the deployment alone."""
+"""Metric -> predictor it rests on; memory and price are computed from the deployment."""
 
 
 ON_PROCESSORS: Final = "processor_llm_latency"
-"""The predictor of times on processors, and of llama.cpp on one GPU."""
+"""Predictor of times on CPUs, and of llama.cpp on one GPU."""
 
 
 def sources_of(query: Query, in_use: InUse) -> Mapping[str, str]:
-    """`SOURCES` of the answer to a query."""
+    """`SOURCES` for the answer to this query."""
     asked = in_use.loaded.predictor
     part = asked.answering(query, "tpot_ms") if isinstance(asked, Router) else asked
     if part is None or part.name != ON_PROCESSORS:
@@ -45,12 +45,12 @@ def seen_in_training(
         metric: name of the metric.
         key: grouping key, such as `device` or `model`.
         in_use: the predictor in use.
-        sources: metric -> the predictor behind it.
+        sources: metric -> predictor behind it.
     """
     record = in_use.loaded.record
     datasets = datasets_behind(metric, in_use, sources)
     values = (record.seen(dataset).get(key, ()) for dataset in datasets)
-    return frozenset(value for own in values for value in own)
+    return frozenset(value for found in values for value in found)
 
 
 def datasets_behind(metric: str, in_use: InUse, sources: Mapping[str, str] = SOURCES) -> list[str]:

@@ -1,4 +1,4 @@
-"""Parts of the time of a deployment, what bounds its rate, and what each estimate rests on."""
+"""Breaks down the time of a deployment, names its bottleneck and what each estimate rests on."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.models.router import Router
 
 Foundation = tuple[Basis, str]
-"""What the time of a part rests on, and why."""
+"""Basis of a part's estimated time, and the reason."""
 _Phases = Mapping[str, Mapping[str, Column]]
 """Phase -> part -> seconds, shape (n,)."""
 
@@ -31,7 +31,7 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
     "collectives": ("messages", "synchronisation"),
     "host": ("launches", "host"),
 }
-"""Bound -> the parts of an iteration that are neither memory bandwidth nor arithmetic."""
+"""Bottleneck -> the parts of an iteration that are neither memory bandwidth nor arithmetic."""
 REASONS: Final[Mapping[Basis, str]] = {
     "measured": "such runs on this device are in the training set",
     "transferred": "such runs on other devices are in the training set",
@@ -41,23 +41,23 @@ KERNELS: Final[Mapping[Basis, str]] = {
     "measured": "such kernels ({}) were measured on this device; their share is in closed form",
     "transferred": "such kernels ({}) were measured on other devices",
 }
-"""As `REASONS`, where kernels and not whole runs were measured."""
+"""As `REASONS`, where kernels rather than whole runs were measured."""
 BY_METRIC: Final = {"memory": "peak_memory_mib", "power": "power_w"}
-"""Parts of an answer that are no parts of an iteration -> the metric that they are of."""
+"""Parts of an answer outside the iteration -> their metric."""
 ORDER: Final[tuple[Basis, ...]] = ("measured", "transferred", "analytic")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the work, and what its estimate rests on.
+    """A part of the work and the basis of its estimate.
 
     Attributes:
         name: products, experts, prefill_attention, decode_attention, collectives, host, memory or
             power.
-        basis: what it rests on.
-        reason: one sentence about it.
-        prefill_share: share of the time of a prompt, 0 to 1; None for memory and power.
-        decode_share: share of the time of an output token, 0 to 1; None for memory and power.
+        basis: basis of the estimate.
+        reason: one sentence that explains the basis.
+        prefill_share: share of the prefill time, 0 to 1; None for memory and power.
+        decode_share: share of the time per output token, 0 to 1; None for memory and power.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Where the time of a request goes.
+    """Breakdown of the time of a request.
 
     Attributes:
-        prefill: part -> share of the time of a prompt; empty where it is not known.
-        decode: part -> share of the time of an output token.
-        bounds: memory bandwidth, arithmetic, collectives or host -> seconds of a whole request.
+        prefill: part -> share of the prefill time; empty if unknown.
+        decode: part -> share of the time per output token.
+        bounds: memory bandwidth, arithmetic, collectives or host -> seconds over a whole request.
     """
 
     prefill: Mapping[str, float]
@@ -83,49 +83,49 @@ class Shares:
 
 
 def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shares]:
-    """The parts of the time of each of n deployments in closed form.
+    """Breakdown of the time of n deployments by the analytical model.
 
-    Deployments that differ in nothing but their load are computed in one pass.
+    Deployments that differ only in load are computed in one vectorised pass.
 
     Args:
         queries: n deployments and their devices.
-        in_flight: requests that each serves at a time.
+        in_flight: concurrent requests of each.
     """
     shares: dict[int, Shares] = {}
     for rows in groups_of(map(setup_of, queries)).values():
-        own = [queries[row] for row in rows]
-        if own[0].device.kind == "cpu":
-            # The closed form of parts is that of GPUs.
+        alike = [queries[row] for row in rows]
+        if alike[0].device.kind == "cpu":
+            # The analytical breakdown covers GPUs only.
             shares |= dict.fromkeys(rows, Shares({}, {}, {}))
             continue
         sequences = np.array(
-            [_at_once(query, in_flight[row]) for query, row in zip(own, rows, strict=True)]
+            [_at_once(query, in_flight[row]) for query, row in zip(alike, rows, strict=True)]
         )
         try:
             with np.errstate(all="ignore"):
-                whole, faster = (_phases(own, sequences, memory) for memory in (1.0, 2.0))
+                whole, faster = (_phases(alike, sequences, memory) for memory in (1.0, 2.0))
         except InputError:
             shares |= dict.fromkeys(rows, Shares({}, {}, {}))
             continue
-        tokens = np.array([query.deployment.load.output_tokens for query in own]) / sequences
+        tokens = np.array([query.deployment.load.output_tokens for query in alike]) / sequences
         shares |= zip(rows, _shares(whole, faster, tokens), strict=True)
     return [shares[row] for row in range(len(queries))]
 
 
 def _at_once(query: Query, in_flight: float) -> float:
-    """Sequences that one rank of the deployment decodes at a time."""
+    """Sequences that one rank decodes concurrently."""
     deployment, pool = query.deployment, query.deployment.pool
     at_once = in_flight / (pool.workers * pool.parallelism.attention_data)
     return min(max(1.0, at_once), deployment.engine.max_sequences or np.inf)
 
 
 def _shares(whole: _Phases, faster: _Phases, tokens: Column) -> list[Shares]:
-    """Shares and bounds of n deployments.
+    """Shares and bottlenecks of n deployments.
 
     Args:
         whole: phase -> part -> seconds, shape (n,).
-        faster: the same with memory of twice the bandwidth.
-        tokens: tokens of an answer over the sequences that are decoded at a time, shape (n,).
+        faster: the same with twice the memory bandwidth.
+        tokens: output tokens per request over the decoding batch, shape (n,).
     """
     by_part = {part: whole["prefill"][part] + tokens * whole["decode"][part] for part in PARTS}
     memory = sum(
@@ -138,36 +138,36 @@ def _shares(whole: _Phases, faster: _Phases, tokens: Column) -> list[Shares]:
     every = np.asarray(sum(by_part.values()))
     bounds["arithmetic"] = every - np.asarray(sum(bounds.values()))
     phases = (_of_total(whole["prefill"]), _of_total(whole["decode"]), bounds)
-    rows = ([dict(zip(own, row, strict=True)) for row in _rows(own)] for own in phases)
+    rows = ([dict(zip(columns, row, strict=True)) for row in _rows(columns)] for columns in phases)
     return [Shares(*row) for row in zip(*rows, strict=True)]
 
 
 def _of_total(seconds: Mapping[str, Column]) -> dict[str, Column]:
-    """Shares of the parts in their sum; 0 where that is 0."""
+    """Each part's share of their sum; 0 where the sum is 0."""
     total = np.asarray(sum(seconds.values()))
-    return {part: own / np.where(total > 0, total, np.inf) for part, own in seconds.items()}
+    return {part: column / np.where(total > 0, total, np.inf) for part, column in seconds.items()}
 
 
 def _rows(columns: Mapping[str, Column]) -> list[list[float]]:
-    """Rows with one number for each of the columns."""
+    """The columns transposed to rows."""
     rows: list[list[float]] = np.column_stack(list(columns.values())).tolist()
     return rows
 
 
 def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
-    """Part of an iteration -> what its time rests on, and why, with any load; memory and power too.
+    """Part of an iteration -> basis of its time and the reason; also for memory and power.
 
     Args:
-        query: the deployment and its device.
-        in_use: the predictor in use, whose training record says what was measured.
+        query: the deployment and its device; its load does not matter.
+        in_use: the predictor in use, whose training record lists the measurements.
     """
     of_runs = basis_of("tpot_ms", query, in_use)
     families = families_of(query.deployment)
     found = dict.fromkeys(PARTS, (of_runs, REASONS[of_runs]))
-    for part, own in families.items():
-        of_kernels = _basis_of_kernels(own, query.device, in_use)
+    for part, names in families.items():
+        of_kernels = _basis_of_kernels(names, query.device, in_use)
         if ORDER.index(of_kernels) < ORDER.index(of_runs):
-            found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(own)))
+            found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(names)))
     for part, metric in BY_METRIC.items():
         basis = basis_of(metric, query, in_use)
         found[part] = basis, REASONS[basis]
@@ -177,12 +177,12 @@ def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
 def parts_of(
     shares: Shares, foundations: Mapping[str, Foundation], metrics: Collection[str]
 ) -> list[Part]:
-    """The parts of the work, with their share of the time of a prompt and of a token.
+    """The parts of the work with their shares of prefill and decode time.
 
     Args:
-        shares: where the time goes.
-        foundations: as `foundations_of` has them.
-        metrics: metrics that are known; memory and power are parts where theirs are.
+        shares: breakdown of the time.
+        foundations: result of `foundations_of`.
+        metrics: estimated metrics; memory and power are included only if theirs are.
     """
     parts = [
         Part(
@@ -205,7 +205,7 @@ def parts_of(
 
 
 def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
-    """What the estimate of a metric rests on."""
+    """Basis of the estimate of a metric."""
     asked = in_use.loaded.predictor
     part = asked.answering(query, metric) if isinstance(asked, Router) else asked
     if isinstance(part, LlmLatency):
@@ -217,7 +217,7 @@ def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
 
 
 def _basis_of_kernels(families: Collection[str], device: Device, in_use: InUse) -> Basis:
-    """What is known of kernels of some families on a device."""
+    """Basis of the estimate for kernels of the given families on a device."""
     records = [in_use.loaded.record.seen(name) for name in training_datasets("llm_kernels")]
     measured = [
         record.get("device", ())
@@ -230,35 +230,35 @@ def _basis_of_kernels(families: Collection[str], device: Device, in_use: InUse) 
 
 
 def _is_among(family: str, parts: Iterable[str]) -> bool:
-    """Whether a family is one of the parts of a dataset, which may name the engine too."""
+    """Whether a kernel family occurs among a dataset's parts, which may include an engine name."""
     return any(part == family or part.startswith(f"{family}/") for part in parts)
 
 
 def limited_by(
     shares: Shares, memory: Iterable[PoolMemory], in_flight: float, *, kept_up: bool
 ) -> str | None:
-    """What bounds the rate of a deployment; None where that is not known.
+    """The bottleneck of a deployment's rate; None if unknown.
 
     Args:
-        shares: where the time goes.
-        memory: memory of a device by phase.
-        in_flight: requests that are in flight.
-        kept_up: whether requests arrive at a rate of their own, and are answered as they arrive.
+        shares: breakdown of the time.
+        memory: memory of a device per phase.
+        in_flight: requests in flight.
+        kept_up: whether requests arrive at a rate and are answered as they arrive.
     """
     if kept_up:
         return "arrival rate"
-    if any(own.largest_concurrency < in_flight for own in memory if own.phase != "prefill"):
+    if any(pool.largest_concurrency < in_flight for pool in memory if pool.phase != "prefill"):
         return "cache capacity"
     return max(shares.bounds, key=lambda name: shares.bounds[name], default=None)
 
 
 def _phases(queries: Sequence[Query], sequences: Column, memory: float) -> _Phases:
-    """Phase -> part -> seconds of a whole prompt, and of a token of each sequence, shape (n,).
+    """Phase -> part -> seconds of a whole prompt, and of one token per sequence, shape (n,).
 
     Args:
-        queries: n deployments that differ in nothing but their load.
-        sequences: sequences that each decodes at a time, shape (n,).
-        memory: bandwidth of the memory over the one that is reached.
+        queries: n deployments that differ only in load.
+        sequences: sequences decoded concurrently by each, shape (n,).
+        memory: factor on the achieved memory bandwidth.
     """
     loads = [query.deployment.load for query in queries]
     given, answer, shared = np.array(
@@ -268,8 +268,8 @@ def _phases(queries: Sequence[Query], sequences: Column, memory: float) -> _Phas
     tokens = np.maximum(1.0, given - cached)
     pairs = tokens * cached + tokens * (tokens + 1) / 2
     context = sequences * (given + answer / 2)
-    none, one = np.zeros(len(queries)), np.ones(len(queries))
-    prompts = Iterations(tokens, pairs, one, none, none)
+    none, unit = np.zeros(len(queries)), np.ones(len(queries))
+    prompts = Iterations(tokens, pairs, unit, none, none)
     decodes = Iterations(none, none, none, sequences, context)
     deployment, device = queries[0].deployment, queries[0].device
     decode, prefill = (

@@ -1,4 +1,4 @@
-"""Figures of deployments for plans: those of whole answers, without what only words need."""
+"""Prices deployments for capacity plans, skipping what only the wording of answers needs."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,23 +22,24 @@ from forerun.models.llm_serving.plans import Figures, Pricing, at_load, tail_of
 from forerun.models.prediction import Estimate
 
 TOGETHER: Final = 500
-"""Deployments between two checks of the deadline."""
+"""Deployments predicted between two checks of the deadline."""
 DRAWN_REQUESTS: Final = 2000
-"""Requests of a replica whose percentiles are taken; more for a rare class, up to three times."""
+"""Simulated requests per replica from which percentiles are computed; up to three times as many for
+a rare class."""
 OF_CLASS: Final = 100
-"""Requests of each class that are wanted."""
+"""Fewest simulated requests of each class that are aimed at."""
 SCALED: Final = 500
-"""Requests by which iterations are scaled."""
+"""Requests from which the scale of iteration times is computed."""
 PERCENTS: Final = (95, 99)
 
 
 @dataclass
 class PlanPricing:
-    """Figures of deployments whose load alone changes from one call to the next.
+    """Figures of deployments where repeated calls vary only the load.
 
     Attributes:
         in_use: the predictor in use.
-        kept: closed loops of the deployments that were asked about.
+        kept: cached closed loops of the deployments seen so far.
     """
 
     in_use: InUse
@@ -47,19 +48,19 @@ class PlanPricing:
     def figures(
         self, queries: Sequence[Query], *, with_power: bool = False
     ) -> list[Priced | InputError]:
-        """Those of n deployments, in one call of each predictor for each `TOGETHER`.
+        """The figures of n deployments, predicted in batches of `TOGETHER`.
 
         Raises:
-            DeadlineExceeded: the caller has left, or waits no longer.
+            DeadlineExceeded: the caller has disconnected or the deadline has passed.
         """
         found: list[Priced | InputError] = []
         for start in range(0, len(queries), TOGETHER):
-            own = queries[start : start + TOGETHER]
+            chunk = queries[start : start + TOGETHER]
             check()
-            loads = under_load(own, self.in_use, self.kept, with_power=with_power)
+            loads = under_load(chunk, self.in_use, self.kept, with_power=with_power)
             found += [
                 load.time if isinstance(load.time, InputError) else priced(query, load.time, load)
-                for query, load in zip(own, loads, strict=True)
+                for query, load in zip(chunk, loads, strict=True)
             ]
         return found
 
@@ -120,16 +121,16 @@ def shares(classes: Mapping[str, RequestLoad]) -> list[float]:
 
 @dataclass(frozen=True)
 class EventTails:
-    """Means and percentiles of the times of replicas, by the event model.
+    """Means and percentiles of the latencies of replicas, simulated by the event model.
 
-    Requests are those of a trace, of which each replica takes its share at random, or arrive as a
-    Poisson process with lengths of gamma distributions, by class.
+    Requests come from a trace, of which each replica gets a random share, or from a Poisson process
+    with gamma-distributed lengths for each class.
 
     Attributes:
         in_use: the predictor in use.
-        trace: the requests at their rate; None for none.
-        classes: name -> lengths and rate of its requests; empty for one class.
-        seed: of the draws.
+        trace: requests at their recorded rate; None for the Poisson process.
+        classes: name -> lengths and rate of its requests; empty if there is one class.
+        seed: of the random draws.
     """
 
     in_use: InUse
@@ -138,12 +139,12 @@ class EventTails:
     seed: int = 0
 
     def figures_ms(self, query: Query, replicas: int) -> dict[str, float]:
-        """Mean (`ttft_ms`) and percentiles (`ttft_p99_ms`) of each time, also of each class
-        (`chat.ttft_ms`), milliseconds; infinite where a request is longer than the cache.
+        """Mean (`ttft_ms`) and percentiles (`ttft_p99_ms`) of each latency, also for each class
+        (`chat.ttft_ms`), ms; infinite if a request does not fit the KV cache.
 
         Raises:
             UnanswerableQuery: as `served`.
-            DeadlineExceeded: the caller has left, or waits no longer.
+            DeadlineExceeded: the caller has disconnected or the deadline has passed.
         """
         check()
         requests, of_class = self._of_replica(query.deployment.load, replicas)
@@ -184,7 +185,7 @@ class EventTails:
 
 
 def _summary(metric: str, times: Column) -> dict[str, float]:
-    """Mean and percentiles of a time, milliseconds; 0 where no request has it."""
+    """Mean and percentiles of a latency, ms; 0 if no request has it."""
     known = times[~np.isnan(times)]
     known = known if known.size else np.zeros(1)
     percentiles = {tail_of(metric, own): float(np.percentile(known, own)) for own in PERCENTS}
@@ -192,7 +193,7 @@ def _summary(metric: str, times: Column) -> dict[str, float]:
 
 
 def _gamma(generator: np.random.Generator, count: int, mean: float, variation: float) -> Column:
-    """Lengths with a mean and a standard deviation over it."""
+    """Gamma-distributed lengths with a mean and a coefficient of variation."""
     if not variation:
         return np.full(count, mean)
     return generator.gamma(variation**-2, mean * variation**2, count)

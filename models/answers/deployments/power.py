@@ -1,4 +1,4 @@
-"""Power of deployed models, from the predictor of served models."""
+"""Predicts the power of deployed models with the predictor of served models."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,28 +26,26 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 
 LOADS: Final = (1.0, 8.0, 64.0, 512.0)
-"""Requests in flight at which the power is predicted; between them it is linear in the logarithm of
-their number."""
+"""Concurrencies at which power is predicted; it is interpolated linearly in their logarithm."""
 SATURATED: Final = 0.99
-"""Share of the time with work from which on a server counts as busy all the time."""
+"""Busy share of the time from which a server counts as always busy."""
 PROMPTS: Final = 4.0
-"""How many times more input tokens for one output token than usual requests have a deployment may
-have before its power counts as extrapolated: prompts then make up work that measured servers did
-not have."""
+"""Ratio of input to output tokens, relative to usual requests, above which power counts as
+extrapolated: prefill then dominates work that measured servers did not have."""
 LONG_ANSWER, LONG_PROMPT = 2000.0, 2.0
 """Output tokens from which on requests count as reasoning, and input tokens for one output token
 from which on they count as code completion."""
 UNUSUAL: Final = 3.0
-"""Ratio of a length to the usual one, or its inverse, from which on power is transferred."""
+"""Factor between a length and the usual one, in either direction, above which power counts as
+transferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How much of its time a deployment has work.
+    """Utilisation of a deployment.
 
-    Attributes:
-        in_flight: requests in flight on average, on all workers.
-        busy: share of the time in which a stage of a worker has at least one.
+    in_flight: mean requests in flight on all workers.
+    busy: share of the time in which a pipeline stage of a worker has at least one request.
     """
 
     in_flight: float
@@ -55,16 +53,16 @@ class Occupancy:
 
     @property
     def while_busy(self) -> float:
-        """Requests in flight where all stages of all workers have as many as while they work."""
+        """Requests in flight if every stage always held as many as it does while busy."""
         return self.in_flight / self.busy
 
 
 def occupancy(query: Query, time: Prediction) -> Occupancy | None:
-    """Requests in flight and share of the time with work; None where the times are not known.
+    """Mean concurrency and busy share; None where the times are unknown.
 
-    Requests of a closed loop are always in flight, on as many stages of workers. The mean number of
-    those that arrive at random follows from Little's law; on each stage it is taken to have a
-    Poisson distribution.
+    A closed loop has constant concurrency, spread over the stages of all workers. For random
+    arrivals the mean follows from Little's law, and the number on each stage is taken to be
+    Poisson.
     """
     load, pool = query.deployment.load, query.deployment.pool
     stages = pool.workers * pool.parallelism.pipeline
@@ -82,8 +80,8 @@ def powers(
 ) -> list[Prediction | None]:
     """The power of one device of each of n deployments.
 
-    None where no predictor answers it, or where the times are not known. It does not fall with more
-    requests in flight: it is read from a curve of deployments that differ in load alone.
+    None where no predictor answers it or the times are unknown. Power does not decrease with
+    concurrency: it is read from a monotone curve over the load of each deployment.
 
     Args:
         queries: deployments.
@@ -99,11 +97,11 @@ def powers(
             if key not in steps:
                 able = predictor.answers(as_serving(query, LOADS[0]))
                 degrees = _with_smaller_degrees(query) if able else []
-                steps[key] = [[as_serving(one, load) for one in degrees] for load in LOADS]
+                steps[key] = [[as_serving(degree, load) for degree in degrees] for load in LOADS]
             if steps[key][0]:
                 asked[row] = key, min(known.while_busy, places(query)), known.busy
     every = [as_serving(queries[row], number) for row, (_, number, _) in asked.items()]
-    every += [one for own in steps.values() for step in own for one in step]
+    every += [deployment for per_load in steps.values() for step in per_load for deployment in step]
     positions, found, errors = answered(predictor, every)
     watts, alone = np.full(len(every), np.inf), dict[int, Prediction | InputError](errors)
     if found is not None:
@@ -113,39 +111,46 @@ def powers(
     curves, end = {}, len(asked)
     for key, step in steps.items():
         start, end = end, end + sum(map(len, step))
-        # A device has more work with a smaller degree of tensor parallelism.
-        curves[key] = _rising(watts[start:end].reshape(len(LOADS), -1).min(axis=1, initial=np.inf))
+        # A smaller degree of tensor parallelism gives each device more work.
+        curves[key] = _made_monotone(
+            watts[start:end].reshape(len(LOADS), -1).min(axis=1, initial=np.inf)
+        )
     outcomes = {}
     for place, (row, (key, number, busy)) in enumerate(asked.items()):
-        own = _on_curve(alone[place], curves[key], number)
-        at_load = _at_load(own, queries[row].device, busy)
-        outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
+        full_power = _on_curve(alone[place], curves[key], number)
+        at_load = _averaged_over_time(full_power, queries[row].device, busy)
+        outcomes[row] = _mark_unmeasured_settings(
+            queries[row], _mark_long_prompts(queries[row], at_load)
+        )
     return [outcomes.get(row) for row in range(len(queries))]
 
 
-def _rising(watts: Column) -> Column:
-    """The power at each of `LOADS`, which does not fall from one to the next, (loads,).
+def _made_monotone(watts: Column) -> Column:
+    """The power at each of `LOADS`, made non-decreasing, (loads,).
 
-    A device has more work with more requests. As for times, each power is the geometric mean of
-    those that no earlier one exceeds and those that exceed no later one.
+    More requests mean more work per device. As for times, each value is the geometric mean of the
+    running maximum from below and the running minimum from above.
     """
     later = np.minimum.accumulate(watts[::-1])[::-1]
     return np.asarray(np.sqrt(np.maximum.accumulate(watts) * later))
 
 
 def _on_curve(
-    own: Prediction | InputError, curve: Column, in_flight: float
+    prediction: Prediction | InputError, curve: Column, in_flight: float
 ) -> Prediction | InputError:
-    """A prediction with the power that a deployment has by its curve with requests in flight."""
-    if isinstance(own, InputError) or POWER not in own.estimates:
-        return own
-    power, value = own.estimates[POWER], float(np.interp(log(in_flight), np.log(LOADS), curve))
+    """The prediction with its power replaced by that of the curve at this concurrency."""
+    if isinstance(prediction, InputError) or POWER not in prediction.estimates:
+        return prediction
+    power, value = (
+        prediction.estimates[POWER],
+        float(np.interp(log(in_flight), np.log(LOADS), curve)),
+    )
     factor = value / power.value if np.isfinite(value) else 1.0
-    return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
+    return replace(prediction, estimates={**prediction.estimates, POWER: scaled(power, factor)})
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:
-    """The deployment, and the same with half, a quarter, ... of its tensor parallelism."""
+    """The deployment, and copies with half, a quarter, ... of its tensor parallelism."""
     deployment, found = query.deployment, [query]
     degree = deployment.pool.parallelism.tensor
     while degree % 2 == 0 and deployment.pool.parallelism.expert == 1:
@@ -156,8 +161,8 @@ def _with_smaller_degrees(query: Query) -> list[Query]:
     return found
 
 
-def _of_settings(query: Query, found: Prediction | None) -> Prediction | None:
-    """The prediction, transferred where no measured server had such settings or requests."""
+def _mark_unmeasured_settings(query: Query, found: Prediction | None) -> Prediction | None:
+    """The prediction, marked as transferred where no measured server had such settings."""
     deployment, load = query.deployment, query.deployment.load
     usual = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
     lengths = (load.input_tokens, load.output_tokens)
@@ -167,24 +172,26 @@ def _of_settings(query: Query, found: Prediction | None) -> Prediction | None:
         "a prefix cache": load.cached_share > 0.0,
         "workers of their own for prompts": deployment.prefill is not None,
         f"requests of {load.input_tokens:,.0f} and {load.output_tokens:,.0f} tokens": any(
-            abs(log(own / middle)) > log(UNUSUAL)
-            for own, middle in zip(lengths, usual, strict=True)
+            abs(log(length / middle)) > log(UNUSUAL)
+            for length, middle in zip(lengths, usual, strict=True)
         ),
     }
     lines = tuple(
         Limit(f"it was measured on no server with {name}", POWER, "transfer")
-        for name, is_own in settings.items()
-        if is_own
+        for name, applies in settings.items()
+        if applies
     )
     if found is None or not lines:
         return found
     return replace(found, limits=(*found.limits, *lines), in_domain=False)
 
 
-def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Prediction | None:
-    """The prediction with the mean of the power with work and of that while the device waits.
+def _averaged_over_time(
+    found: Prediction | InputError, device: Device, busy: float
+) -> Prediction | None:
+    """The prediction with power averaged over the busy and idle shares of the time.
 
-    It has no interval, since how far the power while waiting may be off is not known.
+    It has no interval, because the error of the idle power is unknown.
     """
     if isinstance(found, InputError):
         return None
@@ -207,8 +214,8 @@ def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Pre
     )
 
 
-def _of_prompts(query: Query, found: Prediction | None) -> Prediction | None:
-    """The prediction, extrapolated where prompts make up more of the work than was measured."""
+def _mark_long_prompts(query: Query, found: Prediction | None) -> Prediction | None:
+    """The prediction, marked as extrapolated where prefill exceeds its share in measured runs."""
     load = query.deployment.load
     usual_input, usual_output = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
     usual, asked = usual_input / usual_output, load.input_tokens / load.output_tokens
@@ -223,14 +230,14 @@ def _of_prompts(query: Query, found: Prediction | None) -> Prediction | None:
 
 
 def as_serving(query: Query, in_flight: float) -> Query:
-    """The deployment as a question to predictors of served models.
+    """The deployment as a query to the predictors of served models.
 
-    Their training set counts devices that experts are spread over as expert parallel, and not
-    again as tensor parallel.
+    Their training set counts devices that share experts as expert parallel, not also as tensor
+    parallel.
 
     Args:
         query: the deployment.
-        in_flight: requests that it serves at a time; one at least is asked about.
+        in_flight: concurrent requests; at least one is assumed.
     """
     deployment = query.deployment
     worker, workers = deployment.pool.parallelism, deployment.pool.workers
@@ -253,7 +260,7 @@ def _sizes(model: LanguageModel) -> Mapping[str, Any]:
 
 
 def request_kind(input_tokens: float, output_tokens: float) -> RequestKind:
-    """The kind of measured requests whose lengths are like these, tokens."""
+    """The kind of measured requests whose lengths, in tokens, are closest to these."""
     if output_tokens >= LONG_ANSWER:
         return "reasoning"
     return "code" if input_tokens >= LONG_PROMPT * output_tokens else "chat"

@@ -1,7 +1,7 @@
-"""Times, rates and power of deployed language models under their load.
+"""Predicts times, rates and power of deployed language models under load.
 
-Times of closed loops are those of the predictor of times within what the devices allow (`bounds`).
-Those of any load, and the capacity, are read from them (`arrivals`).
+Closed loops come from the predictor of times, within what the devices allow (`bounds`). Other loads
+and the capacity are derived from them (`arrivals`).
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ from forerun.models.predictor import Predictor
 MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
 NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
 TOTALS: Final = (RATE, "tokens_per_s")
-"""Rates of all workers together."""
+"""Rates that add up over workers."""
 
 Outcome = Prediction | InputError
 Timed = tuple[TimeColumns, dict[int, InputError]]
@@ -57,13 +57,13 @@ Timed = tuple[TimeColumns, dict[int, InputError]]
 
 
 class UnderLoad(NamedTuple):
-    """A deployment under its load.
+    """Predictions for a deployment with its load.
 
     Attributes:
         time: its times and rates, or the error that prevents an answer.
         power: the power of one of its devices; None where no predictor answers it.
-        capacity: largest rate of arrivals that it keeps up with, requests a second; None where it
-            is not known, and in a closed loop that has a place for each request.
+        capacity: largest arrival rate that it sustains, requests per second; None if unknown, and
+            in a closed loop where every request has a slot.
     """
 
     time: Outcome
@@ -72,12 +72,12 @@ class UnderLoad(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """Times of a deployment under its load.
+    """Times of a deployment with its load.
 
     Attributes:
-        query: the deployment with the requests that it serves.
+        query: the deployment with the requests that it serves concurrently.
         time: its times and rates.
-        capacity: as of `UnderLoad`.
+        capacity: as in `UnderLoad`.
     """
 
     query: Query
@@ -86,7 +86,7 @@ class _Timed(NamedTuple):
 
 
 class Loops:
-    """A deployment in closed loops, of which other loads of it are read.
+    """Closed loops of one deployment, from which its other loads are derived.
 
     Args:
         loops: closed loops of one deployment.
@@ -98,18 +98,18 @@ class Loops:
         self._curves: dict[tuple[float, float], LoadCurve] = {}
 
     def curve(self, level: float, every: float) -> LoadCurve:
-        """Their times with intervals of a level, up to a number of places."""
+        """The times with intervals of a level, up to a number of slots."""
         if (level, every) not in self._curves:
             times = self._times
             if level != USUAL:
-                own = [replace(loop, level=level) for loop in self.loops]
-                leveled = map(_leveled, times.predictions(), own)
+                loops = [replace(loop, level=level) for loop in self.loops]
+                leveled = map(_leveled, times.predictions(), loops)
                 times = TimeColumns.of_predictions([*leveled])
             self._curves[level, every] = LoadCurve.of(self.loops, times).up_to(every)
         return self._curves[level, every]
 
     def full(self, every: float, level: float = USUAL) -> Prediction:
-        """The times with every place taken."""
+        """The times with every slot filled."""
         loop, limits = in_closed_loop(self.loops[-1], every), self._times.limits[-1:]
         return self.curve(level, every).closed([loop], limits).prediction(0)
 
@@ -126,22 +126,21 @@ def under_load(
     Args:
         queries: the deployments.
         in_use: the predictor in use.
-        kept: closed loops of deployments by `at_any_load`, which are not predicted again; further
-            ones are added.
-        with_power: whether the power is wanted.
+        kept: cache of closed loops by `at_any_load`; loops that it lacks are predicted and added.
+        with_power: whether to predict the power.
     """
     ones = [of_one_worker(query) for query in queries]
     members = _alike(ones)
     kept = {} if kept is None else kept
     usual = {key: with_usual_places(ones[rows[0]]) for key, rows in members.items()}
-    shared = {key: at_any_load(one) for key, one in usual.items()}
+    shared = {key: at_any_load(worker) for key, worker in usual.items()}
     every = {key: places(ones[rows[0]]) for key, rows in members.items()}
-    new = {shared[k]: closed_loops(one) for k, one in usual.items() if shared[k] not in kept}
+    new = {shared[k]: closed_loops(worker) for k, worker in usual.items() if shared[k] not in kept}
     asked, alone = [*ones], [*ones]
     for key, row in ((key, row) for key, rows in members.items() for row in rows):
         asked[row] = _served(ones[row], every[key])
         alone[row] = with_engine(asked[row], usual[key].deployment.engine)
-    loops = [loop for own in new.values() for loop in own]
+    loops = [loop for group in new.values() for loop in group]
     times, errors = predicted_times([*alone, *loops], in_use)
     rows = [row for row in range(len(ones)) if row not in errors]
     found = times.take(np.array(rows, dtype=np.intp)).predictions()
@@ -153,9 +152,11 @@ def under_load(
     for place, own_times in _times_of_loops(of_new, len(ones), times, errors, in_use).items():
         kept[keys[place]] = Loops(of_new[place], own_times)
     for key in [key for key in members if shared[key] in kept]:
-        own = [row for row in members[key] if row in timed]
-        alike, known = [ones[row] for row in own], [timed[row] for row in own]
-        timed |= zip(own, _on_curve(kept[shared[key]], every[key], alike, known), strict=True)
+        timed_rows = [row for row in members[key] if row in timed]
+        alike, known = [ones[row] for row in timed_rows], [timed[row] for row in timed_rows]
+        timed |= zip(
+            timed_rows, _on_curve(kept[shared[key]], every[key], alike, known), strict=True
+        )
     columns = TimeColumns.of_predictions([timed[row].time for row in rows])
     possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
     power: Sequence[Prediction | None] = [None] * len(rows)
@@ -165,35 +166,38 @@ def under_load(
     for row, time, watts in zip(rows, possible, power, strict=True):
         watts = None if watts is None else _leveled(watts, queries[row])
         loads[row] = UnderLoad(time, watts, timed[row].capacity)
-    return [_of_all(*own, loads[row]) for row, own in enumerate(zip(queries, ones, strict=True))]
+    return [_of_all(*pair, loads[row]) for row, pair in enumerate(zip(queries, ones, strict=True))]
 
 
 def _alike(ones: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
-    """`at_any_load` -> positions of the deployments that are answered and have it in common."""
-    known = [row for row, one in enumerate(ones)
-             if one.device.kind == "cpu" or closed_form().answers(one)]  # fmt: skip
+    """`at_any_load` -> positions of the answerable deployments that share it."""
+    known = [row for row, worker in enumerate(ones)
+             if worker.device.kind == "cpu" or closed_form().answers(worker)]  # fmt: skip
     alike = groups_of(at_any_load(ones[row]) for row in known)
     return {key: [known[place] for place in same] for key, same in alike.items()}
 
 
-def _is_read(query: Query) -> bool:
-    """Whether requests arrive at a processor, whose predictor answers closed loops alone."""
+def _arrives_on_cpu(query: Query) -> bool:
+    """Whether requests arrive at a rate on a CPU, whose predictor covers closed loops only."""
     return query.device.kind == "cpu" and query.deployment.load.concurrency is None
 
 
 def _served(query: Query, every: float) -> Query:
-    """The load that is predicted by itself: at most as many requests in flight as have a place."""
-    return in_closed_loop(query, 1.0) if _is_read(query) else as_served(query, every)
+    """The load to predict directly: a closed loop limited to the slots."""
+    return in_closed_loop(query, 1.0) if _arrives_on_cpu(query) else as_served(query, every)
 
 
 def _arriving(time: Prediction, query: Query) -> Prediction:
-    """The times of one request at a time on a processor, with the rates of those that arrive."""
-    if not _is_read(query):
+    """Times of a lone request on a CPU, with rates equal to the arrivals."""
+    if not _arrives_on_cpu(query):
         return time
     load = query.deployment.load
     per_s = (load.requests_per_s or 0.0) / time.estimates[RATE].value
     rates = {name: time.estimates[name] for name in RATES if name in time.estimates}
-    known = {name: Estimate(*(per_s * own.value,) * 3, own.coverage) for name, own in rates.items()}
+    known = {
+        name: Estimate(*(per_s * estimate.value,) * 3, estimate.coverage)
+        for name, estimate in rates.items()
+    }
     return replace(time, estimates={**time.estimates, **known})
 
 
@@ -205,16 +209,18 @@ def _leveled(found: Prediction, query: Query) -> Prediction:
 def _on_curve(
     loops: Loops, every: float, asked: Sequence[Query], known: Sequence[_Timed]
 ) -> Iterator[_Timed]:
-    """Deployments that differ in their load and level alone.
+    """Times of deployments that differ only in load and level.
 
     Args:
         loops: closed loops of the deployment.
-        every: its places.
+        every: its number of slots.
         asked: n deployments.
-        known: each with its times by the predictor, with intervals of its own level.
+        known: the predictor's times of each, with intervals of its level.
     """
     capacity = loops.full(every).estimates.get(RATE)
-    closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
+    closed = [
+        at for at, worker in enumerate(asked) if worker.deployment.load.concurrency is not None
+    ]
     read: dict[int, Prediction] = {}
     for level, positions in groups_of(asked[at].level for at in closed).items():
         rows = [closed[place] for place in positions]
@@ -222,17 +228,17 @@ def _on_curve(
         curve = loops.curve(level, every)
         found = curve.closed([asked[at] for at in rows], limits).predictions()
         read |= zip(rows, found, strict=True)
-    for at, (one, own) in enumerate(zip(asked, known, strict=True)):
-        rate = one.deployment.load.requests_per_s
+    for at, (worker, timed) in enumerate(zip(asked, known, strict=True)):
+        rate = worker.deployment.load.requests_per_s
         if at in read:
-            yield _Timed(own.query, read[at], capacity if without_place(one, every) else None)
+            yield _Timed(timed.query, read[at], capacity if without_place(worker, every) else None)
         elif rate is None or capacity is None:
-            yield own
+            yield timed
         elif rate >= (capacity.high or capacity.value):  # no deployment of it keeps up
-            yield _Timed(in_closed_loop(one, every), loops.full(every, one.level), capacity)
+            yield _Timed(in_closed_loop(worker, every), loops.full(every, worker.level), capacity)
         else:
-            curve = loops.curve(one.level, every)
-            yield _Timed(one, curve.at_arrivals(own.time, capacity), capacity)
+            curve = loops.curve(worker.level, every)
+            yield _Timed(worker, curve.at_arrivals(timed.time, capacity), capacity)
 
 
 def _times_of_loops(
@@ -242,11 +248,11 @@ def _times_of_loops(
     errors: Mapping[int, InputError],
     in_use: InUse,
 ) -> dict[int, TimeColumns]:
-    """The times of the closed loops of each deployment that can all be answered.
+    """The times of the closed loops of each deployment for which all loops can be answered.
 
     Args:
         loops: closed loops of each deployment.
-        first: position of the first of all these loops, one deployment after the other.
+        first: position of the first loop; the loops of all deployments follow one another.
         times: times at these positions.
         errors: position -> the error that prevents an answer.
         in_use: the predictor in use.
@@ -269,43 +275,43 @@ def _times_of_loops(
 
 def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> TimeColumns:
     """The times of n deployments within what their devices allow."""
-    # The least times of `within_sheets` are those of GPUs: processors have large caches.
+    # The least times of `within_sheets` are for GPUs; CPUs have large caches.
     rows = [row for row, query in enumerate(queries) if query.device.kind != "cpu"]
-    own = [queries[row] for row in rows]
-    measured = [measured_by_user(query.device, in_use) for query in own]
-    found = within_sheets(own, times.take(np.array(rows, dtype=np.intp)), measured)
+    on_gpus = [queries[row] for row in rows]
+    measured = [measured_by_user(query.device, in_use) for query in on_gpus]
+    found = within_sheets(on_gpus, times.take(np.array(rows, dtype=np.intp)), measured)
     estimates = {name: column.copy() for name, column in times.estimates.items()}
     for name, column in estimates.items():
         column[rows] = found.estimates[name]
     return replace(times, estimates=estimates)
 
 
-def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:
-    """What is known of a deployment from that of one of its workers."""
-    workers = query.deployment.pool.workers / one.deployment.pool.workers
+def _of_all(query: Query, worker: Query, load: UnderLoad) -> UnderLoad:
+    """The figures of a whole deployment from those of one of its workers."""
+    workers = query.deployment.pool.workers / worker.deployment.pool.workers
     capacity = None if load.capacity is None else scaled(load.capacity, workers)
     if isinstance(load.time, InputError):
         return load._replace(capacity=capacity)
     estimates = {
-        name: scaled(own, workers) if name in TOTALS else own
-        for name, own in load.time.estimates.items()
+        name: scaled(estimate, workers) if name in TOTALS else estimate
+        for name, estimate in load.time.estimates.items()
     }
     return UnderLoad(replace(load.time, estimates=estimates), load.power, capacity)
 
 
 def measured_by_user(device: Device, in_use: InUse) -> bool:
-    """Whether the predictor of times was adapted to runs on the device, which it then follows."""
+    """Whether the predictor of times was adapted to the user's runs on the device."""
     return not in_use.measured.get(device, {}).keys().isdisjoint(MEASURED_TIMES)
 
 
 @cache
 def closed_form() -> Predictor:
-    """The predictor of times as it is before it is fitted."""
+    """The analytical model: the predictor of times before fitting."""
     return unfitted("llm_latency")
 
 
 def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
-    """Times and rates of n deployments by the predictor of times, or in closed form.
+    """Times and rates of n deployments by the predictor of times, else by the analytical model.
 
     Args:
         queries: the deployments, all of which are predicted together.
@@ -325,13 +331,16 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
         if fitted is None:
             errors |= {row: _unanswerable(queries[row]) for row in rows}
             continue
-        own = [queries[row] for row in rows]
-        places, found, rejected = answered(predictor if fitted else closed_form(), own)
+        members = [queries[row] for row in rows]
+        places, found, rejected = answered(predictor if fitted else closed_form(), members)
         errors |= {rows[place]: error for place, error in rejected.items()}
         if found is not None:
             parts.append(([rows[place] for place in places], found))
     others = (
-        name for _, part in parts for name, own in part.values.items() if not np.isnan(own).all()
+        name
+        for _, part in parts
+        for name, values in part.values.items()
+        if not np.isnan(values).all()
     )
     columns = PredictionColumns(len(queries), dict.fromkeys([*closed_form().metrics, *others]))
     for rows, part in parts:

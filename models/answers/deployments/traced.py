@@ -1,4 +1,4 @@
-"""Requests of a trace or a burst: the event model, with iterations scaled to fitted times."""
+"""Simulates a trace or burst with the event model, its iterations scaled to fitted times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +26,11 @@ from forerun.models.prediction import Prediction
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Factors of the times of iterations over the closed form.
+    """Ratios of fitted iteration times to those of the analytical model.
 
     Attributes:
-        prefill, decode: of prompts, and of decoding.
-        basis: what they rest on; `analytic` where both are 1.
+        prefill, decode: the ratio of each phase.
+        basis: basis of the ratios; `analytic` where both are 1.
     """
 
     prefill: float
@@ -42,11 +42,11 @@ ANALYTIC: Final = Scales(1.0, 1.0, "analytic")
 
 
 def served(query: Query, requests: Requests, scales: Scales, dispatch: Dispatch) -> Replay:
-    """What requests meet, with iterations scaled by these factors.
+    """Simulate requests, with iterations scaled by these ratios.
 
     Raises:
-        UnanswerableQuery: the device is a processor, or the engine llama.cpp or one that does not
-            run the model there.
+        UnanswerableQuery: the device is a CPU, the engine is llama.cpp, or the engine does not run
+            the model on this device.
     """
     deployment = query.deployment
     if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:
@@ -68,10 +68,10 @@ def served(query: Query, requests: Requests, scales: Scales, dispatch: Dispatch)
 
 
 def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[Scales, list[str]]:
-    """Factors of iterations, that of decoding by the fitted predictor at the mean load; its limits.
+    """Iteration scales at the mean load of the trace, and the limits of the fitted predictor.
 
-    The predictor was fitted to closed loops, so it is asked about one with as many requests in
-    flight as the closed form has on average in this trace.
+    The predictor was fitted to closed loops, so it is asked for one whose concurrency is the mean
+    that the analytical model reaches on this trace.
     """
     plain = served(query, requests, ANALYTIC, "round_robin")
     latency = plain.latency_s[np.isfinite(plain.latency_s)]
@@ -88,13 +88,13 @@ def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[Scales, 
     factor = fitted.estimates["tpot_ms"].value / closed.estimates["tpot_ms"].value
     if not isfinite(factor):
         return ANALYTIC, _lines(servers)
-    # The factor on prompts stays 1: it was measured with prompts that all start together.
+    # The prefill ratio stays 1: it was measured with prompts that all start together.
     scales = Scales(1.0, cut_off(factor), _basis(fitted))
     return scales, _lines([*servers, *fitted.limits])
 
 
 def _lines(limits: Sequence[Limit]) -> list[str]:
-    """Each limit in words, once."""
+    """Each distinct limit in words."""
     return list(dict.fromkeys(str(in_words(limit)) for limit in limits))
 
 
