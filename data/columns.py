@@ -37,15 +37,17 @@ class Columns:
         return tables[0] if len(tables) == 1 else joined(tables, np.concatenate)
 
 
-def joined(own: Sequence[Any], join: Callable[[Sequence[Column]], Column]) -> Any:
+def joined(parts: Sequence[Any], join: Callable[[Sequence[Column]], Column]) -> Any:
     """Arrays, tables of them, or mappings to them, joined column by column."""
-    first = own[0]
+    first = parts[0]
     if isinstance(first, Columns):
         names = [f.name for f in fields(first)]
-        return replace(first, **{n: joined([getattr(one, n) for one in own], join) for n in names})
+        return replace(
+            first, **{n: joined([getattr(part, n) for part in parts], join) for n in names}
+        )
     if isinstance(first, Mapping):
-        return {n: joined([one[n] for one in own], join) for n in first}
-    return join(own)
+        return {n: joined([part[n] for part in parts], join) for n in first}
+    return join(parts)
 
 
 def groups_of(keys: Iterable[Key]) -> dict[Key, list[int]]:

@@ -64,11 +64,13 @@ def _of_module(module: str) -> Mapping[str, dict[str, str]]:
     """Class -> field -> docstring as one line; empty if the module has no source file."""
     file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
     tree = ast.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
-    return {own.name: dict(_of_class(own)) for own in tree.body if isinstance(own, ast.ClassDef)}
+    return {
+        node.name: dict(_of_class(node)) for node in tree.body if isinstance(node, ast.ClassDef)
+    }
 
 
-def _of_class(own: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for pair in pairwise(own.body):
+def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for pair in pairwise(node.body):
         match pair:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 yield name, " ".join(text.split())

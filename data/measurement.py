@@ -158,11 +158,11 @@ def _number(value: Any) -> float:
 
 def _check_status(tidy: "pd.DataFrame", where: str) -> None:
     """Check that censored runs have no metrics and successful runs at least one."""
-    there = tidy[list(METRIC_COLUMNS)].notna()
-    some = there.any(axis=1)
+    given = tidy[list(METRIC_COLUMNS)].notna()
+    some = given.any(axis=1)
     full = (tidy["status"].isin(CENSORED) & some).to_numpy().nonzero()[0]
     if len(full):
-        row, column = full[0], there.iloc[full[0]].idxmax()
+        row, column = full[0], given.iloc[full[0]].idxmax()
         status = tidy["status"].iloc[row]
         raise BadTable(
             f"{where}: column {column!r}, row {row + 1}: a run that is {status} has no metrics; "

@@ -43,7 +43,7 @@ class Format:
         Raises:
             UnknownPrecision: the spec sheet has no peak for any suitable precision.
         """
-        found = (own for own in self.precisions if own in device.peak_tflops)
+        found = (precision for precision in self.precisions if precision in device.peak_tflops)
         return next(found, None) or device.computes_in(self.precisions[-1])
 
 

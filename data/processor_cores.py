@@ -30,7 +30,7 @@ class Core:
             their predecessor's score times the ratio of PassMark scores, for Alder Lake it is
             scaled by the clock.
         family: cores of the same design, which are held out together.
-        """
+    """
 
     integer_bits: int
     dot: bool

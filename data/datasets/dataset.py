@@ -148,7 +148,7 @@ class Dataset(ABC):
         differ.
         """
         cache = home() / "downloads"
-        found = [one.fetch(cache, mirror) for one in (self.upstream, *self.further)]
+        found = [upstream.fetch(cache, mirror) for upstream in (self.upstream, *self.further)]
         return together(found) if self.further else found[0]
 
     def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
@@ -210,12 +210,12 @@ def tables_there(parts: Mapping[str, Sequence[Any]]) -> dict[str, "pd.DataFrame"
     """Tables from lists of rows, or from frames to concatenate; empty lists are skipped."""
     return {
         name: (
-            pd.concat(own, ignore_index=True)
-            if isinstance(own[0], pd.DataFrame)
-            else pd.DataFrame(own)
+            pd.concat(rows, ignore_index=True)
+            if isinstance(rows[0], pd.DataFrame)
+            else pd.DataFrame(rows)
         )
-        for name, own in parts.items()
-        if own
+        for name, rows in parts.items()
+        if rows
     }
 
 

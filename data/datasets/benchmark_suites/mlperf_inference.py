@@ -173,9 +173,9 @@ def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
     power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
     power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
     rows = found[~power_only].drop_duplicates(MlperfInference.facts["same"])
-    own = rows["Result_Power"].astype("float64").to_numpy()
+    printed = rows["Result_Power"].astype("float64").to_numpy()
     joined = power.reindex(pd.MultiIndex.from_frame(rows[list(_RUN)])).astype("float64").to_numpy()
-    return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), CLOSED)
+    return _frame(rows.assign(Result_Power=np.where(np.isnan(printed), joined, printed)), CLOSED)
 
 
 def _frame(rows: "pd.DataFrame", table: str) -> "pd.DataFrame":

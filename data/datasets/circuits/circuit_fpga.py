@@ -30,11 +30,11 @@ class CircuitFpga(PackagedDataset, declared="circuit_fpga"):
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """Circuits with a single clock: processors, and the other circuits by size."""
         timed = np.asarray(rows["fmax_mhz"].notna(), dtype=np.bool_)
-        apart = np.asarray(rows["family"].isin(PROCESSORS), dtype=np.bool_)
+        processors = np.asarray(rows["family"].isin(PROCESSORS), dtype=np.bool_)
         large = np.asarray(rows["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)
-        own = timed & ~apart
-        sizes = {"small": own & ~large, "large": own & large}
-        return {"": own, "processors": timed & apart, **sizes}
+        others = timed & ~processors
+        sizes = {"small": others & ~large, "large": others & large}
+        return {"": others, "processors": timed & processors, **sizes}
 
 
 @dataclass(frozen=True, slots=True)

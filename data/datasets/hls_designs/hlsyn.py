@@ -136,14 +136,14 @@ def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[s
     # The archive's checksum was verified, so this is the file that the authors published.
     tree = ElementTree.fromstring(content)  # noqa: S314
     titles = {
-        (group.get("class"), one.get("id")): one.get("title")
+        (group.get("class"), attribute.get("id")): attribute.get("title")
         for group in tree.iter(f"{_SPACE}attributes")
-        for one in group
+        for attribute in group
     }
 
     def values(element: ElementTree.Element, kind: str) -> dict[Any, Any]:
         pairs = element.iter(f"{_SPACE}attvalue")
-        return {titles[kind, one.get("for")]: one.get("value") for one in pairs}
+        return {titles[kind, attribute.get("for")]: attribute.get("value") for attribute in pairs}
 
     nodes = []
     for node in tree.iter(f"{_SPACE}node"):

@@ -38,5 +38,5 @@ def message_bytes(table: "pd.DataFrame") -> Column:
         KeyError: an element type that `ELEMENT_BYTES` does not have.
     """
     types = table["nccl_dtype" if "nccl_dtype" in table else "allreduce_dtype"]
-    widths = np.array([ELEMENT_BYTES[str(one)] for one in types], dtype=np.float64)
+    widths = np.array([ELEMENT_BYTES[str(type_)] for type_ in types], dtype=np.float64)
     return np.asarray(widths * table["message_size_elems"].to_numpy(dtype=np.float64))

@@ -162,8 +162,8 @@ class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
         When setups are held out, a deployment may be on both sides. A network with different names
         from several publishers counts as one.
         """
-        own = {"deployment": deployments(rows), "setup": setups(rows)}
-        return {**own, "network": networks(rows)}
+        found = {"deployment": deployments(rows), "setup": setups(rows)}
+        return {**found, "network": networks(rows)}
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """The runs of each mode without repeats."""

@@ -83,8 +83,8 @@ def served(steps: "pd.DataFrame") -> "pd.DataFrame":
 def machines(instances: "pd.DataFrame", scores: "pd.DataFrame") -> "pd.DataFrame":
     """Facts of instance types, and their measured bandwidth, 1e9 bytes/s."""
     benchmark, item, setting = READ
-    own = (scores["benchmark"] == benchmark) & (scores["item"] == item)
-    reads = scores[own & (scores["setting"] == setting)].set_index("instance")["score"] / 1e3
+    bandwidth = (scores["benchmark"] == benchmark) & (scores["item"] == item)
+    reads = scores[bandwidth & (scores["setting"] == setting)].set_index("instance")["score"] / 1e3
     kept = instances[instances["microarchitecture"].notna()]
     kept = kept.assign(read_gbs=kept["instance"].map(reads).astype("float64"))
     return _renamed(

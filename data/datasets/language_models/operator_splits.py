@@ -58,7 +58,7 @@ class OperatorTable:
         protocols = {f"unseen_device/{self.name}": self.device}
         if self.generations:
             codes, places = np.unique(devices, return_inverse=True)
-            named = np.array([self.generations.get(str(one), str(one)) for one in codes])
+            named = np.array([self.generations.get(str(code), str(code)) for code in codes])
             derived["generation"] = named[places]
             protocols[f"unseen_generation/{self.name}"] = "generation"
         splits = []
@@ -92,10 +92,10 @@ class TimedOperators(Dataset):
         facts: dict[str, dict[str, Any]] = dict(getattr(cls, "operators", {}))
         cls.operators = {
             name: OperatorTable(
-                **{"name": name, "generations": cls.generations, **own}
-                | {key: tuple(own[key]) for key in ("query", "site")}
+                **{"name": name, "generations": cls.generations, **declared_table}
+                | {key: tuple(declared_table[key]) for key in ("query", "site")}
             )
-            for name, own in facts.items()
+            for name, declared_table in facts.items()
         }
 
     def splits(self, bundle: Bundle) -> list[Split]:

@@ -42,8 +42,8 @@ class TorchGpu(MeasuredDataset, declared="torch_gpu"):
         """Measured rows, measured rows of each execution mode, and no rows."""
         measured = (rows["status"] == "ok").to_numpy(dtype=np.bool_)
         modes = execution_modes(rows)
-        own = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
-        return {"": measured, "none": np.zeros(len(rows), dtype=np.bool_), **own}
+        of_modes = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
+        return {"": measured, "none": np.zeros(len(rows), dtype=np.bool_), **of_modes}
 
 
 def execution_modes(runs: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
