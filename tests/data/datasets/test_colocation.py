@@ -157,7 +157,7 @@ class TestContention(DatasetContract):
         assert ((~np.isnan(long)).sum(axis=(1, 2)) == np.minimum(readings, 3)).all()
 
     def test_no_feature_reveals_the_duration_of_the_run(self, bundle):
-        """A count that is fixed for a run, divided by its duration, reveals the duration and so P."""
+        """A count that is fixed for a run, over its duration, reveals the duration and thus P."""
         runs, samples = bundle.table("runs"), bundle.table("samples")
         wall = runs["wall_s"].to_numpy()
         leaking = windows(runs, samples, 1, ["vmstat.pgfault_per_s"])[:, 0, 0]

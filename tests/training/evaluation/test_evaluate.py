@@ -288,7 +288,7 @@ def test_keys_named_by_protocols_are_held_out(dataset, protocol, key, refits):
 
 
 def test_rows_of_other_sources_would_leak_if_they_were_kept(refits, monkeypatch):
-    """The check above detects it: the GPUs of torch_gpu also occur in power rows of other datasets."""
+    """The check above detects it: the GPUs of torch_gpu also occur in other datasets."""
     monkeypatch.setattr(Refits, "_held_out", lambda self, *a: np.zeros(len(a[1]), dtype=bool))
     protocols, folds = folds_of("torch_gpu")
     fold = next(fold for fold in folds if fold.protocol == "unseen_device")

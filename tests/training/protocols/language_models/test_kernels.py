@@ -144,7 +144,7 @@ def test_rows_become_the_kernels_that_they_measured(bundle):
 
 
 def test_messages_are_in_bytes_and_versions_are_merged(bundle):
-    """2^19 halves and 2^20 bytes are the same message of 1 MiB, with the median time of four rows."""
+    """2^19 halves and 2^20 bytes are one message of 1 MiB, with the median time of four rows."""
     *_, collectives = tables(bundle)
     rows = collectives.measured
     libraries = [query.workload.kernel.library for query in rows.queries]

@@ -190,7 +190,7 @@ def test_calibrating_intervals_changes_no_estimate(made_up, monkeypatch):
 
 
 def test_the_bundled_memory_predictor_is_calibrated_and_not_evaluated_as_shipped():
-    """Its intervals were calibrated on the held-out rows, so the memory model inside is evaluated."""
+    """Its intervals were calibrated on the held-out rows, so the model inside is evaluated."""
     others = ("cpu_latency", "llm_training_memory")
     (part,) = [p for p in bundled().predictor.parts if PEAK in p.metrics and p.name not in others]
     assert isinstance(part, CalibratedMemory)
