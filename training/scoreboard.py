@@ -136,14 +136,13 @@ def page(
     """
     parts = [
         "# Scoreboard",
-        "How well whole answers do on rows that nothing was trained on: the release is fitted "
-        "again without what a protocol holds out, and its answers are scored. A line pools the "
-        "devices of a task, and in long tables its parts: `error` is the mean absolute percentage "
-        "error over all rows, `median` the median of the tasks' median errors, `coverage` the "
-        "share of measured values inside the 90 % intervals (all in percent), `best of others` the "
-        "smallest mean error of a baseline or a published system (bold where it is smaller), and "
-        "`behind` the number of tasks in which one is better. Tables with the largest error come "
-        "first.",
+        "Errors of whole answers on held-out rows: the release is refitted without the rows that a "
+        "protocol holds out, and its answers are scored. A line pools the devices of a task, and "
+        "in long tables its parts. `error` is the mean absolute percentage error over all rows, "
+        "`median` the median of the tasks' median errors, `coverage` the share of measured values "
+        "inside the 90 % intervals (all in percent), `best baseline` the smallest mean error of a "
+        "baseline or a published system (bold if it is smaller), and `behind` the number of tasks "
+        "in which one is better. The dataset with the largest error comes first.",
         "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
         "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
         "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
@@ -165,9 +164,8 @@ def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
         lines.append((name, *(_in_short(known[name]) if name in known else nothing)))
     return (
         "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
-        "the tasks' median errors, `coverage` the mean over rows, and a slice is what the rows of "
-        "a task on one device and of one group have in common, "
-        f"with {FEWEST_ROWS} rows or more.\n\n"
+        "the tasks' median errors, `coverage` the mean over rows. A slice is the rows of a task "
+        f"on one device and in one group, if there are {FEWEST_ROWS} or more.\n\n"
         f"{_rows(lines)}"
     )
 
@@ -209,7 +207,7 @@ def _public_cases(tally: Mapping[str, Any]) -> str:
         lines.append((name, *counts, *errors, f"{counts_of['median_interval_ratio']:.2f}"))
     outside = ", ".join(tally["outside_with_grade_a"]) or "none"
     return (
-        "## Published values of others\n\nAsked as a user would ask "
+        "## Published values\n\nQueried as a user would query them "
         "(`python -m tests.public_cases`). Outside the interval of an answer with grade A: "
         f"{outside}.\n\n{_rows(lines)}"
     )
@@ -226,7 +224,7 @@ def _laws(outcomes: Mapping[str, Any]) -> str:
         worst = f"{100 * law['worst']:.3g} %: {law['question']}"
         lines.append((law["law"].replace("_", " "), f"{law['pairs']:,}", share, worst))
     return (
-        "## Laws of any answer\n\nRelations between answers that hold whatever the truth is "
+        "## Laws of any answer\n\nRelations between answers that must hold whatever the truth is "
         f"(`python -m tests.metamorphic`): {len(laws) - len(broken)} of {len(laws)} hold in all "
         f"pairs.\n\n{_rows(lines)}"
     )
@@ -249,7 +247,7 @@ def _table(table: Mapping[str, Any]) -> str:
         f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
         f"{'s' * (table['seeds'] > 1)}, {took}"
     )
-    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best of others")
+    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best baseline")
     lines: list[Sequence[str]] = [(*head, "behind"), ("---", "---", *("---:",) * 5, "---", "---:")]
     lines += [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()]
     left = ", ".join(f"`{name}`" for name in not_scored(table))

@@ -75,7 +75,7 @@ class PackagedDataset(Dataset):
 
 
 class MeasuredDataset(PackagedDataset):
-    """Tables under `data/measured/NAME`, as the collector whose command is `origin` wrote them."""
+    """Tables under `data/measured/NAME`, as written by the collector with the command `origin`."""
 
     licence = "Apache-2.0, as forerun itself"
     room = "measured"
@@ -84,7 +84,7 @@ class MeasuredDataset(PackagedDataset):
 class PackedTables(PackagedDataset):
     """Published measurements on language models, under `data/llm_tables/NAME`.
 
-    Their licences allow to pass the tables on, so that they come with the package.
+    Their licences permit redistribution, so the tables come with the package.
     """
 
     room = "llm_tables"

@@ -119,7 +119,7 @@ def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
 
 
 def _is_measured(cells: Mapping[str, Cell]) -> bool:
-    """Whether the row has sizes and a time: `Not Supported` and empty cells are no time."""
+    """Whether the row has sizes and a time; `Not Supported` and empty cells do not count."""
     time = cells.get("latency_ms", cells.get("fwd_ms"))
     size = cells.get("m", cells.get("w", cells.get("hidden")))
     return isinstance(time, float) and isinstance(size, float)
