@@ -148,7 +148,7 @@ class Device(Described):
 
     @property
     def has_sheet(self) -> bool:
-        """Whether bandwidth and a peak are given; otherwise the device is only known by measurements."""
+        """Whether bandwidth and a peak are given; otherwise only measurements describe it."""
         return self.memory_bandwidth_gbs is not None and bool(self.peak_tflops)
 
     @property
