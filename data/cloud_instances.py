@@ -46,15 +46,15 @@ def cloud_instance(name: str) -> Device | None:
     facts = _types().get(slug(name)) if is_of_cloud(name) else None
     if facts is None:
         return None
-    own = facts["instance"]
+    instance = facts["instance"]
     if facts["gpu"] is not None:
         raise UnanswerableQuery(
-            f"{own} has {facts['gpu_count']:.0f} {facts['gpu']}: name that GPU, with its share of "
-            "the price."
+            f"{instance} has {facts['gpu_count']:.0f} {facts['gpu']}: name that GPU, with its "
+            "share of the price."
         )
     found = machine(facts, facts["processor"])
     if found is None:
-        raise UnanswerableQuery(f"Too little of {own} was measured: give a spec sheet of it.")
+        raise UnanswerableQuery(f"Too little of {instance} was measured: give a spec sheet of it.")
     return found
 
 
@@ -73,14 +73,18 @@ def matching(pattern: str) -> list[str]:
         ValueError: no type matches.
     """
     wanted = pattern.lower()
-    own = [facts for facts in _types().values() if fnmatchcase(facts["instance"].lower(), wanted)]
-    able = [facts for facts in own if facts["gpu"] is None and machine(facts, facts["processor"])]
-    if not able:
+    candidates = [
+        facts for facts in _types().values() if fnmatchcase(facts["instance"].lower(), wanted)
+    ]
+    measured = [
+        facts for facts in candidates if facts["gpu"] is None and machine(facts, facts["processor"])
+    ]
+    if not measured:
         raise ValueError(
             f"no instance type matches {pattern!r:.80}: patterns are like aws/m7i.* or "
             "gcp/c4-standard-*"
         )
-    return [facts["instance"] for facts in sorted(able, key=lambda facts: facts["vcpus"])]
+    return [facts["instance"] for facts in sorted(measured, key=lambda facts: facts["vcpus"])]
 
 
 def instance_names() -> list[str]:

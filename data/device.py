@@ -163,11 +163,15 @@ def _shipped_devices() -> tuple[Device, ...]:
 
 def _from_block(block: Mapping[str, Any], titles: Mapping[str, str]) -> Device:
     """A device from its block in the catalogue; `titles` maps source ids to titles."""
-    own = block.get("figure_sources", {})
+    figure_sources = block.get("figure_sources", {})
     fields = {key: value for key, value in block.items() if key not in ("source", "figure_sources")}
     bare = Device(**fields, origin="catalog")
     sources = {}
     for figure in bare.figures():
-        source = own.get(figure) or own.get(figure.split(".")[0]) or block["source"]
+        source = (
+            figure_sources.get(figure)
+            or figure_sources.get(figure.split(".")[0])
+            or block["source"]
+        )
         sources[figure] = source if source.startswith("derived: ") else titles[source]
     return bare.model_copy(update={"sources": sources})

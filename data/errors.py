@@ -123,11 +123,11 @@ class UnknownDevice(InputError):
         if self.listed or self._only_for:
             return list(self.listed)
         words = len(re.split("[ -]", self.name))
-        names = {own: {own: None} for own in self._known}
-        for own in self._known:  # h100-sxm-80gb is also found as h100
-            names.setdefault("-".join(own.split("-")[:words]), {})[own] = None
+        names = {known: {known: None} for known in self._known}
+        for known in self._known:  # h100-sxm-80gb is also found as h100
+            names.setdefault("-".join(known.split("-")[:words]), {})[known] = None
         close = difflib.get_close_matches(self.name.lower(), names, n=3, cutoff=0.5)
-        found = dict.fromkeys(own for one in close for own in names[one])
+        found = dict.fromkeys(known for match in close for known in names[match])
         # Of equally similar names, one with the same first letter is more likely.
         return sorted(found, key=lambda other: other[:1] != self.name[:1].lower())[:3]
 

@@ -48,7 +48,7 @@ _FIELDS: Final = ("unit", "combine", "meaning")
 
 def _of(group: str) -> tuple[Metric, ...]:
     rows = _TABLE[group].items()
-    return tuple(Metric(name, *(own[field] for field in _FIELDS)) for name, own in rows)
+    return tuple(Metric(name, *(entry[field] for field in _FIELDS)) for name, entry in rows)
 
 
 METRICS: Final = _of("run")

@@ -103,10 +103,12 @@ def classes_below(package: str, kind: type[Any], attribute: str) -> tuple[type[A
         import_module(name) for name in names if name.rpartition(".")[2].partition("_")[0] != "pack"
     ]
     found = {
-        one.__name__: one
+        value.__name__: value
         for module in modules
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, kind) and one.__module__ == module.__name__
-        if attribute in vars(one)
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, kind)
+        and value.__module__ == module.__name__
+        if attribute in vars(value)
     }
     return tuple(found[name] for name in sorted(found))

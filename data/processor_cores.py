@@ -43,7 +43,7 @@ class Core:
 
 
 CORES: Final[Mapping[str, Core]] = {
-    name: Core(*own) for name, own in facts_of(__file__)["cores"].items()
+    name: Core(*facts) for name, facts in facts_of(__file__)["cores"].items()
 }
 """Microarchitecture, as in `Device.architecture` -> its core."""
 MOST_BITS: Final = 1024

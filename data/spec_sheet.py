@@ -203,8 +203,8 @@ class Device(Described):
 
 _FIGURES: Final = tuple(
     name
-    for name, own in Device.model_fields.items()
-    if own.default is None and name not in ("architecture", "node_devices", "memory_nodes")
+    for name, info in Device.model_fields.items()
+    if info.default is None and name not in ("architecture", "node_devices", "memory_nodes")
 )
 _TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")

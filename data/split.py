@@ -63,7 +63,7 @@ class Split:
         for key in self.disjoint_keys:
             values = self.key_values(frame, key)
             trained, held_out = (
-                canonical(np.unique(values[own])) for own in (self.train, self.held_out)
+                canonical(np.unique(values[mask])) for mask in (self.train, self.held_out)
             )
             shared = np.intersect1d(trained, held_out)
             if len(shared):

@@ -76,11 +76,11 @@ def parity(
         lower.axhspan(1 / 1.1, 1.1, color=_FAINT, lw=0, zorder=1)
         lower.axhline(1.0, color=_QUIET, lw=1, zorder=2)
         for colour, name in zip(COLOURS, _by_size(names), strict=False):
-            mine = drawn[names[drawn] == name]
+            of_group = drawn[names[drawn] == name]
             dots: dict[str, Any] = {"s": 12, "color": colour, "alpha": 0.5, "lw": 0, "zorder": 3}
             label = f"{name}  {errors[names == name].mean():.1f} %"
-            upper.scatter(truth[mine], answer[mine], label=label, **dots)
-            lower.scatter(truth[mine], answer[mine] / truth[mine], **dots)
+            upper.scatter(truth[of_group], answer[of_group], label=label, **dots)
+            lower.scatter(truth[of_group], answer[of_group] / truth[of_group], **dots)
         named = _axis_name(metric_name)
         upper.set(xscale="log", yscale="log", xlim=limits, ylim=limits, ylabel=f"predicted {named}")
         upper.tick_params(axis="x", labelbottom=False)

@@ -270,8 +270,8 @@ def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:
 def not_scored(table: Mapping[str, Any]) -> list[str]:
     """Protocols of a dataset that hold rows out but have no stored score."""
     scored = {row["task"].partition("/")[0] for row in table["tasks"]}
-    own = (cls.held_out_by for cls in DATASET_PROTOCOLS if cls.dataset == table["dataset"])
-    return sorted({name for names in own for name in names} - scored)
+    held_out_by = (cls.held_out_by for cls in DATASET_PROTOCOLS if cls.dataset == table["dataset"])
+    return sorted({name for names in held_out_by for name in names} - scored)
 
 
 def _line(task: str, metric: str, rows: Evaluations) -> tuple[str, ...]:

@@ -74,9 +74,11 @@ class Dataset(ABC):
             return
         content = facts_of(Path(str(sys.modules[cls.__module__].__file__)).with_name(declared))
         tables, upstream = content.pop("tables"), content.pop("upstream", [])
-        cls.columns_of = {name: tables.get(own.get("like"), own) for name, own in tables.items()}
+        cls.columns_of = {
+            name: tables.get(rules.get("like"), rules) for name, rules in tables.items()
+        }
         if upstream:
-            cls.upstream, *further = (Upstream.at(**one) for one in upstream)
+            cls.upstream, *further = (Upstream.at(**fields) for fields in upstream)
             cls.further = tuple(further)
         for name, value in content.items():
             setattr(cls, name, tuple(value) if isinstance(value, list) else value)

@@ -7,7 +7,7 @@ from typing import Final
 from forerun.data.number_formats import FORMATS
 
 BYTES: Final[Mapping[str, float]] = {
-    name: own.bytes for name, own in FORMATS.items() if name not in ("tf32", "nf4")
+    name: form.bytes for name, form in FORMATS.items() if name not in ("tf32", "nf4")
 }
 """Bytes per weight of the number formats in configurations; TF32 is stored as FP32, and NF4 counts
 as INT4."""

@@ -34,7 +34,10 @@ def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
     seeds = _by_seed(predictions)
     pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
     systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
-    baselines = {s: np.mean([_errors(own, s) for own in seeds], axis=0).tolist() for s in systems}
+    baselines = {
+        s: np.mean([_errors(seed_predictions, s) for seed_predictions in seeds], axis=0).tolist()
+        for s in systems
+    }
     mean, error = mean_and_standard_error(pooled)
     return {
         "score": "rmse",

@@ -327,8 +327,8 @@ def _entries(
     seeds: int,
 ) -> tuple[EvaluationRun, list[Entry]]:
     """The evaluation run of one protocol, and its entries with the facts of `entry.yaml`."""
-    mine = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
-    if not mine:
+    of_protocol = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
+    if not of_protocol:
         raise BadEntry(f"{facts.dataset} has no protocol {protocol!r} with rows to hold out.")
     # The name differs from that of an evaluation here, whose file also holds scores of baselines.
     name = f"entry-{facts.system}"
@@ -336,7 +336,7 @@ def _entries(
     run = EvaluationRun(facts.dataset, protocol, name, 0, seeds, *made)
     kind: Kind = "ours" if facts.system in catalog() else "published"
     said: dict[str, Any] = {"command": facts.command, "citation": facts.citation, "kind": kind}
-    entries = entries_of(run, mine, facts.date, facts.environment)
+    entries = entries_of(run, of_protocol, facts.date, facts.environment)
     return run, [replace(entry, **said) for entry in entries]
 
 

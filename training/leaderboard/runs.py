@@ -111,7 +111,7 @@ def _evaluated(
     refit = partial(Refits(released_artifact()).of, protocols, bundle)
     commit = code_version()
     wanted = plan.predictors or (WholeAnswers.name,)
-    predictors = [own for own in settings_by_name(protocols).items() if own[0] in wanted]
+    predictors = [pair for pair in settings_by_name(protocols).items() if pair[0] in wanted]
     folds = protocols.checked_folds(bundle, DeviceCatalog.load())
     done: set[str] = set()
     for protocol, group in groupby(folds, key=lambda fold: fold.protocol):
@@ -120,7 +120,7 @@ def _evaluated(
         if protocol in done:
             raise ValueError(f"folds of {protocol} must follow one another")
         done.add(protocol)
-        own = list(group)
+        protocol_folds = list(group)
         for name, settings in predictors:
             runs = {
                 shots: EvaluationRun(
@@ -136,9 +136,13 @@ def _evaluated(
                 for shots in plan.shots
             }
 
-            def jobs(shots: Sequence[int], name: str = name, own: Sequence[Fold] = own) -> Jobs:
+            def jobs(
+                shots: Sequence[int],
+                name: str = name,
+                protocol_folds: Sequence[Fold] = protocol_folds,
+            ) -> Jobs:
                 names = [] if name == WholeAnswers.name else [name]
-                for fold in own:
+                for fold in protocol_folds:
                     yield from fold_jobs(protocols, fold, shots, plan.seeds, names, refit)
 
             yield from _stored_or_fitted(runs, jobs, store, progress, engine)
@@ -161,8 +165,8 @@ def _stored_or_fitted(
         return
     predictions = list(engine.results(fit_and_predict, jobs([*runs]), progress))
     for shots, evaluation_run in runs.items() if predictions else ():
-        mine = [each for fit in predictions for each in fit if each.shots == shots]
-        entries = entries_of(evaluation_run, mine) if mine else []
+        at_shots = [each for fit in predictions for each in fit if each.shots == shots]
+        entries = entries_of(evaluation_run, at_shots) if at_shots else []
         store.keep(evaluation_run, entries)
         progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
         yield entries

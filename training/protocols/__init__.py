@@ -44,7 +44,9 @@ def training_source(name: str) -> DatasetProtocols:
 
 
 DATASET_PROTOCOLS: Final[tuple[type[DatasetProtocols], ...]] = tuple(
-    own for own in classes_below(__name__, DatasetProtocols, "dataset") if not own.part
+    protocols
+    for protocols in classes_below(__name__, DatasetProtocols, "dataset")
+    if not protocols.part
 )
 """The protocols of each dataset, declared in the modules below."""
 TRAINING_PARTS: Final[Mapping[str, DatasetProtocols]] = {

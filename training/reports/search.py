@@ -195,15 +195,15 @@ def _points(settings: Sequence[Mapping[str, Any]], among: Sequence[Mapping[str, 
     """Points whose L1 distance is 1 for another choice, and 1 for the full range of a number."""
     columns = []
     for name, first in among[0].items():
-        all_values, own = [row[name] for row in among], [row[name] for row in settings]
+        all_values, column = [row[name] for row in among], [row[name] for row in settings]
         if isinstance(first, str):
             columns += [
-                [0.5 * (value == choice) for value in own] for choice in sorted(set(all_values))
+                [0.5 * (value == choice) for value in column] for choice in sorted(set(all_values))
             ]
             continue
         scale = finite_log if min(all_values) > 0 else np.asarray
         numbers = scale(np.array(all_values, dtype=np.float64))
-        columns.append((scale(np.array(own, dtype=np.float64)) / np.ptp(numbers)).tolist())
+        columns.append((scale(np.array(column, dtype=np.float64)) / np.ptp(numbers)).tolist())
     return np.array(columns).T
 
 

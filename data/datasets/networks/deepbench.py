@@ -108,7 +108,7 @@ def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, A
 def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
     """Column name -> position, if this row holds the section's headings."""
     listed: Mapping[str, dict[str, str]] = DeepBench.facts["headings"]
-    known = next((own for name, own in listed.items() if section.startswith(name)), {})
+    known = next((headings for name, headings in listed.items() if section.startswith(name)), {})
     places: dict[str, int] = {}
     for place, cell in enumerate(row):
         heading = str(cell or "").strip().lower()

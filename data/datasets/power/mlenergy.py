@@ -53,19 +53,19 @@ class MlEnergy(Dataset, declared="mlenergy"):
         if not bundle.has(RUNS):
             return check(pd.DataFrame(index=[]), Quantities())
         runs = bundle.table(RUNS)
-        each = runs["avg_power_watts"] / runs["num_gpus"]
+        watts = runs["avg_power_watts"] / runs["num_gpus"]
         tdp = [TDP_W.get(name, np.nan) for name in runs["gpu_model"]]
         rate = runs["throughput_images_per_sec"].fillna(runs["throughput_videos_per_sec"])
         rate = rate.fillna(runs["output_throughput_tokens_per_sec"])
-        one = runs["energy_per_image_joules"].fillna(runs["energy_per_video_joules"])
-        one = one.fillna(runs["energy_per_token_joules"])
+        joules = runs["energy_per_image_joules"].fillna(runs["energy_per_video_joules"])
+        joules = joules.fillna(runs["energy_per_token_joules"])
         return check(
             runs,
             Quantities(
                 time_ms=(1e3 / rate).to_numpy(dtype=np.float64),
-                power_w=each.to_numpy(dtype=np.float64),
+                power_w=watts.to_numpy(dtype=np.float64),
                 tdp_w=np.array(tdp, dtype=np.float64),
-                energy_j=(one / runs["num_gpus"]).to_numpy(dtype=np.float64),
+                energy_j=(joules / runs["num_gpus"]).to_numpy(dtype=np.float64),
             ),
             same=(*self.query, "avg_power_watts"),
         )

@@ -104,16 +104,16 @@ def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[
     set for their kind of connection.
     """
     delays: dict[str, list[Column]] = {}
-    for one in train:
-        assert one.routed_ps is not None
-        for kind, rows in fixed_kinds(one.netlist).items():
-            delays.setdefault(kind, []).append(one.routed_ps[rows])
-    medians = {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
+    for circuit in train:
+        assert circuit.routed_ps is not None
+        for kind, rows in fixed_kinds(circuit.netlist).items():
+            delays.setdefault(kind, []).append(circuit.routed_ps[rows])
+    medians = {kind: float(np.median(np.concatenate(parts))) for kind, parts in delays.items()}
     found = []
-    for one in circuits:
-        assert one.placement is not None
-        own = one.placement.estimated_ps.copy()
-        for kind, rows in fixed_kinds(one.netlist).items():
-            own[rows] = medians.get(kind, own[rows])
-        found.append(own)
+    for circuit in circuits:
+        assert circuit.placement is not None
+        estimates = circuit.placement.estimated_ps.copy()
+        for kind, rows in fixed_kinds(circuit.netlist).items():
+            estimates[rows] = medians.get(kind, estimates[rows])
+        found.append(estimates)
     return found

@@ -220,12 +220,16 @@ def collectives(nccl: pd.DataFrame, custom: pd.DataFrame) -> pd.DataFrame:
         custom: all-reduce operations by engines' own kernels.
     """
     library = nccl.assign(library="nccl", framework="other", message_bytes=message_bytes(nccl))
-    own = custom.assign(op_name="all_reduce", message_bytes=message_bytes(custom))
-    source = own["kernel_source"].astype(str)
-    own["library"] = np.where(source.str.contains("eager"), "custom", "custom_graph")
-    own["framework"] = own["framework"].astype(str).where(source != "TRTLLM", "trtllm")
+    engine_rows = custom.assign(op_name="all_reduce", message_bytes=message_bytes(custom))
+    source = engine_rows["kernel_source"].astype(str)
+    engine_rows["library"] = np.where(source.str.contains("eager"), "custom", "custom_graph")
+    engine_rows["framework"] = (
+        engine_rows["framework"].astype(str).where(source != "TRTLLM", "trtllm")
+    )
     names = ["system", "framework", "library", "op_name", "num_gpus", "message_bytes"]
-    both = pd.concat([library, own], ignore_index=True).astype(dict.fromkeys(names[:4], str))
+    both = pd.concat([library, engine_rows], ignore_index=True).astype(
+        dict.fromkeys(names[:4], str)
+    )
     return both.groupby(names)["latency_ms"].median().reset_index()
 
 

@@ -362,22 +362,22 @@ def memory_measurements(
         `part` are scored together.
     """
     found = questions(table, graphs)
-    kept = [row for row, one in enumerate(found) if isinstance(one, Described)]
-    asked = [one for one in found if isinstance(one, Described)]
+    kept = [row for row, setup in enumerate(found) if isinstance(setup, Described)]
+    asked = [setup for setup in found if isinstance(setup, Described)]
     rows = table.iloc[kept]
     queries = [
-        _query(one, graphs[one.graph], _device(row, catalog))
-        for one, row in zip(asked, rows.to_dict("records"), strict=True)
+        _query(setup, graphs[setup.graph], _device(row, catalog))
+        for setup, row in zip(asked, rows.to_dict("records"), strict=True)
     ]
     measured, metric = peak_mib(rows), metrics(rows)
     values = {name: np.where(metric == name, measured, np.nan) for name in METRICS}
     groups = {
         "model": rows["model"],
         "family": families(rows["model"]),
-        "graph": [one.graph for one in asked],
+        "graph": [setup.graph for setup in asked],
         "source": sources(rows),
         "phase": phases(rows),
-        "part": [one.part for one in asked],
+        "part": [setup.part for setup in asked],
         "metric": metric,
         "row": rows["row_id"],
     }

@@ -136,9 +136,11 @@ def _convolutions(frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
 def _products(table: str, frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
     """The kernel of each row, and its part."""
     part, weights, names, make = PRODUCTS[table]
-    formats = [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
+    formats = [PRODUCT_FORMATS[values] for values in _types(frame, weights)]
     sizes = zip(*(frame[name].tolist() for name in names), strict=True)
-    kernels = [LlmKernel(make(*own, format=form)) for own, form in zip(sizes, formats, strict=True)]
+    kernels = [
+        LlmKernel(make(*values, format=form)) for values, form in zip(sizes, formats, strict=True)
+    ]
     return kernels, [f"{part}/{form}" for form in formats]
 
 
