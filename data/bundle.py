@@ -40,10 +40,10 @@ class Bundle:
 
         Args:
             folder: holds at least one table.
-            name: dataset; what `bundle.json` says, else the folder's name, when None.
+            name: dataset; when None, the name in `bundle.json`, else the folder's name.
 
         Raises:
-            MissingData: the folder is not there or holds no table.
+            MissingData: the folder does not exist or holds no table.
         """
         if not folder.is_dir():
             raise MissingData(f"No folder {folder}; a bundle is a folder of tables.")
@@ -63,11 +63,11 @@ class Bundle:
         return tuple(sorted(found))
 
     def has(self, name: str) -> bool:
-        """True when the bundle holds that table."""
+        """Whether the bundle has a table of that name."""
         return name in self.tables()
 
     def table(self, name: str) -> "pd.DataFrame":
-        """NAME.parquet, else NAME.csv.
+        """The table in NAME.parquet, else in NAME.csv.
 
         Raises:
             MissingData: the bundle has no such table.
@@ -88,7 +88,7 @@ class Bundle:
         )
 
     def document(self, name: str) -> Any:
-        """NAME.json.
+        """The content of NAME.json.
 
         Raises:
             MissingData: the bundle has no such document.
@@ -116,8 +116,8 @@ class Bundle:
     def digest(self) -> str:
         """SHA-256 over the values of all tables and documents, in hexadecimal.
 
-        File format, number width, categories and the order of rows and columns do not matter, as
-        long as a column that holds text is not read as numbers.
+        It does not depend on file format, number width, categories, and the order of rows and
+        columns, provided that a column of text is not parsed as numbers.
         """
         total = hashlib.sha256()
         for name in self.tables():
@@ -139,13 +139,13 @@ class Bundle:
         facts: Mapping[str, Any] | None = None,
         as_csv: Collection[str] = (),
     ) -> "Bundle":
-        """Write a bundle and replace the content of `folder` by it, all or nothing.
+        """Write a bundle and replace the content of `folder` with it, all or nothing.
 
         Args:
             folder: where it is written; an existing bundle is replaced at the end.
             name: dataset.
             tables: table name -> rows.
-            documents: document name -> content that JSON can hold.
+            documents: document name -> content that can be serialised as JSON.
             datasheet: text of README.md.
             facts: added to `bundle.json`, which always holds name, digest and row counts.
             as_csv: tables written as CSV; the others are Parquet.
@@ -175,10 +175,10 @@ class Bundle:
         Args:
             tables: table name -> rows.
             datasheet: text of README.md; unchanged when None.
-            facts: added to those of `bundle.json`; digest and row counts are recomputed.
+            facts: added to the facts in `bundle.json`; digest and row counts are recomputed.
 
         Raises:
-            BadTable: a file that is to be kept cannot be read.
+            BadTable: an existing file that is kept cannot be read.
         """
         kept = {name: self.table(name) for name in self.tables() if name not in tables}
         return Bundle.write(
@@ -196,7 +196,7 @@ def home() -> Path:
     """The user's folder for bundles, downloads and registries: FORERUN_HOME or ~/.cache/forerun.
 
     Raises:
-        InputError: a file is in its place.
+        InputError: there is a file in its place.
     """
     given = os.environ.get("FORERUN_HOME")
     if not given:
@@ -231,7 +231,7 @@ def find(name: str, data_dir: Path | None = None) -> Bundle:
 
 
 def table_digest(frame: "pd.DataFrame") -> str:
-    """SHA-256 over a table's values, whatever the order of its rows and columns."""
+    """SHA-256 over a table's values, independent of the order of its rows and columns."""
     import numpy as np
 
     columns = sorted(map(str, frame.columns))
@@ -242,13 +242,13 @@ def table_digest(frame: "pd.DataFrame") -> str:
 
 
 def _canonical(column: "pd.Series[Any]") -> "NDArray[np.float64] | pd.Categorical[Any]":
-    """Numbers as float64, everything else as text; missing values are alike everywhere."""
+    """Numbers as float64, everything else as text; all missing values become equal."""
     import numpy as np
 
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)
     if pd.api.types.is_numeric_dtype(column.dtype) or column.isna().all():
-        # Adding zero makes -0.0 and 0.0 alike.
+        # Adding zero turns -0.0 into 0.0.
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan)) + 0.0
     codes, uniques = pd.factorize(column, use_na_sentinel=True)
     labels = pd.Index([str(value) for value in uniques])
@@ -288,7 +288,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _replace(folder: Path, draft: Path) -> None:
-    """Replace `folder` by `draft`; between the two renames the old folder can be recovered."""
+    """Replace `folder` with `draft`; between the two renames the old folder can be recovered."""
     _recover(folder)
     if folder.exists():
         shutil.rmtree(_aside(folder), ignore_errors=True)

@@ -17,8 +17,8 @@ from forerun.data.processor_cores import CORES
 from forerun.data.spec_sheet import Device
 
 READ_SHARE: Final = 0.85
-"""Share of the peak bandwidth that a read of all cores reaches: the sheet of a machine has the
-bandwidth that was measured, over this."""
+"""Share of the peak bandwidth that a read by all cores reaches. The bandwidth on a machine's spec
+sheet is the measured one divided by this."""
 SOURCE: Final = "Spare Cores, github.com/SpareCores/sc-inspector-data at 804d3c7"
 
 CLOUDS: Final = ("alicloud", "aws", "azure", "gcp", "hcloud", "hetzner", "ovh", "upcloud")
@@ -40,7 +40,7 @@ def is_of_cloud(name: str) -> bool:
 
 
 def cloud_instance(name: str) -> Device | None:
-    """The machine of an instance type such as `aws/m7i.4xlarge`; None where no type has that name.
+    """The machine of an instance type such as `aws/m7i.4xlarge`; None if no type has that name.
 
     Raises:
         UnanswerableQuery: the type has GPUs, or too little of it was measured.
@@ -48,15 +48,15 @@ def cloud_instance(name: str) -> Device | None:
     facts = _types().get(slug(name)) if is_of_cloud(name) else None
     if facts is None:
         return None
-    own = facts["instance"]
+    instance = facts["instance"]
     if facts["gpu"] is not None:
         raise UnanswerableQuery(
-            f"{own} has {facts['gpu_count']:.0f} {facts['gpu']}: name that GPU, with its share of "
-            "the price."
+            f"{instance} has {facts['gpu_count']:.0f} {facts['gpu']}: name that GPU, with its "
+            "share of the price."
         )
     found = machine(facts, facts["processor"])
     if found is None:
-        raise UnanswerableQuery(f"Too little of {own} was measured: give a spec sheet of it.")
+        raise UnanswerableQuery(f"Too little of {instance} was measured: give a spec sheet of it.")
     return found
 
 
@@ -69,20 +69,24 @@ def virtual_processors(device: Device) -> int | None:
 def matching(pattern: str) -> list[str]:
     """Types without GPUs whose names match a pattern such as `aws/m7i.*`, fewest processors first.
 
-    Types with GPUs and those that were not measured do not count.
+    Types that were not measured are ignored, too.
 
     Raises:
-        ValueError: none is left.
+        ValueError: no type matches.
     """
     wanted = pattern.lower()
-    own = [facts for facts in _types().values() if fnmatchcase(facts["instance"].lower(), wanted)]
-    able = [facts for facts in own if facts["gpu"] is None and machine(facts, facts["processor"])]
-    if not able:
+    candidates = [
+        facts for facts in _types().values() if fnmatchcase(facts["instance"].lower(), wanted)
+    ]
+    measured = [
+        facts for facts in candidates if facts["gpu"] is None and machine(facts, facts["processor"])
+    ]
+    if not measured:
         raise ValueError(
             f"no instance type matches {pattern!r:.80}: patterns are like aws/m7i.* or "
             "gcp/c4-standard-*"
         )
-    return [facts["instance"] for facts in sorted(able, key=lambda facts: facts["vcpus"])]
+    return [facts["instance"] for facts in sorted(measured, key=lambda facts: facts["vcpus"])]
 
 
 def instance_names() -> list[str]:
@@ -91,14 +95,14 @@ def instance_names() -> list[str]:
 
 
 def machine(facts: Facts, processor: str) -> Device | None:
-    """The sheet of a machine.
+    """The spec sheet of a machine.
 
     Args:
-        facts: of the instance type, a row of `machines`; empty where they are not known.
-        processor: microarchitecture of its cores, which may be another than that of the facts.
+        facts: row of `machines` for the instance type; empty if unknown.
+        processor: microarchitecture of its cores, which may differ from that of the facts.
 
     Returns:
-        None where the microarchitecture or the bandwidth is not known.
+        None if the microarchitecture or the bandwidth is unknown.
     """
     architecture = slug(processor)
     core = CORES.get(architecture)

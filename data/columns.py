@@ -1,4 +1,4 @@
-"""Arrays with n rows, tables of them, and rows that have a key in common."""
+"""Types of arrays with n rows, tables of them, and grouping of rows by key."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,9 +12,9 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 """Numbers of shape (n, columns)."""
 Mask = NDArray[np.bool_]
-"""Whether something holds for each row, mostly of shape (n,)."""
+"""A flag for each row, mostly of shape (n,)."""
 Names = NDArray[np.str_]
-"""Texts: labels of strata or groups, mostly of shape (n,)."""
+"""Texts, such as labels of strata or groups, mostly of shape (n,)."""
 Positions = NDArray[np.intp]
 """Positions of rows, or codes of their groups."""
 Key = TypeVar("Key", bound=Hashable)
@@ -22,15 +22,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A table: fields that are arrays, sequences, tables or mappings to these have n rows.
+    """A table: fields that are arrays, sequences, tables, or mappings to these have n rows.
 
-    All other fields are shared.
+    All other fields apply to the whole table.
     """
 
     def take(self, rows: Mask | Positions | slice) -> Self:
-        """The rows at these positions, where the mask is True, or of the slice, whose arrays are
-        views.
-        """
+        """The rows at these positions, or where the mask is True; a slice gives views of arrays."""
         return replace(self, **{f.name: _taken(getattr(self, f.name), rows) for f in fields(self)})
 
     @classmethod
@@ -39,15 +37,17 @@ class Columns:
         return tables[0] if len(tables) == 1 else joined(tables, np.concatenate)
 
 
-def joined(own: Sequence[Any], join: Callable[[Sequence[Column]], Column]) -> Any:
-    """Arrays, tables whose fields are these, or mappings to them, joined column by column."""
-    first = own[0]
+def joined(parts: Sequence[Any], join: Callable[[Sequence[Column]], Column]) -> Any:
+    """Arrays, tables of them, or mappings to them, joined column by column."""
+    first = parts[0]
     if isinstance(first, Columns):
         names = [f.name for f in fields(first)]
-        return replace(first, **{n: joined([getattr(one, n) for one in own], join) for n in names})
+        return replace(
+            first, **{n: joined([getattr(part, n) for part in parts], join) for n in names}
+        )
     if isinstance(first, Mapping):
-        return {n: joined([one[n] for one in own], join) for n in first}
-    return join(own)
+        return {n: joined([part[n] for part in parts], join) for n in first}
+    return join(parts)
 
 
 def groups_of(keys: Iterable[Key]) -> dict[Key, list[int]]:
@@ -59,7 +59,7 @@ def groups_of(keys: Iterable[Key]) -> dict[Key, list[int]]:
 
 
 def rows_by(keys: Iterable[Key]) -> dict[Key, Positions]:
-    """Each key, in rising order -> positions of its rows, in rising order.
+    """Each key, in ascending order -> positions of its rows, in ascending order.
 
     Args:
         keys: n keys, such as labels or spec sheets.
@@ -69,7 +69,7 @@ def rows_by(keys: Iterable[Key]) -> dict[Key, Positions]:
 
 
 def finite_log(values: Column) -> Column:
-    """Natural logarithm of n values, shape (n,); NaN where there is none."""
+    """Natural logarithm of n values, shape (n,); NaN where it is undefined."""
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(values)
     return np.where(np.isfinite(logs), logs, np.nan)

@@ -1,4 +1,4 @@
-"""Docstrings of fields as their descriptions, from which schemas, options and help are made."""
+"""Use docstrings of fields as their descriptions, for schemas, options and help texts."""
 
 import ast
 import sys
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 def described(cls: type[T]) -> type[T]:
-    """A class, each docstring below a field of which is the description of the field's type.
+    """Turn the docstring below each field of a class into a description of the field's type.
 
-    It is applied before `dataclass`.
+    Apply it before `dataclass`.
     """
     for name, text in _of_module(cls.__module__).get(cls.__name__, {}).items():
         cls.__annotations__[name] = Annotated[cls.__annotations__[name], Field(description=text)]
@@ -28,8 +28,8 @@ def described(cls: type[T]) -> type[T]:
 class Described(BaseModel):
     """A model whose fields are described by the docstrings below them.
 
-    Pydantic's `use_attribute_docstrings` parses each class when it is made, 5 ms of each start;
-    here the texts are read when a JSON schema is made.
+    Pydantic's `use_attribute_docstrings` parses each class when it is created, which would add 5 ms
+    to each start; here the texts are read only when a JSON schema is created.
     """
 
     @classmethod
@@ -45,13 +45,13 @@ class Described(BaseModel):
 
     @classmethod
     def filled(cls, source: object, **own: Any) -> Self:
-        """The model with these fields, and all others as the attributes of that name."""
+        """A model with the given fields; all others are read from attributes of `source`."""
         others = [name for name in cls.model_fields if name not in own and hasattr(source, name)]
         return cls(**{name: getattr(source, name) for name in others}, **own)
 
 
 def field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """Field -> the docstring below it, in a model and those that it is made from."""
+    """Field -> the docstring below it, in a model and its base classes."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base.__module__ != BaseModel.__module__:
@@ -61,20 +61,22 @@ def field_texts(model: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _of_module(module: str) -> Mapping[str, dict[str, str]]:
-    """Class -> its fields -> their docstrings as one line; empty where a module has no source."""
+    """Class -> field -> docstring as one line; empty if the module has no source file."""
     file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
     tree = ast.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
-    return {own.name: dict(_of_class(own)) for own in tree.body if isinstance(own, ast.ClassDef)}
+    return {
+        node.name: dict(_of_class(node)) for node in tree.body if isinstance(node, ast.ClassDef)
+    }
 
 
-def _of_class(own: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for pair in pairwise(own.body):
+def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for pair in pairwise(node.body):
         match pair:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 yield name, " ".join(text.split())
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first fault that pydantic found: the field, and what is wrong with it."""
+    """The first error that pydantic found: the field, and what is wrong with it."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"

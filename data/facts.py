@@ -1,4 +1,4 @@
-"""Facts that stand next to a module, in the TOML file of its name."""
+"""Read the TOML file that holds the facts of a module and has its name."""
 
 import tomllib
 from pathlib import Path
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def facts_of(module: str | Path) -> dict[str, Any]:
-    """The content of `NAME.toml` for the path `NAME.py` of a module."""
+    """The content of `NAME.toml` next to the module `NAME.py`."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Files that must survive: atomic, durable writes, one file for each value, and full disks."""
+"""Durable storage of values: atomic writes, one file per value, and clear errors on full disks."""
 
 import os
 import stat
@@ -16,20 +16,20 @@ from forerun.data.errors import CannotStore, DiskFull
 
 Value = TypeVar("Value")
 Signature = tuple[int, int, int] | None
-"""Number, size in bytes and time of the last change of a file, which differ for every write; None
-for a file that changed a moment ago and may change again within the same timestamp."""
+"""Inode, size in bytes and modification time of a file, which differ for every write; None for a
+file that changed so recently that it may change again within the same timestamp."""
 
 SUFFIX = ".json"
 CLOCK_STEP_NS = 50_000_000
 """Longer than the resolution of file timestamps, so that two changes never share a timestamp."""
 DRAFT_SUFFIX = ".part"
 ABANDONED_NS = 3_600 * 10**9
-"""Age at which the draft of a file is taken for that of a process that was killed."""
+"""Age at which a draft is attributed to a process that was killed."""
 
 HOME: Final = "FORERUN_HOME"
 TEMPORARY: Final = "TMPDIR"
 LEAST_FREE_BYTES: Final = 2**16
-"""Free space below which a disk counts as full: smaller than many an operator graph."""
+"""Free space below which a disk counts as full; many operator graphs need more."""
 _NO_ROOM: Final = frozenset({ENOSPC, EDQUOT, EFBIG})
 _NO_FOLDER: Final = frozenset({EEXIST, ENOTDIR})
 
@@ -41,20 +41,20 @@ class DamagedFile(ValueError):
 class FileStore(Generic[Value]):
     """Values in one folder, one JSON file each, shared by any number of threads and processes.
 
-    After `put` returned, a value survives a kill of the process and a failure of the power. Every
-    reader sees a file whole, as it was before or after a write. A file that does not hold a value
-    or cannot be read is reported, left out and left in place, so that it disables no other one;
-    `put` replaces it. A folder that cannot be read counts as empty.
+    When `put` has returned, a value survives a kill of the process and a power failure. Readers see
+    a file either as it was before a write or as it is after it. A file that cannot be read or
+    decoded is reported and skipped, but left in place, so that it affects no other file; `put`
+    replaces it. A folder that cannot be read counts as empty.
 
     Args:
-        folder: folder of the files, below FORERUN_HOME; the first write creates it.
-        encode: makes the text of a file from a value.
-        decode: makes the value from the name and the bytes of a file; any `Exception` that it
+        folder: folder of the files, below FORERUN_HOME; created by the first write.
+        encode: function from a value to the text of its file.
+        decode: function from the name and the bytes of a file to its value; any `Exception` that it
             raises means that the file is damaged.
-        report: called with the path and the reason when a file is found damaged, once until it is
-            mended or damaged in another way.
-        weigh: what a value costs in memory; by default nothing, so that all values are kept there.
-        room: largest sum of weights in memory. The least recently used values leave first and are
+        report: called with the path and the reason when a file is found damaged; once, until the
+            file is repaired or damaged in another way.
+        weigh: memory cost of a value; by default zero, so that all values stay in memory.
+        room: largest sum of weights in memory. The least recently used values are evicted first and
             read again on demand; the last one stays, however heavy it is.
     """
 
@@ -75,7 +75,7 @@ class FileStore(Generic[Value]):
         self._is_swept = False
 
     def is_used(self) -> bool:
-        """Whether there is a folder, or something that keeps it from being examined."""
+        """Whether the folder exists, or something prevents examining it."""
         try:
             self._folder.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -85,23 +85,23 @@ class FileStore(Generic[Value]):
         return True
 
     def stamp(self) -> int:
-        """A stamp that changes with every change of a file by any process; -1 right after one.
+        """A number that changes when any process changes a file; -1 right after a change.
 
-        It is 0 while there is no folder that can be read.
+        It is 0 as long as there is no readable folder.
         """
         try:
             stamp = self._folder.stat().st_mtime_ns
         except OSError:
             return 0
-        # A folder that changed a moment ago may change again within the same timestamp.
+        # A folder that changed very recently may change again within the same timestamp.
         return stamp if time_ns() - stamp > CLOCK_STEP_NS else -1
 
     def is_unchanged(self, stamp: int) -> bool:
-        """Whether no file was added, replaced or deleted since `stamp()` returned this stamp."""
+        """Whether no file was added, replaced or deleted since `stamp()` returned this number."""
         return stamp == self.stamp() >= 0
 
     def names(self) -> frozenset[str]:
-        """Names of all files of the folder, also of those that hold no value."""
+        """Names of all files in the folder, including damaged ones."""
         try:
             names = frozenset(os.listdir(self._folder))  # noqa: PTH208
         except FileNotFoundError:
@@ -113,7 +113,7 @@ class FileStore(Generic[Value]):
         return names
 
     def values(self) -> dict[str, Value]:
-        """Values by the names of their files, in the order of the names, without damaged files."""
+        """Values by file name, in the order of the names; damaged files are skipped."""
         found = {}
         for name in sorted(self.names()):
             if name.endswith(SUFFIX):
@@ -122,7 +122,7 @@ class FileStore(Generic[Value]):
         return found
 
     def held(self, name: str) -> Value | None:
-        """The value if it is in memory and no process deleted its file, which is not read."""
+        """The value if it is in memory and its file still exists; the file is not read."""
         with self._memory:
             if name not in self._held:
                 return None
@@ -131,7 +131,7 @@ class FileStore(Generic[Value]):
         return value if os.path.exists(f"{self._folder}/{name}") else None  # noqa: PTH110
 
     def get(self, name: str) -> Value:
-        """The value of a file, from memory if the file did not change since it was read.
+        """The value of a file, from memory if the file has not changed since it was read.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -146,7 +146,7 @@ class FileStore(Generic[Value]):
                     self._held.move_to_end(name)
                     return held[1]
             if not stat.S_ISREG(path.stat().st_mode):
-                raise OSError("it is not a regular file")  # a pipe would be waited for
+                raise OSError("it is not a regular file")  # reading a pipe would block
             value = self._decode(name, path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(name) from None
@@ -158,13 +158,13 @@ class FileStore(Generic[Value]):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Exclude all other writers, of this and of other processes, from here to the end.
+        """Exclude all other writers, in this and in other processes, during the block.
 
-        Whatever a write depends on, such as the number of files, is read inside. Where the file
-        system has no locks, writers of other processes are not excluded.
+        Read everything that a write depends on, such as the number of files, inside the block. On
+        file systems without locks, writers of other processes are not excluded.
 
         Raises:
-            CannotStore: the folder cannot be made.
+            CannotStore: the folder cannot be created.
         """
         import fcntl
 
@@ -180,7 +180,7 @@ class FileStore(Generic[Value]):
                 os.close(folder)
 
     def put(self, name: str, value: Value) -> None:
-        """Write a value, and replace the one of that name.
+        """Write a value, replacing any value of that name.
 
         Raises:
             DiskFull, CannotStore: it could not be written; what was stored before remains.
@@ -193,7 +193,7 @@ class FileStore(Generic[Value]):
         self._remember(name, signature, value)
 
     def mark(self, name: str) -> None:
-        """Write an empty file, whose name says all; repeating it has no effect.
+        """Write an empty file whose name is its whole content; repeating it has no effect.
 
         Raises:
             DiskFull, CannotStore: it could not be written.
@@ -202,7 +202,7 @@ class FileStore(Generic[Value]):
             write_whole(self._folder / name, "")
 
     def delete(self, name: str) -> bool:
-        """Delete a file, whether or not it holds a value; it stays deleted after a failure.
+        """Delete a file, whether or not it holds a value; the deletion survives a power failure.
 
         Returns:
             Whether there was such a file.
@@ -221,13 +221,13 @@ class FileStore(Generic[Value]):
         return True
 
     def _report_once(self, name: str, why: Exception) -> None:
-        """Report a damaged file, or the whole folder where the name is empty."""
+        """Report a damaged file, or the whole folder if the name is empty."""
         if self._damaged.get(name) != str(why):
             self._damaged[name] = str(why)
             self._report(self._folder / name, why)
 
     def _sweep(self) -> None:
-        """Delete the drafts of processes that were killed, once, while no other one writes."""
+        """Delete drafts of killed processes, once, while no other process writes."""
         if self._is_swept:
             return
         self._is_swept = True
@@ -253,7 +253,7 @@ class FileStore(Generic[Value]):
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file, which only its owner may read, atomically and durably.
+    """Write a file atomically and durably; only its owner may read it.
 
     Raises:
         OSError: the file cannot be written; the previous file remains.
@@ -265,10 +265,10 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """Where to write a file, which takes the place of `path` when the block ends without an error.
+    """A path to write to, which replaces `path` when the block ends without an error.
 
-    The replacement is atomic, and afterwards the content and the name of the file are on disk.
-    After an error the draft is deleted.
+    The replacement is atomic, and afterwards content and name of the file are on disk. After an
+    error the draft is deleted.
     """
     draft = path.with_name(f".{path.name}.{token_hex(6)}{DRAFT_SUFFIX}")
     try:
@@ -283,7 +283,7 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 
 def signature_of(path: Path) -> Signature:
-    """The signature of a file as it is now.
+    """The current signature of a file.
 
     Raises:
         OSError: it cannot be examined.
@@ -295,7 +295,7 @@ def signature_of(path: Path) -> Signature:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it; on return their names are on disk."""
+    """Create a folder and its parents; on return their names are on disk."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -303,7 +303,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, which are not flushed together with its files."""
+    """Flush a file, or the entries of a folder; flushing files does not flush their folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -313,14 +313,14 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def writing_to(variable: str, done: str = "stored") -> Iterator[None]:
-    """Turn errors of the operating system in the block into problems with a remedy.
+    """Turn operating system errors in the block into problems with a remedy.
 
     Args:
         variable: environment variable of the folder that the block writes to.
-        done: what the block would have done.
+        done: past participle of what the block does, for the message.
 
     Raises:
-        DiskFull: there is no room, or no more of the user's quota.
+        DiskFull: the disk or the user's quota is full.
         CannotStore: it cannot be written for another reason.
     """
     try:
@@ -330,12 +330,12 @@ def writing_to(variable: str, done: str = "stored") -> Iterator[None]:
 
 
 def disk_problem(error: OSError, variable: str, done: str = "stored") -> CannotStore:
-    """The problem that an error of the operating system is, while a folder is written.
+    """The problem to report for an operating system error while writing to a folder.
 
     Args:
-        error: what went wrong.
+        error: the error.
         variable: environment variable of the folder.
-        done: what was to be done.
+        done: past participle of what was to be done, for the message.
     """
     if error.errno in _NO_ROOM:
         return DiskFull(
@@ -352,16 +352,16 @@ def disk_problem(error: OSError, variable: str, done: str = "stored") -> CannotS
 
 
 def obstacle(folder: Path, variable: str) -> CannotStore | None:
-    """What would keep a file from being written to a folder, which need not exist yet.
+    """What would prevent writing a file to a folder, which need not exist yet.
 
-    Nothing is written to find out, so quotas and faults of the disk are not noticed.
+    The check writes nothing, so it does not notice quotas and disk faults.
 
     Args:
         folder: the folder.
         variable: its environment variable.
 
     Returns:
-        The problem; None where none is known.
+        The problem; None if none is known.
     """
     try:
         place = next(place for place in (folder, *folder.parents) if place.exists())

@@ -28,22 +28,22 @@ BindingReason = Literal[
     "empty_past",
     "sum_of_others",
 ]
-"""Where the size of a free dimension is from. `given`: the question. `batch`: the batch size.
-`default_...`: nothing said it. `empty_past`: a key-value cache without tokens. `sum_of_others`: the
-name of the dimension adds up others."""
+"""Where the size of a free dimension comes from. `given`: the query. `batch`: the batch size.
+`default_...`: nothing specified it. `empty_past`: a key-value cache without tokens.
+`sum_of_others`: the name of the dimension is a sum of others."""
 BINDING_REASONS: tuple[BindingReason, ...] = get_args(BindingReason)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundDimension:
-    """The size that a free dimension of a model's input was read at.
+    """The size at which a free dimension of a model's input was read.
 
     Attributes:
         input: name of the input.
         axis: position of the dimension, from 0.
-        symbol: name of the dimension in the file; empty where it has none.
+        symbol: name of the dimension in the file; empty if it has none.
         size: its size.
-        why: where the size is from.
+        why: where the size comes from.
     """
 
     input: str
@@ -55,18 +55,18 @@ class BoundDimension:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator with the shapes it runs at.
+    """One operator with its shapes.
 
     Attributes:
-        kind: canonical kind, a name in `forerun.features.operators.kinds.KINDS` (`unknown` when the
-            reader does not know the operator: it is counted and reported, never dropped).
+        kind: canonical kind, a name in `forerun.features.operators.kinds.KINDS`; `unknown` if the
+            reader does not know the operator, which is then counted and reported, never dropped.
         name: the operator's name in its source format, such as `aten.addmm` or `Conv`.
-        input_shapes: shapes of activation operands; parameters are not among them.
+        input_shapes: shapes of activation operands, without parameters.
         output_shapes: shapes of its results.
         parameter_elements: number of elements of the weights it reads.
         attributes: parameters of the kind beyond shapes (`kernel`, `stride`, `groups`, ...).
         inputs: positions in the graph of the operators whose outputs it reads.
-        batched: False when it does not depend on the graph's input, and so not on the batch size.
+        batched: False if it depends neither on the graph's input nor on the batch size.
         repeat: number of runs in one pass.
     """
 
@@ -93,16 +93,15 @@ class OperatorGraph:
     Attributes:
         operators: operators in topological order, so `inputs` of each refer to earlier ones.
         batch_size: batch size of the shapes in `operators`.
-        training: True when the operators already include the backward pass.
+        training: True if the operators already include the backward pass.
         source: the format it was read from (`onnx`, `torch_export`, `huggingface`, `table`, ...).
-        parameter_elements: elements of all weights, each shared weight once; None when not known.
+        parameter_elements: elements of all weights, counting shared weights once; None if unknown.
         bound_dimensions: sizes of the inputs' free dimensions.
-        assumptions: what the file leaves to the run and how it was decided, one sentence each.
+        assumptions: what the file leaves open and how it was decided, one sentence each.
         stored_bytes: number format (`float32`, `int8`, `uint4`, ...) -> bytes of the tensors that
-            the file stores in it, indices and scalars among them; empty where that is not known.
+            the file stores in it, including indices and scalars; empty if unknown.
 
-    Equality depends on none of the last three, and the digest only on those of `stored_bytes` that
-    are quantised.
+    Equality ignores the last three; the digest includes only the quantised `stored_bytes`.
     """
 
     operators: tuple[Operator, ...]
@@ -121,7 +120,7 @@ class OperatorGraph:
     def digest(self) -> str:
         """Stable content hash: 32 hexadecimal digits.
 
-        The source format, `bound_dimensions` and `assumptions` do not enter it.
+        It ignores the source format, `bound_dimensions` and `assumptions`.
         """
         outline: dict[str, Any] = {
             "format": FORMAT,
@@ -134,7 +133,7 @@ class OperatorGraph:
             outline["quantised_bytes"] = self.quantised_bytes
         before, after = _SORTED.encode(outline).split("[]")
         digest = hashlib.sha256(f"{before}[".encode())
-        # Operator by operator, since other threads wait while one long text is made.
+        # Operators are encoded one by one, since encoding one long text would block other threads.
         for place, op in enumerate(self.operators):
             digest.update(("," * (place > 0) + _SORTED.encode(_operator_to_json(op))).encode())
         digest.update(f"]{after}".encode())
@@ -142,7 +141,7 @@ class OperatorGraph:
 
     @property
     def quantised_bytes(self) -> dict[str, int]:
-        """Those of `stored_bytes` in formats of at most eight bits, which runs keep as they are."""
+        """`stored_bytes` in formats of at most eight bits, which stay quantised during a run."""
         return {
             name: size
             for name, size in self.stored_bytes.items()
@@ -150,7 +149,7 @@ class OperatorGraph:
         }
 
     def narrowed(self, item: float) -> float:
-        """Bytes of the weights, as a share of what they take where each has `item` bytes.
+        """Bytes of the weights, relative to `item` bytes for each weight.
 
         It is 1 unless the file stores quantised weights in fewer bytes.
         """
@@ -163,7 +162,7 @@ class OperatorGraph:
 
     @cached_property
     def unknown(self) -> Mapping[str, int]:
-        """Names of operators that no kind describes -> number of occurrences in the graph."""
+        """Name of each operator of unknown kind -> number of occurrences in the graph."""
         return Counter(op.name for op in self.operators if op.kind == "unknown")
 
     def to_json(self) -> dict[str, Any]:
@@ -187,12 +186,12 @@ class OperatorGraph:
     def to_text(self) -> str:
         """The JSON text of `to_json`, without spaces.
 
-        Operators are encoded one by one, because no other thread runs while the encoder does.
+        Operators are encoded one by one, since the encoder blocks other threads while it runs.
         """
         encode = json.JSONEncoder(separators=(",", ":")).encode
         outline = encode(replace(self, operators=()).to_json())
         operators = ",".join(encode(_operator_to_json(op)) for op in self.operators)
-        # Quotes in texts are escaped, so that only the key itself reads like this.
+        # Quotes in texts are escaped, so only the key itself matches.
         return outline.replace('"operators":[]', f'"operators":[{operators}]')
 
     @classmethod
@@ -221,7 +220,7 @@ class OperatorGraph:
 
 
 def bits_of(number_format: str) -> int:
-    """Bits of a number in a format, by the first digits of its name; 8 of a truth value."""
+    """Bits of a number in a format, by the first digits of its name; 8 if it has none (`bool`)."""
     found = re.search(r"\d+", number_format)
     return int(found[0]) if found else 8
 

@@ -1,4 +1,4 @@
-"""Carbon intensity of the electricity of countries, for answers about long runs."""
+"""Carbon intensity of electricity by country, for answers about long runs."""
 
 import json
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ class Grid:
     """Carbon intensity of electricity.
 
     Attributes:
-        g_co2_per_kwh: g of CO2 equivalent a kWh.
-        source: where it comes from, and its year.
+        g_co2_per_kwh: g of CO2 equivalent per kWh.
+        source: where the value comes from, with its year.
     """
 
     g_co2_per_kwh: float
@@ -21,7 +21,7 @@ class Grid:
 
 
 def grid_of(region: str | None, g_co2_per_kwh: float | None) -> Grid | None:
-    """The intensity that is given, or the yearly mean of a country; None where neither is.
+    """The given intensity, or the yearly mean of a region; None if neither is given.
 
     Raises:
         BadRequest: both are given, or the table has no such region.

@@ -1,4 +1,4 @@
-"""The nominal coverage of prediction intervals, and what follows from it."""
+"""The nominal coverage of prediction intervals, and derived constants."""
 
 from statistics import NormalDist
 from typing import Annotated, Final
@@ -6,14 +6,14 @@ from typing import Annotated, Final
 from pydantic import Field
 
 LEVEL: Final = 0.9
-"""Share of measured values that an interval is meant to contain."""
+"""Nominal share of measured values inside an interval."""
 HALF_WIDTH: Final = NormalDist().inv_cdf(0.5 * (1.0 + LEVEL))
-"""Half-width of an interval of a normal distribution at this level, in standard deviations."""
+"""Half-width of a normal distribution's interval at this level, in standard deviations."""
 USUAL: Final = 100.0 * LEVEL
-"""The same level in percent, as questions give it."""
+"""The same level in percent, as in queries."""
 Level = Annotated[
     float,
     Field(ge=50.0, le=99.0, description="level of the calibrated intervals, percent"),
 ]
-"""Level of a question: an option of every workload, which only the intervals of an answer follow
+"""Level of a query: an option of every workload, which only affects the intervals of an answer
 (`models/answers/interval_level.py`)."""

@@ -1,4 +1,4 @@
-"""List prices of an hour on a device, for answers to requests that name no price of their own."""
+"""List prices per device-hour, for requests that give no price."""
 
 import json
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an hour on one device costs.
+    """Price of one device for an hour.
 
     Attributes:
-        usd_per_device_hour: price of one device, USD an hour.
-        source: where the price comes from, and its date.
+        usd_per_device_hour: USD per device-hour.
+        source: where the price comes from, with its date.
     """
 
     usd_per_device_hour: float
@@ -20,12 +20,12 @@ class Price:
 
 
 def list_price(device: str) -> Price | None:
-    """The list price of a device of the catalog, by its name; None where none is known."""
+    """The list price of a catalogue device, by name; None if unknown."""
     return _prices().get(device)
 
 
 def priced_devices() -> list[str]:
-    """Names of the devices of the catalog whose list price is known."""
+    """Names of the catalogue devices with a known list price."""
     return list(_prices())
 
 

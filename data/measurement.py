@@ -1,7 +1,7 @@
-"""Tables of measurements: one row is one run of one workload on one device with one software.
+"""Tables of measurements: one row is one run of a workload on a device with a software version.
 
 Values that were not measured are null, never zero. A run that ran out of memory (`oom`) or failed
-(`failed`) is censored: it has a status and no metrics.
+(`failed`) is censored: it has a status but no metrics.
 """
 
 from pathlib import Path
@@ -56,26 +56,26 @@ def measurement_schema() -> "pa.DataFrameSchema":
 
 
 def read_measurements(path: Path) -> "pd.DataFrame":
-    """Measurements from a Parquet or CSV file.
+    """Read measurements from a Parquet or CSV file.
 
-    Columns other than `COLUMNS` are kept; optional ones that are missing are null.
+    Columns other than `COLUMNS` are kept; missing optional columns are null.
 
     Returns:
-        One row a run; text, whole numbers (Int64) and float64.
+        One row per run, of text, whole numbers (Int64) and float64.
 
     Raises:
         MissingData: no such file.
-        BadTable: names row (the first is row 1) and column that are wrong.
+        BadTable: the message names the wrong row (the first is row 1) and column.
     """
     frame = read_table_file(path, "a table of measurements")
     return tidy_measurements(frame, str(path))
 
 
 def write_measurements(frame: "pd.DataFrame", path: Path) -> None:
-    """Write measurements as Parquet or CSV, by the path's suffix; nothing is written if one is bad.
+    """Write measurements as Parquet or CSV, by the path's suffix; nothing if a value is wrong.
 
     Raises:
-        BadTable: names row (the first is row 1) and column that are wrong.
+        BadTable: the message names the wrong row (the first is row 1) and column.
     """
     if path.suffix not in (".parquet", ".csv"):
         raise BadTable(f"{path}: a table of measurements ends in .parquet or .csv.")
@@ -88,15 +88,15 @@ def write_measurements(frame: "pd.DataFrame", path: Path) -> None:
 
 
 def tidy_measurements(frame: "pd.DataFrame", where: str) -> "pd.DataFrame":
-    """Measurements with all columns, in order and of the right type.
+    """Measurements with all columns, in order and with the right types.
 
     Args:
         frame: at least the columns `REQUIRED`. Without a column `status`, rows with a metric are
             `ok` and others are `failed`.
-        where: what people call the table.
+        where: name of the table for messages.
 
     Raises:
-        BadTable: names row (the first is row 1) and column that are wrong.
+        BadTable: the message names the wrong row (the first is row 1) and column.
     """
     missing = [name for name in REQUIRED if name not in frame]
     if missing:
@@ -149,7 +149,7 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]
 
 
 def _number(value: Any) -> float:
-    """The value as a float, NaN where it is none; Python's parser inverts `repr` exactly."""
+    """The value as a float, NaN if it is not a number; Python's parser inverts `repr` exactly."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -158,11 +158,11 @@ def _number(value: Any) -> float:
 
 def _check_status(tidy: "pd.DataFrame", where: str) -> None:
     """Check that censored runs have no metrics and successful runs at least one."""
-    there = tidy[list(METRIC_COLUMNS)].notna()
-    some = there.any(axis=1)
+    given = tidy[list(METRIC_COLUMNS)].notna()
+    some = given.any(axis=1)
     full = (tidy["status"].isin(CENSORED) & some).to_numpy().nonzero()[0]
     if len(full):
-        row, column = full[0], there.iloc[full[0]].idxmax()
+        row, column = full[0], given.iloc[full[0]].idxmax()
         status = tidy["status"].iloc[row]
         raise BadTable(
             f"{where}: column {column!r}, row {row + 1}: a run that is {status} has no metrics; "
@@ -177,21 +177,21 @@ def _check_status(tidy: "pd.DataFrame", where: str) -> None:
 
 
 def _not_read(frame: "pd.DataFrame") -> str:
-    """End of a message that names the columns of other names; empty where there are none."""
+    """The end of a message, listing columns that were not read; empty if there are none."""
     names = [str(name) for name in frame.columns if name not in COLUMNS]
     return f"; not read: {', '.join(names)}" if names else ""
 
 
 CROWDED = 1.25
-"""Ratio of requested to available processors from which on other processes dominate a run's time:
-at two threads on two processors it took two to ten times as long (measured)."""
+"""Ratio of requested to available processors above which other processes dominate a run's time:
+with two threads on two processors it took two to ten times as long (measured)."""
 
 
 def crowded(frame: "pd.DataFrame") -> "pd.Series[bool]":
-    """Rows measured while all processes together requested more processors than there are.
+    """Rows measured while all processes together requested more processors than available.
 
     Args:
-        frame: rows as a collector wrote them; rows without the load are not crowded.
+        frame: rows as written by a collector; rows without the load are not crowded.
     """
     needed = ("others_share", "threads", "cpus")
     if not set(needed) <= set(frame.columns):

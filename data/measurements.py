@@ -1,4 +1,4 @@
-"""Measured results of queries, as columns: predictors are fitted and evaluated on them."""
+"""Measured results of queries, as columns, for fitting and evaluating predictors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from forerun.data.query import Query
 
 NO_HOST: Final = "none"
-"""Value of the group `host` of runs that were recorded, such as CUDA graphs: they do not wait for a
-host, and their latency is the device time."""
+"""Value of the group `host` for recorded runs, such as CUDA graphs: they do not wait for a host,
+and their latency is the device time."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Measurements:
         values: Mapping[str, Any],
         groups: Mapping[str, Any],
     ) -> "Measurements":
-        """Rows of columns of any kind; the group `device` is that of the queries."""
+        """Measurements from columns of any kind; the group `device` comes from the queries."""
         texts = {"device": [query.device.name for query in queries], **groups}
         return cls(
             queries,
@@ -50,7 +50,7 @@ class Measurements:
         return len(self.queries)
 
     def __add__(self, other: "Measurements") -> "Measurements":
-        """Rows of both, in order; a column that one side lacks is NaN there."""
+        """The rows of both, in order; a column that one side lacks is NaN for its rows."""
         n, m = len(self), len(other)
         values = {
             name: np.concatenate([self.column(name), other.column(name)])
@@ -80,11 +80,11 @@ class Measurements:
         )
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Values of one metric, shape (n,); NaN where it was not measured."""
+        """Values of one metric, shape (n,); NaN if not measured."""
         return self.values.get(name, np.full(len(self), np.nan))
 
     def group(self, key: str) -> NDArray[np.str_]:
-        """Values of a grouping key, shape (n,); without that key each row is a group."""
+        """Values of a grouping key, shape (n,); without that key each row is its own group."""
         return self.groups.get(key, np.arange(len(self)).astype(np.str_))
 
 

@@ -1,7 +1,7 @@
-"""The one table of metrics: unit, printed form, and how operators combine into a workload.
+"""The only table of metrics: unit, printed form, and how operators combine into a workload.
 
 Everything that needs to know a metric (schemas, scores, HTTP, documentation) reads `METRICS`, which
-stand in `metrics.toml`.
+comes from `metrics.toml`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Metric:
     meaning: str
 
     def text(self, value: float | None) -> str:
-        """The value with its unit for display, or `not known` when it is None."""
+        """The value with its unit for display; `not known` if it is None."""
         if value is None:
             return "not known"
         return with_unit(value, self.unit)
@@ -48,7 +48,7 @@ _FIELDS: Final = ("unit", "combine", "meaning")
 
 def _of(group: str) -> tuple[Metric, ...]:
     rows = _TABLE[group].items()
-    return tuple(Metric(name, *(own[field] for field in _FIELDS)) for name, own in rows)
+    return tuple(Metric(name, *(entry[field] for field in _FIELDS)) for name, entry in rows)
 
 
 METRICS: Final = _of("run")
@@ -63,7 +63,7 @@ _ALL: Final = {name: own for group in _TABLE.values() for name, own in group.ite
 TITLES: Final[Mapping[str, str]] = {name: own["title"] for name, own in _ALL.items()}
 """Metric -> heading of its column or chart, on every page."""
 SHARES: Final = frozenset(name for name, own in _ALL.items() if own.get("share"))
-"""Metrics on a scale from 0 to about 1: the width of an interval is a difference there, not a
+"""Metrics on a scale from 0 to about 1, for which the width of an interval is a difference, not a
 ratio."""
 
 

@@ -1,4 +1,4 @@
-"""Number formats of weights and activations: bytes of a value, and what it is multiplied in.
+"""Number formats of weights and activations: bytes per value, and precision of products.
 
 Bytes include the scales that are stored for each group of values: one of 8 bits for 16 values in
 NVFP4 and for 32 in MXFP4 and MXFP8 (OCP MX specification), one of 16 bits for 32 integers of four
@@ -19,7 +19,7 @@ GGUF: Final[Mapping[str, float]] = {
     **{"q4_k_s": 4.58, "q4_k_m": 4.84, "q4_1": 5.0, "q5_0": 5.5, "q5_k_s": 5.52},
     **{"q5_k_m": 5.68, "q5_1": 6.0, "q6_k": 6.56, "q8_0": 8.5},
 }
-"""Bits of one weight in a format of GGUF files, which holds for all matrices of a model."""
+"""Bits per weight in a GGUF format, as an average over all matrices of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Format:
     """A number format.
 
     Attributes:
-        bytes: bytes of one value, with its share of the scales.
-        precisions: precisions that products are computed in, best first. Kernels unpack four-bit
-            weights to half precision where the device does not multiply them; those of llama.cpp
-            multiply integers of eight bits. Engines take FP16 for BF16 where a device has no such
+        bytes: bytes per value, including its share of the scales.
+        precisions: precisions in which products are computed, best first. Kernels unpack four-bit
+            weights to half precision if the device cannot multiply them; llama.cpp's kernels
+            multiply integers of eight bits. Engines use FP16 for BF16 on devices without such
             arithmetic, and multiply FP32 in full (`VLLM_FLOAT32_MATMUL_PRECISION`).
     """
 
@@ -41,9 +41,9 @@ class Format:
         """The precision of products on a device.
 
         Raises:
-            UnknownPrecision: the sheet has no peak that could stand in.
+            UnknownPrecision: the spec sheet has no peak for any suitable precision.
         """
-        found = (own for own in self.precisions if own in device.peak_tflops)
+        found = (precision for precision in self.precisions if precision in device.peak_tflops)
         return next(found, None) or device.computes_in(self.precisions[-1])
 
 
@@ -74,7 +74,7 @@ class Product:
 
     @property
     def precision(self) -> Precision:
-        """Precision in which matrix units multiply the operands: that of the wider one."""
+        """Precision in which matrix units multiply the operands: that of the wider operand."""
         return self.activations.precisions[0]
 
 

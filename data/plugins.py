@@ -1,14 +1,14 @@
 """Plugins: what other installed packages declare as entry points.
 
-A package adds a dataset, a reader, a predictor, a protocol or a collector without a change here:
+A package can add a dataset, a reader, a predictor, a protocol or a collector without a change here:
 
     [project.entry-points."forerun.datasets"]
     my_dataset = "my_package.dataset:MyDataset"
 
-An entry point names a class; that of a predictor names a `CatalogEntry` (`forerun.models.catalog`),
+An entry point names a class; for a predictor it names a `CatalogEntry` (`forerun.models.catalog`),
 which says how the predictor is trained.
 
-Names that forerun itself uses cannot be taken. The format is that of the Python packaging guide
+Names that forerun itself uses cannot be taken. The format is defined in the Python packaging guide
 (https://packaging.python.org/specifications/entry-points/).
 """
 
@@ -32,7 +32,7 @@ GROUPS: Final = (
 
 
 def plugins(group: str) -> tuple[type[Any], ...]:
-    """Classes that installed packages declare for a group, in the order of their names.
+    """Classes that installed packages declare for a group, sorted by name.
 
     Args:
         group: one of `GROUPS`.
@@ -44,11 +44,11 @@ def plugins(group: str) -> tuple[type[Any], ...]:
 
 
 def plugins_by_name(group: str, kinds: tuple[type, ...] = (type,)) -> dict[str, Any]:
-    """What installed packages declare for a group, by name and in the order of the names.
+    """Objects that installed packages declare for a group, by name and sorted by name.
 
     Args:
         group: one of `GROUPS`.
-        kinds: what an entry point may name: a class, unless said otherwise.
+        kinds: types that an entry point may name; by default a class.
 
     Raises:
         BrokenPlugin: an entry point cannot be loaded or names something else.
@@ -58,10 +58,10 @@ def plugins_by_name(group: str, kinds: tuple[type, ...] = (type,)) -> dict[str, 
 
 
 def plugin(group: str, name: str, kinds: tuple[type, ...] = (type,)) -> Any | None:
-    """What is declared under one name of a group; None where there is none.
+    """The object declared under one name of a group; None if there is none.
 
     Raises:
-        BrokenPlugin: it cannot be loaded, or is none of `kinds`.
+        BrokenPlugin: it cannot be loaded, or is not one of `kinds`.
     """
     assert group in GROUPS
     return next((_loaded(point, kinds) for point in _declared(group).select(name=name)), None)
@@ -73,7 +73,7 @@ def _declared(group: str) -> EntryPoints:
 
 @cache
 def _on_paths(group: str, paths: tuple[str, ...]) -> EntryPoints:
-    """What packages on these paths declare; reading their metadata takes tens of milliseconds."""
+    """Entry points of packages on these paths; reading the metadata takes tens of milliseconds."""
     return entry_points(group=group)
 
 
@@ -89,24 +89,26 @@ def _loaded(point: EntryPoint, kinds: tuple[type, ...]) -> Any:
 
 
 def classes_below(package: str, kind: type[Any], attribute: str) -> tuple[type[Any], ...]:
-    """The classes of modules below a package that have an attribute of their own, by name.
+    """Classes of the modules below a package that define an attribute themselves, sorted by name.
 
-    Scripts, whose names begin with `pack`, are not imported.
+    Modules whose names begin with `pack` are scripts and are not imported.
 
     Args:
         package: name of the package.
-        kind: class that they derive from.
-        attribute: what each declares, and no base of several does.
+        kind: base class.
+        attribute: attribute that each such class defines, and shared base classes do not.
     """
     names = (found.name for found in walk_packages(import_module(package).__path__, f"{package}."))
     modules = [
         import_module(name) for name in names if name.rpartition(".")[2].partition("_")[0] != "pack"
     ]
     found = {
-        one.__name__: one
+        value.__name__: value
         for module in modules
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, kind) and one.__module__ == module.__name__
-        if attribute in vars(one)
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, kind)
+        and value.__module__ == module.__name__
+        if attribute in vars(value)
     }
     return tuple(found[name] for name in sorted(found))

@@ -1,4 +1,4 @@
-"""What one core of a processor does in a cycle, by its microarchitecture.
+"""Operations per cycle of one processor core, by microarchitecture.
 
 Sources: Intel's and Arm's software optimization guides, AMD's guides for families 17h, 19h and 1Ah,
 and Agner Fog's "The microarchitecture of Intel, AMD and VIA CPUs".
@@ -17,18 +17,19 @@ class Core:
     """One core.
 
     Attributes:
-        integer_bits: bits of all vector registers that its pipes take integer operations on in a
-            cycle; pipes of 512 bits count as 256, the width of llama.cpp's kernels of four bits.
-        dot: whether llama.cpp uses its products of eight-bit integers with sums: VNNI with
-            AVX512_VBMI or AVX-VNNI, or Arm's dot products.
-        fp32: floating-point operations a cycle in fp32.
-        bf16: the same in bf16; that of fp32 where there are no such products.
-        int8: operations a cycle on integers of eight bits, on matrix units where there are any.
+        integer_bits: bits of vector registers on which its pipes can start integer operations per
+            cycle; pipes of 512 bits count as 256, the width of llama.cpp's four-bit kernels.
+        dot: whether llama.cpp uses its dot products of eight-bit integers: VNNI with AVX512_VBMI
+            or AVX-VNNI, or Arm's dot products.
+        fp32: floating-point operations per cycle in fp32.
+        bf16: the same in bf16; equal to fp32 without bf16 products.
+        int8: operations per cycle on eight-bit integers, on matrix units if there are any.
         clock_ghz: highest clock of the server parts that clouds offer.
-        speed: score of one thread in Geekbench 6 at that clock: the median of the cloud's machines
-            (Spare Cores, github.com/SpareCores/sc-inspector-data); of Neoverse-N3 and -V3 that of
-            their predecessor times the ratio of PassMark's scores, of Alder Lake by its clock.
-        family: cores of one design, which are held out together.
+        speed: Geekbench 6 score of one thread at that clock: the median over cloud machines
+            (Spare Cores, github.com/SpareCores/sc-inspector-data). For Neoverse-N3 and -V3 it is
+            their predecessor's score times the ratio of PassMark scores, for Alder Lake it is
+            scaled by the clock.
+        family: cores of the same design, which are held out together.
     """
 
     integer_bits: int
@@ -42,20 +43,20 @@ class Core:
 
 
 CORES: Final[Mapping[str, Core]] = {
-    name: Core(*own) for name, own in facts_of(__file__)["cores"].items()
+    name: Core(*facts) for name, facts in facts_of(__file__)["cores"].items()
 }
 """Microarchitecture, as in `Device.architecture` -> its core."""
 MOST_BITS: Final = 1024
 USUAL_SPEED: Final = 500.0
-"""`Core.speed` for each GHz of a core that is not known."""
+"""`Core.speed` per GHz for unknown cores."""
 BITS_OF_FLOP: Final = 16
-"""Bits of `Core.integer_bits` for each floating-point operation a cycle in fp32, in most cores."""
+"""Bits of `Core.integer_bits` per fp32 floating-point operation per cycle, in most cores."""
 
 
 def core_of(device: Device) -> Core | None:
-    """The core of a processor; of an unknown microarchitecture, one that follows from its peaks.
+    """The core of a processor; for an unknown microarchitecture, one derived from its peaks.
 
-    None where the sheet lacks cores, clock or the peak in fp32.
+    None if the spec sheet lacks cores, clock or the fp32 peak.
     """
     known = CORES.get(device.architecture or "")
     cores, clock_mhz = device.compute_units, device.boost_clock_mhz

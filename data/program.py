@@ -15,7 +15,7 @@ class ProgramGraph:
         texts: short text of each node.
         full_texts: full text of each node, such as `#pragma ACCEL PIPELINE auto{__PIPE__L0}`.
         edges: (from, to, flow, position); flow 0 control, 1 data, 2 call, 3 directive.
-        blocks: basic block of each node; that of a directive is the head of its loop.
+        blocks: basic block of each node; for a directive, the head of its loop.
         functions: function of each node.
     """
 

@@ -1,6 +1,6 @@
-"""Doubtful rows, flagged and counted: duplicates, impossible values, throttled groups.
+"""Flag and count doubtful rows: duplicates, impossible values, throttled groups.
 
-Nothing is dropped here. `row_weights` turns findings into weights: doubtful rows weigh less.
+Nothing is dropped here. `row_weights` turns findings into lower weights for doubtful rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Column = NDArray[np.float64]
 Group = tuple[str, str, str]
 
 NOISY_SPREAD = 0.1
-"""Interquartile range of repeats over their median at which a row counts half."""
+"""Interquartile range of repeats over their median at which a row gets half the weight."""
 
 FLAGS: Final[Mapping[str, float]] = facts_of(__file__)["flags"]
 """Flag -> weight of a row that carries it.
@@ -25,10 +25,10 @@ FLAGS: Final[Mapping[str, float]] = facts_of(__file__)["flags"]
 `duplicate`: an earlier row has the same query and result; `unmeasured`: it has no time;
 `impossible`: a time, power or energy that is not positive, or faster than the hardware;
 `over_power`: above 1.3 times the design power; `energy_gap`: energy and power x time differ by more
-than 20 %; `shifted`: its group runs far slower than comparable groups, as under a power or heat
-limit; `folded`: almost nothing was run; `rounded`: its time is given in whole steps, which is a
-noise of known size; `conflict`: rows of the same query, or two figures of one row, differ by more
-than a factor of 2.
+than 20 %; `shifted`: its group runs far slower than comparable groups, as under a power or thermal
+limit; `folded`: almost nothing was executed; `rounded`: its time is a small number of whole steps,
+so it has noise of known size; `conflict`: rows of the same query, or two figures of one row, differ
+by more than a factor of 2.
 """
 
 FASTER = 1.1
@@ -39,7 +39,8 @@ GROUP_DEVICES = 4
 SHIFT_Z = -3.5
 SHIFT_RATIO = 0.6
 SCALE_FLOOR = 0.15
-"""Least spread of log utilisation between groups, so that very similar peers flag no group."""
+"""Lower bound for the spread of log utilisation between groups, so that very similar peers do not
+cause flags."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ Finding = tuple[int, str, str]
 
 
 def _flagged(where: NDArray[np.bool_], flag: str, why: str | Sequence[str]) -> list[Finding]:
-    """A flag on each of those rows, for one reason or one of each."""
+    """A flag on each of the given rows, with one reason for all or one for each."""
     rows = np.flatnonzero(where).tolist()
     reasons = [why] * len(rows) if isinstance(why, str) else why
     return [(row, flag, reason) for row, reason in zip(rows, reasons, strict=True)]
@@ -90,12 +91,12 @@ def check(
     Args:
         frame: n rows.
         quantities: measured values and their bounds.
-        same: columns that make two rows duplicates when all are equal.
+        same: columns that make two rows duplicates if all are equal.
         groups: columns of device, operator class and part (such as a campaign or split) whose
             utilisation is compared; needs `quantities.utilisation`.
 
     Returns:
-        One row a finding: `row` (position in the table), `flag` (a key of `FLAGS`), `why`.
+        One row per finding: `row` (position in the table), `flag` (a key of `FLAGS`), `why`.
     """
     found: list[Finding] = []
     if same:
@@ -116,7 +117,7 @@ def check(
 def with_findings(
     findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str | Sequence[str]
 ) -> "pd.DataFrame":
-    """Findings of `check` and one more flag, for one reason or one of each row that carries it."""
+    """Findings of `check` with another flag on some rows, with one reason or one for each row."""
     both = pd.concat([findings, _table(_flagged(where, flag, why))], ignore_index=True)
     return both.sort_values("row", kind="stable", ignore_index=True)
 
@@ -182,14 +183,14 @@ def _shifted(
 def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[Group, float]:
     """Groups whose utilisation is far below that of comparable groups.
 
-    Medians of log utilisation are compared twice: with the same device and class in another part,
-    corrected by that difference on other devices, and with the same class and part on other
+    Medians of log utilisation are compared in two ways: with the same device and class in another
+    part, corrected by that difference on other devices; and with the same class and part on other
     devices, corrected by this device's difference elsewhere. Either comparison flags a group whose
     robust z-score (Iglewicz and Hoaglin 1993) is below -3.5 and whose ratio is below 0.6.
 
     Args:
         keys: n rows of three columns: device, operator class, part.
-        utilisation: n shares; NaN and non-positive ones are left out.
+        utilisation: n shares; NaN and non-positive ones are ignored.
 
     Returns:
         (device, class, part) -> ratio to the value expected from the peers.
@@ -244,7 +245,7 @@ def _is_far_below(gap: float, peers: Column) -> bool:
 
 
 def noise_weights(spread: Column) -> Column:
-    """Weights of n rows by the spread of their repeats; 1 where it is not known.
+    """Weights of n rows by the spread of their repeats; 1 if the spread is unknown.
 
     Args:
         spread: (n,) interquartile range of repeats over their median.

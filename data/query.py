@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Operation of the devices during the run.
+    """How devices are operated during the run.
 
     Attributes:
         device_count: devices that the workload is distributed over; metrics ending in `_w` and
-            `_mib` are of one of them, times and throughput of all together.
-        power_limit_w: power limit of each device; None keeps the device's own.
+            `_mib` are per device, times and throughput are for all together.
+        power_limit_w: power limit of each device; None keeps the device's default.
     """
 
     device_count: int = 1
@@ -39,7 +39,7 @@ class Operation:
 class Query:
     """A workload on a device: the input of a prediction.
 
-    Predictors give intervals of the usual level; answers scale them to `level`, percent.
+    Predictors give intervals of the default level; answers rescale them to `level`, in percent.
     """
 
     workload: Workload
@@ -78,7 +78,7 @@ class Query:
     def deployment(self) -> LlmDeployment:
         """The workload, which must be a deployed language model; raises as `network`."""
         workload = self.workload
-        # Asked for hundreds of times in an answer about many deployments: a call less counts.
+        # Called hundreds of times in an answer about many deployments, so one call less matters.
         if isinstance(workload, LlmDeployment):
             return workload
         raise _of_another_kind(workload, LlmDeployment)

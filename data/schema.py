@@ -14,7 +14,7 @@ def text(*, values: "tuple[str, ...] | None" = None, nullable: bool = False) -> 
 
     Args:
         values: permitted texts; any when None.
-        nullable: whether it may be missing.
+        nullable: whether values may be missing.
     """
 
     def all_text(column: "pd.Series[Any]") -> "pd.Series[bool]":
@@ -39,10 +39,10 @@ def number(
 
     Args:
         dtype: numpy or pandas type; any when None.
-        low: least value.
+        low: smallest permitted value.
         above: value that all must exceed.
-        high: greatest value.
-        nullable: whether it may be missing.
+        high: largest permitted value.
+        nullable: whether values may be missing.
     """
     import numpy as np
 
@@ -66,12 +66,12 @@ def declared_schema(rules: Mapping[str, Sequence[str]]) -> "pa.DataFrameSchema":
     """The schema of a table from its declaration.
 
     Args:
-        rules: rule -> columns. A rule is `text`, `text: one, other` (permitted texts), a type of
-            numpy or pandas or `any`, with bounds as in `int64 >= 0 <= 100`; `or missing` follows
-            where values may be.
+        rules: rule -> columns. A rule is `text`, `text: one, other` (permitted texts), `any`, or a
+            type of numpy or pandas with optional bounds as in `int64 >= 0 <= 100`; `or missing` is
+            appended if values may be missing.
 
     Raises:
-        ValueError: a rule is of another form.
+        ValueError: a rule has another form.
     """
     return pa.DataFrameSchema({name: _column(rule) for rule in rules for name in rules[rule]})
 
@@ -89,12 +89,12 @@ def _column(rule: str) -> "pa.Column":
 
 
 def read_table_file(path: Path, what: str, missing: Sequence[str] = ("",)) -> "pd.DataFrame":
-    """A CSV or Parquet file as it is; of a CSV, every cell is text or missing.
+    """Read a CSV or Parquet file without conversions; in a CSV, every cell is text or missing.
 
     Args:
         path: the file.
         what: what it should be, for messages.
-        missing: texts that mean that there is no value.
+        missing: texts that stand for a missing value.
 
     Raises:
         MissingData: there is no such file.
@@ -123,7 +123,7 @@ def check_table(frame: "pd.DataFrame", schema: "pa.DataFrameSchema", where: str)
         where: name of the table in messages, such as a file's path.
 
     Raises:
-        BadTable: names the first column and row that are wrong.
+        BadTable: the message names the first wrong column and row.
     """
     from pandera.errors import SchemaErrors
 
@@ -134,7 +134,7 @@ def check_table(frame: "pd.DataFrame", schema: "pa.DataFrameSchema", where: str)
 
 
 def _first(cases: "pd.DataFrame") -> str:
-    """The first error; missing columns come before wrong types, and these before wrong values."""
+    """The first error: missing columns before wrong types, and these before wrong values."""
     checks = cases["check"].astype(str)
     missing = cases[checks == "column_in_dataframe"]
     if len(missing):

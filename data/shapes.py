@@ -1,12 +1,12 @@
-"""Types of numpy arrays with their elements and their dimensions: `Float64[np.ndarray, "n d"]`.
+"""Types of numpy arrays with their elements and dimensions: `Float64[np.ndarray, "n d"]`.
 
-They are those of jaxtyping (https://docs.kidger.site/jaxtyping): dimensions of one name have one
-length throughout a call, numbers are lengths, `*name` is any number of dimensions, `_name` is
-explained but not compared. A single dimension begins with a space, so that linters do not take it
-for a name of Python. Static type checkers read plain arrays.
+The notation is that of jaxtyping (https://docs.kidger.site/jaxtyping): dimensions with the same
+name have the same length throughout a call, numbers are lengths, `*name` is any number of
+dimensions, `_name` is documented but not compared. A single dimension begins with a space, so that
+linters do not take it for a Python name. Static type checkers see plain arrays.
 
-Tests set `FORERUN_CHECK_SHAPES` and check every call (`tests/shapes.py`). Elsewhere the types are
-numpy's, without dimensions, because importing jaxtyping takes longer than a command should wait.
+Tests set `FORERUN_CHECK_SHAPES` and check every call (`tests/shapes.py`). Otherwise the types are
+numpy's, without dimensions, because importing jaxtyping would slow down every command.
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHECK_SHAPES = "FORERUN_CHECK_SHAPES"
-"""Environment variable: whether the types are those of jaxtyping."""
+"""Environment variable: whether to use jaxtyping's types."""
 
 if TYPE_CHECKING:
     from typing import Annotated as Text
@@ -26,13 +26,13 @@ elif os.environ.get(CHECK_SHAPES):
     from jaxtyping import AbstractDtype, Bool, Float64, Int, Shaped
 
     class Text(AbstractDtype):
-        """Elements that are texts, for which jaxtyping has no name."""
+        """Arrays of text, for which jaxtyping has no type."""
 
         dtypes = ("str_",)
 else:
 
     class _Elements:
-        """Arrays of one type of elements, whatever their dimensions."""
+        """Arrays with one type of elements and any dimensions."""
 
         def __init__(self, kind: Any) -> None:
             self._array = NDArray[kind]
@@ -49,13 +49,13 @@ _ELEMENTS: dict[Any, Any] = {Bool: np.bool_, Float64: np.float64, Int: np.intege
 
 
 def elements_of(annotation: Any) -> Any:
-    """Type of the elements that an annotation of an array declares; None if it is of no array.
+    """Type of the elements that an array annotation declares; None if it is not of an array.
 
     Args:
         annotation: one of this module's types with its dimensions, or an `NDArray`.
 
     Returns:
-        A scalar type of numpy, or `Any` for arrays of any elements.
+        A numpy scalar type, or `Any` for arrays of any elements.
     """
     if get_origin(annotation) is np.ndarray:
         return get_args(get_args(annotation)[1])[0]

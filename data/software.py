@@ -57,6 +57,6 @@ class Software(Described):
 
     @property
     def version_number(self) -> float | None:
-        """Major + minor / 100, so 2.9.1 is 2.09; None when the version is not known."""
+        """Major + minor / 100, so that 2.9.1 is 2.09; None if the version is unknown."""
         found = _VERSION.fullmatch(self.version or "")
         return None if found is None else int(found[1]) + int(found[2] or 0) / 100

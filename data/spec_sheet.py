@@ -25,17 +25,17 @@ FALLBACK_PRECISIONS: Final[Mapping[Precision, tuple[Precision, ...]]] = {
     "fp4": ("fp8", "fp16", "bf16", "fp32"),
     "int8": ("fp16", "bf16", "fp32"),
 }
-"""What a device without hardware for a precision computes in, best first.
+"""Substitutes for a precision on devices without hardware for it, best first.
 
 Frameworks widen the operands: half precision runs at the fp32 rate, eight-bit and four-bit
-weights are unpacked to half precision. Narrowing never happens by itself, so fp64 and fp32 have
-no substitute (a TPU has no fp32 peak).
+weights are unpacked to half precision. They never narrow operands on their own, so fp64 and fp32
+have no substitute (a TPU has no fp32 peak).
 """
 
 Tflops = Annotated[float, Field(ge=1e-6, le=1e6)]
 GigabytesPerSecond = Annotated[float, Field(ge=1e-3, le=1e6)]
 Watts = Annotated[float, Field(ge=1e-3, le=1e5)]
-"""Figures have bounds far outside of any hardware, so that no ratio of two of them overflows."""
+"""Bounds of figures are far beyond any hardware, so that no ratio of two of them overflows."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=80)]
 Label = Annotated[str, Field(pattern=r"[A-Za-z0-9]", max_length=120)]
 Sentence = Annotated[str, Field(max_length=1000)]
@@ -43,7 +43,7 @@ MOST_LINES = 100
 
 
 USABLE: Final = 0.92
-"""Share of the memory on the spec sheet that runs can use: drivers and error correction take the
+"""Share of the memory on the spec sheet that runs can use; drivers and error correction take the
 rest. nvidia-smi shows 15,109 to 15,360 of a T4's 16,384 MiB, 23,034 of an L4's 24,576 and 81,559 of
 an H100's 81,920."""
 
@@ -118,7 +118,7 @@ class Device(Described):
     @model_validator(mode="before")
     @classmethod
     def _without_truth_values(cls, given: Any) -> Any:
-        """No figure is true or false, which pydantic would read as 1 and 0."""
+        """Reject booleans as figures, which pydantic would read as 1 and 0."""
         for name, figure in given.items() if isinstance(given, dict) else ():
             figures = figure.values() if isinstance(figure, dict) else (figure,)
             if any(isinstance(each, bool) for each in figures):
@@ -127,7 +127,7 @@ class Device(Described):
 
     @model_validator(mode="after")
     def _sources_name_figures(self) -> Self:
-        """Every source belongs to a figure that the sheet gives."""
+        """Check that every source belongs to a figure on the sheet."""
         stray = set(self.sources) - set(self.figures())
         if stray:
             raise ValueError(f"sources for figures that are not given: {', '.join(sorted(stray))}")
@@ -135,27 +135,27 @@ class Device(Described):
 
     @model_validator(mode="after")
     def _bound_or_nothing(self) -> Self:
-        """A bound needs bandwidth and peaks; half of it would be no sheet and no black box."""
+        """Check that bandwidth and peaks are given together, since a bound needs both."""
         if (self.memory_bandwidth_gbs is None) != (not self.peak_tflops):
             raise ValueError("give both memory_bandwidth_gbs and peak_tflops, or neither")
         return self
 
     def figures(self) -> dict[str, float]:
-        """Every number that the sheet gives, by field name; peaks as `peak_tflops.fp16`."""
+        """Every number on the sheet, by field name; peaks as `peak_tflops.fp16`."""
         peaks = {f"peak_tflops.{precision}": peak for precision, peak in self.peak_tflops.items()}
         rest = {figure: getattr(self, figure) for figure in _FIGURES}
         return {figure: value for figure, value in rest.items() if value is not None} | peaks
 
     @property
     def has_sheet(self) -> bool:
-        """Whether bandwidth and a peak are given; else measurements alone tell what it does."""
+        """Whether bandwidth and a peak are given; otherwise only measurements describe it."""
         return self.memory_bandwidth_gbs is not None and bool(self.peak_tflops)
 
     @property
     def usable_mib(self) -> float | None:
-        """Memory that runs can use, MiB; None where the sheet has none.
+        """Memory that runs can use, MiB; None if the sheet has none.
 
-        Served models have the share of the memory that their engine is set to in its place.
+        Served models instead have the share of the memory that their engine is configured to use.
         """
         return None if self.memory_gib is None else USABLE * self.memory_gib * 1024.0
 
@@ -171,10 +171,10 @@ class Device(Described):
         return self.memory_bandwidth_gbs
 
     def computes_in(self, precision: Precision) -> Precision:
-        """The precision that work in `precision` is carried out in here.
+        """The precision in which the device carries out work in `precision`.
 
         Raises:
-            UnknownPrecision: the sheet has no peak for it nor for what could stand in.
+            UnknownPrecision: the sheet has no peak for it or for any substitute.
         """
         for candidate in (precision, *FALLBACK_PRECISIONS.get(precision, ())):
             if candidate in self.peak_tflops:
@@ -184,7 +184,7 @@ class Device(Described):
     def peak(self, precision: Precision, *, matrix: bool = False) -> float:
         """Dense arithmetic peak, 1e12 FLOP/s.
 
-        Where the sheet has none, the first of `FALLBACK_PRECISIONS` that it has: fp16 on a P4
+        If the sheet has none, the first available one of `FALLBACK_PRECISIONS`: fp16 on a P4
         and bf16 on a T4 give the fp32 rate, fp8 on an A100 the fp16 rate.
 
         Args:
@@ -193,7 +193,7 @@ class Device(Described):
                 devices with `fp32_matrix_tflops`.
 
         Raises:
-            UnknownPrecision: the sheet has no peak for it nor for what could stand in.
+            UnknownPrecision: the sheet has no peak for it or for any substitute.
         """
         used = self.computes_in(precision)
         if matrix and used == "fp32" and self.fp32_matrix_tflops is not None:
@@ -203,8 +203,8 @@ class Device(Described):
 
 _FIGURES: Final = tuple(
     name
-    for name, own in Device.model_fields.items()
-    if own.default is None and name not in ("architecture", "node_devices", "memory_nodes")
+    for name, info in Device.model_fields.items()
+    if info.default is None and name not in ("architecture", "node_devices", "memory_nodes")
 )
 _TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")

@@ -17,7 +17,7 @@ _SEPARATORS = re.compile(r"[ _]+")
 
 
 class LeakedRows(AssertionError):
-    """Held-out rows of a split leak into training: a fault of the split, never of the caller."""
+    """Held-out rows of a split leak into training: a bug of the split, never of the caller."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Split:
     derived: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     def check(self, frame: "pd.DataFrame") -> None:
-        """Check that no held-out row leaks into training, not under another spelling either.
+        """Check that no held-out row leaks into training, not even under another spelling.
 
         Args:
             frame: the table, in the order of the masks.
@@ -63,7 +63,7 @@ class Split:
         for key in self.disjoint_keys:
             values = self.key_values(frame, key)
             trained, held_out = (
-                canonical(np.unique(values[own])) for own in (self.train, self.held_out)
+                canonical(np.unique(values[mask])) for mask in (self.train, self.held_out)
             )
             shared = np.intersect1d(trained, held_out)
             if len(shared):
@@ -94,13 +94,13 @@ def canonical(values: Iterable[str]) -> NDArray[np.str_]:
 
 
 def fold_of(group: str, folds: int, salt: str = "") -> int:
-    """Fold of a group, from its name alone: the same in every bundle that holds the group."""
+    """Fold of a group, from its name alone, so that it is the same in every bundle."""
     digest = hashlib.blake2b(f"{salt}:{group}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % folds
 
 
 def folds_of(groups: Iterable[str], folds: int, salt: str = "") -> NDArray[np.int64]:
-    """Fold of each row's group; rows of one group are in one fold."""
+    """Fold of each row's group; all rows of a group are in the same fold."""
     names = [str(group) for group in groups]
     fold = {name: fold_of(name, folds, salt) for name in set(names)}
     return np.array([fold[name] for name in names], dtype=np.int64)
@@ -112,15 +112,15 @@ class HeldOut:
 
     Attributes:
         by: column or group whose values are held out, or several columns, whose values are joined
-            to one text; empty for one split, of the rows that `held_out` and `train` name.
-        called: what such joined values are called among the keys.
-        folds: number of folds that values are dealt to; 0 to hold each value out by itself.
-        salt: of the folds.
-        fold: the only fold that is held out; None for all in turn.
-        train, held_out: name of the flags of rows that may train and that may be held out; the rows
-            that take part where empty.
-        always: name of the flags of rows that train in every split; empty for none.
-        keys: keys whose values must not be on both sides; `by`, unless there are folds, when None.
+            into one text; empty for a single split, given by `held_out` and `train`.
+        called: name of such joined values among the keys.
+        folds: number of folds that values are assigned to; 0 to hold out each value separately.
+        salt: salt of the hash that assigns folds.
+        fold: the only fold that is held out; None for each in turn.
+        train, held_out: name of the flags of rows that may be trained on or held out; if empty, all
+            rows that take part.
+        always: name of the flags of rows that are trained on in every split; empty for none.
+        keys: keys whose values must not be on both sides; by default `by`, or none with folds.
         query: columns that together make one query; those of the dataset when None.
     """
 
@@ -144,14 +144,14 @@ class HeldOut:
         groups: Mapping[str, NDArray[np.str_]] | None = None,
         query: Sequence[str] = (),
     ) -> list[Split]:
-        """One split `PROTOCOL/VALUE` for each value or fold; `PROTOCOL` where there is only one.
+        """One split `PROTOCOL/VALUE` for each value or fold; `PROTOCOL` if there is only one.
 
         Args:
             protocol: name of the protocol.
             table: name of the table.
             frame: the table, n rows.
-            flags: name -> n flags; those of the rows that take part have an empty name.
-            groups: name -> n values, for keys that are no columns.
+            flags: name -> n flags; the empty name marks the rows that take part.
+            groups: name -> n values, for keys that are not columns.
             query: columns that together make one query of the dataset.
         """
         found = {"": np.ones(len(frame), dtype=np.bool_), **(flags or {})}
@@ -181,7 +181,7 @@ class HeldOut:
     def _values(
         self, frame: "pd.DataFrame", groups: Mapping[str, NDArray[np.str_]]
     ) -> NDArray[Any]:
-        """The value of each of n rows; whole numbers stay numbers, and are in their order."""
+        """The value of each of n rows; whole numbers stay numbers, so that they sort as such."""
         if not isinstance(self.by, str):
             texts = (frame[name].astype(str) for name in self.by)
             return reduce(lambda joined, text: joined + " " + text, texts).to_numpy()
@@ -192,14 +192,14 @@ class HeldOut:
 
 
 def is_one_of(column: "pd.Series[str]", values: Collection[str]) -> Mask:
-    """Flag for each of n rows: whether its value is one of `values`."""
+    """For each of n rows, whether its value is one of `values`."""
     return np.asarray(column.astype(str).isin(list(values)), dtype=np.bool_)
 
 
 def same_values(column: "pd.Series[Any]") -> NDArray[np.str_]:
-    """A text for each of n values, equal for numbers within 1e-6 and other spellings of a name.
+    """A text for each of n values, equal for numbers within 1e-6 and for spellings of a name.
 
-    It is empty where there is no value.
+    It is empty for a missing value.
     """
     codes, different = pd.factorize(column, use_na_sentinel=True)
     return np.array([*map(_plain, different), ""], dtype=np.str_)[codes]
@@ -212,7 +212,7 @@ def _plain(value: object) -> str:
 
 
 def _row_hashes(frame: "pd.DataFrame", columns: Collection[str]) -> NDArray[np.uint64]:
-    """A hash of each of n rows, equal where all values are the `same_values`."""
+    """A hash of each of n rows, equal if all `same_values` are equal."""
     parts = pd.DataFrame({name: same_values(frame[name]) for name in columns})
     hashes = pd.util.hash_pandas_object(parts, index=False)
     return np.asarray(hashes, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Optimizers and formats of frozen weights, which all kinds of training have in common."""
+"""Optimizers and formats of frozen weights, shared by all kinds of training."""
 
 from typing import Literal
 
@@ -7,5 +7,5 @@ Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor", "ad
 moments in 8 and 4 bits, `none` is a forward and backward pass without a step."""
 
 FrozenFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nf4"]
-"""How frozen weights are stored; `nf4` is QLoRA's four bits with doubly quantised scales (Dettmers
-et al. 2023, arXiv 2305.14314)."""
+"""How frozen weights are stored; `nf4` is QLoRA's four-bit format with doubly quantised scales
+(Dettmers et al. 2023, arXiv 2305.14314)."""

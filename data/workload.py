@@ -20,11 +20,11 @@ NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "am
 
 WeightFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nvfp4", "int4"]
 """How weights are stored. `tf32` is `fp32` multiplied in TF32. `mxfp4` is four bits with a shared
-exponent for every 32 weights, `nvfp4` with a scale of 8 bits for every 16; `int4` is that of AWQ
-and GPTQ, unpacked before products."""
+exponent for every 32 weights, `nvfp4` four bits with a scale of 8 bits for every 16; `int4` is the
+format of AWQ and GPTQ, unpacked before products."""
 
 Attention = Literal["eager", "sdpa", "flash"]
-"""How attention runs: `eager` writes the matrix of scores product by product; `sdpa` is PyTorch's
+"""How attention runs: `eager` writes the full matrix of scores; `sdpa` is PyTorch's
 `scaled_dot_product_attention` and `flash` FlashAttention, which write no scores."""
 
 LoraTargets = Literal["all_linear", "attention", "query_value"]
@@ -58,7 +58,7 @@ class Kernel:
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
 CacheTokens = Annotated[int, Field(ge=0, le=1 << 24)]
 Degree = Annotated[int, Field(ge=1, le=100_000)]
-"""Devices along one direction of parallel training."""
+"""Number of devices along one dimension of parallel training."""
 HowAttention = Annotated[
     Attention,
     Field(
@@ -73,14 +73,14 @@ HowAttention = Annotated[
 class TrainingSetup:
     """How a network is trained, as far as memory and time depend on it.
 
-    A field is an option: its type has its bounds and its help, of which the options of HTTP, of the
-    command line, of Python and of pages are made (`service/schemas/run_options.py`).
+    Each field is an option: its type has its bounds and its help text, from which the options of
+    HTTP, the command line, Python and the pages are generated (`service/schemas/run_options.py`).
 
-    Chunks of the loss are those of fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989).
+    Loss chunks are those of fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989).
     PyTorch before 1.11 sets gradients to zero between steps; `zero_grad` frees them from 2.0 on.
-    Frozen inputs are kept, though they are not needed, by bitsandbytes before 0.43.2
-    (bitsandbytes#1270). Sequence parallelism is that of Korthikanti et al. 2022, arXiv 2205.05198;
-    logits are divided with and without it.
+    bitsandbytes before 0.43.2 keeps frozen inputs although they are not needed (bitsandbytes#1270).
+    Sequence parallelism is that of Korthikanti et al. 2022, arXiv 2205.05198; logits are divided
+    with and without it.
     """
 
     optimizer: Optimizer = "adamw"
@@ -130,10 +130,10 @@ class TrainingSetup:
 @dataclass(frozen=True, slots=True)
 @described
 class InferenceSetup:
-    """How a forward pass runs. A field is an option, as of training.
+    """How a forward pass runs. Each field is an option, as in `TrainingSetup`.
 
-    A cache of 0 tokens is none. `joined_cache` means old keys and values and the last step's logits
-    are held while new ones are made; it has no effect where nothing is cached.
+    A cache of 0 tokens means none. `joined_cache` means that old keys and values and the last
+    step's logits are held while new ones are computed; it has no effect without a cache.
     """
 
     attention: HowAttention = "sdpa"
@@ -238,7 +238,7 @@ class HostWindow:
 
     Attributes:
         metrics: names, as in `forerun.features.host_windows.HOST_METRICS`; others are ignored.
-        seconds: one tuple per second, with a value per metric; NaN where it was not read.
+        seconds: one tuple per second, with a value per metric; NaN if it was not read.
     """
 
     metrics: tuple[str, ...] = ()
@@ -251,15 +251,15 @@ class ProgramProfile:
 
     Attributes:
         program: key to measurements of the same program; never a feature.
-        alone: metrics of the host while it ran alone.
+        alone: metrics of the host while the program ran alone.
         without: metrics of the same host shortly before or after, without the program.
-        working_set_mib: memory that it accesses repeatedly; None where not known.
-        cpu_share: its CPU time over its wall time alone; None where not known.
-        cpu_spread: how far its CPU times alone lie from their median, as the median of absolute
-            logarithms of their ratios; None where not known.
-        p_cpu_beside_cache: its CPU time alone over that with one load that fills the caches from
-            another CPU (`stress-ng --cache 1`), as Bubble-Up (Mars et al., MICRO 2011) measures how
-            sensitive a program is; None where not measured.
+        working_set_mib: memory that it accesses repeatedly; None if unknown.
+        cpu_share: its CPU time over its wall time in isolation; None if unknown.
+        cpu_spread: spread of its isolated CPU times: the median absolute log ratio to their median;
+            None if unknown.
+        p_cpu_beside_cache: its CPU time in isolation over its CPU time next to a load that fills
+            the caches from another CPU (`stress-ng --cache 1`), a measure of its sensitivity as in
+            Bubble-Up (Mars et al., MICRO 2011); None if not measured.
     """
 
     program: str
@@ -278,12 +278,12 @@ class Colocation:
     Attributes:
         profile: the program.
         window: metrics of the host while it runs with them.
-        estimated: whether the window was made from profiles, for a run that is still to come.
-        granted: CPU share that it will get over the one it wants, where the window does not show
-            it; None where unknown.
+        estimated: whether the window was forecast from profiles, for a run in the future.
+        granted: expected CPU share over the requested one, if the window does not show it; None if
+            unknown.
         reference_ratio: CPU time of the isolated runs that the relative speed refers to, over the
-            median of all isolated runs of the program; None where it is not known, which means 1.
-            Caches that other guests share make references of a sensitive program differ.
+            median of all isolated runs of the program; None if unknown, which means 1. References
+            of a sensitive program differ because other guests share its caches.
     """
 
     profile: ProgramProfile
@@ -295,9 +295,9 @@ class Colocation:
 
 
 Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
-"""Number of parameters; the smallest refuses billions that are given as a plain number."""
+"""Number of parameters; the lower bound rejects a number given in billions."""
 Sharing = Annotated[int, Field(ge=1, le=1024)]
-"""Devices that share the work of a served model in one way."""
+"""Number of devices that share the work of a served model along one dimension."""
 Routed = Annotated[int, Field(ge=0, le=65_536)]
 CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
 Pixels = Annotated[int, Field(ge=16, le=65_536)]
@@ -310,8 +310,8 @@ class LlmServing:
     """A language model that serves requests continuously, at its maximum concurrency.
 
     The devices are those of the query's `operation`. The product of the degrees of parallelism may
-    pass their number: experts and attention are spread apart. Active parameters are fewer than all
-    in mixtures of experts; experts are 0 where they are not known.
+    exceed their number, because experts and attention are distributed separately. In mixtures of
+    experts, active parameters are fewer than all; experts are 0 if unknown.
     """
 
     total_parameters: Parameters
@@ -344,11 +344,11 @@ class LlmServing:
 @dataclass(frozen=True, slots=True)
 @described
 class Diffusion:
-    """A diffusion model that draws images or videos, batch after batch.
+    """A diffusion model that generates images or videos, batch after batch.
 
-    Of a U-Net, whose weights work at several depths, `pixels_per_token` is also 27 for SSD-1B; of
-    others it is most often 8 x 2. A token stands for 4 x 1 frames in most models. Passes are 2 with
-    classifier-free guidance, and 1 where guidance is distilled into the network.
+    For a U-Net, whose weights work at several depths, `pixels_per_token` is also 27 for SSD-1B; for
+    other models it is mostly 8 x 2. A token stands for 4 x 1 frames in most models. Passes are 2
+    with classifier-free guidance, and 1 if guidance is distilled into the network.
     """
 
     parameters: Parameters
@@ -380,7 +380,7 @@ class Diffusion:
 
 
 OperatorWorkload = Kernel | Network
-"""What runs operators in a precision."""
+"""Workloads that run operators in a given precision."""
 
 Workload = (
     OperatorWorkload
@@ -408,7 +408,7 @@ def has_optimizer(network: Network) -> bool:
 
 
 def phase_of(run: OperatorWorkload) -> Phase:
-    """The phase of a network; an operator alone runs forward."""
+    """The phase of a network; `inference` for a single operator."""
     return run.phase if isinstance(run, Network) else "inference"
 
 

@@ -1,7 +1,7 @@
-"""Figures of predictions and their errors: parity, error by number of shots, coverage.
+"""Plots of predictions and their errors: parity, error by number of shots, coverage.
 
-Colours are those of Okabe and Ito, which remain distinguishable with colour blindness ("Color
-Universal Design", 2008). Figures are drawn without pyplot, which would keep global state.
+Colours are those of Okabe and Ito ("Color Universal Design", 2008), which remain distinguishable
+with colour blindness. Figures are drawn without pyplot, because it keeps global state.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,8 @@ def parity(
     """Parity plot on logarithmic axes, coloured by group, with predicted / measured below.
 
     The grey band is 10 % around equality. At most 4,000 points are drawn, evenly over the rows;
-    the errors in the legend are over all rows. Beyond 8 groups the smallest share a colour.
+    the errors in the legend are over all rows. With more than 8 groups, the smallest share a
+    colour.
 
     Args:
         path: PNG file to write.
@@ -75,11 +76,11 @@ def parity(
         lower.axhspan(1 / 1.1, 1.1, color=_FAINT, lw=0, zorder=1)
         lower.axhline(1.0, color=_QUIET, lw=1, zorder=2)
         for colour, name in zip(COLOURS, _by_size(names), strict=False):
-            mine = drawn[names[drawn] == name]
+            of_group = drawn[names[drawn] == name]
             dots: dict[str, Any] = {"s": 12, "color": colour, "alpha": 0.5, "lw": 0, "zorder": 3}
             label = f"{name}  {errors[names == name].mean():.1f} %"
-            upper.scatter(truth[mine], answer[mine], label=label, **dots)
-            lower.scatter(truth[mine], answer[mine] / truth[mine], **dots)
+            upper.scatter(truth[of_group], answer[of_group], label=label, **dots)
+            lower.scatter(truth[of_group], answer[of_group] / truth[of_group], **dots)
         named = _axis_name(metric_name)
         upper.set(xscale="log", yscale="log", xlim=limits, ylim=limits, ylabel=f"predicted {named}")
         upper.tick_params(axis="x", labelbottom=False)
@@ -100,11 +101,11 @@ def error_by_shots(
     higher_is_better: bool = False,
     title: str = "Error by number of measurements on the device",
 ) -> Path:
-    """A score against the number of shots, one line for each predictor, and published scores.
+    """A score against the number of shots, with one line per predictor and published scores.
 
     Args:
         path: PNG file to write.
-        lines: predictor -> shots -> value and standard error; no band where that is None. A line
+        lines: predictor -> shots -> value and standard error; no band if that is None. A line
             far worse than the best is cut off by the axis limits.
         levels: names and values of published systems, drawn as horizontal lines.
         score: name of the score on the axis.
@@ -148,7 +149,7 @@ def error_by_shots(
 def drawing(
     path: Path, width: float, height: float, title: str, heights: Sequence[float] = (1,)
 ) -> Iterator[Sequence["Axes"]]:
-    """Context manager with axes in our style, one above another; writes the file at its end."""
+    """Context manager: axes in our style, stacked vertically; writes the file at its end."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -160,7 +161,7 @@ def drawing(
         rows[0].set_title(title)
         yield list(rows)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Without matplotlib's version in the metadata, the same data give the same file.
+        # Without matplotlib's version in the metadata, equal data give identical files.
         figure.savefig(path, format="png", metadata={"Software": None})
 
 
@@ -189,7 +190,7 @@ def _legend_of_dots(axes: "Axes") -> None:
 
 
 def _grouped(names: NDArray[np.str_]) -> NDArray[np.str_]:
-    """The names; where there are more groups than colours, the smallest are merged into one."""
+    """The names; if there are more groups than colours, the smallest are merged into one."""
     largest = _by_size(names)
     if len(largest) <= len(COLOURS):
         return names
@@ -227,12 +228,12 @@ def calibration(
 ) -> Path:
     """Coverage of prediction intervals in up to ten equal groups of rows, from narrow to wide.
 
-    The bars of well calibrated intervals all reach the nominal 90 %.
+    With well calibrated intervals, all bars reach the nominal 90 %.
 
     Args:
         path: PNG file to write.
         measured: (n,) measured values.
-        low: (n,) lower ends in the same unit; rows with NaN are left out.
+        low: (n,) lower ends in the same unit; rows with NaN are ignored.
         high: (n,) upper ends.
         title: heading.
 

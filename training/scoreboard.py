@@ -1,10 +1,10 @@
-"""The scoreboard: how well whole answers do in every table of measurements, worst first.
+"""Evaluate the released predictors on every dataset and publish the scoreboard.
 
-`python -m forerun.training.scoreboard` evaluates the tables that the code has changed for, one
-after another, stores each in `training/scoreboard.json` as soon as it is done, and writes
-`docs/results/scoreboard.md` and the table in `README.md`, as `page` does alone. `diff` prints
-what moved beyond the noise since a commit. A table that was not run again keeps its rows, with
-their date and commit.
+`python -m forerun.training.scoreboard` evaluates the datasets that were not yet evaluated at this
+commit, stores each result in `training/scoreboard.json` as soon as it is ready, and rewrites
+`docs/results/scoreboard.md` and the table in `README.md`. `page` only rewrites the two documents.
+`diff` prints the slices whose error changed by more than the noise since a commit. A dataset that
+is not evaluated again keeps its stored scores, with their date and commit.
 """
 
 import argparse
@@ -39,13 +39,13 @@ from forerun.training.tracking import runs as tracking
 PAGE: Final = Path("docs/results/scoreboard.md")
 README: Final = Path("README.md")
 MOST_LINES: Final = 40
-"""Tasks from which on a table of the page pools those of one protocol and part."""
+"""A table with more tasks than this pools those of the same protocol and part."""
 LEVEL: Final = 5e-3
-"""Relative difference of two errors below which neither is ahead."""
+"""Two errors whose relative difference is smaller than this count as equal."""
 CHECKS: Final = ("public_cases", "laws")
-"""Names of the stored tallies that stand next to the tables."""
+"""Names of the stored check results that the page shows above the datasets."""
 LONG_MINUTES: Final = 60.0
-"""CPU minutes from which on a table is evaluated only where it is named, or on a cluster."""
+"""Datasets that take more CPU minutes than this are evaluated only if named, or on a cluster."""
 
 
 def names_of_tables() -> tuple[str, ...]:
@@ -61,42 +61,42 @@ def renew(
     progress: Progress = lambda line: None,
     engine: Engine = LOCAL,
 ) -> dict[str, str]:
-    """Evaluate tables and store each; those of this commit are finished.
+    """Evaluate datasets and store each result; skip those already evaluated at this commit.
 
     Args:
-        names: tables; all but long ones when empty.
-        file: the stored tables, which are written after each.
+        names: datasets; if empty, all except those that take more than `LONG_MINUTES`.
+        file: the stored evaluations, rewritten after each dataset.
         seeds: number of fits.
         progress: called with a line of text.
-        engine: does the fits.
+        engine: runs the fits.
 
     Returns:
-        Table -> why it was not evaluated now.
+        Dataset -> why it was skipped.
 
     Raises:
-        InputError: there is no table of a name.
+        InputError: a name is not a dataset with protocols.
     """
     unknown = sorted(set(names) - set(names_of_tables()))
     if unknown:
         raise InputError(f"No table {unknown[0]!r}; there are {', '.join(names_of_tables())}.")
     commit, refits = tracking.git_commit(), Refits(released_artifact())
-    left: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for name in names or names_of_tables():
-        tables = {one["dataset"]: one for one in read_evaluations(file)}
+        tables = {table["dataset"]: table for table in read_evaluations(file)}
         before = tables.get(name, {})
         minutes = before.get("cpu_minutes") or 0.0
         if commit and before.get("commit") == commit and not commit.endswith("+changes"):
-            left[name] = "evaluated at this commit"
+            skipped[name] = "evaluated at this commit"
         elif minutes > LONG_MINUTES and not names and engine is LOCAL:
-            left[name] = f"takes {minutes:.0f} CPU minutes: name it, or use --engine ray"
+            skipped[name] = f"takes {minutes:.0f} CPU minutes: name it, or use --engine ray"
         else:
             try:
                 tables[name] = _evaluated(name, seeds, refits, progress, engine)
             except MissingData as error:
-                left[name] = str(error)
+                skipped[name] = str(error)
         _write(file, [tables[name] for name in sorted(tables)])
-        progress(f"{name}: {left.get(name, 'stored')}")
-    return left
+        progress(f"{name}: {skipped.get(name, 'stored')}")
+    return skipped
 
 
 def _evaluated(
@@ -127,23 +127,22 @@ def page(
     cases: Mapping[str, Any] | None = None,
     laws: Mapping[str, Any] | None = None,
 ) -> str:
-    """The scoreboard as a page: tables whose worst task is worst come first.
+    """The scoreboard as a Markdown page, the dataset with the largest task error first.
 
     Args:
-        tables: the evaluated tables.
-        cases: tally of the public cases, as `python -m tests.public_cases --json` stores it.
-        laws: outcomes of the metamorphic laws, as `python -m tests.metamorphic --json` does.
+        tables: the evaluated datasets.
+        cases: results of the public cases, as `python -m tests.public_cases --json` stores them.
+        laws: results of the metamorphic laws, as `python -m tests.metamorphic --json` stores them.
     """
     parts = [
         "# Scoreboard",
-        "How well whole answers do on rows that nothing was trained on: the release is fitted "
-        "again without what a protocol holds out, and its answers are scored. A line pools the "
-        "devices of a task, and in long tables its parts: `error` is the mean absolute percentage "
-        "error over all rows, `median` the median of the tasks' median errors, `coverage` the "
-        "share of measured values inside the 90 % intervals (all in percent), `best of others` the "
-        "smallest mean error of a baseline or a published system (bold where it is smaller), and "
-        "`behind` the number of tasks in which one is better. Tables with the largest error come "
-        "first.",
+        "Errors of whole answers on held-out rows: the release is refitted without the rows that a "
+        "protocol holds out, and its answers are scored. A line pools the devices of a task, and "
+        "in long tables its parts. `error` is the mean absolute percentage error over all rows, "
+        "`median` the median of the tasks' median errors, `coverage` the share of measured values "
+        "inside the 90 % intervals (all in percent), `best baseline` the smallest mean error of a "
+        "baseline or a published system (bold if it is smaller), and `behind` the number of tasks "
+        "in which one is better. The dataset with the largest error comes first.",
         "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
         "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
         "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
@@ -156,7 +155,7 @@ def page(
 
 
 def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each dataset that has protocols, also for those that are not scored."""
+    """One line for each dataset that has protocols, including those without scores."""
     known = {str(table["dataset"]): table for table in tables}
     head = ("dataset", "protocols", "rows", "median error", "coverage", "worst slice")
     lines: list[Sequence[str]] = [head, ("---", *("---:",) * 4, "---")]
@@ -165,23 +164,22 @@ def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
         lines.append((name, *(_in_short(known[name]) if name in known else nothing)))
     return (
         "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
-        "the tasks' median errors, `coverage` the mean over rows, and a slice is what the rows of "
-        "a task on one device and of one group have in common, "
-        f"with {FEWEST_ROWS} rows or more.\n\n"
+        "the tasks' median errors, `coverage` the mean over rows. A slice is the rows of a task "
+        f"on one device and in one group, if there are {FEWEST_ROWS} or more.\n\n"
         f"{_rows(lines)}"
     )
 
 
 def _in_short(table: Mapping[str, Any]) -> tuple[str, ...]:
-    """Protocols, rows, median error, coverage and worst slice of a table."""
+    """Number of protocols and rows, median error, coverage and worst slice of a dataset."""
     tasks = table["tasks"]
     medians = [row["median_ape"] for row in tasks if row.get("median_ape") is not None]
     ranged = [row for row in tasks if row["n"] and row["coverage_90"] is not None]
     held = sum(row["coverage_90"] * row["n"] for row in ranged)
     slices = [
-        (error, " ".join((own["task"], *filter(None, facts))))
-        for own in table["cells"]
-        for *facts, count, error in own["cells"]
+        (error, " ".join((group["task"], *filter(None, facts))))
+        for group in table["cells"]
+        for *facts, count, error in group["cells"]
         if count >= FEWEST_ROWS
     ]
     worst = max(slices, default=None)
@@ -195,35 +193,39 @@ def _in_short(table: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _public_cases(tally: Mapping[str, Any]) -> str:
-    """Published values of others, by group and by grade."""
+    """The section on values that other people published, by group and by grade."""
     head = ("cases", "pairs", "answered", "coverage", "median answer / published", "median error")
     lines: list[Sequence[str]] = [(*head, "ratio"), ("---", *("---:",) * 6)]
-    of_grades = {f"grade {grade}": own for grade, own in tally["by_grade"].items()}
-    for name, own in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
-        counts = (str(own["n"]), str(own["answered"]), f"{own['inside_share']:.0f} %")
-        errors = (f"{own['median_ratio']:.2f}", f"{own['median_ape']:.1f} %")
-        lines.append((name, *counts, *errors, f"{own['median_interval_ratio']:.2f}"))
+    of_grades = {f"grade {grade}": counts_of for grade, counts_of in tally["by_grade"].items()}
+    for name, counts_of in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
+        counts = (
+            str(counts_of["n"]),
+            str(counts_of["answered"]),
+            f"{counts_of['inside_share']:.0f} %",
+        )
+        errors = (f"{counts_of['median_ratio']:.2f}", f"{counts_of['median_ape']:.1f} %")
+        lines.append((name, *counts, *errors, f"{counts_of['median_interval_ratio']:.2f}"))
     outside = ", ".join(tally["outside_with_grade_a"]) or "none"
     return (
-        "## Published values of others\n\nAsked as a user would ask "
+        "## Published values\n\nQueried as a user would query them "
         "(`python -m tests.public_cases`). Outside the interval of an answer with grade A: "
         f"{outside}.\n\n{_rows(lines)}"
     )
 
 
 def _laws(outcomes: Mapping[str, Any]) -> str:
-    """The laws that some pair of answers breaks, most often broken first."""
-    every = outcomes["laws"]
-    broken = sorted((own for own in every if own["violations"]), key=lambda own: -own["share"])
+    """The section on metamorphic laws that some answers break, most often broken first."""
+    laws = outcomes["laws"]
+    broken = sorted((law for law in laws if law["violations"]), key=lambda law: -law["share"])
     head, ruled = ("law", "pairs", "broken", "worst"), ("---", "---:", "---:", "---")
     lines: list[Sequence[str]] = [head, ruled]
-    for own in broken:
-        share = f"{own['violations']:,} ({100 * own['share']:.2f} %)"
-        worst = f"{100 * own['worst']:.3g} %: {own['question']}"
-        lines.append((own["law"].replace("_", " "), f"{own['pairs']:,}", share, worst))
+    for law in broken:
+        share = f"{law['violations']:,} ({100 * law['share']:.2f} %)"
+        worst = f"{100 * law['worst']:.3g} %: {law['question']}"
+        lines.append((law["law"].replace("_", " "), f"{law['pairs']:,}", share, worst))
     return (
-        "## Laws of any answer\n\nRelations between answers that hold whatever the truth is "
-        f"(`python -m tests.metamorphic`): {len(every) - len(broken)} of {len(every)} hold in all "
+        "## Laws of any answer\n\nRelations between answers that must hold whatever the truth is "
+        f"(`python -m tests.metamorphic`): {len(laws) - len(broken)} of {len(laws)} hold in all "
         f"pairs.\n\n{_rows(lines)}"
     )
 
@@ -233,7 +235,7 @@ def _rows(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _worst(table: Mapping[str, Any]) -> float:
-    """The largest mean error of any task; infinite where no row of one is answered."""
+    """The largest mean error of any task; infinite if a task has no answered row."""
     errors = [row["mape"] if row["n"] else np.inf for row in table["tasks"]]
     return max((error for error in errors if error is not None), default=0.0)
 
@@ -245,7 +247,7 @@ def _table(table: Mapping[str, Any]) -> str:
         f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
         f"{'s' * (table['seeds'] > 1)}, {took}"
     )
-    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best of others")
+    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best baseline")
     lines: list[Sequence[str]] = [(*head, "behind"), ("---", "---", *("---:",) * 5, "---", "---:")]
     lines += [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()]
     left = ", ".join(f"`{name}`" for name in not_scored(table))
@@ -254,7 +256,7 @@ def _table(table: Mapping[str, Any]) -> str:
 
 
 def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:
-    """Tasks by name and metric, worst first; parts of a part are left out of long tables."""
+    """Tasks by name and metric, worst first; long tables merge the subparts of a part."""
     names = {row["task"] for row in tasks}
     long = len({(row["task"], row["metric"]) for row in tasks}) > MOST_LINES
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -266,14 +268,14 @@ def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:
 
 
 def not_scored(table: Mapping[str, Any]) -> list[str]:
-    """Protocols that hold something out of a table, and that no stored task is of."""
+    """Protocols of a dataset that hold rows out but have no stored score."""
     scored = {row["task"].partition("/")[0] for row in table["tasks"]}
-    own = (cls.held_out_by for cls in DATASET_PROTOCOLS if cls.dataset == table["dataset"])
-    return sorted({name for names in own for name in names} - scored)
+    held_out_by = (cls.held_out_by for cls in DATASET_PROTOCOLS if cls.dataset == table["dataset"])
+    return sorted({name for names in held_out_by for name in names} - scored)
 
 
 def _line(task: str, metric: str, rows: Evaluations) -> tuple[str, ...]:
-    """What a line shows of its tasks; means are weighted by rows."""
+    """The cells of one line of the page; means are weighted by the number of rows."""
     scored = [row for row in rows if row["n"] and row.get("mape") is not None]
     count = sum(row["n"] for row in scored)
     if not scored:
@@ -309,35 +311,35 @@ def _line(task: str, metric: str, rows: Evaluations) -> tuple[str, ...]:
 
 
 def _is_behind(row: Mapping[str, Any]) -> bool:
-    """Whether a baseline or a published system has a smaller error in a task."""
+    """Whether a baseline or a published system has a smaller error in this task."""
     known = [value for value in row["baselines"].values() if value is not None]
     return bool(known) and min(known) < row["mape"] * (1.0 - LEVEL)
 
 
 def moved(before: Evaluations, after: Evaluations) -> Iterator[Difference]:
-    """What changed beyond the noise between two scoreboards, worst first; lost tables before."""
-    names = {one["dataset"] for one in after}
-    for one in before:
-        if one["dataset"] not in names:
-            yield Difference(one["dataset"], "scored", 1.0, 0.0, lost=True)
+    """Slices that changed beyond the noise between two scoreboards; missing datasets first."""
+    names = {table["dataset"] for table in after}
+    for table in before:
+        if table["dataset"] not in names:
+            yield Difference(table["dataset"], "scored", 1.0, 0.0, lost=True)
     yield from in_slices(before, after)
 
 
 def _at(commit: str) -> Evaluations:
-    """The tables as they were stored in a commit; empty where they were not."""
+    """The evaluations stored at a commit; empty if there were none."""
     found: Evaluations = json.loads(tracking.scoreboard_at(commit) or "[]")
     return found
 
 
 def checks() -> Iterator[dict[str, Any] | None]:
-    """The stored tallies of public cases and of laws, where there are any."""
+    """The stored results of the public cases and of the laws; None for one that is missing."""
     for name in CHECKS:
         file = scoreboard_file().with_name(f"{name}.json")
         yield json.loads(file.read_text("utf-8")) if file.is_file() else None
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Renew the scoreboard, or print what moved."""
+    """Update the scoreboard, or print what changed."""
     parser = argparse.ArgumentParser(prog="scoreboard", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", nargs="?", choices=("renew", "page", "diff"), default="renew")
     parser.add_argument("--tables", default="", help="names, separated by commas; all when empty")
@@ -347,10 +349,10 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.what == "diff":
         changes = list(moved(_at(given.base), scoreboard()))
-        for one in changes:
-            print(f"{'WORSE' if one.lost else 'better'}  {one.text()}")
-        print(f"{sum(one.lost for one in changes)} slices are worse")
-        return int(any(one.lost for one in changes))
+        for change in changes:
+            print(f"{'WORSE' if change.lost else 'better'}  {change.text()}")
+        print(f"{sum(change.lost for change in changes)} slices are worse")
+        return int(any(change.lost for change in changes))
     if given.what == "renew":
         names = given.tables.replace(",", " ").split()
         with engine_named(given.engine) as engine:

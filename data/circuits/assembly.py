@@ -1,7 +1,7 @@
-"""The netlist of packed cells, with the times of an iCE40 HX8K.
+"""Build the netlist of packed cells, with the timing of an iCE40 HX8K.
 
-Times are those of the slow corner in the chip's data, as nextpnr 0.4 reports them; every cell of
-`circuit_fpga` has them.
+Times are those of the slow corner in the chip's data, as reported by nextpnr 0.4; they apply to
+every cell of `circuit_fpga`.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -19,7 +19,7 @@ TABLE_PS: Final = {"I0": 448, "I1": 399, "I2": 378, "I3": 315}
 SETUP_PS: Final = {"I0": 468, "I1": 419, "I2": 398, "I3": 335, "CEN": 100, "SR": 100}
 """Input of a logic cell with a register -> setup time before its clock."""
 CARRY_PS: Final = {"CIN": 126, "I1": 259, "I2": 231}
-"""Input of a logic cell -> delay to its carry."""
+"""Input of a logic cell -> delay to its carry output."""
 MEMORY_PS: Final = 2146
 """Delay from the clock of a memory to its output."""
 MEMORY_SETUP_PS: Final = 100
@@ -37,8 +37,8 @@ class Assembly:
     Attributes:
         netlist: the netlist.
         names: (n,) name of each cell.
-        clocks: (k,) name of the clock of each pair of ports that has one, and an empty text
-            for delays from inputs to outputs.
+        clocks: (k,) name of the clock of each pair of ports; empty for delays from inputs to
+            outputs, which have none.
     """
 
     netlist: Netlist
@@ -47,18 +47,18 @@ class Assembly:
 
 
 def assembled(cells: Cells) -> Assembly:
-    """The netlist of packed cells, in the order of their names."""
-    own = sorted(cells, key=lambda cell: cell.name)
-    number = {cell: position for position, cell in enumerate(own)}
+    """The netlist of packed cells, sorted by name."""
+    ordered = sorted(cells, key=lambda cell: cell.name)
+    number = {cell: position for position, cell in enumerate(ordered)}
     arcs = sorted(
         (number[driver], out, number[cell], port)
         for net, (driver, out) in cells.nets()
         for cell, port in cells.users(net)
         if port != "PACKAGE_PIN"
     )
-    paths = [(number[cell], *path) for cell in own for path in _paths(cell)]
-    kinds = [CELL_KINDS.index(KIND_OF_TYPE.get(cell.type, "other")) for cell in own]
-    clocks = [_clock(cells, own[path[0]], {path[1], path[2]}) for path in paths]
+    paths = [(number[cell], *path) for cell in ordered for path in _paths(cell)]
+    kinds = [CELL_KINDS.index(KIND_OF_TYPE.get(cell.type, "other")) for cell in ordered]
+    clocks = [_clock(cells, ordered[path[0]], {path[1], path[2]}) for path in paths]
     at = np.array([path[0] for path in paths], dtype=np.intp)
     netlist = Netlist(
         np.array(kinds, dtype=np.intp),
@@ -70,11 +70,11 @@ def assembled(cells: Cells) -> Assembly:
         np.array([path[3] for path in paths], dtype=np.float64),
         np.array([path[4] for path in paths], dtype=np.bool_),
     )  # fmt: skip
-    return Assembly(netlist, tuple(cell.name for cell in own), clocks)
+    return Assembly(netlist, tuple(cell.name for cell in ordered), clocks)
 
 
 def _clock(cells: Cells, cell: Cell, ports: Set[str]) -> str:
-    """Name of the clock of a pair of ports: that of the pin or port which drives it."""
+    """Name of the clock of a pair of ports: the pin or port that drives it."""
     port = next(iter(ports & CLOCK_PORTS), None)
     if port is None:
         return ""
@@ -91,7 +91,7 @@ def _clock(cells: Cells, cell: Cell, ports: Set[str]) -> str:
 
 
 def _paths(cell: Cell) -> Iterator[Path]:
-    """Delays through a cell and setup times, of the ports that are connected."""
+    """Delays through a cell and setup times, for connected ports."""
     if cell.is_logic:
         yield from _logic_paths(cell)
     elif cell.type == "ICESTORM_RAM":

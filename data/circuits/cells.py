@@ -1,4 +1,4 @@
-"""Cells of an FPGA and the nets between their ports, while a netlist is packed."""
+"""Cells of an FPGA and the nets between their ports, during packing."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ LOGIC_OUTPUTS: Final = frozenset({"O", "COUT"})
 
 @dataclass(eq=False, slots=True)
 class Cell:
-    """A cell and what its ports are connected to.
+    """A cell and the connections of its ports.
 
     Attributes:
         name: unique name.
-        type: type in the netlist, such as `SB_LUT4`; `ICESTORM_LC` of a packed logic cell.
+        type: type in the netlist, such as `SB_LUT4`; `ICESTORM_LC` for a packed logic cell.
         outputs: names of the ports that drive nets.
         ports: name of a connected port -> number of its net.
         has_register, has_carry: whether a packed logic cell uses its register and its carry.
-        ignored: inputs that the table does not depend on.
-        falls: whether its register takes the falling edge of its clock.
+        ignored: inputs that the look-up table does not depend on.
+        falls: whether its register is triggered by the falling edge of its clock.
     """
 
     name: str
@@ -46,7 +46,7 @@ KIND_OF_TYPE: Final[dict[str, CellKind]] = {
     "SB_GB": "global",
     "ICESTORM_RAM": "memory",
 }
-"""Type of a packed cell -> its kind; all others are `other`."""
+"""Type of a packed cell -> its kind; all other types are `other`."""
 
 
 class Cells:
@@ -59,14 +59,14 @@ class Cells:
         self._nets = 0
 
     def __iter__(self) -> Iterator[Cell]:
-        """The cells, without regard to those that are added or removed meanwhile."""
+        """The current cells, so that cells may be added or removed during iteration."""
         return iter(tuple(self.by_name.values()))
 
     def __len__(self) -> int:
         return len(self.by_name)
 
     def add(self, cell: Cell) -> Cell:
-        """Add a cell, whose ports are connected already or later."""
+        """Add a cell, whose ports may be connected now or later."""
         given, cell.ports = cell.ports, {}
         self.by_name[cell.name] = cell
         for port, net in given.items():
@@ -80,12 +80,12 @@ class Cells:
         del self.by_name[cell.name]
 
     def new_net(self) -> int:
-        """Number of a net that nothing is connected to."""
+        """Number of a new net without connections."""
         self._nets += 1
         return -self._nets
 
     def join(self, cell: Cell, port: str, net: int) -> None:
-        """Connect a port that is not connected."""
+        """Connect an unconnected port."""
         cell.ports[port] = net
         if port in cell.outputs:
             self.drivers[net] = cell, port
@@ -93,7 +93,7 @@ class Cells:
             self._users.setdefault(net, {})[cell, port] = None
 
     def leave(self, cell: Cell, port: str) -> int | None:
-        """Disconnect a port; the net that it was connected to, None if none."""
+        """Disconnect a port; returns the net it was connected to, or None."""
         net = cell.ports.pop(port, None)
         if net is None:
             return None
@@ -104,13 +104,13 @@ class Cells:
         return net
 
     def move(self, cell: Cell, port: str, to: Cell, new_port: str) -> None:
-        """Connect a port of another cell to what a port was connected to, if anything."""
+        """Move the connection of a port, if any, to a port of another cell."""
         net = self.leave(cell, port)
         if net is not None:
             self.join(to, new_port, net)
 
     def users(self, net: int | None) -> tuple[Pin, ...]:
-        """Ports that a net drives; none of None."""
+        """Ports that a net drives; empty for None."""
         return () if net is None else tuple(self._users.get(net, ()))
 
     def driver(self, net: int | None) -> Pin | None:
@@ -118,10 +118,10 @@ class Cells:
         return None if net is None else self.drivers.get(net)
 
     def user(self, net: int | None, port: str) -> Cell | None:
-        """The first logic cell of which a net drives that port; None if there is none."""
-        found = (cell for cell, own in self.users(net) if own == port and cell.is_logic)
+        """The first logic cell for which a net drives that port; None if there is none."""
+        found = (cell for cell, pin in self.users(net) if pin == port and cell.is_logic)
         return next(found, None)
 
     def nets(self) -> Iterable[tuple[int, Pin]]:
-        """Each net that is driven, and its driver."""
+        """Each driven net and its driver."""
         return tuple(self.drivers.items())

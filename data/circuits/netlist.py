@@ -1,4 +1,4 @@
-"""Circuits on an FPGA: cells, the connections between them, and their places.
+"""Circuits on an FPGA: cells, the connections between them, and their placement.
 
 Arrays are in the order of the tables of `circuit_fpga`. Circuits are compared by identity, because
 many placements share one netlist.
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 CellKind = Literal["logic", "port", "global", "memory", "other"]
 CLOCK_PORTS: Final = frozenset({"CLK", "RCLK", "WCLK"})
-"""Ports at which a register or a memory takes the edge of the clock."""
+"""Clock inputs of registers and memories."""
 CELL_KINDS: Final[tuple[CellKind, ...]] = ("logic", "port", "global", "memory", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Connections of m pairs of pins, or pairs of ports of m cells.
+    """Connections between m pairs of pins, or pairs of ports of m cells.
 
     Attributes:
         source, sink: (m,) cells.
@@ -37,12 +37,12 @@ class Connections:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Netlist:
-    """Cells of an FPGA and their connections, whatever their places.
+    """Cells of an FPGA and their connections, independent of placement.
 
     Attributes:
         kinds: (n,) position of each cell's kind in `CELL_KINDS`.
-        arcs: m connections from a port that drives a net to one that it drives.
-        paths: k pairs of ports of a cell, with the cell as source and as sink.
+        arcs: m connections from the driving port of a net to a port that it drives.
+        paths: k pairs of ports of a cell, with the cell as both source and sink.
         path_ps: (k,) delay from the first port to the second, or setup time, picoseconds.
         is_setup: (k,) whether it is the setup time of the first port before the second's edge.
     """
@@ -56,7 +56,7 @@ class Netlist:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """Where a placer put the cells of a netlist, and what it expects of the router.
+    """Positions of the cells of a netlist, and the placer's delay estimates.
 
     Attributes:
         x, y: (n,) column and row of each cell's tile.
@@ -72,13 +72,13 @@ class Placement:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Circuit:
-    """A circuit whose timing is asked about.
+    """A circuit whose timing is to be predicted.
 
     Attributes:
         netlist: its cells.
-        placement: their places; None before placing.
-        routed_ps: (m,) delays of the connections after routing, picoseconds; known of circuits
-            that predictors are fitted on, and None of those that are asked about.
+        placement: their positions; None before placement.
+        routed_ps: (m,) delays of the connections after routing, picoseconds; known for circuits
+            that predictors are fitted on, None in queries.
     """
 
     netlist: Netlist

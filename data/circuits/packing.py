@@ -1,10 +1,10 @@
-"""Packing of a netlist of iCE40 primitives into logic cells, as nextpnr-ice40 packs it.
+"""Pack a netlist of iCE40 primitives into logic cells, as nextpnr-ice40 does.
 
-A logic cell has a table of four inputs, a register and a carry. The rules are those of nextpnr 0.4
-(D. Shah et al., 2019): a register joins the table that drives nothing else, a carry the table with
-the same inputs, and clocks and widely used resets and enables are given to global networks. A carry
-reaches the next logic cell of its column only: a chain that begins with a signal, or whose carry is
-used elsewhere, needs logic cells that pass it in and out.
+A logic cell has a look-up table of four inputs, a register and a carry. The rules are those of
+nextpnr 0.4 (D. Shah et al., 2019): a register joins the table that drives only this register, a
+carry joins the table with the same inputs, and clocks and widely used resets and enables get global
+networks. A carry can only reach the next logic cell of its column. If a chain begins with a signal,
+or if its carry is used elsewhere, additional logic cells pass the carry in and out.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ from forerun.data.circuits.cells import Cell, Cells, Pin
 from forerun.data.circuits.netlist import CLOCK_PORTS
 
 ROWS: Final = 34
-"""Rows of tiles of the HX8K."""
+"""Rows of tiles on the HX8K."""
 TILE: Final = 8
-"""Logic cells of a tile."""
+"""Logic cells per tile."""
 LONGEST: Final = (ROWS - 2) * TILE - 2
-"""Logic cells of a chain that one column holds."""
+"""Most logic cells of a chain in one column."""
 INPUTS_OF_A_TILE: Final = 32
 _INPUTS: Final = ("I0", "I1", "I2", "I3")
 _SHARED: Final = ("CEN", "CLK", "SR")
-"""Ports that all registers of a tile have in common."""
+"""Ports that all registers of a tile share."""
 
 
 def legalise(cells: Cells, supply: int) -> None:
-    """Split the chains of carries of packed cells, in place.
+    """Split the carry chains of packed cells, in place.
 
     Args:
         cells: the packed cells.
@@ -40,7 +40,7 @@ def legalise(cells: Cells, supply: int) -> None:
 
 
 def _chains(cells: Cells) -> list[list[Cell]]:
-    """Chains of at least two logic cells, each in its order."""
+    """Chains of at least two logic cells, each in order."""
     found: list[list[Cell]] = []
     chained: set[Cell] = set()
     for cell in cells:
@@ -64,7 +64,7 @@ def _chains(cells: Cells) -> list[list[Cell]]:
 
 
 def _before(cells: Cells, cell: Cell) -> Cell | None:
-    """The cell whose carry a cell takes; one without a carry of its own may read it as `I3`."""
+    """The cell whose carry a cell receives; a cell without a carry may read it as `I3`."""
     driver = cells.driver(cell.ports.get("CIN" if cell.has_carry else "I3"))
     return driver[0] if driver is not None and driver[1] == "COUT" else None
 
@@ -76,7 +76,7 @@ def _after(cells: Cells, cell: Cell) -> Cell | None:
 
 
 def _split(cells: Cells, chain: Sequence[Cell], supply: int) -> None:
-    """Insert the logic cells that pass carries in and out of a chain."""
+    """Insert the logic cells that pass carries into and out of a chain."""
     tile: list[Cell] = []
     length, begins, at = 0, True, 0
     while at < len(chain):
@@ -104,7 +104,7 @@ def _split(cells: Cells, chain: Sequence[Cell], supply: int) -> None:
 
 
 def _is_used_elsewhere(cells: Cells, cell: Cell, following: Cell | None) -> bool:
-    """Whether the carry of a cell drives more than the next one of its chain."""
+    """Whether the carry of a cell drives more than the next cell of its chain."""
     carry = cell.ports.get("COUT")
     users = cells.users(carry)
     if carry is None or (len(users) < 2 and following is not None):
@@ -115,7 +115,7 @@ def _is_used_elsewhere(cells: Cells, cell: Cell, following: Cell | None) -> bool
 
 
 def _share_a_tile(cells: Cells, tile: Sequence[Cell]) -> bool:
-    """Whether the logic cells have no more inputs than a tile, and one clock, enable and reset."""
+    """Whether the logic cells fit a tile: limited inputs, and one clock, enable and reset."""
     registers = [cell for cell in tile if cell.has_register]
     shared = {tuple(cell.ports.get(port) for port in _SHARED) for cell in registers}
     if len(shared) > 1:
@@ -130,7 +130,7 @@ def _global(cells: Cells, net: int) -> bool:
 
 
 def _pass_in(cells: Cells, cell: Cell) -> Cell:
-    """A logic cell that makes a carry for a cell of the signal at its carry input."""
+    """A logic cell that turns the signal at a cell's carry input into a carry."""
     new = cells.add(Cell(f"{cell.name}$PASS_IN", "ICESTORM_LC", has_carry=True))
     cells.move(cell, "CIN", new, "I1")
     carry = cells.new_net()
@@ -140,7 +140,7 @@ def _pass_in(cells: Cells, cell: Cell) -> Cell:
 
 
 def _pass_out(cells: Cells, cell: Cell, following: Cell | None, supply: int) -> Cell:
-    """A logic cell that makes a signal of the carry of a cell, and passes it on to the next."""
+    """A logic cell that turns the carry of a cell into a signal, and passes the carry on."""
     others = frozenset({"I0", "I1", "I2"})
     new = Cell(f"{cell.name}$PASS_OUT", "ICESTORM_LC", has_carry=True, ignored=others)
     cells.add(new)
@@ -159,13 +159,13 @@ def _pass_out(cells: Cells, cell: Cell, following: Cell | None, supply: int) -> 
 
 
 GROUND, SUPPLY = "$PACKER_GND", "$PACKER_VCC"
-"""Cells whose outputs are constant."""
+"""Names of cells with constant outputs."""
 GLOBALS: Final = 8
-"""Global networks of the chip."""
+"""Number of global networks of the chip."""
 GLOBALS_OF_A_USE: Final = 4
-"""Global networks that can drive resets, and those that can drive enables."""
+"""Number of global networks that can drive resets, and number of those that can drive enables."""
 WIDE: Final = 15
-"""A reset or an enable with more users than that is given to a global network."""
+"""A reset or an enable with more users than this gets a global network."""
 TABLE_INPUTS: Final = ("I0", "I1", "I2", "I3")
 RESETS: Final = frozenset({"SR"})
 ENABLES: Final = frozenset({"CEN", "RCLKE", "WCLKE"})
@@ -183,7 +183,7 @@ def pack(cells: Cells) -> None:
 
 
 def _pack_tables(cells: Cells) -> None:
-    """Each table becomes a logic cell, with the register that it alone drives."""
+    """Turn each table into a logic cell, with the register that it alone drives."""
     for table in cells:
         if table.type != "SB_LUT4":
             continue
@@ -200,7 +200,7 @@ def _pack_tables(cells: Cells) -> None:
 
 
 def _pack_registers(cells: Cells) -> None:
-    """Each register that is left becomes a logic cell, whose table passes its input on."""
+    """Turn each remaining register into a logic cell, whose table passes its input through."""
     for register in cells:
         if register.type.startswith("SB_DFF"):
             logic = cells.add(Cell(f"{register.name}_DFFLC", "ICESTORM_LC"))
@@ -217,7 +217,7 @@ def _pack_register(cells: Cells, register: Cell, logic: Cell) -> None:
 
 
 def _pack_carries(cells: Cells) -> None:
-    """Each carry joins a logic cell with its two inputs, or becomes one."""
+    """Let each carry join a logic cell with its two inputs, or become a new one."""
     for carry in cells:
         if carry.type != "SB_CARRY":
             continue
@@ -241,11 +241,11 @@ def _pack_carries(cells: Cells) -> None:
 def _partner(
     cells: Cells, first: int | None, second: int | None, before: int | None
 ) -> Cell | None:
-    """The logic cell whose table has both inputs of a carry, and the carry before as its last."""
+    """The logic cell whose table has both inputs of a carry, and its carry-in as the last input."""
 
     def fits(cell: Cell) -> bool:
-        own = cell.ports.get("I1"), cell.ports.get("I2")
-        return cell.is_logic and not cell.has_carry and own == (first, second)
+        inputs = cell.ports.get("I1"), cell.ports.get("I2")
+        return cell.is_logic and not cell.has_carry and inputs == (first, second)
 
     if not _is_constant(cells, before):
         last = cells.user(before, "I3")
@@ -262,7 +262,7 @@ def _is_constant(cells: Cells, net: int | None) -> bool:
 
 
 def _merge_tables_into_carries(cells: Cells) -> None:
-    """A table of two inputs that drives a carry joins it where that cell's own table is free."""
+    """Merge a two-input table that drives a carry into that cell, if the cell's table is unused."""
     for carry in cells:
         if not carry.is_logic or not carry.has_carry or "O" in carry.ports:
             continue
@@ -279,27 +279,27 @@ def _merge_tables_into_carries(cells: Cells) -> None:
 
 
 def _may_join(table: Cell, port: str) -> bool:
-    """Whether a cell is a table of at most two inputs and nothing else."""
+    """Whether a cell only has a table of at most two inputs."""
     used = table.has_carry or table.has_register or "I0" in table.ports or "I1" in table.ports
     return port == "O" and table.is_logic and not used
 
 
 def _promote(cells: Cells) -> None:
-    """Give clocks, and resets and enables with many users, to global networks."""
+    """Move clocks, and resets and enables with many users, to global networks."""
     counts = {
         "clock": _counts(cells, lambda pin: pin[1] in CLOCK_PORTS),
         "reset": _counts(cells, lambda pin: pin[1] in RESETS),
         "enable": _counts(cells, lambda pin: pin[1] in ENABLES),
     }
     left = {"reset": GLOBALS_OF_A_USE, "enable": GLOBALS_OF_A_USE}
-    own = [cell for cell in cells if cell.type == "SB_GB"]
-    for buffer in own:
+    buffers = [cell for cell in cells if cell.type == "SB_GB"]
+    for buffer in buffers:
         driven = {port for _, port in cells.users(buffer.ports.get("GLOBAL_BUFFER_OUTPUT"))}
         left["reset"] -= bool(driven & RESETS)
         left["enable"] -= bool(driven & ENABLES) and not driven & RESETS
-    for _ in range(GLOBALS - len(own)):
-        widest = {use: max(of.items(), key=lambda one: one[1], default=(0, 0))
-                  for use, of in counts.items()}  # fmt: skip
+    for _ in range(GLOBALS - len(buffers)):
+        widest = {use: max(nets.items(), key=lambda item: item[1], default=(0, 0))
+                  for use, nets in counts.items()}  # fmt: skip
         clocks = widest["clock"][1]
         wide = [
             use for use in ("reset", "enable")
@@ -310,8 +310,8 @@ def _promote(cells: Cells) -> None:
         use = wide[0] if wide else "clock"
         net = widest[use][0]
         _give_global(cells, net, use)
-        for of in counts.values():
-            of.pop(net, None)
+        for nets in counts.values():
+            nets.pop(net, None)
         if wide:
             left[use] -= 1
 

@@ -1,4 +1,4 @@
-"""Netlists of iCE40 designs in the JSON of yosys, mapped to primitives or packed by nextpnr."""
+"""Read netlists of iCE40 designs from yosys JSON, mapped to primitives or packed by nextpnr."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -19,9 +19,9 @@ MOST_CELLS: Final = 40_000
 """Most cells of a module before packing; the HX8K has 7,680 logic cells."""
 SHARED: Final = ("SB_IO", "SB_GB")
 PRIMITIVES: Final = ("SB_LUT4", "SB_CARRY", "SB_DFF", "SB_RAM40_4K", "SB_PLL40", *SHARED)
-"""Beginnings of the types of cells that are understood."""
+"""Prefixes of supported cell types."""
 PACKED: Final = ("ICESTORM_LC", "ICESTORM_RAM", "ICESTORM_PLL", *SHARED)
-"""The same of a netlist that nextpnr packed."""
+"""Prefixes of supported cell types in a netlist packed by nextpnr."""
 OUTPUTS: Final = {
     "SB_LUT4": {"O"},
     "SB_CARRY": {"CO"},
@@ -40,7 +40,7 @@ OUTPUTS: Final = {
         *("LOCK", "SDO"),
     },
 }
-"""Beginning of the type of a cell -> its ports that drive nets."""
+"""Prefix of a cell type -> its ports that drive nets."""
 _HOW: Final = "synth_ice40 -top MODULE -json FILE"
 _CLOCKED: Final = frozenset({"RCLK", "RCLKN", "WCLK", "WCLKN", "RCLKE", "WCLKE"})
 
@@ -89,10 +89,10 @@ class NetlistIn(Described):
 
 
 def read_netlist(given: Mapping[str, Any]) -> NetlistIn:
-    """The netlist of a JSON document.
+    """The netlist in a JSON document.
 
     Raises:
-        BadNetlist: it is not such a document.
+        BadNetlist: the document is not a netlist.
     """
     try:
         return NetlistIn.model_validate(given)
@@ -101,10 +101,10 @@ def read_netlist(given: Mapping[str, Any]) -> NetlistIn:
 
 
 def packed_cells(netlist: NetlistIn) -> Cells:
-    """The packed cells of a netlist that is mapped to iCE40 or packed.
+    """The packed cells of a netlist that is mapped to iCE40 or already packed.
 
     Raises:
-        BadNetlist: it has no single top module, or cells of other kinds.
+        BadNetlist: it has no single top module, or has unsupported cells.
     """
     module = _top(netlist.modules)
     is_packed = any(cell.type.startswith("ICESTORM_") for cell in module.cells.values())
@@ -122,8 +122,10 @@ def packed_cells(netlist: NetlistIn) -> Cells:
 
 def _top(modules: Mapping[str, ModuleIn]) -> ModuleIn:
     """The module that is marked as the top, or the only one with cells."""
-    marked = [own for own in modules.values() if str(own.attributes.get("top", 0)).strip("0")]
-    with_cells = [own for own in modules.values() if own.cells]
+    marked = [
+        module for module in modules.values() if str(module.attributes.get("top", 0)).strip("0")
+    ]
+    with_cells = [module for module in modules.values() if module.cells]
     found = marked or with_cells
     if len(found) != 1:
         raise BadNetlist(
@@ -134,7 +136,7 @@ def _top(modules: Mapping[str, ModuleIn]) -> ModuleIn:
 
 
 def _check(module: ModuleIn, known: tuple[str, ...]) -> None:
-    """Refuse a module with cells of other kinds."""
+    """Reject a module with unsupported cells."""
     if not module.cells:
         raise BadNetlist("modules: the top module has no cells.")
     for name, cell in module.cells.items():
@@ -151,7 +153,7 @@ def _check(module: ModuleIn, known: tuple[str, ...]) -> None:
 
 
 def _constants(cells: Cells, module: ModuleIn) -> None:
-    """Add the cells that drive constants: that of 1 always, that of 0 where one is named.
+    """Add the cells that drive constants: always for 1, and for 0 if it is used.
 
     Raises:
         BadNetlist: the module has cells of these names.
@@ -166,15 +168,15 @@ def _constants(cells: Cells, module: ModuleIn) -> None:
 
 
 def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
-    kind = next(own for own in OUTPUTS if given.type.startswith(own))
+    kind = next(bit_name for bit_name in OUTPUTS if given.type.startswith(bit_name))
     ports = {}
     for port, bits in given.connections.items():
-        for bit, one in enumerate(bits):
+        for bit, value in enumerate(bits):
             is_bus = len(bits) > 1 or port.strip("RW") in {"DATA", "ADDR", "MASK"}
-            own = f"{port}_{bit}" if is_bus else port.replace("CLKN", "CLK")
-            net = _net(one, given.type, port, cells)
+            bit_name = f"{port}_{bit}" if is_bus else port.replace("CLKN", "CLK")
+            net = _net(value, given.type, port, cells)
             if net is not None:
-                ports[own] = net
+                ports[bit_name] = net
     packed_type = "ICESTORM_RAM" if kind == "SB_RAM40_4K" else given.type
     table = str(given.parameters.get("LUT_INIT", ""))
     register, carry = _is_set(given, "DFF_ENABLE"), _is_set(given, "CARRY_ENABLE")
@@ -184,12 +186,12 @@ def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
 
 
 def _is_set(given: CellIn, parameter: str) -> bool:
-    """Whether a parameter is other than 0, in binary digits of any number."""
+    """Whether a parameter, given in binary digits of any length, is not 0."""
     return str(given.parameters.get(parameter, "0")).strip("0") != ""
 
 
 def _ignored(table: str) -> frozenset[str]:
-    """Inputs that a table of 16 binary digits does not depend on; none where it is not given."""
+    """Inputs that a table of 16 binary digits does not depend on; none if it is not given."""
     if not table or table.strip("01"):
         return frozenset()
     rows = int(table, 2)
@@ -201,9 +203,9 @@ def _ignored(table: str) -> frozenset[str]:
 
 
 def _net(bit: Bit, kind: str, port: str, cells: Cells) -> int | None:
-    """Number of the net of a bit; None where a port is left open, as at inputs that are 0.
+    """Number of the net of a bit; None for a port that is left open, such as inputs that are 0.
 
-    A packed netlist has cells for its constants.
+    A packed netlist has its own cells for constants.
     """
     if isinstance(bit, int):
         return bit
@@ -219,7 +221,7 @@ def _net(bit: Bit, kind: str, port: str, cells: Cells) -> int | None:
 
 
 def _ports(cells: Cells, module: ModuleIn) -> None:
-    """Add a cell for each bit of a port of the module that has none."""
+    """Add a cell for each bit of a module port that has none."""
     wired = {cell.ports.get("PACKAGE_PIN") for cell in cells if cell.type.startswith("SB_IO")}
     for name, bit, direction in _bits(module):
         if bit in wired:

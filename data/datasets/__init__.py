@@ -13,7 +13,7 @@ DATASETS: Final[tuple[type[Dataset], ...]] = classes_below(__name__, Dataset, "n
 
 
 def all_datasets() -> tuple[type[Dataset], ...]:
-    """`DATASETS`, and those that installed packages add (`forerun.data.plugins`).
+    """`DATASETS`, and datasets from installed packages (`forerun.data.plugins`).
 
     Raises:
         BrokenPlugin: a class of another package cannot be loaded.
@@ -31,7 +31,7 @@ def known_datasets() -> tuple[Dataset, ...]:
 
 
 def dataset(name: str) -> Dataset:
-    """The dataset of that name, which may be an imported table.
+    """The dataset or imported table of that name.
 
     Raises:
         UnknownDataset: there is none.

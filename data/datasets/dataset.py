@@ -1,8 +1,7 @@
 """The base class of datasets: source, tables, splits, and how a dataset is downloaded.
 
-What a dataset is and what its tables hold is declared in a file NAME.toml in the folder of its
-class: title, licence, citation, what is published, where it comes from, and the rule of each column
-(`forerun.data.schema.declared_schema`).
+Each dataset is declared in a file NAME.toml next to its class: title, licence, citation, published
+results, origin, and the rule of each column (`forerun.data.schema.declared_schema`).
 """
 
 import re
@@ -39,16 +38,15 @@ class Dataset(ABC):
         citation: paper or repository.
         published: what others report for it, and under which protocol.
         upstream: repository, commit and files.
-        further: repositories after the first, whose files come with those of the first.
+        further: additional repositories, whose files are fetched with those of the first.
         csv_tables: tables that a bundle holds as CSV; the others are Parquet.
-        columns_of: table -> rule -> columns that it holds for.
-        query: columns that together make one query; none where the splits have keys alone.
-        checked: what `flags` checks: the `table`, its column `time`, in units of `unit_ms`, or
-            `rate` (a second), and `power`; `same`: columns of the result in which repeats of one
-            query agree.
+        columns_of: table -> rule -> columns that it applies to.
+        query: columns that together make one query; empty if the splits only have keys.
+        checked: what `flags` checks: the `table`, its column `time` (in units of `unit_ms`) or
+            `rate` (per second), and `power`; `same`: result columns that are equal in duplicates.
         held_out: table -> protocol -> key whose values are held out in turn, a column or one of
             `groups`; or the fields of `forerun.data.split.HeldOut`.
-        facts: what else is declared, such as names of columns in upstream's files.
+        facts: other declared facts, such as upstream column names.
     """
 
     name: str
@@ -69,16 +67,18 @@ class Dataset(ABC):
         """Read the declaration of a class.
 
         Args:
-            declared: name of its file; empty where the class has its attributes itself.
+            declared: name of its file; empty if the class defines its attributes itself.
         """
         super().__init_subclass__()
         if not declared:
             return
         content = facts_of(Path(str(sys.modules[cls.__module__].__file__)).with_name(declared))
         tables, upstream = content.pop("tables"), content.pop("upstream", [])
-        cls.columns_of = {name: tables.get(own.get("like"), own) for name, own in tables.items()}
+        cls.columns_of = {
+            name: tables.get(rules.get("like"), rules) for name, rules in tables.items()
+        }
         if upstream:
-            cls.upstream, *further = (Upstream.at(**one) for one in upstream)
+            cls.upstream, *further = (Upstream.at(**fields) for fields in upstream)
             cls.further = tuple(further)
         for name, value in content.items():
             setattr(cls, name, tuple(value) if isinstance(value, list) else value)
@@ -92,7 +92,7 @@ class Dataset(ABC):
         return {}
 
     def tables(self) -> Mapping[str, "pa.DataFrameSchema"]:
-        """Schema of each table that a bundle may hold, by name; further columns are allowed."""
+        """Schema of each table that a bundle may hold, by name; additional columns are allowed."""
         return {name: declared_schema(rules) for name, rules in self.columns_of.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
@@ -108,21 +108,21 @@ class Dataset(ABC):
         return [split for split in splits if split.held_out.any()]
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
-        """Values by name of n rows of a table of `held_out`, for keys that are no columns."""
+        """Name -> n values for the rows of a table of `held_out`, for keys that are not columns."""
         return {}
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Flags by name of n rows of a table of `held_out`, which protocols train on or hold out.
+        """Name -> n flags for the rows of a table of `held_out`, for training or hold-out sets.
 
-        Those with an empty name are of the rows that take part at all.
+        The empty name flags the rows that take part at all.
         """
         return {}
 
     def checked_splits(self, bundle: Bundle) -> list[Split]:
-        """The splits, after a check that no held-out row of theirs leaks into training.
+        """The splits, checked for leakage of held-out rows into training.
 
         Raises:
-            LeakedRows: as `Split.check`.
+            LeakedRows: see `Split.check`.
         """
         splits = self.splits(bundle)
         frames = {split.table: bundle.table(split.table) for split in splits}
@@ -146,10 +146,11 @@ class Dataset(ABC):
     def fetch(self, mirror: Path | None = None) -> RawFiles:
         """Upstream files that are available, as in `Upstream.fetch`.
 
-        Those of several repositories are under the part of OWNER/REPO/COMMIT in which they differ.
+        With several repositories, paths begin with the part of OWNER/REPO/COMMIT in which they
+        differ.
         """
         cache = home() / "downloads"
-        found = [one.fetch(cache, mirror) for one in (self.upstream, *self.further)]
+        found = [upstream.fetch(cache, mirror) for upstream in (self.upstream, *self.further)]
         return together(found) if self.further else found[0]
 
     def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
@@ -189,7 +190,7 @@ class Dataset(ABC):
         """Check tables against their schemas.
 
         Raises:
-            BadTable: names table, column and the first row that is wrong.
+            BadTable: the message names the table, the column and the first wrong row.
         """
         schemas = self.tables()
         for name, frame in tables.items():
@@ -198,7 +199,7 @@ class Dataset(ABC):
             check_table(frame, schemas[name], f"{self.name}.{name}")
 
     def datasheet(self, tables: Mapping[str, "pd.DataFrame"]) -> str:
-        """Source, licence, what the tables hold."""
+        """Datasheet text: source, licence, and the content of the tables."""
         lines = [f"# {self.name}: {self.title}", ""]
         lines += [f"Source: {self.upstream.page}", f"Licence: {self.licence}", ""]
         lines += [f"Cite: {self.citation}", "", f"Published: {self.published}", "", "## Tables"]
@@ -208,20 +209,20 @@ class Dataset(ABC):
 
 
 def tables_there(parts: Mapping[str, Sequence[Any]]) -> dict[str, "pd.DataFrame"]:
-    """Tables of rows, or of frames below one another; a table of no part is left out."""
+    """Tables from lists of rows, or from frames to concatenate; empty lists are skipped."""
     return {
         name: (
-            pd.concat(own, ignore_index=True)
-            if isinstance(own[0], pd.DataFrame)
-            else pd.DataFrame(own)
+            pd.concat(rows, ignore_index=True)
+            if isinstance(rows[0], pd.DataFrame)
+            else pd.DataFrame(rows)
         )
-        for name, own in parts.items()
-        if own
+        for name, rows in parts.items()
+        if rows
     }
 
 
 def families_of(models: Iterable[Any], patterns: Iterable[tuple[str, str]] = ()) -> Names:
-    """`family_of` each of n models."""
+    """`family_of` for each of n models."""
     return np.array([family_of(str(model), patterns) for model in models], dtype=np.str_)
 
 
@@ -229,9 +230,9 @@ def family_of(model: str, patterns: Iterable[tuple[str, str]] = ()) -> str:
     """Architecture family of a published model.
 
     Args:
-        model: as it is printed.
-        patterns: (family, regular expression of the start of its models' names), the first match
-            counts; otherwise the family is the leading letters of the name.
+        model: name as printed.
+        patterns: (family, regular expression for the start of its models' names); the first match
+            counts, otherwise the family is the leading letters of the name.
     """
     for name, pattern in patterns:
         if re.match(pattern, model):
@@ -241,7 +242,7 @@ def family_of(model: str, patterns: Iterable[tuple[str, str]] = ()) -> str:
 
 
 def first_reasons(rules: Sequence[tuple[str, ArrayLike]], rows: int) -> NDArray[np.str_]:
-    """The first reason that holds for each of n rows; empty where none does.
+    """The first reason that applies to each of n rows; empty if none does.
 
     Args:
         rules: (reason, n flags).

@@ -1,4 +1,4 @@
-"""An imported table as a dataset: found by a fact in `bundle.json`, with the usual protocols."""
+"""An imported table as a dataset, identified in `bundle.json`, with the standard protocols."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ FACT: Final = "own_table"
 RUNS, GRAPHS, FINDINGS, DEVICES = "runs", "graphs", "findings", "devices"
 FOLDS: Final = 5
 LARGEST_LEFT_OUT: Final = 8
-"""Up to so many values of a key, each is held out by itself; beyond that, in `FOLDS` folds."""
+"""A key with at most this many values holds out each value in turn; otherwise `FOLDS` folds."""
 
 
 class OwnTable(Dataset):
@@ -69,12 +69,12 @@ class OwnTable(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`random_groups`, `unseen_device` and `unseen_model`, as far as the rows have groups.
 
-        Rows of one question are held out together, and rows that share a graph are one model.
+        Rows of the same question are held out together, and rows that share a graph are one model.
         """
         runs = bundle.table(RUNS)
         questions = [name for name in self.description.question_columns if name in runs]
         for name in questions:
-            # Another spelling of a name, or a number that is off by rounding, is the same.
+            # Other spellings of a name and numbers within rounding error count as equal.
             runs[name] = same_values(runs[name])
         keys = {
             "random_groups": ("question", text_keys(runs, questions)),
@@ -101,15 +101,15 @@ class OwnTable(Dataset):
         return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows, which the ingestion checks found."""
+        """Doubtful rows that the ingestion checks found."""
         return bundle.table(FINDINGS)
 
 
 def folds(values: Names, most: int) -> Positions:
-    """Fold of each of n rows, by its value: each value its own, or `FOLDS` beyond `most` values.
+    """Fold of each of n rows, by its value: one fold per value, or `FOLDS` beyond `most` values.
 
-    Values are dealt to the folds in an order that a digest of their names gives: folds differ by at
-    most one value, and a setting that repeats in the order of names is in all of them.
+    Values are assigned to folds in the order of a hash of their names. So folds differ by at most
+    one value, and a setting that repeats regularly in the names is spread over all folds.
     """
     names, group = np.unique(values, return_inverse=True)
     if len(names) <= most:
@@ -121,7 +121,7 @@ def folds(values: Names, most: int) -> Positions:
 
 
 def model_groups(runs: "pd.DataFrame") -> Names:
-    """Model of each row, shape (n,): models of one name or with a graph in common are one."""
+    """Model of each row, shape (n,); models that share a name or a graph are the same."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -147,13 +147,13 @@ def write_bundle(
     datasheet: str,
     source: str,
 ) -> Bundle:
-    """Write an imported table into the user's folder of bundles; an earlier one is replaced.
+    """Write an imported table into the user's folder of bundles, replacing an earlier one.
 
     Args:
         description: what the table holds.
         runs: its rows.
-        graphs: digest -> graph as `OperatorGraph.to_json` returns it.
-        devices: spec sheets of the devices among the rows.
+        graphs: digest -> graph from `OperatorGraph.to_json`.
+        devices: spec sheets of the devices in the rows.
         findings: doubtful rows.
         datasheet: text of README.md.
         source: name of the imported file.
@@ -212,7 +212,7 @@ def datasheet_of(
         description: what the table holds.
         runs: its rows.
         findings: doubtful rows.
-        columns: column of the imported file -> what it was read as.
+        columns: column of the imported file -> how it was interpreted.
         source: name of the imported file.
     """
     lines = [

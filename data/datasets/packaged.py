@@ -1,4 +1,4 @@
-"""Datasets whose rows come with the package, without a download."""
+"""Datasets whose rows are part of the package and need no download."""
 
 from collections.abc import Mapping
 from importlib.resources import as_file, files
@@ -13,11 +13,12 @@ from forerun.data.upstream.downloads import RawFiles, read_plain_or_gzip
 
 
 class PackagedDataset(Dataset):
-    """Tables in a folder of the package; an installed one leaves out those that are large.
+    """Tables in a folder of the package; an installed package lacks the large ones.
 
     Attributes:
         origin: where the rows come from, in a few words.
-        room: folder of `forerun.data` that holds the dataset's own; empty for that itself.
+        room: subfolder of `forerun.data` with the dataset's folder; empty for `forerun.data`
+            itself.
     """
 
     origin: ClassVar[str]
@@ -48,7 +49,7 @@ class PackagedDataset(Dataset):
         return {Path(path).stem: raw.table(path) for path in raw.matching("*.parquet")}
 
     def table_of(self, bundle: Bundle, name: str) -> "pd.DataFrame":
-        """A table of a bundle; that of the package where the bundle has none."""
+        """A table of a bundle, or of the package if the bundle does not have it."""
         return bundle.table(name) if bundle.has(name) else self.tidy(self.packaged())[name]
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class PackagedDataset(Dataset):
         return {Path(path).stem: raw.json(path) for path in paths}
 
     def readme(self, raw: RawFiles, tables: "Mapping[str, pd.DataFrame]") -> str:
-        """That of the package, else `datasheet`."""
+        """The README of the package, else `datasheet`."""
         described = read_plain_or_gzip(raw.folder, DATASHEET)
         return self.datasheet(tables) if described is None else described.decode()
 
@@ -66,7 +67,7 @@ class PackagedDataset(Dataset):
         return {"source": self.origin, "licence": self.licence, "citation": self.citation}
 
     def datasheet(self, tables: "Mapping[str, pd.DataFrame]") -> str:
-        """Text of README.md where the package has none."""
+        """Text of README.md if the package has none."""
         lines = [f"# {self.name}: {self.title}", "", f"Origin: {self.origin}."]
         lines += [f"Licence: {self.licence}", "", f"Published: {self.published}", "", "## Tables"]
         lines += [f"- `{name}`: {len(frame):,} rows" for name, frame in tables.items()]
@@ -74,7 +75,7 @@ class PackagedDataset(Dataset):
 
 
 class MeasuredDataset(PackagedDataset):
-    """Tables under `data/measured/NAME`, as the collector whose command is `origin` wrote them."""
+    """Tables under `data/measured/NAME`, as written by the collector with the command `origin`."""
 
     licence = "Apache-2.0, as forerun itself"
     room = "measured"
@@ -83,7 +84,7 @@ class MeasuredDataset(PackagedDataset):
 class PackedTables(PackagedDataset):
     """Published measurements on language models, under `data/llm_tables/NAME`.
 
-    Their licences allow to pass the tables on, so that they come with the package.
+    Their licences permit redistribution, so the tables come with the package.
     """
 
     room = "llm_tables"

@@ -1,4 +1,4 @@
-"""Attention of a language model's layer, by how it keeps keys and values."""
+"""Types of attention in a language model's layer, by how they store keys and values."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ class Attention:
         key_value_heads: number of heads of keys and values; 1 for multi-query attention.
         head_dim: width of a head of queries and keys.
         value_head_dim: width of a head of the values.
-        window: tokens that a token attends to; None for all that came before.
+        window: tokens that a token attends to; None for all earlier ones.
         gated: whether the output is multiplied by a gate, as wide as the queries.
-        values_are_keys: whether one projection makes both keys and values.
+        values_are_keys: whether one projection produces both keys and values.
         index_heads, index_dim: heads and width of the indexer that selects blocks of keys; 0 for
             none.
     """
@@ -39,7 +39,7 @@ class Attention:
         return hidden_size * (queries + keys + values + outputs + indexer)
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence with that many tokens."""
+        """Number of cached values for a sequence of that many tokens."""
         kept = context_tokens if self.window is None else min(context_tokens, self.window)
         token = self.key_value_heads * (self.head_dim + self.value_head_dim)
         return kept * (token + (self.index_dim if self.index_heads else 0))
@@ -47,20 +47,20 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention: keys and values of all heads are made from one short vector.
+    """Multi-head latent attention: keys and values of all heads are derived from one short vector.
 
     Source: DeepSeek-V2 (arXiv 2405.04434); the indexer, DeepSeek-V3.2 (arXiv 2512.02556).
 
     Attributes:
         query_heads: number of heads.
-        query_rank: width of the vector that queries are made from; None where they are not
+        query_rank: width of the vector that queries are derived from; None if they are not
             compressed.
-        key_value_rank: width of the vector that keys and values are made from, which is cached.
+        key_value_rank: width of the vector that keys and values are derived from, which is cached.
         plain_dim, rotary_dim: width of the parts of a head without and with rotary positions.
         value_head_dim: width of a head of the values.
         gated: whether the output is multiplied by a gate.
         index_heads, index_dim: heads and width of the indexer that selects keys; 0 for none.
-        own_indexer: whether this layer has an indexer of its own, or uses another layer's choice.
+        own_indexer: whether this layer has an indexer, or else reuses another layer's selection.
     """
 
     query_heads: int
@@ -95,7 +95,7 @@ class LatentAttention:
         return queries + hidden_size * (self.index_dim + self.index_heads)
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence with that many tokens."""
+        """Number of cached values for a sequence of that many tokens."""
         index = self.index_dim if self.index_heads and self.own_indexer else 0
         return context_tokens * (self.key_value_rank + self.rotary_dim + index)
 
@@ -104,15 +104,15 @@ class LatentAttention:
 class CompressedAttention:
     """Attention to the latest tokens and to compressed blocks of earlier ones, as in DeepSeek-V4.
 
-    One head of keys, which are the values too, serves all heads of the queries.
+    A single head of keys, which are also the values, serves all query heads.
 
     Attributes:
         query_heads: number of heads.
         head_dim: width of a head.
-        query_rank: width of the vector that queries are made from.
+        query_rank: width of the vector that queries are derived from.
         output_groups, output_rank: the outputs are projected in groups to vectors of this width.
-        window: latest tokens that are kept as they are.
-        block_tokens: earlier tokens in one compressed block; 0 where they are dropped.
+        window: number of latest tokens that are kept uncompressed.
+        block_tokens: earlier tokens in one compressed block; 0 if they are dropped.
         index_heads, index_dim: heads and width of the indexer that selects blocks; 0 for none.
     """
 
@@ -134,19 +134,19 @@ class CompressedAttention:
         return made + outputs + self.blocks(hidden_size)
 
     def blocks(self, hidden_size: int) -> int:
-        """Number of weights of the indexer, and of the compression, for a vector and its weight."""
+        """Number of weights of the indexer and of the compression (values and their weights)."""
         if not self.block_tokens:
             return 0
         blocks = 2 * hidden_size * self.head_dim
         if not self.index_heads:
             return blocks
-        # Blocks that are selected overlap, so that each token enters two of them.
+        # Selected blocks overlap, so that each token contributes to two of them.
         queries = self.query_rank * self.index_heads * self.index_dim
         index = queries + hidden_size * (self.index_heads + 4 * self.index_dim)
         return 2 * blocks + index
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence with that many tokens."""
+        """Number of cached values for a sequence of that many tokens."""
         latest = min(context_tokens, self.window) * self.head_dim
         if not self.block_tokens:
             return latest

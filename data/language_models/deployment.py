@@ -1,4 +1,4 @@
-"""A language model that serves requests: lengths and load, engine, and devices of each phase."""
+"""A language model that serves requests: request lengths, load, engine, and devices per phase."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +11,7 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.model import LanguageModel
 
 EngineName = Literal["vllm", "sglang", "trtllm", "llama.cpp", "other"]
-"""Inference engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, or one that is not known here."""
+"""Inference engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, or any other."""
 
 Sampling = Literal["greedy", "top_p"]
 """How each token of an answer is chosen."""
@@ -19,15 +19,15 @@ Sampling = Literal["greedy", "top_p"]
 
 @dataclass(frozen=True, slots=True)
 class RequestLoad:
-    """Lengths and arrivals of requests, for all devices of the deployment together.
+    """Lengths and arrivals of requests, in total over all devices of the deployment.
 
     Exactly one of `concurrency` and `requests_per_s` is given.
 
     Attributes:
         input_tokens: mean length of the prompts.
         output_tokens: mean length of the answers.
-        concurrency: requests in flight, where each answer is followed by the next request at once
-            (closed loop).
+        concurrency: requests in flight in a closed loop, where each answer is immediately followed
+            by the next request.
         requests_per_s: rate of Poisson arrivals (open loop).
         cached_share: share of the input tokens whose keys and values are in a prefix cache, 0 to 1.
         input_variation, output_variation: standard deviation of the lengths over their mean.
@@ -45,10 +45,10 @@ class RequestLoad:
 @dataclass(frozen=True, slots=True)
 @described
 class Engine:
-    """An inference engine and the settings of it that times depend on; None is its default.
+    """An inference engine and its settings that affect times; None is the engine's default.
 
-    A field is an option: `service/schemas/llm/deployment.py` makes those of HTTP of it, and
-    `service/cli/llm/options.py` those of the command line.
+    Each field is an option: `service/schemas/llm/deployment.py` derives the HTTP options from it,
+    and `service/cli/llm/options.py` those of the command line.
     """
 
     name: EngineName = "vllm"
@@ -91,8 +91,8 @@ Degree = Annotated[int, Field(ge=1, le=1024)]
 class Parallelism:
     """How one worker, a copy of the model, is divided over devices.
 
-    Tensor parallelism is that of attention and of dense networks; experts are spread over the
-    devices of all ranks of attention.
+    Tensor parallelism applies to attention and dense networks; experts are distributed over the
+    devices of all attention ranks.
     """
 
     tensor: Degree = 1
@@ -113,7 +113,7 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Workers that serve the same phase; requests are spread evenly over them.
+    """Workers that serve the same phase; requests are distributed evenly over them.
 
     Attributes:
         parallelism: devices of each worker.
@@ -130,7 +130,7 @@ class Pool:
 
 
 def is_encoder_decoder(family: str) -> UnanswerableQuery:
-    """The refusal of a deployment of an encoder-decoder of that family."""
+    """The error for a deployment of an encoder-decoder of that family that is not supported."""
     return UnanswerableQuery(
         f"{family} is an encoder-decoder, which is answered on GPUs alone, by engines other than "
         "llama.cpp, and without workers of their own for prompts."
@@ -144,15 +144,15 @@ class LlmDeployment:
     The device count of the query's `operation` is `devices`.
 
     Raises:
-        UnanswerableQuery: the model is an encoder-decoder that is not `as_served`, or on llama.cpp
-            or with workers for prompts.
+        UnanswerableQuery: the model is an encoder-decoder that is not in the form of `as_served`,
+            or that runs on llama.cpp or with separate workers for prompts.
 
     Attributes:
         model: layers, and number formats of weights and cache.
         load: lengths and arrivals of requests.
         engine: inference engine.
-        pool: workers that serve requests; only decoding where `prefill` is given.
-        prefill: workers of their own for prompts (disaggregated serving); None for none.
+        pool: workers that serve requests; only decoding if `prefill` is given.
+        prefill: separate workers for prompts (disaggregated serving); None for none.
     """
 
     model: LanguageModel
@@ -175,5 +175,5 @@ class LlmDeployment:
 
 @lru_cache(maxsize=256)
 def _attends_to_encoder(model: LanguageModel) -> bool:
-    """Whether layers of a model attend to an encoder within them."""
+    """Whether layers of the model contain cross-attention to an encoder."""
     return any(layer.cross is not None for layer in model.layers)

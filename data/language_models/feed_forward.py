@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """One network that every token passes.
+    """A feed-forward network that processes every token.
 
     Attributes:
         width: inner width.
@@ -26,15 +26,15 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: each token passes a few routed experts, and the shared ones.
+    """A mixture of experts: each token uses a few routed experts and all shared ones.
 
     Attributes:
         experts: number of routed experts.
-        per_token: routed experts that a token passes.
+        per_token: routed experts per token.
         width: inner width of a routed expert.
         gated: whether a third matrix gates the inner values.
-        shared_width: inner width of all shared experts together; 0 for none.
-        latent_size: width that tokens are projected to before routed experts; None for none.
+        shared_width: total inner width of all shared experts; 0 for none.
+        latent_size: width to which tokens are projected before routed experts; None for none.
     """
 
     experts: int

@@ -1,6 +1,6 @@
 """Kernels that an inference engine launches for a language model, each on one device.
 
-Sizes are those of one device, after tensor and expert parallelism have divided the layer.
+Sizes are per device, after tensor and expert parallelism have divided the layer.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from forerun.data.language_models.deployment import EngineName
 ProductFormat = Literal[
     "bf16", "fp16", "fp8", "fp8_block", "nvfp4", "int4", "mxfp4", "mxfp4_mxfp8", "mxfp4_mxfp4"
 ]
-"""Number formats of a matrix product. `fp8` has one scale a tensor or row, `fp8_block` one for each
+"""Number formats of a matrix product. `fp8` has one scale per tensor or row, `fp8_block` one per
 block of 128 weights; `nvfp4` has 4 bits on both sides; `int4` and `mxfp4` are stored in 4 bits and
-multiplied in 16, `mxfp4_mxfp8` multiplies them with activations of 8 bits, `mxfp4_mxfp4` of 4."""
+multiplied in 16, `mxfp4_mxfp8` has activations of 8 bits, `mxfp4_mxfp4` of 4."""
 
 ElementwiseName = Literal["norm", "rotary", "activation", "add", "embedding"]
 CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"]
@@ -37,15 +37,15 @@ class GemmKernel:
 
 @dataclass(frozen=True, slots=True)
 class AttentionKernel:
-    """Attention of equal sequences; decoding has one query token in each of them.
+    """Attention of sequences of equal length; decoding has one query token per sequence.
 
     Attributes:
         sequences: number of sequences.
-        query_tokens: tokens of each that attend.
-        context_tokens: tokens of each whose keys and values were in the cache before.
+        query_tokens: attending tokens per sequence.
+        context_tokens: tokens per sequence whose keys and values were already cached.
         query_heads, key_value_heads: number of heads.
         head_dim: width of a head.
-        phase: whether prompts are processed or tokens decoded: engines use different kernels.
+        phase: whether prompts are processed or tokens decoded; engines use different kernels.
         window: most tokens that a token attends to; None for all.
         format: number format of the products.
         cache_format: number format of keys and values.
@@ -68,13 +68,13 @@ class ExpertsKernel:
     """The routed experts of one layer: both products, the activation between, gather and scatter.
 
     Attributes:
-        tokens: tokens of all devices together.
+        tokens: number of tokens on all devices together.
         hidden_size: width of a token.
-        width: inner width of one expert before it is divided.
+        width: inner width of one undivided expert.
         experts: routed experts of the layer.
         experts_per_token: experts that a token is routed to.
         tensor: devices that each expert is divided over.
-        expert: devices that experts are spread over.
+        expert: devices that experts are distributed over.
         skew: exponent of the power law of the experts' loads; 0 for equal loads.
         format: number format of the products.
     """
@@ -109,12 +109,12 @@ class CollectiveKernel:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseKernel:
-    """An operation whose time is that of its memory traffic.
+    """An operation whose time is determined by its memory traffic.
 
     Attributes:
-        operation: normalisation, rotary positions, gated activation, residual sum or look-up.
+        operation: normalisation, rotary embedding, gated activation, residual sum or look-up.
         tokens: number of rows.
-        width: values of one row of the result.
+        width: values per row of the result.
         format: number format of the values.
     """
 

@@ -16,7 +16,7 @@ from forerun.data.language_models.recurrent import (
 from forerun.data.language_models.weights import BYTES, WeightFormats
 
 ANSWER_TOKENS: Final = 448
-"""Most tokens of an answer of an encoder-decoder, as in Whisper."""
+"""Longest answer of an encoder-decoder, as in Whisper."""
 
 Mixer = (
     Attention
@@ -35,9 +35,9 @@ class Layer:
     """One layer.
 
     Attributes:
-        mixer: what exchanges information between tokens; None where the layer has none.
-        feed_forward: what each token passes alone, one after the other; some layers have none.
-        cross: attention to the output of the encoder; None where the model has none.
+        mixer: the part that exchanges information between tokens; None if the layer has none.
+        feed_forward: networks applied to each token separately, in sequence; may be empty.
+        cross: attention to the output of the encoder; None if the model has none.
     """
 
     mixer: Mixer | None
@@ -47,7 +47,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class VisionTower:
-    """The encoder of images in front of a language model.
+    """The image encoder of a language model.
 
     Attributes:
         layers: number of layers.
@@ -57,8 +57,8 @@ class VisionTower:
         patch_pixels: pixels of a patch along each side.
         merged: patches along each side that become one token.
         output_size: width of a token of the language model.
-        merges: networks that join patches: one at the end, and one for each inner layer whose
-            values the language model takes too.
+        merges: number of networks that merge patches: one at the end, and one for each inner layer
+            whose values the language model also uses.
     """
 
     layers: int
@@ -83,22 +83,22 @@ class VisionTower:
 
 @dataclass(frozen=True, slots=True)
 class LanguageModel:
-    """A decoder, with an encoder of its input or of images where it has one.
+    """A decoder, optionally with an encoder of its input or of images.
 
     Attributes:
         family: `model_type` of its configuration.
         hidden_size: width of a token between layers.
-        vocabulary: number of tokens that it knows.
-        layers: the layers, first to last; layers that only draft tokens are not among them.
-        tied_embeddings: whether the output matrix is the table of embeddings.
-        most_tokens: longest context, tokens, of an encoder-decoder that of the decoder, which is of
-            the answer alone; None where the configuration does not say, or it has no bound.
+        vocabulary: number of tokens in the vocabulary.
+        layers: the layers, first to last, without layers that only draft tokens.
+        tied_embeddings: whether the output matrix is the embedding table.
+        most_tokens: longest context, tokens (for an encoder-decoder, of the decoder, which only
+            holds the answer); None if the configuration does not say, or if it is unbounded.
         vision: the encoder of images; None for none.
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
-        unread_fields: fields of the configuration whose meaning is not known here.
-        misspelt_fields: those of them whose names are nearly one that is absent, with that name,
-            and fields that name an activation that is not known.
+        unread_fields: fields of the configuration whose meaning is unknown.
+        misspelt_fields: unread fields that closely match an absent field, with that field's name,
+            and fields that name an unknown activation.
         encoder: the encoder of an encoder-decoder; None for a decoder alone.
     """
 
@@ -116,36 +116,36 @@ class LanguageModel:
     encoder: Encoder | None = None
 
     def __hash__(self) -> int:
-        """Hash of a few sizes and formats, which is fast where a model has many layers."""
+        """Hash of a few sizes and formats, which is fast even if a model has many layers."""
         sizes = (self.hidden_size, self.vocabulary, len(self.layers), self.draft_layers)
         return hash((*sizes, self.formats.cache, self.formats.layers[-1:]))
 
     def table_parameters(self) -> int:
-        """Number of weights of the table of embeddings; the output matrix has as many."""
+        """Number of weights of the embedding table; the output matrix has as many."""
         return self.vocabulary * self.hidden_size
 
     def parameters(self) -> int:
-        """Number of weights of the decoder, its embeddings and its output matrix, and of the
-        encoder of an encoder-decoder.
-        """
+        """Number of weights of decoder, embeddings and output matrix, and of any encoder."""
         tables = self.table_parameters() * (1 if self.tied_embeddings else 2)
         encoder = 0 if self.encoder is None else self.encoder.parameters()
         return encoder + tables + sum(self._layer(layer, active=False) for layer in self.layers)
 
     def active_parameters(self) -> int:
-        """Number of weights that one token is multiplied with as the decoder makes it: all but
-        embeddings and the experts that it is not routed to. Of an encoder-decoder, neither the
-        encoder nor the matrices that make keys and values of its output, once a request.
+        """Number of weights that are multiplied with each token that the decoder generates.
+
+        These are all weights but embeddings and the experts that the token is not routed to. For an
+        encoder-decoder, the encoder and the matrices that derive keys and values from its output
+        are excluded, since they run once per request.
         """
         layers = sum(self._layer(layer, active=True) for layer in self.layers)
         return self.table_parameters() + layers
 
     def as_served(self) -> "LanguageModel":
-        """The model with attention to the encoder's output as layers of its own, in which form
-        deployments hold it.
+        """The model in the form that deployments use, with cross-attention as separate layers.
 
-        A request's tokens are those of the encoder, then those of the answer; layers of the decoder
-        attend to the latter alone. Its values are read, not made again, by a token of the answer.
+        A request's tokens are those of the encoder, followed by those of the answer; the decoder's
+        other layers attend only to the latter. A token of the answer reads the encoder's keys and
+        values instead of recomputing them.
         """
         if self.encoder is None:
             return self
@@ -160,17 +160,18 @@ class LanguageModel:
         return replace(self, layers=tuple(layers))
 
     def encoding(self) -> "LanguageModel":
-        """What a request's tokens pass in a model `as_served`: the encoder, and the matrices that
-        make keys and values of its output.
+        """What processes a request's input in a model `as_served`.
+
+        It consists of the encoder, and the matrices that derive keys and values from its output.
         """
         assert self.encoder is not None
-        one = self.encoder
+        encoder = self.encoder
         keys = [
-            Layer(None, (Dense(own.key_value_heads * own.head_dim, gated=False),))
+            Layer(None, (Dense(attention.key_value_heads * attention.head_dim, gated=False),))
             for layer in self.layers
-            if isinstance(own := layer.mixer, Attention) and own.values_are_keys
+            if isinstance(attention := layer.mixer, Attention) and attention.values_are_keys
         ]
-        passed = (Layer(one.attention, (one.feed_forward,)),) * one.layers
+        passed = (Layer(encoder.attention, (encoder.feed_forward,)),) * encoder.layers
         return replace(self, layers=(*passed, *keys), vocabulary=0, encoder=None)
 
     def cache_bytes(self, context_tokens: int, encoder_tokens: int | None = None) -> float:
@@ -178,8 +179,8 @@ class LanguageModel:
 
         Args:
             context_tokens: tokens of the sequence in the decoder.
-            encoder_tokens: tokens of the input of an encoder-decoder; None for the length that
-                every input is brought to, or, where there is none, for as many as in the decoder.
+            encoder_tokens: input tokens of an encoder-decoder; None for the fixed input length, or
+                if there is none, for `context_tokens`.
         """
         attended, states = 0, 0
         fixed = None if self.encoder is None else self.encoder.tokens
@@ -197,7 +198,7 @@ class LanguageModel:
         return attended * BYTES[self.formats.cache] + states * BYTES[self.formats.state]
 
     def weight_bytes(self) -> float:
-        """Bytes of the weights that `parameters` counts, in their formats."""
+        """Bytes of the weights counted by `parameters`, in their formats."""
         encoder = 0 if self.encoder is None else self.encoder.parameters()
         whole = (encoder + self.table_parameters()) * BYTES[self.formats.unquantized]
         if not self.tied_embeddings:

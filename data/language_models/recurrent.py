@@ -1,11 +1,11 @@
-"""Layers that keep a state of fixed size in place of keys and values."""
+"""Layers that keep a state of fixed size instead of keys and values."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 
 class Recurrent(ABC):
-    """What exchanges information between tokens by a state."""
+    """A layer part that exchanges information between tokens through a state."""
 
     __slots__ = ()
 
@@ -15,7 +15,7 @@ class Recurrent(ABC):
 
     @abstractmethod
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence, whatever its length."""
+        """Number of cached values for a sequence, whatever its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class GatedDeltaNet(Recurrent):
         return made + (2 * keys + values) * self.convolution + values * hidden_size
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence, whatever its length."""
+        """Number of cached values for a sequence, whatever its length."""
         channels = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
         state = self.value_heads * self.key_dim * self.value_dim
         return state + channels * (self.convolution - 1)
@@ -55,7 +55,7 @@ class KimiDeltaAttention(Recurrent):
         heads: number of heads.
         head_dim: width of a head of queries, keys and values.
         convolution: tokens that the convolutions before it cover.
-        full_gate: whether the output's gate is a full matrix, not one of the rank of a head.
+        full_gate: whether the output gate is a full matrix, instead of one with the rank of a head.
     """
 
     heads: int
@@ -72,7 +72,7 @@ class KimiDeltaAttention(Recurrent):
         return products + low_rank + gate + 3 * width * self.convolution
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence, whatever its length."""
+        """Number of cached values for a sequence, whatever its length."""
         width = self.heads * self.head_dim
         return width * self.head_dim + 3 * width * (self.convolution - 1)
 
@@ -85,7 +85,7 @@ class StateSpace(Recurrent):
         heads: number of heads.
         head_dim: width of a head.
         groups: groups of heads that share input and output matrices.
-        state_size: values of state of each channel.
+        state_size: state values per channel.
         convolution: tokens that the convolution before it covers.
     """
 
@@ -102,7 +102,7 @@ class StateSpace(Recurrent):
         return made + (width + shared) * self.convolution + width * hidden_size
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence, whatever its length."""
+        """Number of cached values for a sequence, whatever its length."""
         width, shared = self.heads * self.head_dim, 2 * self.groups * self.state_size
         return width * self.state_size + (width + shared) * (self.convolution - 1)
 
@@ -124,5 +124,5 @@ class ShortConvolution(Recurrent):
         return 4 * hidden_size * self.width + self.width * self.convolution
 
     def cached(self, context_tokens: int) -> int:
-        """Number of values kept of a sequence, whatever its length."""
+        """Number of cached values for a sequence, whatever its length."""
         return self.width * (self.convolution - 1)

@@ -8,12 +8,12 @@ from forerun.data.language_models.deployment import RequestLoad
 
 @dataclass(frozen=True, slots=True)
 class Requests(Columns):
-    """n requests in the order of their arrival.
+    """n requests in order of arrival.
 
     Attributes:
-        arrival_s: (n,) time of arrival, seconds from any origin, never falling.
+        arrival_s: (n,) time of arrival in seconds from any origin, non-decreasing.
         input_tokens: (n,) length of the prompt, at least 1.
-        output_tokens: (n,) tokens written for it, at least 1.
+        output_tokens: (n,) length of the answer, at least 1.
     """
 
     arrival_s: Column

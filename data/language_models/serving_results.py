@@ -1,10 +1,10 @@
 """Results of load generators for language models, as the tools write them.
 
-Read are
+These are read:
 
 - the JSON of `vllm bench serve --save-result` and of the script `benchmark_serving.py` before it,
   from the releases of the end of 2024 on, which write `max_concurrency`; SGLang's `bench_serving`
-  writes the same names. A file of `--append-result` has an object a line;
+  writes the same names. A file of `--append-result` has one object per line;
 - the report of GuideLLM, whose benchmarks name their strategy under `args` in early releases and
   under `config` in those of 2026 (0.7);
 - `profile_export_aiperf.json` of AIPerf, whose schemas 1.0 to 1.5 have the same names of metrics,
@@ -12,7 +12,7 @@ Read are
   `perf_analyzer`; where it lists phases instead, the file is refused with a message;
 - the tests of llama.cpp's `llama-bench`, as `-o json` and `jsonl` write them, or its table.
 
-Times are means. What a file does not say, such as the device, is not guessed.
+Times are means. Facts that a file does not give, such as the device, are not guessed.
 """
 
 import re
@@ -28,13 +28,13 @@ BENCH_SERVE: Final = (
     *("completed", "total_input_tokens", "total_output_tokens"),
     *("mean_ttft_ms", "mean_tpot_ms"),
 )
-"""Figures of a result of `vllm bench serve`; the first three tell it from other files."""
+"""Figures of a result of `vllm bench serve`; the first three identify such a file."""
 
 WITHOUT_TIMES: Final[Mapping[str, str]] = {
     "avg_latency": "vllm bench latency",
     "num_requests": "vllm bench throughput",
 }
-"""Figure -> the command whose results have it and no times of tokens."""
+"""Figure -> the command whose results have it but no times per token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class ServingResult:
 
 
 def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
-    """The runs in a file; empty where it is in none of the formats.
+    """The runs in a file; empty if it has none of the formats.
 
     Args:
-        content: the file, parsed; a list of the objects where it has one a line.
+        content: the parsed file; a list of objects if it has one per line.
         where: name of the file in messages.
 
     Raises:
@@ -104,7 +104,7 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
 
 
 def _bench_serve(run: Mapping[str, Any], where: str) -> ServingResult:
-    """VLLM and SGLang write the same names."""
+    """A result of vLLM or SGLang, which use the same names."""
     missing = [name for name in BENCH_SERVE if run.get(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -274,7 +274,7 @@ def _first(run: Any, *paths: tuple[str, ...]) -> Any:
 
 
 def _at(content: Any, *path: str) -> Any:
-    """The value at a path; None where there is none."""
+    """The value at a path; None if there is none."""
     for name in path:
         if not isinstance(content, Mapping):
             return None

@@ -1,4 +1,4 @@
-"""Traces of requests: those that come with the package, and the user's own."""
+"""Traces of requests: those in the package, and the user's own."""
 
 import csv
 import json
@@ -20,14 +20,14 @@ ALSO: Final[Mapping[str, str]] = {
     **dict.fromkeys(("isl", "input_len"), "input_tokens"),
     **dict.fromkeys(("osl", "output_len"), "output_tokens"),
 }
-"""Further name of a field -> the field."""
+"""Alternative name of a field -> the field."""
 PUBLISHED: Final[Sequence[tuple[tuple[str, str, str], float | None]]] = (
     (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), None),
     (("timestamp", "input_length", "output_length"), 1e-3),
     (("Timestamp", "Request tokens", "Response tokens"), 1.0),
 )
-"""Fields of the traces of Azure (2023 and 2024), Mooncake and BurstGPT, and seconds of a unit of
-the time of arrival; None for a date with a time."""
+"""Fields in traces of Azure (2023 and 2024), Mooncake and BurstGPT, and the unit of the arrival
+time in seconds; None for a date with a time."""
 MOST_REQUESTS: Final = 200_000
 MOST_BYTES: Final = 32 * 2**20
 MOST_TOKENS: Final = 10_000_000
@@ -46,7 +46,7 @@ PACKAGED: Final[Mapping[str, str]] = {
 
 
 def named_trace(name: str) -> Requests:
-    """A trace that comes with the package, from its first arrival on.
+    """A trace that comes with the package, starting at its first arrival.
 
     Raises:
         BadTrace: no trace has that name.
@@ -71,17 +71,17 @@ def named_trace(name: str) -> Requests:
 
 
 def read_trace(source: Path | str | Sequence[Mapping[str, Any]]) -> Requests:
-    """Requests of a CSV file with a header, of a file with one JSON object a line, or of rows.
+    """Requests from a CSV file with a header, a file with one JSON object per line, or rows.
 
-    A text is the content of such a file, and CSV unless it begins with an object.
+    A string is taken as the content of such a file: JSON if it begins with an object, else CSV.
 
-    Each has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`, or fields of
-    a trace of Azure, Mooncake or BurstGPT; others are ignored. Requests are put in the order of
-    their arrival.
+    Each request has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`, or
+    the fields of a trace of Azure, Mooncake or BurstGPT; other fields are ignored. Requests are
+    sorted by arrival.
 
     Raises:
-        BadTrace: the file cannot be read, is too large or empty, or a field is missing or is no
-            such number; the message says in which line.
+        BadTrace: the file cannot be read, is too large or empty, or a field is missing or has an
+            invalid value; the message names the line.
     """
     if isinstance(source, Path):
         rows = _rows(f"{source}, line", _content(source), is_csv=source.suffix == ".csv")
@@ -120,7 +120,7 @@ def _content(path: Path) -> str:
 
 
 def _rows(where: str, text: str, *, is_csv: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where each row of a text stands, and the row."""
+    """Each row of a text, with its location for messages."""
     if is_csv:
         reader = csv.DictReader(text.splitlines())
         for row in reader:
@@ -150,7 +150,7 @@ def _request(where: str, row: object) -> tuple[float, int, int]:
 
 
 def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row with the names of `FIELDS`, where it has those of a published trace."""
+    """The row with the names of `FIELDS` in place of those of a published trace."""
     if FIELDS[0] in row:
         return {**{ALSO.get(name, name): value for name, value in row.items()}, **row}
     for names, unit_s in PUBLISHED:
@@ -167,7 +167,7 @@ def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _date_s(where: str, name: str, value: object) -> float:
-    """Seconds since 1970 of a date with a time, to the microsecond."""
+    """Seconds since 1970 for a date with a time, to the microsecond."""
     text = str(value).strip()
     try:
         moment = datetime.fromisoformat(text)

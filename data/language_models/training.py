@@ -1,4 +1,4 @@
-"""A language model that is trained: lengths, batch, layout over devices, and the cluster."""
+"""A language model in training: lengths, batch, layout over devices, and the cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,33 +17,32 @@ from forerun.data.training_options import FrozenFormat, Optimizer
 TrainingFramework = Literal[
     "megatron", "megatron-legacy", "torchtitan", "fsdp", "deepspeed", "maxtext"
 ]
-"""Training framework: Megatron-LM and what is built on it (NeMo, Megatron-Bridge), torchtitan and
-others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed, MaxText.
+"""Training framework: Megatron-LM and derivatives (NeMo, Megatron-Bridge), torchtitan and others
+on PyTorch's FSDP2, those on the first FSDP (llm-foundry, accelerate), DeepSpeed, MaxText.
 `megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
 
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Number format of matrix products; attention and the output head stay in 16 bits. `fp8` has one
-scale a tensor or row, `mxfp8` one for 32 values, `nvfp4` one for 16."""
+scale per tensor or row, `mxfp8` one per 32 values, `nvfp4` one per 16."""
 
 Recompute = Literal["none", "selective", "full"]
-"""What the backward pass computes again: nothing, what the framework selects (attention in
-Megatron-LM, elsewhere every other product and all between products), or every layer."""
+"""What the backward pass recomputes: nothing, what the framework selects (attention in Megatron-LM;
+elsewhere every other matrix product and everything between products), or every layer."""
 
 Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
-"""Order of a pipeline's passes: one forward, one backward (interleaved where stages hold several
+"""Order of a pipeline's passes: one forward, one backward (interleaved if stages hold several
 groups of layers), or ZB-H1, ZB-H2 and ZB-V, in which gradients of weights fill the bubble (Qi et
 al. 2024, arXiv 2401.10241)."""
 
 Offload = Literal["none", "optimizer", "activations"]
-"""What is kept in the host's memory: nothing, the optimizer's states and its step, or activations.
-"""
+"""What is kept in host memory: nothing, the optimizer's states and its step, or activations."""
 
 ScoreStorage = Literal["flash", "eager"]
 """Whether attention writes its matrix of scores: FlashAttention does not, eager code does."""
 
 Objective = Literal["time", "price", "energy"]
-"""What is least for a number of tokens: time, or seconds of devices, to which price and energy are
-proportional (power is not predicted by layout)."""
+"""What is minimised for a given number of tokens: time, or device-seconds, to which price and
+energy are proportional (power is not predicted by layout)."""
 
 MOST_LENGTHS = 32
 Degree = Annotated[int, Field(ge=1, le=100_000)]
@@ -54,7 +53,7 @@ Batch = Annotated[int, Field(ge=1, le=10_000_000)]
 @dataclass(frozen=True, slots=True)
 @described
 class Cluster:
-    """How devices are connected; None is what machines with that device have."""
+    """How devices are connected; None stands for what machines with that device usually have."""
 
     node_devices: Degree | None = None
     """devices that fast links connect; that of common machines when absent"""
@@ -75,7 +74,7 @@ class SampleLength:
 
 
 def length_of(given: object) -> object:
-    """Samples of one length by TOKENS,SHARE, to be validated; anything else stays."""
+    """A mapping from a text TOKENS,SHARE, to be validated; any other value is returned as it is."""
     words = f"{given},1".split(",")  # Without a share it is 1.
     return dict(zip(("tokens", "share"), words, strict=False)) if isinstance(given, str) else given
 
@@ -85,8 +84,8 @@ def length_of(given: object) -> object:
 class TrainingLayout:
     """How a training step is divided over devices and time.
 
-    Data-parallel devices are those that the other degrees leave; experts are spread over devices of
-    the data-parallel (and tensor-parallel) groups.
+    The data-parallel degree is what the other degrees leave; experts are distributed over devices
+    of the data-parallel (and tensor-parallel) groups.
     """
 
     tensor: Degree = 1
@@ -125,9 +124,10 @@ class TrainingLayout:
 @dataclass(frozen=True, slots=True)
 @described
 class LlmTraining:
-    """Steps of training a language model; the device count of the query is `devices`.
+    """Steps of training a language model; the query's device count is `devices`.
 
-    `check` checks the degrees: a search makes a run before it has any.
+    The degrees are not checked until `check`, because a layout search starts from a run without
+    any.
     """
 
     model: LanguageModel
@@ -174,10 +174,12 @@ class LlmTraining:
     @property
     def step_tokens(self) -> float:
         """Tokens of a step, without padding."""
-        own = self.lengths if not self.packed else ()
-        total = sum(one.share for one in own)
-        used = (min(one.tokens, self.sequence_tokens) * one.share / total for one in own)
-        return self.global_batch * (sum(used) if own else self.sequence_tokens)
+        lengths = self.lengths if not self.packed else ()
+        total = sum(length.share for length in lengths)
+        used = (
+            min(length.tokens, self.sequence_tokens) * length.share / total for length in lengths
+        )
+        return self.global_batch * (sum(used) if lengths else self.sequence_tokens)
 
     @property
     def data(self) -> int:
@@ -191,7 +193,7 @@ class LlmTraining:
 
 
 def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
-    """What is wrong with a layout of a run, a line each; nothing where its degrees divide it."""
+    """What is wrong with a layout, one line each; empty if its degrees divide the run."""
     product = layout.model_devices
     if run.devices % product:
         yield f"tensor x context x pipeline = {product} does not divide devices = {run.devices}."
@@ -213,7 +215,7 @@ def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
 
 
 def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -> Iterator[str]:
-    """What does not divide heads, layers and experts, where a stage has so many devices."""
+    """Which heads, layers or experts a layout does not divide, with `stage` devices per stage."""
     if any(heads % layout.tensor for heads in query_heads(model)):
         yield f"tensor = {layout.tensor} does not divide the model's attention heads."
     groups, layers = layout.pipeline * layout.virtual_stages, len(model.layers)
@@ -238,20 +240,20 @@ def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -
 
 @lru_cache(maxsize=256)
 def routed_experts(model: LanguageModel) -> int:
-    """Routed experts of a layer of a model; 0 where it has none."""
+    """Routed experts per layer of a model; 0 if it has none."""
     parts = (part for layer in model.layers for part in layer.feed_forward)
     return max((part.experts for part in parts if isinstance(part, Experts)), default=0)
 
 
 @lru_cache(maxsize=256)
 def query_heads(model: LanguageModel) -> frozenset[int]:
-    """The numbers of query heads of a model's attention layers."""
+    """The numbers of query heads in a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.query_heads for mixer in mixers if isinstance(mixer, Attention))
 
 
 @lru_cache(maxsize=256)
 def key_heads(model: LanguageModel) -> frozenset[int]:
-    """The numbers of heads of keys of a model's attention layers."""
+    """The numbers of key heads in a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.key_value_heads for mixer in mixers if isinstance(mixer, Attention))

@@ -7,10 +7,10 @@ from typing import Final
 from forerun.data.number_formats import FORMATS
 
 BYTES: Final[Mapping[str, float]] = {
-    name: own.bytes for name, own in FORMATS.items() if name not in ("tf32", "nf4")
+    name: form.bytes for name, form in FORMATS.items() if name not in ("tf32", "nf4")
 }
-"""Bytes of one weight in a number format that configurations name; TF32 is FP32 in memory, and NF4
-counts as INT4."""
+"""Bytes per weight of the number formats in configurations; TF32 is stored as FP32, and NF4 counts
+as INT4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class LayerFormats:
     """Number formats of the matrices of one layer, keys of `BYTES`.
 
     Attributes:
-        mixer: attention, or what stands in its place.
+        mixer: attention, or the part that replaces it.
         dense: a dense feed-forward network.
         shared: shared experts.
         experts: routed experts.
@@ -37,14 +37,14 @@ class LayerFormats:
 
 @dataclass(frozen=True, slots=True)
 class WeightFormats:
-    """Number formats of all weights, and of what is kept of each sequence.
+    """Number formats of all weights, and of the cached values of a sequence.
 
     Attributes:
-        unquantized: format of what is not quantised, embeddings and routers among it.
+        unquantized: format of weights that are not quantised, such as embeddings and routers.
         head: format of the output matrix.
         cache: format of keys and values.
         state: format of the state of recurrent layers.
-        layers: formats of each layer; empty where all are in `unquantized`.
+        layers: formats of each layer; empty if all are in `unquantized`.
     """
 
     unquantized: str = "bf16"

@@ -1,9 +1,9 @@
-"""Well-known networks and programs by name, as graphs that come with the package without weights.
+"""Well-known networks and programs by name, as packaged graphs without weights.
 
-Each is in a file of its own: JSON, compressed by xz. Vision networks take images of 224 x 224
-pixels, YOLO detectors of 640 x 640 (all networks at their usual input size); `README.md` in
-`network_graphs` says how each was traced, and how many tokens those that read text were traced
-with. Programs are those of HLSyn, for high-level synthesis, with slots for directives.
+Each is a JSON file compressed with xz. Vision networks take images of 224 x 224 pixels, YOLO
+detectors of 640 x 640 (their usual input sizes). `README.md` in `network_graphs` says how each was
+traced, and with how many tokens if it reads text. Programs are those of HLSyn, for high-level
+synthesis, with slots for directives.
 """
 
 import json
@@ -42,7 +42,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "vitb16": "vit-base",
     "vitl16": "vit-large",
 }
-"""Names of torchvision, without separators -> ours."""
+"""torchvision's names, without separators -> ours."""
 
 
 def network_names() -> tuple[str, ...]:
@@ -51,9 +51,9 @@ def network_names() -> tuple[str, ...]:
 
 
 def network_named(name: str) -> OperatorGraph | None:
-    """The network's graph at batch size 1; None where no network has that name.
+    """The network's graph at batch size 1; None if no network has that name.
 
-    Capitals and separators do not matter, and torchvision's names are known too.
+    Capitals and separators do not matter, and torchvision's names are also known.
 
     >>> network_named("ResNet-50") is network_named("resnet50")
     True
@@ -77,7 +77,7 @@ def _graph(name: str) -> OperatorGraph:
 
 
 def unknown_network(name: str) -> UnreadableModel:
-    """The error about a model that is neither a file nor a network of that name.
+    """The error for a model that is neither a file nor a known network.
 
     >>> str(unknown_network("resnet51"))[:70]
     'Cannot read resnet51: there is no such file, and no network of that na'
@@ -93,14 +93,14 @@ def unknown_network(name: str) -> UnreadableModel:
 
 
 def refuse_sizes(name: str, given: Mapping[str, bool]) -> None:
-    """Refuse options that would change the input of a network that comes with the package.
+    """Reject options that would change the input of a packaged network.
 
     Args:
-        name: of the network.
+        name: name of the network.
         given: name of an option about sizes -> whether it was given.
 
     Raises:
-        InputError: one was.
+        InputError: one of them was given.
     """
     for option in (option for option, is_given in given.items() if is_given):
         raise InputError(
@@ -110,7 +110,7 @@ def refuse_sizes(name: str, given: Mapping[str, bool]) -> None:
 
 
 def network_with_digest(digest: str) -> OperatorGraph | None:
-    """The network whose graph has that digest; None where none has."""
+    """The network whose graph has that digest; None if there is none."""
     name = _by_digest().get(digest)
     return None if name is None else _graph(name)
 
@@ -131,7 +131,7 @@ def program_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def program_named(name: str) -> ProgramGraph | None:
-    """The program's graph; None where no program has that name."""
+    """The program's graph; None if no program has that name."""
     return program_of(packed_content(PROGRAM_FOLDER, name)) if name in program_names() else None
 
 

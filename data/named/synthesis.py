@@ -1,4 +1,4 @@
-"""FPGA chips and tools of hardware designs. No figure of a chip enters a prediction."""
+"""FPGA chips and tools for hardware designs. Predictions do not depend on figures of a chip."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,9 +1,9 @@
-"""A user's rows as the table `runs` of a bundle: canonical names, units, numbers, texts, checks.
+"""Convert a user's rows to the table `runs` of a bundle: canonical names, units and checks.
 
-Rows name graphs (layout `networks`) or are described by plain columns (layout `settings`). What a
-column holds follows from its name: a key, a metric and its unit, a setting. Names are compared in
-lower case with `_` for every other character, so that `Latency (ms)` is `latency_ms`. Ingestion
-checks find impossible or contradictory values, duplicates and wrong units.
+Rows either name graphs (layout `networks`) or are described by plain columns (layout `settings`).
+The name of a column determines what it holds: a key, a metric with its unit, or a setting. Names
+are compared in lower case with `_` for every other character, so that `Latency (ms)` is
+`latency_ms`. Ingestion checks find impossible or contradictory values, duplicates and wrong units.
 """
 
 import difflib
@@ -30,9 +30,9 @@ METRIC_NAMES: Final = (
     *METRIC_COLUMNS,
     *(metric.name for metric in (*DESIGN_METRICS, *SERVING_METRICS)),
 )
-"""Metrics that a table may hold, in the order in which they are listed."""
+"""Metrics that a table may hold, in listing order."""
 KEYS: Final = (*QUERY_COLUMNS, "threads", "model", "family", "status", "repeats", "spread")
-"""Columns other than metrics that have a meaning of their own."""
+"""Columns other than metrics that have a predefined meaning."""
 
 
 _COLUMN_NAMES: Final = facts_of(__file__)
@@ -44,7 +44,7 @@ class Meaning:
 
     Attributes:
         role: one of `KEYS` or `METRIC_NAMES`, `setting` or `ignored`.
-        factor: by which its numbers are multiplied to be in the metric's unit; 1 for other roles.
+        factor: factor that converts its numbers to the metric's unit; 1 for other roles.
     """
 
     role: str
@@ -52,7 +52,7 @@ class Meaning:
 
 
 def meaning_of(name: str) -> Meaning | None:
-    """What a column of that name holds; None where the name does not say."""
+    """What a column of that name holds; None if the name does not determine it."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
     if plain in KEYS or plain in METRIC_NAMES:
         return Meaning(plain)
@@ -70,10 +70,10 @@ def meaning_of(name: str) -> Meaning | None:
 
 
 def given_meaning(text: str) -> Meaning:
-    """The meaning that a user states, by any name that `meaning_of` knows, `setting` or `ignored`.
+    """The meaning that a user states: any name that `meaning_of` knows, `setting` or `ignored`.
 
     Raises:
-        InputError: there is no such meaning; the message lists those that there are.
+        InputError: there is no such meaning; the message lists the valid ones.
     """
     if text in (SETTING, IGNORED):
         return Meaning(text)
@@ -91,15 +91,15 @@ def given_meaning(text: str) -> Meaning:
 def mapped(
     names: Sequence[str], given: Mapping[str, str], rest: str | None = None
 ) -> dict[str, Meaning | None]:
-    """Column -> its meaning; None where neither its name nor the user says.
+    """Column -> its meaning; None if neither its name nor the user determines it.
 
     Args:
         names: columns of the table.
-        given: column -> its meaning as the user states it, which counts before its name.
-        rest: `setting` or `ignored` for all columns whose names do not say; None for neither.
+        given: column -> its meaning as the user states it, which overrides its name.
+        rest: `setting` or `ignored` for all remaining columns; None to leave them undetermined.
 
     Raises:
-        InputError: a meaning is none, or is of a column that the table does not have.
+        InputError: a meaning is invalid, or is given for a column that the table does not have.
         BadTable: two columns have the same role.
     """
     for name in given:
@@ -116,10 +116,10 @@ def mapped(
 
 
 def check_roles(columns: Mapping[str, Meaning | None]) -> None:
-    """Refuse two columns with the same role.
+    """Reject two columns with the same role.
 
     Raises:
-        BadTable: names both columns and how to choose one.
+        BadTable: the message names both columns and how to choose one.
     """
     holders: dict[str, str] = {}
     for name, meaning in columns.items():
@@ -136,7 +136,7 @@ def check_roles(columns: Mapping[str, Meaning | None]) -> None:
 
 Layout = Literal["networks", "settings"]
 GROUPS: Final = ("device", "model", "family")
-"""Columns that rows are grouped by; the name of a model is a feature of plain columns, too."""
+"""Columns that rows are grouped by; in plain columns, the model's name is also a feature."""
 """Role -> usual words for its values -> the values of this package."""
 _MISSING: Final = ("", "NaN", "nan", "NA", "N/A", "null", "None")
 
@@ -147,8 +147,8 @@ class Description:
 
     Attributes:
         name: name of the table.
-        layout: `networks` where rows name graphs or operators, `settings` where plain columns
-            describe them.
+        layout: `networks` if rows name graphs or operators, `settings` if plain columns describe
+            them.
         metrics: names of the measured metrics.
         settings: columns that are features, in the layout `settings`.
     """
@@ -173,11 +173,11 @@ _NETWORK_KEYS: Final = (
 
 
 def read_table(path: Path) -> "pd.DataFrame":
-    """A CSV or Parquet file as it is; of a CSV, every cell is text or missing.
+    """Read a CSV or Parquet file without conversions; in a CSV, every cell is text or missing.
 
     Raises:
         MissingData: there is no such file.
-        BadTable: the file cannot be read, has no row, or two columns of one name.
+        BadTable: the file cannot be read, has no row, or has two columns of one name.
     """
     frame = read_table_file(path, "a table", _MISSING)
     if not len(frame):
@@ -190,7 +190,7 @@ def read_table(path: Path) -> "pd.DataFrame":
 
 
 def layout_of(columns: Mapping[str, Meaning]) -> Layout:
-    """The layout that a table with these columns has."""
+    """The layout of a table with these columns."""
     return "networks" if any(m.role == "workload" for m in columns.values()) else "settings"
 
 
@@ -200,17 +200,17 @@ def tidy_runs(
     """The table `runs` and its description.
 
     Args:
-        frame: rows as `read_table` returns them, n of them.
+        frame: n rows from `read_table`.
         columns: column -> its meaning.
         name: name of the table.
         where: what messages call the table.
 
     Returns:
-        n rows with the canonical columns, and what they hold.
+        n rows with the canonical columns, and their description.
 
     Raises:
-        BadTable: no metric or no feature is among the columns, or a cell cannot be read; names row
-            (the first is row 1) and column.
+        BadTable: no column is a metric or a feature, or a cell cannot be read; the message names
+            the row (the first is row 1) and column.
     """
     roles = {meaning.role: column for column, meaning in columns.items() if meaning.role in KEYS}
     metrics = {
@@ -244,7 +244,7 @@ def tidy_runs(
 
 
 def _network_runs(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
-    """Rows in the schema of tables of measurements, with `model`, `family` and `threads`."""
+    """Rows in the schema of measurement tables, with `model`, `family` and `threads`."""
     if "device" not in runs:
         raise BadTable(f"{where}: no column names the device; --map NAME=device.")
     tidy = tidy_measurements(runs, where)
@@ -258,7 +258,7 @@ def _network_runs(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
 
 
 def _check_positive(runs: "pd.DataFrame", columns: Mapping[str, Meaning], where: str) -> None:
-    """Refuse values that are not positive; what was not measured is left empty."""
+    """Reject values that are not positive; cells without a measurement must be empty."""
     names = {meaning.role: column for column, meaning in columns.items()}
     for role in runs:
         bad = np.flatnonzero(~(runs[role].isna() | (np.isfinite(runs[role]) & (runs[role] > 0))))
@@ -281,12 +281,12 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[floa
 
 
 def _texts(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Texts without surrounding spaces; a missing one is empty."""
+    """Texts without surrounding spaces; missing values become empty."""
     return column.astype("object").where(column.notna(), "").astype(str).str.strip()
 
 
 def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
-    """The column with the values of this package for usual words of the role."""
+    """The column with this package's values in place of common synonyms."""
     words = _COLUMN_NAMES["values"].get(role)
     if words is None:
         return column
@@ -296,7 +296,7 @@ def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
 
 
 def _setting(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Numbers where every given cell is one, else texts; a missing cell stays missing."""
+    """Numbers if every non-missing cell is one, else texts; missing cells stay missing."""
     numbers = pd.to_numeric(column, errors="coerce")
     if column.notna().any() and not (numbers.isna() & column.notna()).any():
         return numbers.astype("float64")
@@ -304,23 +304,23 @@ def _setting(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def text_keys(runs: "pd.DataFrame", columns: Sequence[str]) -> "np.ndarray[Any, np.dtype[np.str_]]":
-    """One text for each row that equal rows share, of those columns that the table has, (n,)."""
+    """A text per row, (n,), equal if all of these columns are (absent columns are ignored)."""
     there = [_texts(runs[name]) for name in columns if name in runs]
     return np.array(["\x1f".join(cells) for cells in zip(*there, strict=True)], dtype=np.str_)
 
 
 CONFLICT: Final = 2.0
-"""Ratio of the largest to the smallest time of one question from which on rows contradict."""
+"""Ratio of the largest to the smallest time of one question above which rows contradict."""
 TOO_MANY: Final = 0.5
-"""Share of the times that may be impossible before the unit of the column is doubted."""
+"""Share of impossible times above which the unit of the column is considered wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the devices of n rows can do; NaN where it is not known.
+    """Limits of the devices of n rows; NaN if unknown.
 
     Attributes:
-        bound_ms: (n,) least time of each row.
+        bound_ms: (n,) lower bound of the time of each row.
         tdp_w: (n,) design power.
         memory_mib: (n,) memory of the device.
     """
@@ -333,10 +333,10 @@ class Hardware:
 def findings_of(
     runs: "pd.DataFrame", description: Description, hardware: Hardware
 ) -> "pd.DataFrame":
-    """Doubtful rows of `runs`, as `forerun.data.quality.check` returns them.
+    """Doubtful rows of `runs`, in the form of `forerun.data.quality.check`.
 
     Raises:
-        BadTable: most times are shorter than the hardware allows, so that their unit is wrong, or
+        BadTable: most times are shorter than the hardware allows, so their unit must be wrong, or
             a share is above 1.
     """
     time_ms = _column(runs, "latency_ms")

@@ -1,1 +1,1 @@
-"""Files that others publish: downloads by checksum, plain pickles, spreadsheets."""
+"""Published files: downloads with checksums, pickles read as plain data, and spreadsheets."""

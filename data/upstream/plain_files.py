@@ -1,8 +1,8 @@
-"""Published files as plain data: pickles, without running any code in them, and workbooks.
+"""Read published pickles as plain data, without running any code in them, and workbooks.
 
-A pickle is a program for a small stack machine. This one implements only the instructions that
+A pickle is a program for a small stack machine. This module only implements the instructions that
 build numbers, text, lists, tuples and dictionaries, and one name: NumPy's scalar, which becomes a
-float. Everything else is refused, so that a file can at worst be unreadable.
+float. Everything else is rejected, so that the worst outcome is an unreadable file.
 """
 
 import io
@@ -30,7 +30,7 @@ _NUMBERS: Final = {"f8": "<d", "f4": "<f", "i8": "<q", "i4": "<i"}
 
 
 def plain_data(content: bytes, where: str) -> Any:
-    """What a pickle, or a file of torch.save that holds no tensor, builds.
+    """The content of a pickle, or of a file of torch.save without tensors.
 
     Args:
         content: the file.
@@ -72,7 +72,7 @@ class _Machine:
         raise ValueError("it does not end")
 
     def _push(self, name: str, argument: Any) -> bool:
-        """Run an instruction that only pushes onto the stack; False for all others."""
+        """Run an instruction that only pushes onto the stack; False for any other instruction."""
         if name in _PUSH:
             self.stack.append(argument)
         elif name in _EMPTY:
@@ -84,7 +84,7 @@ class _Machine:
         return True
 
     def _remember(self, name: str, argument: Any) -> bool:
-        """Run an instruction about the memo or the file itself; False for all others."""
+        """Run an instruction on the memo or the file itself; False for any other instruction."""
         if name in ("BINPUT", "LONG_BINPUT"):
             self.memory[argument] = self.stack[-1]
         elif name == "MEMOIZE":
@@ -149,17 +149,17 @@ Cell = str | float | None
 
 
 def all_sheets(content: bytes, name: str) -> dict[str, list[list[Cell]]]:
-    """Rows of cells of every sheet, by the sheet's name, in the workbook's order.
+    """Rows of cells of every sheet, by sheet name, in the workbook's order.
 
-    Formulas give the values they had when the workbook was saved; cells without a value and cells
-    of formulas that failed are None. All rows of a sheet have as many cells as its widest one.
+    Formulas give the values they had when the workbook was saved; empty cells and failed formulas
+    are None. All rows of a sheet have the same number of cells.
 
     Args:
         content: the file's bytes.
-        name: what people call the file.
+        name: name of the file in messages.
 
     Raises:
-        DamagedData: it is no such workbook.
+        DamagedData: the file is not a readable workbook.
     """
     try:
         book = CalamineWorkbook.from_filelike(io.BytesIO(content))

@@ -1,4 +1,4 @@
-"""A bundle is read from its files, named by its values and replaced all or nothing."""
+"""A bundle is read from its files, hashed by its values, and replaced all or nothing."""
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,7 @@ def test_a_table_is_added_and_everything_else_stays(bundle):
     assert (len(again.table("graphs")), again.datasheet) == (1, "# anew\n")
 
 
-def test_a_missing_table_is_named_with_those_that_are_there(bundle):
+def test_a_missing_table_is_named_with_the_existing_ones(bundle):
     with pytest.raises(MissingData, match=r"no table 'ops'.*it has more, rows"):
         bundle.table("ops")
 
@@ -92,7 +92,7 @@ def test_open_takes_the_name_from_the_facts_else_from_the_folder(bundle, tmp_pat
     assert Bundle.open(moved).facts == {}
 
 
-def test_a_folder_without_tables_is_no_bundle(tmp_path):
+def test_a_folder_without_tables_is_not_a_bundle(tmp_path):
     with pytest.raises(MissingData, match="holds no table"):
         Bundle.open(tmp_path)
     with pytest.raises(MissingData, match="No folder"):

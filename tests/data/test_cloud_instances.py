@@ -1,4 +1,4 @@
-"""Instance types of clouds: which names they answer to, what they are, and what patterns find."""
+"""Cloud instance types: their names, their spec sheets, and search patterns."""
 
 from importlib.resources import files
 
@@ -17,7 +17,7 @@ TABLE = pd.read_parquet(
 PLAIN = TABLE[TABLE["gpu"].isna() & TABLE["read_gbs"].notna()]
 
 
-def test_a_type_is_the_whole_machine_as_it_was_measured():
+def test_an_instance_type_is_the_whole_machine_as_measured():
     own, facts = CATALOG.get("aws/m7i.48xlarge"), TABLE.loc["aws/m7i.48xlarge"]
     assert (own.kind, own.compute_units, own.memory_nodes) == ("cpu", 96, facts["memory_nodes"])
     assert own.memory_gib == facts["memory_gib"] == 768
@@ -28,7 +28,7 @@ def test_a_type_is_the_whole_machine_as_it_was_measured():
 
 
 @pytest.mark.parametrize("name", ["aws/m7i.4xlarge", "AWS/M7i.4xlarge", "aws-m7i-4xlarge"])
-def test_case_and_punctuation_do_not_matter_and_answers_name_what_can_be_asked(name):
+def test_case_and_punctuation_do_not_matter_and_names_are_canonical(name):
     assert CATALOG.get(name) == CATALOG.get("aws/m7i.4xlarge")
     assert CATALOG.get(CATALOG.get(name).name) == CATALOG.get(name)
 
@@ -49,7 +49,7 @@ def test_a_pattern_finds_exactly_its_types_smallest_first():
     assert matching("AZURE/standard_d?s_v6") == matching("azure/Standard_D?s_v6") != []
 
 
-def test_types_with_gpus_are_in_no_pattern_and_their_name_leads_to_the_gpu():
+def test_types_with_gpus_match_no_pattern_and_their_error_names_the_gpu():
     assert TABLE.loc["aws/g6.xlarge", "gpu"] == "L4"
     with pytest.raises(UnanswerableQuery, match="1 L4: name that GPU"):
         CATALOG.get("aws/g6.xlarge")

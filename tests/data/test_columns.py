@@ -1,9 +1,4 @@
-"""Tables of columns, rows that have a key in common, and logarithms where there are some.
-
-Types of arrays: with dimensions where they are checked, otherwise numpy's.
-
-Columns and groups of measurements, also those that they lack.
-"""
+"""Tables of columns, grouping by key, array types, and columns of measurements."""
 
 import subprocess
 import sys
@@ -55,7 +50,7 @@ def test_a_mask_positions_and_a_slice_take_the_same_rows_of_every_column():
         assert found.numbers["squares"].tolist() == [0, 4]
 
 
-def test_what_is_no_column_is_kept():
+def test_fields_that_are_not_columns_are_kept():
     assert TABLE.take(np.array([1])).kind == "kind"
 
 
@@ -73,7 +68,7 @@ def test_groups_are_in_order_of_appearance_and_hold_every_row_once():
     assert groups_of([]) == {}
 
 
-def test_keys_rise_and_so_do_the_rows_of_each():
+def test_keys_and_the_rows_of_each_key_are_ascending():
     rows = rows_by(["b", "a", "b"])
     assert list(rows) == ["a", "b"]
     assert [own.tolist() for own in rows.values()] == [[1], [0, 2]]
@@ -84,7 +79,7 @@ def test_nothing_has_no_keys():
     assert rows_by([]) == {}
 
 
-def test_what_has_no_logarithm_is_nan():
+def test_values_without_a_logarithm_give_nan():
     logs = finite_log(np.array([0.5, 0.0, -1.0, np.inf, np.nan]))
     assert logs[0] == pytest.approx(np.log(0.5))
     assert np.isnan(logs[1:]).all()
@@ -118,7 +113,7 @@ def test_texts_are_texts():
     assert not isinstance(np.array([1.0]), Text[np.ndarray, " n"])
 
 
-def test_commands_have_plain_types_also_when_tests_start_them():
+def test_commands_use_plain_types_even_when_started_by_tests():
     done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -135,7 +130,7 @@ def test_a_metric_that_was_not_measured_is_nan_in_every_row():
     np.testing.assert_array_equal(TWO.column("latency_ms"), [np.nan, np.nan])
 
 
-def test_without_a_key_every_row_is_a_group_of_its_own():
+def test_without_a_key_every_row_is_its_own_group():
     assert TWO.group("family").tolist() == ["x", "x"]
     assert TWO.group("device").tolist() == ["0", "1"]
 

@@ -1,10 +1,6 @@
-"""Datasets keep their contract, and tidy upstream files into the reference bundles.
+"""Datasets keep their contract and tidy upstream files into the reference bundles.
 
-Datasets of hardware designs and of machines: what upstream says, and what protocols allow.
-
-deepbench and lambda_bench: several tables a sheet, several GPUs a system.
-
-No held-out row is trained on: every split of every dataset, on made-up and on real rows.
+No split of any dataset, on made-up or real rows, trains on a held-out row.
 """
 
 from dataclasses import replace
@@ -112,7 +108,7 @@ class TestNeuSight(DatasetContract):
         config = bundle.document("models")["bert_large"]
         assert config == {"model_type": "bert", "num_hidden_layers": 24}
 
-    def test_convolutions_of_the_held_out_gpu_are_no_training_rows(self, bundle):
+    def test_convolutions_of_the_held_out_gpu_are_not_training_rows(self, bundle):
         ops = bundle.table("ops")
         split = next(s for s in NeuSight().splits(bundle) if s.protocol == "unseen_device")
         theirs = (ops["device"] == "NVIDIA A100 80GB PCIe") & (ops["op_class"] == "conv")
@@ -145,7 +141,7 @@ class TestNeuSight(DatasetContract):
         assert set(rows["split_published"]) == {"train"}
         assert counts(findings)["shifted"] == len(findings) == 6423
 
-    def test_the_throttled_p4_rows_are_found_among_training_rows_alone(self, whole):
+    def test_the_throttled_p4_rows_are_found_from_training_rows_only(self, whole):
         ops, devices = whole.table("ops"), whole.table("devices")
         for split in NeuSight().splits(whole):
             if split.protocol not in ("unseen_device", "leave_one_gpu_out/Tesla P4"):
@@ -227,7 +223,7 @@ class TestTimmBench(DatasetContract):
 class TestTorchOpEnergy(DatasetContract):
     cls = TorchOpEnergy
 
-    def test_lines_that_are_no_measurement_are_passed_over(self, tables):
+    def test_lines_that_are_not_measurements_are_skipped(self, tables):
         assert len(tables["ops"]) == 4 * 16
         assert set(tables["ops"]["op"]) == {"Linear", "ReLU"}
 
@@ -259,7 +255,7 @@ class TestTorchOpEnergy(DatasetContract):
 class TestZeusPowerCap(DatasetContract):
     cls = ZeusPowerCap
 
-    def test_the_gpu_stands_in_the_name_of_the_file(self, tables):
+    def test_the_gpu_is_read_from_the_file_name(self, tables):
         assert tables["power_trace_3gpus"]["gpu"].unique().tolist() == ["A40", "P100", "V100"]
 
     def test_energy_is_of_all_gpus_and_power_of_one(self, tables):
@@ -363,7 +359,7 @@ def test_tidy_tables_are_the_reference_to_the_last_bit(cls, pulled, reference):
         assert mine.document(name) == theirs.document(name)
 
 
-def test_a_pulled_bundle_says_what_it_is(pulled):
+def test_a_pulled_bundle_describes_itself(pulled):
     bundle = pulled("torch_op_energy")
     assert bundle.facts["digest"] == bundle.digest
     assert bundle.facts["rows"] == {"ops": 4613, "full_models": 88}
@@ -372,8 +368,8 @@ def test_a_pulled_bundle_says_what_it_is(pulled):
 
 
 @pytest.mark.parametrize("cls", [cls for cls in DOWNLOADED if cls.name in dict(NOT_DOWNLOADED)])
-def test_tables_of_the_reference_alone_satisfy_the_schemas(cls, reference):
-    """All others are those of `pull`, which validates what it writes."""
+def test_tables_that_only_the_reference_has_satisfy_the_schemas(cls, reference):
+    """All others come from `pull`, which validates what it writes."""
     bundle = Bundle.open(reference / cls.name)
     alone = [name for name in bundle.tables() if (cls.name, name) in NOT_DOWNLOADED]
     cls().validate({name: bundle.table(name) for name in alone})
@@ -390,7 +386,7 @@ def test_a_table_that_the_dataset_does_not_have_is_refused():
         TimmBench().validate({"extra": pd.DataFrame()})
 
 
-def test_an_unknown_dataset_is_named_with_those_that_there_are():
+def test_an_unknown_dataset_is_named_with_the_known_ones():
     with pytest.raises(UnknownDataset, match="neusight, onnxruntime_cpu, published_memory"):
         dataset("neusigth")
 
@@ -417,7 +413,7 @@ class TestHLSyn(DatasetContract):
     def test_a_graph_without_designs_is_left_out(self, tables):
         assert set(tables["graph_nodes"]["kernel"]) == set(tables["designs"]["kernel"])
 
-    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle, splits):
+    def test_held_out_programs_are_not_training_rows_of_their_tool(self, bundle, splits):
         designs = bundle.table("designs")
         assert set(splits) == {f"{p}/{t}" for p in ("inductive", "transductive") for t in INDUCTIVE}
         for protocol, split in splits.items():
@@ -462,7 +458,7 @@ class TestWaHls4ml(DatasetContract):
 class TestNcpp(DatasetContract):
     cls = Ncpp
 
-    def test_names_of_machines_and_moments_are_left_out(self, tables):
+    def test_machine_names_and_timestamps_are_dropped(self, tables):
         rows = tables["train"]
         assert not [name for name in rows if "kubernetes" in name or "@timestamp" in name]
         assert "secret" not in rows.to_csv()
@@ -482,7 +478,7 @@ class TestNcpp(DatasetContract):
         assert np.array_equal(one, other)
 
     def test_every_training_suite_ran_on_one_part(self, whole):
-        """Why nothing about hardware can be learned from the sample."""
+        """Therefore nothing about hardware can be learned from the sample."""
         rows = whole.table("train")
         parts = rows.groupby("RESULT.WorkloadName")["META.metadata.cscope.qdf0"].nunique()
         assert (parts == 1).all()
@@ -496,7 +492,7 @@ class TestDeepBench(DatasetContract):
         assert counts["V100", "fp32"] == counts["V100", "fp16_mixed"] == 6
         assert counts["iPhone_6", "int8"] == 1
 
-    def test_windows_stand_by_height_and_width_whatever_the_order_of_columns(self, tables):
+    def test_windows_have_height_and_width_in_any_column_order(self, tables):
         conv = tables["conv"]
         assert set(conv["device"]) == {"V100", "TitanX", "M40"}
         for name, value in {"r": 5, "s": 20, "pad_h": 1, "stride_v": 2, "stride_h": 3}.items():
@@ -511,7 +507,7 @@ class TestDeepBench(DatasetContract):
         assert not tables["conv"].duplicated().any()
         assert len(tables["conv"]) == 2 * 4
 
-    def test_all_reduce_is_no_recurrent_layer(self, tables):
+    def test_all_reduce_is_not_a_recurrent_layer(self, tables):
         assert set(tables["rnn"]["hidden"]) == {512}
 
     def test_sparse_products_are_left_out(self, tables):
@@ -531,7 +527,7 @@ class TestDeepBench(DatasetContract):
         assert len(rounded) == len(gemm)
         assert not len(DeepBench().flags(bundle).query("flag == 'rounded'"))
 
-    def test_recurrent_layers_are_the_references_less_its_all_reduce_rows(self, pulled, whole):
+    def test_recurrent_layers_equal_the_reference_without_its_all_reduce_rows(self, pulled, whole):
         mine, theirs = pulled("deepbench").table("rnn"), whole.table("rnn")
         layers = theirs[theirs["hidden"] < LEAST_ALL_REDUCE].reset_index(drop=True)
         assert len(theirs) - len(layers) == 203
@@ -541,7 +537,7 @@ class TestDeepBench(DatasetContract):
 class TestLambdaBench(DatasetContract):
     cls = LambdaBench
 
-    def test_a_model_that_did_not_run_is_no_row(self, tables):
+    def test_a_model_that_did_not_run_has_no_row(self, tables):
         rows = tables["throughput"]
         mine = rows[(rows["system"] == "RTX 3090") & (rows["model"] == "bert_base_squad")]
         assert len(mine) == 0
@@ -575,7 +571,7 @@ class TestLambdaBench(DatasetContract):
         held_out = rows[splits["unseen_device/RTX 3090"].held_out]
         assert set(held_out["num_gpu"]) == {1, 2}
 
-    def test_memory_is_the_references_of_the_systems_that_are_mirrored(self, pulled, whole):
+    def test_memory_equals_the_reference_for_mirrored_systems(self, pulled, whole):
         mine = pulled("lambda_bench").table("monitor_memory")
         theirs = whole.table("monitor_memory")
         theirs = theirs[theirs["system"].isin(set(mine["system"]))].reset_index(drop=True)
@@ -595,7 +591,7 @@ def test_cells_stay_in_their_rows_and_columns_and_empty_ones_are_none():
     }
 
 
-def test_a_file_that_is_no_workbook_is_refused_by_name():
+def test_a_file_that_is_not_a_workbook_is_refused_by_name():
     with pytest.raises(DamagedData, match=r"x\.xlsx is no readable workbook"):
         all_sheets(b"PK", "x.xlsx")
 

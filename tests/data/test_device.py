@@ -1,11 +1,4 @@
-"""Spec sheets and the catalog: laws of the figures, and lookup by the names that people use.
-
-Slices of a GPU (MIG): their figures, and their names.
-
-List prices of an hour on a device.
-
-The table of metrics: units stand in the names.
-"""
+"""Spec sheets, the device catalogue and its lookup, GPU slices, list prices, and metrics."""
 
 import csv
 import itertools
@@ -108,7 +101,7 @@ def sheet(**changes):
 
 
 class TestTheCatalog:
-    def test_is_large_and_has_what_it_must_have(self):
+    def test_is_large_and_has_the_required_devices(self):
         assert len(CATALOG) >= 45
         assert set(REQUIRED.split()) <= set(CATALOG.names())
 
@@ -155,7 +148,7 @@ class TestEverySheet:
                 assert slower <= faster * 1.001, f"{wide} over {narrow}"
 
     @for_every("device", CATALOG)
-    def test_both_halves_run_at_one_rate(self, device):
+    def test_fp16_and_bf16_run_at_the_same_rate(self, device):
         if {"fp16", "bf16"} <= set(device.peak_tflops):
             same = device.peak_tflops["fp16"] == device.peak_tflops["bf16"]
             assert same is (device.name not in HALVES_DIFFER)
@@ -224,7 +217,7 @@ class TestLookup:
             ("h101", "h100-sxm-80gb"),
         ],
     )
-    def test_suggests_what_may_have_been_meant(self, typo, meant):
+    def test_suggests_similar_names(self, typo, meant):
         with pytest.raises(UnknownDevice, match=re.escape(meant)) as caught:
             CATALOG.get(typo)
         assert meant in caught.value.did_you_mean
@@ -247,7 +240,7 @@ class TestLookup:
             CATALOG.get(name)
 
     @pytest.mark.parametrize("chip", [VCU1525, VU13P, HX8K], ids=lambda chip: chip.name)
-    def test_of_a_chip_without_a_sheet_it_says_what_it_is_known_for(self, chip):
+    def test_says_what_a_chip_without_a_sheet_is_known_for(self, chip):
         with pytest.raises(UnknownDevice, match="has no spec sheet; it is known only for") as error:
             CATALOG.get(chip.name.upper())
         assert ONLY_FOR[chip.name] in str(error.value)
@@ -285,7 +278,7 @@ class TestPeak:
         assert a100.peak("fp32", matrix=True) == a100.peak("fp32") == 19.5
 
     @pytest.mark.parametrize(("name", "precision"), [("tpu-v5e", "fp32"), ("p4", "fp64")])
-    def test_says_so_when_nothing_sensible_stands(self, name, precision):
+    def test_is_an_error_without_a_sensible_substitute(self, name, precision):
         with pytest.raises(UnknownPrecision, match=precision):
             CATALOG.get(name).peak(precision)
 
@@ -345,7 +338,7 @@ class TestRegistering:
         with pytest.raises(InputError, match="a100-sxm-80gb"):
             CATALOG.with_device(sheet(aliases=["A100"]))
 
-    def test_a_list_of_devices_in_one_name_is_said_to_be_one(self):
+    def test_a_list_of_devices_in_one_name_is_reported_as_such(self):
         with pytest.raises(UnknownDevice, match="lists several devices in one name") as raised:
             CATALOG.get("l4, t4")
         assert raised.value.did_you_mean == ["l4", "t4"]
@@ -461,7 +454,7 @@ def test_a_profile_alone_is_refused_with_the_gpus_that_have_it(name):
 
 
 @pytest.mark.parametrize("profile", ["", "8g.80gb", "1g", "all", "1g.80gb0", "7g.160gb", "1g.1gb"])
-def test_an_unknown_profile_is_no_device(profile):
+def test_an_unknown_profile_is_not_a_device(profile):
     assert slice_of(CATALOG.get("h100-sxm-80gb"), profile) is None
 
 
@@ -479,9 +472,7 @@ def test_an_unknown_profile_is_no_device(profile):
         ("a100-sxm-40gb-mig-1g-5gb", "a100-sxm-40gb", "1g.5gb"),
     ],
 )
-def test_a_slice_is_known_by_its_gpu_and_profile_and_has_the_memory_that_it_states(
-    name, gpu, profile
-):
+def test_a_slice_is_named_by_gpu_and_profile_and_has_the_stated_memory(name, gpu, profile):
     own = CATALOG.get(name)
     assert own == slice_of(CATALOG.get(gpu), profile) == CATALOG.get(own.name)
     assert own.memory_gib == pytest.approx(float(re.findall(r"\d+", profile)[-1]), rel=0.1)
@@ -501,7 +492,7 @@ def test_a_slice_is_known_by_its_gpu_and_profile_and_has_the_memory_that_it_stat
     ],
 )
 def test_a_vgpu_is_the_whole_gpu_with_its_share_of_the_memory(name, gpu, gib):
-    """Names are of NVIDIA's vGPU types reference; time slicing leaves all else to each in turn."""
+    """Names are from NVIDIA's vGPU types reference; by time slicing, each gets all else in turn."""
     own, whole = CATALOG.get(name), CATALOG.get(gpu)
     assert own.memory_gib == gib
     assert own.figures() | {"memory_gib": whole.memory_gib, "node_devices": 0} == (
@@ -511,7 +502,7 @@ def test_a_vgpu_is_the_whole_gpu_with_its_share_of_the_memory(name, gpu, gib):
     assert gpu in own.caveats[-1]
 
 
-def test_a_vgpu_that_has_its_own_units_is_a_slice():
+def test_a_vgpu_with_its_own_compute_units_is_a_slice():
     assert CATALOG.get("GRID A100DX-3-40C") == CATALOG.get("a100-sxm-80gb-mig-3g-40gb")
 
 
@@ -548,7 +539,7 @@ def test_an_unknown_name_is_a_key_error():
         metric("speed")
 
 
-def test_a_value_that_is_not_known_says_so():
+def test_an_unknown_value_is_shown_as_not_known():
     assert metric("power_w").text(None) == "not known"
     assert metric("latency_ms").text(1234.5) == "1,234 ms"
 
@@ -561,8 +552,8 @@ def test_boards_slices_and_integrated_gpus_have_no_link_to_another(name):
     assert CATALOG.get(name).node_devices == 1
 
 
-def test_a_link_that_a_sheet_gives_joins_devices():
-    """But of laptops, whose link leads to the processor."""
+def test_a_link_on_the_spec_sheet_joins_devices():
+    """Except for laptops, whose link leads to the processor."""
     alone = {own.name for own in CATALOG if own.node_devices == 1 and own.interconnect_gbs}
     assert alone == {"rtx-3080-ti-laptop"}
     assert CATALOG.get("radeon-rx-7900-xtx").node_devices is None

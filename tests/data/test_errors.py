@@ -1,4 +1,4 @@
-"""The error tree: one class a cause, each with a slug, a status and an exit code of its own."""
+"""The error hierarchy: one class per cause, each with a slug, a status and an exit code."""
 
 from forerun.data import errors
 from forerun.data.errors import InputError, UnknownDevice
@@ -10,7 +10,7 @@ def _tree(cls):
 
 
 @for_every("cls", _tree(InputError))
-def test_every_cause_is_the_askers_to_mend(cls):
+def test_every_error_is_one_that_the_caller_can_fix(cls):
     assert 400 <= cls.status < 600
     assert cls.exit_code == 2
     assert cls.slug == cls.slug.lower()
@@ -34,7 +34,7 @@ def test_a_mistyped_device_gets_suggestions():
     assert "Did you mean rtx-4090?" in str(error)
 
 
-def test_of_similar_devices_those_that_begin_alike_come_first():
+def test_similar_devices_with_the_same_first_letter_come_first():
     error = UnknownDevice("H1000", ["mi100", "h100-sxm-80gb", "h100-pcie-80gb"])
     assert error.did_you_mean[-1] == "mi100"
     assert set(error.did_you_mean[:-1]) == {"h100-sxm-80gb", "h100-pcie-80gb"}

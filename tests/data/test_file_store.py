@@ -1,4 +1,4 @@
-"""The store of files: whole or absent, nothing acknowledged lost, one writer at a time."""
+"""The file store: atomic files, no acknowledged write lost, one writer at a time."""
 
 import errno
 import json
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_reported_once_left_out_and_replaced_by_put(tmp_path, 
     assert store_of(tmp_path).values() == {"broken.json": [2], "whole.json": [1]}
 
 
-def test_memory_holds_so_much_weight_and_the_disk_the_rest(tmp_path):
+def test_memory_is_limited_by_weight_and_the_disk_holds_the_rest(tmp_path):
     store = store_of(tmp_path, weigh=len, room=5)
     for name, count in (("a.json", 2), ("b.json", 2), ("c.json", 1)):
         store.put(name, [0] * count)
@@ -167,7 +167,7 @@ def test_a_disk_that_refuses_is_a_problem_with_a_remedy(tmp_path, monkeypatch, c
     assert store.names() == {"x.json"}, "no draft is left behind"
 
 
-def test_a_file_in_place_of_the_folder_holds_nothing_and_says_so_once(tmp_path):
+def test_a_file_in_place_of_the_folder_counts_as_empty_and_is_reported_once(tmp_path):
     reported = []
     (tmp_path / "folder").write_text("?")
     for folder in (tmp_path / "folder", tmp_path / "folder" / "below"):
@@ -201,7 +201,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
         store.get("one.json")
 
 
-def test_damage_is_reported_again_after_it_was_mended(tmp_path):
+def test_damage_is_reported_again_after_a_repair(tmp_path):
     reported = []
     store = store_of(tmp_path, lambda path, why: reported.append(path.name))
     for _ in range(2):
@@ -236,7 +236,7 @@ def test_a_deletion_is_on_disk_when_it_returns(tmp_path, monkeypatch):
     assert synced == [tmp_path.stat().st_ino]
 
 
-def test_drafts_of_killed_processes_are_deleted_and_those_at_work_are_not(tmp_path):
+def test_drafts_of_killed_processes_are_deleted_but_not_those_in_use(tmp_path):
     old, new = tmp_path / ".x.json.a1.part", tmp_path / ".x.json.b2.part"
     for draft in (old, new):
         draft.write_text("half")

@@ -1,7 +1,4 @@
-"""Measurements survive a file, censored runs have no metrics, and a bad cell is named.
-
-A table that breaks its schema is refused in one line that names column and row.
-"""
+"""Measurements survive a round trip through files; invalid tables are refused in one line."""
 
 import numpy as np
 import pandas as pd
@@ -84,7 +81,7 @@ def test_a_censored_run_has_no_metrics(status):
         tidy_measurements(_table({}, {"status": status}), "t")
 
 
-def test_a_good_run_has_measured_something():
+def test_a_successful_run_has_a_metric():
     with pytest.raises(BadTable, match="row 2: the run is ok but nothing was measured"):
         tidy_measurements(_table({}, {"latency_ms": None}), "t")
 
@@ -143,7 +140,7 @@ def test_text_that_looks_like_a_number_stays_text(tmp_path):
     assert frame["workload"].tolist() == ["NA"]
 
 
-def test_a_table_that_is_bad_is_not_written(tmp_path):
+def test_an_invalid_table_is_not_written(tmp_path):
     path = tmp_path / "m.parquet"
     write_measurements(_table(), path)
     with pytest.raises(BadTable):
@@ -160,7 +157,7 @@ def test_a_table_that_is_bad_is_not_written(tmp_path):
         ("m.txt", b"", "ends in .parquet or .csv"),
     ],
 )
-def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, why):
+def test_a_file_that_is_not_a_table_is_refused(tmp_path, name, content, why):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(BadTable, match=why):
@@ -227,11 +224,11 @@ def test_a_bad_value_is_named(schema, column, value, why):
         check_table(_changed(column, value), schema, "t")
 
 
-def test_a_wrong_type_goes_before_wrong_values(schema):
+def test_a_wrong_type_is_reported_before_wrong_values(schema):
     with pytest.raises(BadTable, match=r"column 'ms': 'int64' fails dtype\('float64'\)"):
         check_table(SOUND.assign(ms=[-1, 2]), schema, "t")
 
 
-def test_a_missing_column_goes_before_everything(schema):
+def test_a_missing_column_is_reported_first(schema):
     with pytest.raises(BadTable, match="t: no column 'op'"):
         check_table(_changed("ms", -1.0).drop(columns="op"), schema, "t")

@@ -1,4 +1,4 @@
-"""Doubtful rows are flagged with a reason, and only those."""
+"""Doubtful rows, and only those, are flagged with a reason."""
 
 import numpy as np
 import pandas as pd
@@ -53,17 +53,17 @@ def test_a_group_is_found_without_a_second_part():
     assert set(shifted_groups(frame[train], utilisation[train])) == {("q", "gemm", "train")}
 
 
-def test_a_device_that_is_slow_at_everything_is_not_accused():
+def test_a_device_that_is_slow_at_everything_is_not_flagged():
     frame, utilisation = _groups(slow_device="r")
     assert shifted_groups(frame, utilisation) == {}
 
 
-def test_a_fast_group_is_not_accused():
+def test_a_fast_group_is_not_flagged():
     frame, utilisation = _groups(throttled=("q", "gemm", "train"))
     assert shifted_groups(frame, 1 / utilisation).get(("q", "gemm", "train")) is None
 
 
-def test_few_rows_or_few_devices_accuse_nobody():
+def test_few_rows_or_few_devices_flag_nothing():
     frame, utilisation = _groups(throttled=("q", "gemm", "train"))
     few = frame["device"].isin(["p", "q", "r"]).to_numpy()
     assert shifted_groups(frame[few], utilisation[few]) == {}

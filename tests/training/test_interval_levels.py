@@ -63,7 +63,7 @@ def test_adapted_answers_replays_and_repeated_rows_do_not_count(tmp_path):
     assert len(interval_levels.scored(tmp_path / "some.parquet")) == 30
 
 
-def test_few_groups_take_the_tail_of_all():
+def test_small_datasets_use_the_pooled_tail():
     own, every = np.linspace(0.5, 3.0, len(LEVELS)), np.linspace(0.4, 2.0, len(LEVELS))
     last = LEVELS.index(95.0)
     found = extrapolated(own, every, 98)

@@ -1,4 +1,4 @@
-"""Figures are real pictures of the rows given, and refuse rows that show nothing."""
+"""Plots are valid images of the given rows; rows that show nothing are refused."""
 
 import subprocess
 import sys
@@ -76,7 +76,7 @@ def test_rows_that_show_nothing_are_refused(tmp_path, draw):
     assert not (tmp_path / "none.png").exists()
 
 
-def test_drawing_leaves_the_style_of_others_alone(tmp_path):
+def test_drawing_does_not_change_global_styles(tmp_path):
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
@@ -97,6 +97,6 @@ def test_a_curve_has_a_band_only_where_a_standard_error_was_measured(tmp_path):
     assert share_of_colour(error_by_shots(tmp_path / "none.png", one_seed), band) < 0.001
 
 
-def test_a_curve_of_nothing_is_refused(tmp_path):
+def test_an_empty_curve_is_refused(tmp_path):
     with pytest.raises(ValueError, match="error_by_shots"):
         error_by_shots(tmp_path / "none.png", {"ours": {}})

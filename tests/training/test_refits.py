@@ -1,4 +1,4 @@
-"""Small refits of every predictor answer as they did when the answers were stored."""
+"""Small refits of every predictor give the stored predictions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The scoreboard shows every table, keeps what was not run again, and says what moved."""
+"""The scoreboard shows every dataset, keeps scores that were not renewed, and reports changes."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def test_cells_are_the_errors_by_group():
     assert json.loads(json.dumps(own)) == own
 
 
-def test_rows_are_judged_where_an_answer_as_it_is_given_was_scored():
+def test_only_answers_as_served_count_as_judged_rows():
     one = predictions()
     (found,) = settings_judged([one, one]).items()
     assert found[0].metric == "latency_ms" and found[1] == 100, "folds of a task add up"
@@ -72,17 +72,17 @@ def test_a_correction_that_is_off_by_a_fifth_is_named_with_its_slice():
     assert not [one for one in moved([table(correction=1.2)], [table()]) if one.lost]
 
 
-def test_what_two_seeds_differ_by_is_no_change():
+def test_the_difference_between_two_seeds_is_not_a_change():
     assert list(moved([table()], [table(seed=1)])) == []
 
 
-def test_changes_in_tables_that_were_not_meant_are_found_too():
+def test_unintended_changes_in_other_tables_are_found():
     before = [table("meant"), table("other")]
     after = [table("meant"), table("other", correction=1.2)]
     assert {one.what.split()[0] for one in in_slices(before, after)} == {"other"}
 
 
-def test_a_table_that_is_gone_is_a_loss():
+def test_a_missing_table_is_a_loss():
     (gone,) = moved([table("a"), table("b")], [table("b")])
     assert gone.lost and gone.what == "a"
 
@@ -170,7 +170,7 @@ def test_an_interrupted_run_continues_and_nothing_is_dropped(run):
     assert {one["dataset"] for one in stored} == set(names_of_tables()) - {"vidur"}
 
 
-def test_a_long_table_keeps_its_rows_and_is_evaluated_where_it_is_named(run):
+def test_a_long_table_keeps_its_scores_and_is_evaluated_only_if_named(run):
     run.file.write_text(json.dumps([table("neusight", cpu_minutes=300.0)]))
     evaluated, left, stored = run()
     assert "neusight" not in evaluated
@@ -182,7 +182,7 @@ def test_a_long_table_keeps_its_rows_and_is_evaluated_where_it_is_named(run):
     assert "neusight" in run(engine=Local())[0], "another engine takes long tables too"
 
 
-def test_a_table_that_there_is_not_is_refused(run):
+def test_an_unknown_table_is_refused(run):
     with pytest.raises(InputError, match="No table 'nope'; there are aiconfigurator"):
         run("nope")
 

@@ -1,1 +1,1 @@
-"""Where independent jobs of an evaluation or a training run are done."""
+"""Run the independent jobs of an evaluation or a training, locally or on a Ray cluster."""

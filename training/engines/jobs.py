@@ -1,7 +1,7 @@
-"""Independent jobs, done one after the other in this process, or as tasks of a Ray cluster.
+"""Independent jobs, run one after the other in this process or as tasks of a Ray cluster.
 
-A job is one call of a function of a module with plain data. Its result is the same wherever it is
-done: every library computes with a number of threads that does not depend on the machine.
+A job calls a module-level function with plain data. Its result does not depend on where it runs:
+every library uses a fixed number of threads.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,11 +18,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One call.
+    """One function call.
 
     Attributes:
-        name: what it does, for people who wait.
-        arguments: of the function.
+        name: description, shown as progress.
+        arguments: arguments of the function.
     """
 
     name: str
@@ -32,8 +32,8 @@ class Job:
 def done(function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
     """The result of one job, with one thread for linear algebra.
 
-    Its last digits depend on the number of threads. Other libraries are given theirs where they are
-    called.
+    The last digits of linear algebra depend on the number of threads. Other libraries get theirs
+    where they are called.
     """
     import_module("scipy.linalg")  # Only what is loaded can be limited.
     with threadpool_limits(1, user_api="blas"):
@@ -41,31 +41,31 @@ def done(function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
 
 
 class Engine(Protocol):
-    """Does jobs."""
+    """Runs jobs."""
 
     def results(
         self, function: Callable[..., Result], jobs: Iterable[Job], progress: Progress
     ) -> Iterator[Result]:
-        """The result of each job, in their order.
+        """The results of the jobs, in order.
 
         Args:
-            function: a function of a module.
-            jobs: its calls, which are generated as they can be done.
+            function: a module-level function.
+            jobs: its calls, generated as they can be run.
             progress: called with a line of text for each job.
 
         Raises:
-            Exception: what the function raises, from the first job that fails.
+            Exception: the exception of the first job that fails.
         """
         ...
 
 
 class Local:
-    """Does each job when its result is asked for, in this process."""
+    """Runs each job in this process when its result is requested."""
 
     def results(
         self, function: Callable[..., Result], jobs: Iterable[Job], progress: Progress
     ) -> Iterator[Result]:
-        """The result of each job, in their order."""
+        """The results of the jobs, in order."""
         for job in jobs:
             progress(job.name)
             yield done(function, job.arguments)
@@ -79,7 +79,7 @@ EngineName = Literal["local", "ray"]
 
 @contextmanager
 def engine_named(name: EngineName) -> Iterator[Engine]:
-    """The engine of that name while the context lasts.
+    """The engine of that name, as a context manager.
 
     Raises:
         MissingExtra: `ray` without the extra of that name.

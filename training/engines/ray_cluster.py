@@ -1,4 +1,4 @@
-"""Jobs as tasks of a Ray cluster: of the one that RAY_ADDRESS names, or of this machine's cores."""
+"""Run jobs as tasks of the Ray cluster that RAY_ADDRESS names, or on this machine's cores."""
 
 import os
 from collections import deque
@@ -11,14 +11,14 @@ from forerun.data.errors import InputError, MissingExtra
 from forerun.training.engines.jobs import Job, Progress, Result, done
 
 RETRIES: Final = 3
-"""Times that a job is begun again after its worker process or its machine was lost."""
+"""Number of restarts of a job whose worker process or machine was lost."""
 AHEAD: Final = 2
-"""Jobs for each core that are handed to the cluster before their results are asked for."""
+"""Jobs per core that are submitted before their results are requested."""
 
 
 @contextmanager
 def cluster() -> Iterator["RayCluster"]:
-    """A connection to a cluster while the context lasts; one of its own ends with it.
+    """A connection to a cluster, as a context manager; a cluster started here stops at its end.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -51,11 +51,11 @@ def cluster() -> Iterator["RayCluster"]:
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Does jobs as tasks that take one core each.
+    """Runs jobs as tasks that take one core each.
 
     Attributes:
         ray: the module, which is imported late.
-        cores: of all machines.
+        cores: number of cores of all machines.
     """
 
     ray: Any
@@ -64,7 +64,7 @@ class RayCluster:
     def results(
         self, function: Callable[..., Result], jobs: Iterable[Job], progress: Progress
     ) -> Iterator[Result]:
-        """The result of each job, in their order; jobs whose worker is lost are begun again."""
+        """The results of the jobs, in order; a job whose worker is lost is restarted."""
         task = self.ray.remote(num_cpus=1, max_retries=RETRIES)(done)
         waiting: deque[tuple[str, Any]] = deque()
         try:

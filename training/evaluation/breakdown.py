@@ -1,7 +1,7 @@
-"""Predictions as a table, scores broken down by groups of rows, and conditional coverage.
+"""Predictions as a table, scores by groups of rows, and conditional coverage.
 
-Prediction intervals that cover 90 % of all rows may cover few rows of one family. Conditional
-coverage is the coverage within groups of rows; the worst decile is the mean over the tenth of the
+Prediction intervals that cover 90 % of all rows may still cover few rows of one family. Conditional
+coverage is the coverage within a group of rows. The worst decile is the mean over the tenth of the
 groups with the lowest coverage or the largest error.
 """
 
@@ -26,27 +26,27 @@ from forerun.training.scores.errors import score
 
 Text = NDArray[np.str_]
 Group = dict[str, Any]
-"""What rows have in common, with their scores."""
+"""The values that the rows of a group share, and their scores."""
 INTERVAL: Final = "interval"
 CONDITIONAL: Final = ("family", "batch", "device", "precision", INTERVAL)
-"""Grouping keys of the conditional coverage in a model card, as far as the rows have them."""
+"""Grouping keys of the conditional coverage in a model card; keys that rows lack are skipped."""
 FEWEST_ROWS: Final = 20
-"""Fewest rows of a group that counts for the worst decile. With intervals of 90 % coverage, the
-coverage of a smaller group often falls below 80 % by chance (binomial distribution: in 13 % of
-groups of 10 rows, in 4 % of 20)."""
+"""Smallest group that counts for the worst decile. With 90 % intervals, the coverage of a smaller
+group often falls below 80 % by chance (binomial distribution: in 13 % of groups of 10 rows, in 4 %
+of groups of 20)."""
 INTERVAL_GROUPS: Final = 10
 ANSWERS: Final = ("measured", "predicted", "low", "high", "in_domain")
-"""Last columns of a table of answers."""
+"""Last columns of a table of predictions."""
 SCORES: Final = ("n", "unanswered", "mape", "median_ape", "coverage_90", "mean_interval_ratio")
 
 
 def row_keys(rows: Measurements) -> dict[str, Text]:
-    """Keys that n rows can be grouped by: those of the dataset and those of their queries.
+    """The grouping keys of n rows, from the dataset and from the queries.
 
     Returns:
         Key -> shape (n,): the dataset's own keys (device, model, family, ...), and `device`,
         `workload`, `batch_size`, `batch` (powers of two, such as `64-127`), `precision`, `phase`
-        and `runtime` of the query; empty where a query has none.
+        and `runtime` of the query; empty where a query has no such value.
     """
     asked = [_keys_of(query) for query in rows.queries]
     names = dict.fromkeys(name for keys in asked for name in keys)
@@ -96,7 +96,7 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
 
 
 def write_answers(path: Path, predictions: Sequence[TaskPredictions]) -> None:
-    """Write every prediction to a `.parquet` or `.csv` file, by the suffix of its name.
+    """Write every prediction to a `.parquet` or `.csv` file; the suffix of the name decides.
 
     Raises:
         InputError: the name has another suffix.
@@ -121,18 +121,18 @@ def check_file(path: Path) -> None:
 
 
 def broken_down(predictions: Sequence[TaskPredictions], by: Sequence[str]) -> list[Group]:
-    """Scores of each group of rows with the same values of all keys in `by`, for each task.
+    """Scores of each task by groups of rows that share the values of all keys in `by`.
 
     Args:
-        predictions: with their rows.
-        by: keys of `row_keys`, or `interval`: deciles of the rows by the ratio high / low.
+        predictions: predictions with their rows.
+        by: keys from `row_keys`, or `interval`: deciles of the rows by the ratio high / low.
 
     Returns:
         A dictionary for each task: `task`, `device`, `metric`, `predictor`, `by`, `groups` (each
         with `group`, the scores of `SCORES` and `in_domain`, percent), and `worst_decile`.
 
     Raises:
-        InputError: no task has such a key; the message names the available ones.
+        InputError: no task has such a key; the message lists the available ones.
     """
     tasks = list(_tasks(predictions))
     known = dict.fromkeys(name for _, table in tasks for name in _groupable(table))
@@ -152,7 +152,7 @@ def broken_down(predictions: Sequence[TaskPredictions], by: Sequence[str]) -> li
 
 
 def conditional_coverage(predictions: Sequence[TaskPredictions]) -> list[Group]:
-    """Conditional coverage of each task, by each key of `CONDITIONAL` that its rows have.
+    """Conditional coverage of each task by each key of `CONDITIONAL` that its rows have.
 
     Returns:
         `task`, `device`, `metric`, `predictor`, `by`, `coverage_90` (of all rows, percent), and
@@ -175,13 +175,13 @@ def worst_decile(groups: Sequence[Group]) -> Group:
     """Coverage and error of the worst tenth of the groups (at least one group).
 
     Args:
-        groups: scores of groups; those of fewer than `FEWEST_ROWS` rows are ignored.
+        groups: scores of groups; groups of fewer than `FEWEST_ROWS` rows are ignored.
 
     Returns:
-        `groups`: number of groups that are not ignored; `coverage`: mean coverage of the tenth with
-        the lowest, percent; `coverage_group`: the group with the lowest; `mape`: mean error of the
-        tenth with the largest, percent; `mape_group`: the group with the largest. None where all
-        groups are ignored.
+        `groups`: number of groups that count; `coverage`: mean coverage of the tenth with the
+        lowest coverage, percent; `coverage_group`: the group with the lowest; `mape`: mean error of
+        the tenth with the largest error, percent; `mape_group`: the group with the largest. All but
+        the number are None if no group counts.
     """
     large = [group for group in groups if group["n"] >= FEWEST_ROWS]
     least, worst = _tenth(large, "coverage_90", 1.0), _tenth(large, "mape", -1.0)
@@ -204,7 +204,7 @@ def _mean(groups: Sequence[Group], name: str) -> float | None:
 
 
 def _tasks(predictions: Sequence[TaskPredictions]) -> "Iterator[tuple[Group, pd.DataFrame]]":
-    """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
+    """Each task with the table of its predictions over all folds and seeds."""
     for key, task_rows in by_task(predictions).items():
         table = answer_table(task_rows)
         groups = _interval_groups(table)
@@ -219,7 +219,7 @@ def _groupable(table: "pd.DataFrame") -> list[str]:
 
 
 def _interval_groups(table: "pd.DataFrame") -> Text | None:
-    """Decile of each row by the ratio high / low; None where no row has an interval."""
+    """The decile of each row by the ratio high / low; None if no row has an interval."""
     with np.errstate(all="ignore"):
         ratio = np.asarray(table["high"], dtype=float) / np.asarray(table["low"], dtype=float)
     known = np.isfinite(ratio)

@@ -1,7 +1,7 @@
-"""Errors of whole answers in cells of rows, which are small enough to be stored with the scores.
+"""Mean errors by cell: groups of rows small in number, so that they can be stored with the scores.
 
 A cell is all rows of a task with the same device, group of workloads, precision and phase. Two
-evaluations are compared cell by cell, on the same rows, so that a change in one slice shows.
+evaluations are compared cell by cell on the same rows, which shows changes within a slice.
 """
 
 from collections import Counter
@@ -22,10 +22,10 @@ from forerun.training.scores.errors import (
 )
 
 GROUPS: Final = ("family", "kernel", "program", "model", "op_class", "op_shape", "job", "suite")
-"""Grouping keys that name what a row is of, the first that the rows have is `group` of the cell."""
+"""Grouping keys that identify a workload; a cell's `group` is the first one that the rows have."""
 FACTS: Final = ("device", "group", "precision", "phase")
 MOST_GROUPS: Final = 60
-"""Most groups of a task with cells of their own; those with the fewest rows are one, `others`."""
+"""Most groups of a task that have their own cells; the smallest groups are pooled as `others`."""
 OTHERS: Final = "others"
 
 
@@ -33,51 +33,59 @@ def cells_of(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
     """The cells of each task, over all folds and seeds.
 
     Returns:
-        `task`, `device`, `metric`, and `cells`: the values of `FACTS`, the number of rows of one
-        seed and their mean absolute percentage error over all seeds.
+        `task`, `device`, `metric`, and `cells`: the values of `FACTS`, the number of rows per seed,
+        and their mean absolute percentage error over all seeds.
     """
-    tasks = grouped(predictions, lambda one: (one.task.name, one.task.device, one.task.metric))
-    found = []
-    for (name, device, metric), own in tasks.items():
-        rows = [row for one in own for row in _rows(one)]
+    tasks = grouped(
+        predictions,
+        lambda prediction: (prediction.task.name, prediction.task.device, prediction.task.metric),
+    )
+    cells_by_task = []
+    for (name, device, metric), of_task in tasks.items():
+        rows = [row for prediction in of_task for row in _rows(prediction)]
         sizes = Counter(facts[1] for facts, _ in rows)
         large = {group for group, _ in sizes.most_common(MOST_GROUPS)}
         places = rows_by(
             (where, group if group in large else OTHERS, *run) for (where, group, *run), _ in rows
         )
-        errors, seeds = np.array([error for _, error in rows]), len({one.seed for one in own})
+        errors, seeds = (
+            np.array([error for _, error in rows]),
+            len({prediction.seed for prediction in of_task}),
+        )
         cells = [
             [*key, round(len(place) / seeds, 3), float(f"{np.mean(errors[place]):.5g}")]
             for key, place in places.items()
         ]
-        found.append({"task": name, "device": device, "metric": metric, "cells": cells})
-    return found
+        cells_by_task.append({"task": name, "device": device, "metric": metric, "cells": cells})
+    return cells_by_task
 
 
 def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, int]:
-    """Setting -> number of rows that the answers of one fit to any task were scored on.
+    """Setting -> number of held-out rows that were scored, the maximum over tasks.
 
-    Answers adapted to more rows than the task itself gives, and device times for latencies, are
-    other answers than those that are asked for.
+    Only the first seed counts. Predictions adapted to extra rows and device times scored in place
+    of latencies are ignored, since the service gives neither.
     """
     found: Counter[Setting] = Counter()
     tasks: dict[str, Counter[Setting]] = {}
-    for one in predictions:
-        rows, task = one.task.held_out, one.task
-        if one.seed or one.shots or task.device_only:
+    for prediction in predictions:
+        rows, task = prediction.task.held_out, prediction.task
+        if prediction.seed or prediction.shots or task.device_only:
             continue
-        scored = np.isfinite(one.columns["measured"]) & np.isfinite(one.columns["predicted"])
-        own = (
+        scored = np.isfinite(prediction.columns["measured"]) & np.isfinite(
+            prediction.columns["predicted"]
+        )
+        settings = (
             setting_of(rows.queries[row], task.metric) for row in np.flatnonzero(scored).tolist()
         )
-        tasks.setdefault(task.name, Counter()).update(own)
+        tasks.setdefault(task.name, Counter()).update(settings)
     for counted in tasks.values():
         found |= counted
     return dict(found)
 
 
 def _rows(prediction: TaskPredictions) -> Iterator[tuple[tuple[str, ...], float]]:
-    """`FACTS` and the error of each row that has both a positive value and an answer."""
+    """`FACTS` and the error of each row that has a positive measured value and a prediction."""
     keys = row_keys(prediction.task.held_out)
     nothing = np.full(len(prediction.task.held_out), "")
     group = next((keys[name] for name in GROUPS if name in keys), nothing)
@@ -86,26 +94,26 @@ def _rows(prediction: TaskPredictions) -> Iterator[tuple[tuple[str, ...], float]
     errors = absolute_percentage_errors(
         prediction.columns["measured"], prediction.columns["predicted"]
     )
-    for own, error in zip(facts, errors.tolist(), strict=True):
+    for values, error in zip(facts, errors.tolist(), strict=True):
         if np.isfinite(error):
-            yield own, error
+            yield values, error
 
 
 def changes(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, SliceChange]]:
-    """Task and change of each slice of the tables that both evaluations have cells of.
+    """The changed error of each slice, for every task that both evaluations have cells of.
 
     Args:
         before: evaluations by dataset, as stored with a predictor.
-        after: the same of another one.
+        after: evaluations of another predictor.
     """
-    theirs = dict(_by_task(before))
+    cells_before = dict(_by_task(before))
     for key, cells in _by_task(after):
-        shared = sorted(theirs.get(key, {}).keys() & cells.keys())
+        shared = sorted(cells_before.get(key, {}).keys() & cells.keys())
         if not shared:
             continue
-        old = np.array([theirs[key][cell] for cell in shared])
+        old = np.array([cells_before[key][cell] for cell in shared])
         new = np.array([cells[cell] for cell in shared])
         columns = dict(zip(FACTS, zip(*shared, strict=True), strict=True))
         groups = columns["group"] if any(columns["group"]) else columns["device"]
@@ -119,6 +127,6 @@ def _by_task(
     evaluations: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[tuple[str, str, str, str], dict[tuple[str, ...], tuple[float, float]]]]:
     for evaluation in evaluations:
-        for own in evaluation.get("cells", ()):
-            key = (evaluation["dataset"], own["task"], own["device"] or "", own["metric"])
-            yield key, {tuple(c[: len(FACTS)]): tuple(c[len(FACTS) :]) for c in own["cells"]}
+        for task in evaluation.get("cells", ()):
+            key = (evaluation["dataset"], task["task"], task["device"] or "", task["metric"])
+            yield key, {tuple(c[: len(FACTS)]): tuple(c[len(FACTS) :]) for c in task["cells"]}

@@ -1,10 +1,10 @@
-"""Evaluate predictors under a dataset's protocols, with baselines and published systems.
+"""Evaluate predictors under a dataset's protocols, next to baselines and published systems.
 
-On a bundle that the current predictors were trained on, the release is fitted again for every fold
-without what the fold holds out, and its whole answers are scored; a predictor that is named is
-fitted by itself on the training rows of the fold. On any other folder, and on a dataset whose rows
-train no predictor, nothing is fitted: the current answers are scored, rows of their training set
-are left out, and with `shots` the predictors first adapt to a support set of that many rows of the
+On a bundle that the current predictors were trained on, the release is refitted for every fold
+without the rows that the fold holds out, and its whole answers are scored. A predictor that is
+named is fitted alone on the training rows of the fold. On any other folder, and on a dataset that
+trains no predictor, nothing is fitted: the current answers are scored without the rows of their
+training set. With `shots`, the predictors first adapt to a support set of that many rows of the
 device under test.
 """
 
@@ -58,7 +58,7 @@ _NOTHING: Final[Mapping[str, Any]] = {
     **dict.fromkeys((*score([], []), "mape_standard_error")),
     "baselines": {},
 }
-"""Rows of summed errors have all fields of other rows; those that do not apply are None."""
+"""Rows of summed errors have the fields of all other rows, None where a field does not apply."""
 
 
 def evaluate(
@@ -81,24 +81,24 @@ def evaluate(
 
     Args:
         name: dataset.
-        current: the current predictors, used on folders that they were not trained on.
-        record: what the current predictors were trained on.
+        current: the current predictors, scored on folders that they were not trained on.
+        record: training record of the current predictors.
         data_dir: folder with the bundle's files; the pulled bundle when None.
         shots: size of the support set of the device under test; its rows are not scored.
         seeds: number of fits (or draws of the support set) to average.
         protocols: names of the protocols to run; all when empty.
-        predictors: names of the predictors to evaluate by themselves; whole answers when empty.
-        by: grouping keys that scores are broken down by, as in `breakdown.broken_down`.
-        rows_file: `.parquet` or `.csv` file to write every prediction to; none when None.
-        keep: called with the protocols, the bundle and the predictions where predictors were
-            fitted on the training rows of each fold.
+        predictors: names of the predictors to evaluate alone; whole answers when empty.
+        by: grouping keys for the breakdown of scores, as in `breakdown.broken_down`.
+        rows_file: `.parquet` or `.csv` file for every prediction; not written when None.
+        keep: called with the protocols, the bundle and the predictions if predictors were fitted
+            on the training rows of each fold.
         progress: called with a line of text that reports progress.
-        engine: does the fits.
+        engine: runs the fits.
 
     Raises:
         InputError: the dataset has no predictor, protocol or grouping key of a given name.
         UnknownDataset: the dataset has no protocols.
-        MissingData: the bundle is missing, or holds none of the tables that are read.
+        MissingData: the bundle is missing, or has none of the tables that the protocols read.
         BadTable: a table lacks a column.
     """
     if rows_file is not None:
@@ -135,7 +135,7 @@ def evaluate(
 def _check_protocols(
     dataset_protocols: DatasetProtocols, bundle: Bundle, names: Sequence[str]
 ) -> None:
-    """Refuse an unknown protocol before anything is fitted."""
+    """Reject an unknown protocol before anything is fitted."""
     if names:
         folds = dataset_protocols.folds(bundle, DeviceCatalog.load())
         known = [fold.protocol for fold in folds]
@@ -149,7 +149,7 @@ def _fits(
     record: TrainingRecord,
     protocols: Sequence[str],
 ) -> bool:
-    """Whether predictors are fitted on the rows of a bundle."""
+    """Whether predictors are fitted on the rows of this bundle."""
     whole = data_dir is None or dataset_protocols.fits_any_folder or record.knows(bundle)
     if not dataset_protocols.zero_shot:
         return whole
@@ -169,19 +169,20 @@ def run_protocols(
 ) -> Iterator[TaskPredictions]:
     """Fit for each fold and predict its tasks, once for each seed.
 
-    Names in `protocols` that this dataset does not have are ignored, since another dataset may.
+    Names in `protocols` that this dataset does not have are ignored, since another dataset may have
+    them.
 
     Args:
         dataset_protocols: protocols of the dataset.
         bundle: the dataset.
-        shots: as that of `evaluate`, like `seeds` and what follows.
+        shots: see `evaluate`, also for the arguments below.
         seeds: number of fits.
         protocols: names of protocols.
         predictors: names of predictors.
         progress: called with a line of text.
-        engine: does the fits.
-        refits: of the release whose whole answers are predicted; the one that comes with the
-            package when None.
+        engine: runs the fits.
+        refits: refits of the release whose whole answers are predicted; when None, the release that
+            comes with the package.
     """
     known = [predictor.name for predictor in dataset_protocols.predictors()]
     check_known("predictor", predictors, known, f"for {dataset_protocols.dataset}")
@@ -205,9 +206,9 @@ def fold_jobs(
     predictors: Sequence[str],
     refit: Callable[[Fold, int], Refit],
 ) -> Iterator[Job]:
-    """The fits of named predictors in one fold, as jobs of `fit_and_predict`.
+    """Jobs of `fit_and_predict` for the named predictors in one fold.
 
-    Without names they are those of the whole answers to it, which `refit` gives for a seed.
+    Without names, the jobs predict the whole answers of the release that `refit` gives for a seed.
     """
     for seed in range(seeds):
         if not predictors:
@@ -224,7 +225,7 @@ def fold_jobs(
 def fit_and_predict(
     predictor: Predictor | Refit, fold: Fold, shots: Sequence[int], seed: int
 ) -> list[TaskPredictions]:
-    """Predictions of the tasks of a fold at every number of shots, by one fit."""
+    """Fit once and predict the tasks of a fold at every number of shots."""
     constant = Constant().fit(fold.train) if len(fold.train) else None
     fitted: Predictor | WholeAnswers
     if isinstance(predictor, Refit):
@@ -243,7 +244,7 @@ def _selected_tasks(
     seen: Seen,
     protocols: Sequence[str],
 ) -> list[Task]:
-    """Tasks on a folder that nothing is fitted on, of the named protocols or of all."""
+    """Tasks on a folder where nothing is fitted, of the named protocols or of all."""
     check_tables(dataset_protocols, bundle)
     tasks = list(dataset_protocols.evaluation_tasks(bundle, DeviceCatalog.load(), seen))
     names = [task.name.partition("/")[0] for task in tasks]
@@ -254,7 +255,7 @@ def _selected_tasks(
 def _selected_predictors(
     dataset_protocols: DatasetProtocols, fold: Fold, names: Sequence[str], seed: int
 ) -> Sequence[Predictor]:
-    """Those named of the predictors of what the fold's tasks evaluate."""
+    """The named predictors that predict a metric of the fold's tasks."""
     metrics = {task.metric for task in fold.tasks}
     every = dataset_protocols.predictors(seed)
     able = [p for p in every if metrics.intersection(p.metrics)] or every
@@ -262,10 +263,10 @@ def _selected_predictors(
 
 
 def check_known(what: str, names: Sequence[str], known: Sequence[str], where: str) -> None:
-    """Refuse a name that is not known.
+    """Reject a name that is not known.
 
     Raises:
-        InputError: says which names there are.
+        InputError: the message lists the known names.
     """
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -281,7 +282,7 @@ def _evaluate_fitted(
     seeds: int,
     progress: Progress,
 ) -> Iterator[TaskPredictions]:
-    """Evaluate current answers, with the median of the training set as a baseline."""
+    """Score the current answers, with the median of the training set as a baseline."""
     predictor = WholeAnswers(InUse(current), tuple({task.metric: None for task in tasks}))
     for task in tasks:
         progress(f"{task.name}, {task.device or 'all devices'}: {len(task.held_out):,} rows")
@@ -299,16 +300,16 @@ def _evaluate_fitted(
 def evaluation_of(
     bundle: Bundle, predictions: Sequence[TaskPredictions], seeds: int = 1
 ) -> dict[str, Any]:
-    """Scores of one dataset, each with five significant digits.
+    """Scores of one dataset, rounded to five significant digits.
 
     Args:
         bundle: the dataset.
-        predictions: those of `run_protocols` on it.
+        predictions: the predictions of `run_protocols` on it.
         seeds: number of fits.
 
     Returns:
         `dataset`, its `digest`, `commit` and `date` of the evaluation, `seeds`, `shots`, `tasks`
-        (as `rows` gives them), `conditional_coverage`, and `cells` (as `cells_of`).
+        (from `rows`), `conditional_coverage`, and `cells` (from `cells_of`).
     """
     return {
         "dataset": bundle.name,
@@ -325,14 +326,14 @@ def evaluation_of(
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _rounded(own) for name, own in value.items()}
+        return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(own) for own in value]
+        return [_rounded(item) for item in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def rows(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
-    """One row for each task and device: folds are pooled, then seeds averaged.
+    """One row for each task and device: folds are pooled, then seeds are averaged.
 
     Returns:
         Dictionaries with the fields of `forerun evaluate --json`; percentages are 0 to 100.
@@ -346,16 +347,16 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     further: list[list[Mapping[str, Any]]] = [[] for _ in task.scores]
     for seed in sorted({a.seed for a in predictions}):
         same_seed = [a for a in predictions if a.seed == seed]
-        columns = pooled(one.columns for one in same_seed)
+        columns = pooled(prediction.columns for prediction in same_seed)
         per_seed.append(score(**columns))
-        named = pooled(one.baselines for one in same_seed)
-        for found, *own in zip(further, *(each.task.scores for each in same_seed), strict=True):
-            if own[0].pooled:
-                found.append(reduce(add, own).of(columns, named))
+        named = pooled(prediction.baselines for prediction in same_seed)
+        for found, *parts in zip(further, *(each.task.scores for each in same_seed), strict=True):
+            if parts[0].pooled:
+                found.append(reduce(add, parts).of(columns, named))
             else:
-                folds = zip(own, same_seed, strict=True)
+                folds = zip(parts, same_seed, strict=True)
                 found += [part.of(each.columns, each.baselines) for part, each in folds]
-        others.append({name: score(columns["measured"], own) for name, own in named.items()})
+        others.append({name: score(columns["measured"], parts) for name, parts in named.items()})
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
     row["predictor"] = predictions[0].predictor
     for field, first in per_seed[0].items():
@@ -372,21 +373,21 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
 
 
 def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
-    """The field `grades` of whole answers, over all folds and seeds: as `graded` gives it."""
-    grades = [one.grades for one in predictions if one.grades is not None]
+    """The field `grades` of whole answers over all folds and seeds, from `graded`."""
+    grades = [prediction.grades for prediction in predictions if prediction.grades is not None]
     if not grades:
         return {}
-    columns = pooled(one.columns for one in predictions)
+    columns = pooled(prediction.columns for prediction in predictions)
     return {"grades": graded(**columns, grades=np.concatenate(grades).tolist())}
 
 
 def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean of each field, over seeds and folds; empty without any."""
+    """Mean of each field over seeds and folds; empty if nothing is given."""
     means: dict[str, Any] = {}
     for name, first in (found[0] if found else {}).items():
-        values = [one.get(name) for one in found]
+        values = [scores.get(name) for scores in found]
         if isinstance(first, Mapping):
-            means[name] = _averaged([own for own in values if own is not None])
+            means[name] = _averaged([value for value in values if value is not None])
         else:
             means[name] = _mean(values)
     return means
@@ -398,7 +399,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def check_tables(dataset_protocols: DatasetProtocols, bundle: Bundle) -> None:
-    """Reject a folder whose tables or columns have other names, with a message that gives them.
+    """Reject a folder that lacks the expected tables or columns; the message names both sides.
 
     Raises:
         MissingData: the folder holds none of the tables that the protocols read.
@@ -428,14 +429,14 @@ def check_tables(dataset_protocols: DatasetProtocols, bundle: Bundle) -> None:
 
 
 def _close(given: Sequence[str], wanted: Sequence[str]) -> str:
-    """Suggested renames, for expected names that closely match a given one; empty for none."""
+    """Suggested renames of given names that closely match an expected one; empty if none does."""
     pairs = [(difflib.get_close_matches(name, given, 1), name) for name in wanted]
     renames = [f"{close[0]} to {name}" for close, name in pairs if close and close[0] not in wanted]
     return f" Rename {', '.join(renames)}?" if renames else ""
 
 
 def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
-    """Reason -> number of measured rows for which a predictor gave no prediction, first seed."""
+    """Reason -> number of measured rows without a prediction, in the first seed."""
     counts: Counter[str] = Counter()
     for prediction in predictions:
         columns, task = prediction.columns, prediction.task
@@ -447,7 +448,7 @@ def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
 
 
 def nothing_evaluated(result: dict[str, Any]) -> str | None:
-    """One line that explains why a result of `evaluate` holds no score; None where it holds one."""
+    """Why a result of `evaluate` has no score, in one line; None if it has one."""
     if any(task["n"] for task in result["tasks"]):
         return None
     reasons = "; ".join(f"{count:,} rows: {why}" for why, count in result["left_out"].items())

@@ -1,4 +1,4 @@
-"""Predictions for the rows of one task by one fitted predictor, and those of baselines."""
+"""Predictions of a fitted predictor and of baselines for the rows of one task."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,15 +27,15 @@ def median_offset(
     metric: str,
     group: str,
 ) -> Column:
-    """Predictions of the unadapted predictor times the median of measured / predicted.
+    """Predictions of the unadapted predictor, scaled by the median of measured / predicted.
 
     Args:
         predictor: a predictor that is not adapted to the device.
         support: the support set, from which the medians are taken.
         held_out: n held-out rows to predict.
         metric: the metric that is predicted.
-        group: grouping key (such as the execution mode); each of its values has its own offset, and
-            values without a support row take the median of all support rows.
+        group: grouping key (such as the execution mode) with a separate median for each value; a
+            value without a support row takes the median of all support rows.
 
     Returns:
         Predictions in the metric's unit, shape (n,).
@@ -51,16 +51,16 @@ class TaskPredictions:
     """Predictions for the n rows of one task by one fitted predictor.
 
     Attributes:
-        task: the task that was evaluated, with the n rows that are scored.
+        task: the evaluated task, with the n rows that are scored.
         seed: seed of the fit, or of the draw of the support set.
         columns: `measured`, `predicted`, and the ends `low` and `high` of the prediction interval,
             shape (n,) each, in the metric's unit; NaN where there is none.
         baselines: name -> predictions for the same rows, shape (n,).
         predictor: name of the predictor.
-        shots: requested size of the support set, 0 for the task's own number.
-        in_domain: n flags, False where the query lies outside the training domain; None where
-            they were not kept.
-        grades: grade of each of the n answers, empty for none; None for a predictor by itself.
+        shots: requested size of the support set; 0 stands for the task's default.
+        in_domain: n flags, False where the query lies outside the training domain; None if they
+            were not kept.
+        grades: grades of the n answers, "" for none; None for a predictor that is evaluated alone.
     """
 
     task: Task
@@ -82,7 +82,13 @@ TaskKey = tuple[str, str | None, str, str]
 def by_task(predictions: Iterable[TaskPredictions]) -> dict[TaskKey, list[TaskPredictions]]:
     """The predictions of each task by each predictor, over all folds and seeds."""
     return grouped(
-        predictions, lambda one: (one.task.name, one.task.device, one.task.metric, one.predictor)
+        predictions,
+        lambda prediction: (
+            prediction.task.name,
+            prediction.task.device,
+            prediction.task.metric,
+            prediction.predictor,
+        ),
     )
 
 
@@ -95,9 +101,9 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def pooled(parts: Iterable[Mapping[str, Column]]) -> dict[str, Column]:
-    """The columns of several folds, one after another."""
+    """The columns of several folds, concatenated."""
     first, *rest = parts
-    return {name: np.concatenate([first[name], *(own[name] for own in rest)]) for name in first}
+    return {name: np.concatenate([first[name], *(part[name] for part in rest)]) for name in first}
 
 
 def predict_task(
@@ -107,17 +113,17 @@ def predict_task(
     seed: int,
     shots: int,
 ) -> TaskPredictions | None:
-    """Predict the rows of a task, after few-shot adaptation where the task or caller asks for it.
+    """Predict the rows of a task, after few-shot adaptation if the task or the caller asks for it.
 
     Args:
         task: rows to predict.
         predictor: the fitted predictor.
-        constant: baseline fitted on the same training set; None where there is none.
+        constant: baseline fitted on the same training set; None for no such baseline.
         seed: seed of the draw of the support set.
-        shots: size of the support set, which is not scored; the task's own number when 0.
+        shots: size of the support set, which is not scored; 0 for the task's default.
 
     Returns:
-        The predictions, or None when the support set leaves no row to score.
+        The predictions, or None if the support set leaves no row to score.
     """
     if isinstance(predictor, WholeAnswers):
         predictor = predictor.only((task.metric,))
@@ -166,16 +172,16 @@ def _columns(
             if metric in columns:
                 found[name][rows] = columns[metric]
         outside: Sequence[tuple[Limit, ...]] = answers.limits or [()] * len(queries)
-        in_domain[rows] = [all(own.in_domain for own in limits) for limits in outside]
+        in_domain[rows] = [all(limit.in_domain for limit in limits) for limits in outside]
     in_domain &= np.isfinite(found["predicted"])
     return {"measured": held_out.values[metric], **found}, in_domain, grades
 
 
 def _without_host(answers: Predictions) -> Predictions:
-    """The device's own time in place of latency, without intervals."""
-    host = np.array([parts.get("host", 0.0) for parts in answers.breakdowns_ms])
-    own = answers.values["latency_ms"] - host
-    return Predictions({"latency_ms": own}, limits=answers.limits)
+    """Latency without the host's share, and without intervals."""
+    host_ms = np.array([parts.get("host", 0.0) for parts in answers.breakdowns_ms])
+    device_ms = answers.values["latency_ms"] - host_ms
+    return Predictions({"latency_ms": device_ms}, limits=answers.limits)
 
 
 def _draw(
@@ -191,7 +197,7 @@ def _draw(
 def _baselines_of_shots(
     task: Task, unadapted: Predictor | WholeAnswers, support: Measurements
 ) -> dict[str, Column]:
-    """Predictions of n held-out rows by the baselines that use the support rows, (n,) each."""
+    """Predictions of n held-out rows by baselines that use the support rows, shape (n,) each."""
     found: dict[str, Column] = {}
     held_out, group = task.held_out, task.support.offset_by
     if group:

@@ -1,8 +1,8 @@
-"""A release that is fitted again without what a fold holds out, to score its whole answers.
+"""Refit a release without the rows that a fold holds out, to score its whole answers.
 
-Every part of a release that may answer the tasks of a fold is fitted on the rows of all its
-sources, but for those that share a held-out value (`Fold.without`). Parts whose rows all stay are
-those of the released artifact, if it was trained on the same bundles. Fits are stored under
+Every part of the release that may answer the tasks of a fold is fitted on all its sources, without
+the rows that share a held-out value (`Fold.without`). A part that loses no row is taken from the
+released artifact, provided that the artifact was trained on the same bundles. Fits are cached in
 FORERUN_HOME/fits, which may be deleted at any time.
 """
 
@@ -41,22 +41,22 @@ from forerun.training.protocols.recipes import Recipe, composed_predictors, reci
 from forerun.training.tracking.runs import environment
 
 FITS: Final = "fits"
-"""Folder of stored fits in FORERUN_HOME."""
+"""Folder of cached fits in FORERUN_HOME."""
 LIBRARIES: Final = ("lightgbm", "numpy", "scipy", "scikit-learn", "torch")
 """Libraries whose versions a fit depends on."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One predictor of a refit: where it is stored, or what it is fitted on.
+    """One predictor of a refit: its stored folder, or the rows to fit it on.
 
     Attributes:
         recipe: the predictor and its sources.
         seed: seed of the fit.
-        stored: folder of the same fit in the released artifact; None where it is fitted.
-        rows: training rows; None where it is stored.
+        stored: folder of the same fit in the released artifact; None if it has to be fitted.
+        rows: training rows; None for a stored part.
         parts: predictors that it contains.
-        key: digest of all that the fit depends on; empty where it is stored.
+        key: digest of everything the fit depends on; empty for a stored part.
     """
 
     recipe: Recipe
@@ -68,11 +68,11 @@ class Part:
 
     @property
     def is_cached(self) -> bool:
-        """Whether nothing has to be fitted."""
+        """Whether no fit is necessary."""
         return self.stored is not None or _place(self.key).is_dir()
 
     def fitted(self) -> Predictor:
-        """The fitted predictor: stored, or fitted now and stored.
+        """The predictor from the artifact or the cache, or fitted now and cached.
 
         Raises:
             BadArtifact: the released artifact is damaged.
@@ -99,7 +99,7 @@ class Part:
         return predictor
 
     def to_fit(self) -> Iterator[str]:
-        """What is not stored: the predictor, and its number of rows."""
+        """Each predictor that has to be fitted, with its number of rows."""
         if not self.is_cached:
             assert self.rows is not None
             for part in self.parts:
@@ -109,36 +109,36 @@ class Part:
 
 @dataclass(frozen=True)
 class Refit:
-    """A release as it would be without what a fold holds out.
+    """A release without the rows that a fold holds out.
 
     Attributes:
-        parts: in the order in which the router asks them.
-        record: the record of their training rows, which grades need.
+        parts: predictors in the order in which the router asks them.
+        record: record of their training rows, from which grades are derived.
     """
 
     parts: tuple[Part, ...]
     record: TrainingRecord
 
     def answers(self, metrics: Sequence[str]) -> WholeAnswers:
-        """The whole answers of the release; fits what is not stored."""
+        """The whole answers of the release; fits the parts that are not stored."""
         router = Router(tuple(part.fitted() for part in self.parts))
         loaded = LoadedPredictor(router, "refit", "", "", self.record)
         return WholeAnswers(InUse(loaded), tuple(metrics))
 
     def text(self) -> str:
-        """What has to be fitted, for people who wait."""
+        """What has to be fitted, as a line of progress."""
         names = [name for part in self.parts for name in part.to_fit()]
         return f"fitting {', '.join(names)}" if names else "all fits are stored"
 
 
 @dataclass
 class Refits:
-    """Refits of a release, which read the training rows of each source once.
+    """Refits of a release; the training rows of each source are read once.
 
     Attributes:
         artifact: folder of the released predictors, with their training record.
-        data: dataset -> folder of its bundle, in place of the pulled one.
-        anew: predictors that are not taken from the artifact, since they will be fitted otherwise.
+        data: dataset -> folder of its bundle; datasets without an entry use the pulled bundle.
+        anew: predictors that are always refitted, because the new release fits them again.
     """
 
     artifact: Path
@@ -153,13 +153,13 @@ class Refits:
         self.folders = _folders(self.artifact)
 
     def of(self, protocols: DatasetProtocols, bundle: Bundle, fold: Fold, seed: int = 0) -> Refit:
-        """The release without what a fold holds out.
+        """The release without the rows that a fold holds out.
 
         Args:
-            protocols: those of the fold.
+            protocols: protocols of the fold's dataset.
             bundle: the bundle of the fold.
-            fold: as `DatasetProtocols.checked_folds` gives it.
-            seed: seed of what is fitted.
+            fold: from `DatasetProtocols.checked_folds`.
+            seed: seed of the fits.
 
         Raises:
             MissingData: the bundle of a source is not on this machine.
@@ -183,9 +183,9 @@ class Refits:
     ) -> tuple[Part | None, TrainingRecord]:
         folders = {} if stored is None else dict(contained(stored))
         parts: list[Part] = []
-        for own in recipes():
-            if own.predictor in composed_predictors().get(recipe.predictor, ()):
-                part, record = self._part(own, folders.get(own.predictor), fold, seed, record)
+        for inner in recipes():
+            if inner.predictor in composed_predictors().get(recipe.predictor, ()):
+                part, record = self._part(inner, folders.get(inner.predictor), fold, seed, record)
                 parts += [] if part is None else [part]
         same = stored is not None and recipe.predictor not in self.anew
         same = same and all(part.stored is not None for part in parts)
@@ -209,7 +209,7 @@ class Refits:
     def _rows_without(
         self, source: str, protocols: DatasetProtocols, fold: Fold
     ) -> tuple[Measurements, bool]:
-        """Training rows of a source that a fold leaves, and whether these are all."""
+        """Training rows of a source without held-out ones, and whether no row was dropped."""
         if source == fold.source:
             return fold.train, False
         if source not in self._rows:
@@ -234,10 +234,10 @@ class Refits:
 
 
 def predictors_of_others(protocols: DatasetProtocols) -> tuple[str, ...]:
-    """Predictors that a user's own table or the dataset of another package trains.
+    """Predictors that train on a user's imported table, or on the dataset of another package.
 
-    They are the whole recipe for its rows: no part of the release knows them, and none of the
-    public datasets is needed.
+    Each is the whole recipe for such rows: no part of the release is trained on them, and no public
+    dataset is needed.
     """
     if isinstance(protocols, OwnTableProtocols):
         return (TableBoost.name,)
@@ -246,7 +246,7 @@ def predictors_of_others(protocols: DatasetProtocols) -> tuple[str, ...]:
 
 
 def digest(rows: Measurements) -> str:
-    """Digest of queries, values, grouping keys and weights: equal for what fits alike."""
+    """Digest of queries, values, grouping keys and weights; equal rows give equal fits."""
     found = hashlib.sha256()
     known: dict[int, bytes] = {}
     for part in (rows.queries, dict(rows.values), dict(rows.groups), rows.weights):
@@ -255,7 +255,7 @@ def digest(rows: Measurements) -> str:
 
 
 def _digested(value: Any, known: dict[int, bytes]) -> bytes:
-    """Digest of a value; `known` are those of objects that live as long as the whole does."""
+    """Digest of a value; `known` caches digests by `id`, valid while the whole value is alive."""
     if isinstance(value, np.ndarray):
         content = value if value.dtype.kind != "U" else np.char.encode(value, "utf-8")
         return hashlib.sha256(f"{value.shape}".encode() + _unpadded(content)).digest()
@@ -263,38 +263,38 @@ def _digested(value: Any, known: dict[int, bytes]) -> bytes:
         pairs = ((repr(k).encode(), _digested(v, known)) for k, v in sorted(value.items()))
         return hashlib.sha256(b"\0".join(x for pair in pairs for x in pair)).digest()
     if isinstance(value, list | tuple):
-        return hashlib.sha256(b"\0".join(_digested(one, known) for one in value)).digest()
+        return hashlib.sha256(b"\0".join(_digested(item, known) for item in value)).digest()
     if id(value) not in known:
         known[id(value)] = hashlib.sha256(_text(value, known)).digest()
     return known[id(value)]
 
 
 def _text(value: Any, known: dict[int, bytes]) -> bytes:
-    """What tells an object from others of its type."""
+    """Text that distinguishes an object from others of its type."""
     if isinstance(value, OperatorGraph):
         return f"{value.digest} {value.source}".encode()
     if is_dataclass(value) and not isinstance(value, Operator):
-        own = (_digested(getattr(value, f.name), known) for f in fields(value))
-        return b"\0".join((type(value).__name__.encode(), *own))
+        digests = (_digested(getattr(value, f.name), known) for f in fields(value))
+        return b"\0".join((type(value).__name__.encode(), *digests))
     return repr(value).encode()
 
 
 def _unpadded(content: np.ndarray) -> bytes:
-    """Content of an array, in which the longest text decides nothing."""
+    """Content of an array, independent of the padding to its longest string."""
     return b"\0".join(content.ravel().tolist()) if content.dtype.kind == "S" else content.tobytes()
 
 
 @cache
 def code_digest(recipe: Recipe) -> str:
-    """Digest of the code that a fit depends on: models, features, libraries, and a package of its
-    own.
+    """Digest of the code that a fit depends on: features, models, library versions, and the module
+    of a predictor that comes from another package.
     """
     versions = environment(LIBRARIES)
     found = hashlib.sha256(repr([versions.get(name) for name in LIBRARIES]).encode())
     roots = [Path(str(files(f"forerun.{floor}"))) for floor in ("features", "models")]
     paths = [path for root in roots for path in sorted(root.resolve().rglob("*.py"))]
-    own = inspect.getsourcefile(type(recipe.unfitted()))
-    for path in (*paths, *([Path(own)] if own else ())):
+    module = inspect.getsourcefile(type(recipe.unfitted()))
+    for path in (*paths, *([Path(module)] if module else ())):
         found.update(path.read_bytes())
     return found.hexdigest()
 
@@ -304,7 +304,7 @@ def _place(key: str) -> Path:
 
 
 def _folders(artifact: Path) -> dict[str, list[Path]]:
-    """Name of a predictor -> the folders of a released artifact that hold one, in their order."""
+    """Predictor name -> its folders in a released artifact, in the artifact's order."""
     found: dict[str, list[Path]] = {}
     for name, folder in contained(artifact):
         found.setdefault(name, []).append(folder)
@@ -312,7 +312,7 @@ def _folders(artifact: Path) -> dict[str, list[Path]]:
 
 
 def needed_metrics(fold: Fold) -> frozenset[str]:
-    """The metrics that answers to the tasks of a fold are made of."""
+    """The metrics that are needed to answer the tasks of a fold."""
     asked = {task.metric for task in fold.tasks}
     limited = any(q.operation.power_limit_w for task in fold.tasks for q in task.held_out.queries)
     if "energy_j" in asked or limited:
@@ -321,7 +321,7 @@ def needed_metrics(fold: Fold) -> frozenset[str]:
 
 
 def _may_answer(recipe: Recipe, stored: Path | None, fold: Fold) -> bool:
-    """Whether a predictor may take part in an answer to a task of a fold."""
+    """Whether a predictor may take part in answering a task of a fold."""
     queries = held_out_rows(fold.tasks).queries
     entry = catalog().get(recipe.predictor)
     kinds = frozenset(query.workload.kind for query in queries)

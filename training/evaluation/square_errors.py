@@ -1,8 +1,8 @@
-"""Root mean square errors on a task's own scale, over all rows and averaged over parts.
+"""Root mean square errors on a task's own scale, pooled over all rows and averaged over parts.
 
-The error of a protocol of several parts (programs, folds) can be computed over all rows, or as the
-mean over parts. Both are reported. Where a task has several metrics, each on its own scale, the sum
-of their errors is reported as well.
+A protocol of several parts (programs, folds) has one error over all rows and another that is the
+mean over parts; both are reported. If a task has several metrics, each on its own scale, the sum of
+their errors is reported as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ SUM = "sum"
 
 
 def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
-    """Fields that root mean square errors add to a task's row; empty without a scale.
+    """Fields for a task's row with its root mean square errors; empty if the task has no scale.
 
     Args:
         predictions: all parts and seeds of one task, device, metric and predictor.
@@ -34,15 +34,18 @@ def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
     seeds = _by_seed(predictions)
     pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
     systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
-    others = {s: np.mean([_errors(own, s) for own in seeds], axis=0).tolist() for s in systems}
+    baselines = {
+        s: np.mean([_errors(seed_predictions, s) for seed_predictions in seeds], axis=0).tolist()
+        for s in systems
+    }
     mean, error = mean_and_standard_error(pooled)
     return {
         "score": "rmse",
         "rmse": mean,
         "rmse_part_mean": mean_and_standard_error(parts)[0],
         "rmse_standard_error": error,
-        "baselines_rmse": {s: whole for s, (whole, _) in others.items()},
-        "baselines_rmse_part_mean": {s: part_mean for s, (_, part_mean) in others.items()},
+        "baselines_rmse": {s: whole for s, (whole, _) in baselines.items()},
+        "baselines_rmse_part_mean": {s: part_mean for s, (_, part_mean) in baselines.items()},
     }
 
 
@@ -50,13 +53,15 @@ def summed_rows(predictions: Sequence[TaskPredictions]) -> list[Scores]:
     """Summed errors of each task and predictor with several metrics that have a scale.
 
     Returns:
-        Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same of
+        Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same fields of
         baselines.
     """
     scaled = [answer for answer in predictions if answer.task.scale is not None]
     found = []
-    for key, own in grouped(scaled, lambda answer: (answer.task.name, answer.predictor)).items():
-        metrics = list(grouped(own, lambda answer: answer.task.metric).values())
+    for key, of_task in grouped(
+        scaled, lambda answer: (answer.task.name, answer.predictor)
+    ).items():
+        metrics = list(grouped(of_task, lambda answer: answer.task.metric).values())
         if len(metrics) > 1:
             found.append(_summed(*key, metrics))
     return found
@@ -89,11 +94,14 @@ def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _by_seed(predictions: Sequence[TaskPredictions]) -> list[list[TaskPredictions]]:
-    return [own for _, own in sorted(grouped(predictions, lambda one: one.seed).items())]
+    return [
+        same_seed
+        for _, same_seed in sorted(grouped(predictions, lambda prediction: prediction.seed).items())
+    ]
 
 
 def _errors(parts: Sequence[TaskPredictions], baseline: str | None = None) -> tuple[float, float]:
-    """Root mean square error over all rows, and its mean over parts."""
+    """Root mean square error over all rows, and the mean of the parts' errors."""
     squared_errors = [_squared_errors(part, baseline) for part in parts]
     pooled = float(np.sqrt(np.mean(np.concatenate(squared_errors))))
     return pooled, float(np.mean([np.sqrt(part.mean()) for part in squared_errors if len(part)]))

@@ -1,7 +1,7 @@
-"""Evaluations of whole answers as they are stored: in the scoreboard, and with a predictor.
+"""Read and write stored evaluations of whole answers.
 
-The scoreboard, `training/scoreboard.json`, holds one evaluation of each dataset for the predictors
-that come with the package. Another predictor has its own in the file `scores.json` of its folder.
+The scoreboard, `training/scoreboard.json`, holds one evaluation per dataset of the predictors that
+come with the package. Any other predictor has its evaluations in `scores.json` in its own folder.
 """
 
 import json
@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Any, Final
 
 SCORES_FILE: Final = "scores.json"
-"""File of the evaluations in the folder of a sealed predictor."""
+"""File with the evaluations in the folder of a sealed predictor."""
 Evaluations = list[dict[str, Any]]
 
 
 def evaluations_text(evaluations: Sequence[Mapping[str, Any]]) -> str:
-    """The content of a file, with a line for each part of a list."""
+    """Evaluations as JSON, with one line for each element of a list."""
     lines = []
-    for one in evaluations:
+    for evaluation in evaluations:
         parts = []
-        for name, value in one.items():
+        for name, value in evaluation.items():
             text = json.dumps(value, sort_keys=True)
             if isinstance(value, list):
-                text = "[" + ",\n".join(json.dumps(own, sort_keys=True) for own in value) + "]"
+                text = "[" + ",\n".join(json.dumps(item, sort_keys=True) for item in value) + "]"
             parts.append(f"{json.dumps(name)}: {text}")
         lines.append("{" + ",\n".join(parts) + "}")
     return "[" + ",\n".join(lines) + "]\n"
 
 
 def read_evaluations(file: Path) -> Evaluations:
-    """The content of a file; empty where there is none."""
+    """The evaluations in a file; empty if the file does not exist."""
     found: Evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     return found
 
@@ -41,23 +41,23 @@ def released_artifact() -> Path:
 
 
 def scoreboard_file() -> Path:
-    """The file of the scoreboard."""
+    """Path of `scoreboard.json`."""
     return Path(str(files("forerun.training"))) / "scoreboard.json"
 
 
 def scoreboard() -> Evaluations:
-    """The evaluations of the predictors that come with the package; empty without any."""
+    """The evaluations of the predictors that come with the package; may be empty."""
     return read_evaluations(scoreboard_file())
 
 
 def stored_with(folder: Path) -> Evaluations:
-    """The evaluations of a sealed predictor; empty without any.
+    """The evaluations of a sealed predictor; empty if it has none.
 
-    The scoreboard stands for the scores that the package was released with, also where a predictor
-    made from the released one kept them.
+    If its `scores.json` equals that of the release, the scoreboard is returned instead. This also
+    applies to a predictor that was made from the released one and kept its scores.
     """
-    own, released = folder / SCORES_FILE, released_artifact() / SCORES_FILE
-    if not own.is_file():
+    file, released_file = folder / SCORES_FILE, released_artifact() / SCORES_FILE
+    if not file.is_file():
         return []
-    same = released.is_file() and own.read_bytes() == released.read_bytes()
-    return scoreboard() if same else read_evaluations(own)
+    same = released_file.is_file() and file.read_bytes() == released_file.read_bytes()
+    return scoreboard() if same else read_evaluations(file)

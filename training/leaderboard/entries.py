@@ -1,9 +1,8 @@
 """The leaderboard: scores of predictors, baselines and published systems in every task.
 
-An entry is the score of one predictor in one task. Only entries that were evaluated on the same
-rows (one digest of the data, one number of shots and of rows) are ranked among each other, and
-compared to say who is ahead in a task. Figures cited from a paper, or evaluated on other data, are
-listed without a rank and marked: they were scored on the rows of their source.
+An entry is the score of one predictor in one task. Entries are ranked and compared only if they
+were evaluated on the same rows (one digest of the data, one number of shots and of rows). Figures
+that are cited from a paper, or were evaluated on other data, are listed without a rank and marked.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ HIGHER_IS_BETTER = frozenset(
 """Scores for which higher is better; for all others, lower is."""
 
 FIELDS = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
-"""Scores that are fields of an entry; others are in `further`."""
+"""Scores that have their own field in an entry; all others are in `further`."""
 _PERCENT = frozenset({"mape", "median_ape", "within_10pct", "within_5pct", "coverage_90"})
 NOT_MEASURED = "–"
 
@@ -37,12 +36,12 @@ class Entry:
 
     Attributes:
         dataset: name of the bundle.
-        task: `protocol/part`, the rows that are scored together.
+        task: `protocol/part`, a set of rows that are scored together.
         metric: column of measurements that is predicted.
         predictor: name of the predictor.
-        kind: `ours`, a simple `baseline`, or `published` by others.
+        kind: `ours`, a simple `baseline`, or a `published` system by other authors.
         score: name of the score that ranks this task, such as `mape` or `spearman`.
-        value: that score; None where it was not measured.
+        value: that score; None if not measured.
         standard_error: standard error of `value` over seeds; None for a single seed.
         device: the only device of the rows; None for several.
         protocol: protocol whose fold the predictor was fitted on; None for cited figures.
@@ -56,12 +55,12 @@ class Entry:
         mean_interval_ratio: mean of high / low.
         further: other scores of the task by name.
         citation: publication of a cited figure or of its data.
-        over: the rows that a cited figure is averaged over, in its source's words.
-        command: command that prints this entry again; None for a cited figure.
+        over: the rows that a cited figure is averaged over, in the words of its source.
+        command: command that reproduces this entry; None for a cited figure.
         date: date of the evaluation, ISO 8601.
         commit: git commit of the code, or its version outside git.
         digest: hash of the bundle that it was evaluated on; None for a cited figure.
-        environment: interpreter, platform and packages -> version; empty where not recorded.
+        environment: interpreter, platform and packages -> version; empty if not recorded.
     """
 
     dataset: str
@@ -108,7 +107,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Entry":
-        """The entry that `to_json` wrote; fields of later versions are left out.
+        """The entry that `to_json` wrote; unknown fields, from later versions, are ignored.
 
         Raises:
             BadTable: a field is missing, of the wrong type, or not finite.
@@ -122,7 +121,7 @@ class Entry:
 
 @cache
 def _checked() -> TypeAdapter[Entry]:
-    """What makes entries of plain data, and refuses other data."""
+    """Validator that builds entries from plain data."""
     return TypeAdapter(Entry)
 
 
@@ -132,9 +131,9 @@ class Ranked:
 
     Attributes:
         entry: the entry.
-        rank: 1 for the best of the entries evaluated on the same rows, ties sharing a rank; None
-            for entries that are not ranked.
-        note: why it has no rank; empty where it has one.
+        rank: 1 for the best of the entries evaluated on the same rows, with equal ranks for ties;
+            None if the entry is not ranked.
+        note: why it has no rank; empty if it has one.
     """
 
     entry: Entry
@@ -148,7 +147,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Section:
-    """Entries that are compared: one task on one device or on all.
+    """Entries of one task, on one device or on all, that are compared with each other.
 
     Attributes:
         dataset: name of the bundle.
@@ -182,7 +181,7 @@ class Leaderboard:
         return tuple(dict.fromkeys(entry.dataset for entry in self.entries))
 
     def with_entries(self, new: Iterable[Entry]) -> "Leaderboard":
-        """A leaderboard with further entries, which replace existing ones with the same key."""
+        """A leaderboard with additional entries; an entry replaces an earlier one with its key."""
         held = {entry.key: entry for entry in self.entries}
         held.update({entry.key: entry for entry in new})
         return Leaderboard(tuple(held.values()))
@@ -196,8 +195,8 @@ class Leaderboard:
     ) -> "Leaderboard":
         """Entries of the given datasets, protocols, predictors and shots; empty means all.
 
-        Baselines and published systems are kept whatever predictors are named, and cited figures
-        whatever shots, so that our predictors are never listed without a comparison.
+        Baselines and published systems are kept regardless of `predictors`, and cited figures
+        regardless of `shots`, so that our predictors are never listed without a comparison.
         """
 
         def wanted(entry: Entry) -> bool:
@@ -214,8 +213,8 @@ class Leaderboard:
     def sections(self) -> tuple[Section, ...]:
         """Sections in order of first appearance.
 
-        A cited figure without a device is listed in the section of its task's device where that is
-        the only one; otherwise it has a section of its own.
+        A cited figure without a device joins the section of its task if that task has only one
+        device; otherwise it has its own section.
         """
         groups: dict[tuple[str, str, str | None, str], list[Entry]] = {}
         for entry in self.entries:
@@ -223,9 +222,11 @@ class Leaderboard:
             groups.setdefault(place, []).append(entry)
         for place in list(groups):
             dataset, task, device, metric = place
-            apart = [p for p in groups if (p[0], p[1], p[3]) == (dataset, task, metric) and p[2]]
-            if device is None and len(apart) == 1 and all(e.cited for e in groups[place]):
-                groups[apart[0]] += groups.pop(place)
+            with_device = [
+                p for p in groups if (p[0], p[1], p[3]) == (dataset, task, metric) and p[2]
+            ]
+            if device is None and len(with_device) == 1 and all(e.cited for e in groups[place]):
+                groups[with_device[0]] += groups.pop(place)
         ordered = sorted(groups, key=lambda place: self.datasets().index(place[0]))
         return tuple(_section(*place, groups[place]) for place in ordered)
 
@@ -252,7 +253,7 @@ def cited(dataset: str) -> tuple[Entry, ...]:
 
 
 def score_text(score: str, value: float | None) -> str:
-    """A score as text: percent, or three decimals; a dash where it was not measured."""
+    """A score as text: percent or a number; a dash if not measured."""
     if value is None:
         return NOT_MEASURED
     if score in _PERCENT:
@@ -261,7 +262,7 @@ def score_text(score: str, value: float | None) -> str:
 
 
 def value_text(entry: Entry) -> str:
-    """The ranking score as text, with its standard error where there are several seeds."""
+    """The ranking score as text, with its standard error if there are several seeds."""
     text = score_text(entry.score, entry.value)
     if entry.value is None or entry.standard_error is None:
         return text
@@ -328,7 +329,7 @@ def _best_first(entry: Entry) -> tuple[bool, float]:
 
 Outcome = Literal["ahead", "behind", "level"]
 COMMON = "mape"
-"""Score of a comparison where a task is ranked by one that only our predictor has."""
+"""Score to compare by if only our predictor has the score that ranks the task."""
 
 LEVEL_ERRORS, LEVEL_CORRELATIONS = 5e-3, 5e-4
 """Relative difference of errors, and difference of other scores, below which entries are level."""
@@ -336,17 +337,17 @@ LEVEL_ERRORS, LEVEL_CORRELATIONS = 5e-3, 5e-4
 
 @dataclass(frozen=True)
 class Comparison:
-    """One task at one number of shots: our best entry, and the best of the others.
+    """Our best entry in one task at one number of shots, with the best of its competitors.
 
     Attributes:
         section: dataset, task, device and metric.
-        score: name of the score that is compared: the section's where another entry on the same
-            rows has it, else `COMMON` where both have it.
+        score: name of the score that is compared: the section's score if another entry on the same
+            rows has it, else `COMMON` if both have that.
         ours: our best entry with that score.
-        baseline: the best baseline on the same rows; None where there is none.
-        published: the best published system on the same rows; None where there is none.
-        cited: the best cited figure of a published system, by the section's score; None where
-            there is none.
+        baseline: the best baseline on the same rows; None if there is none.
+        published: the best published system on the same rows; None if there is none.
+        cited: the best cited figure of a published system, by the section's score; None if there
+            is none.
     """
 
     section: Section
@@ -358,13 +359,13 @@ class Comparison:
 
     @property
     def rival(self) -> Entry | None:
-        """The best of the others on the same rows; None where there is none."""
+        """The best competitor on the same rows; None if there is none."""
         others = (self.published, self.baseline)
         return _best([entry for entry in others if entry is not None], self.score)
 
     @property
     def outcome(self) -> Outcome | None:
-        """Whether ours is ahead of the rival; None without a rival."""
+        """Whether our entry is ahead of the rival; None without a rival."""
         return None if self.rival is None else outcome(self.ours, self.rival, self.score)
 
 
@@ -373,10 +374,10 @@ class Summary:
     """One dataset in the table of all datasets.
 
     Attributes:
-        headline: the comparison that stands for the dataset, by the rule of `headline`.
-        ahead, behind, level: comparisons in which ours is better than, worse than and as good as
-            the best of the others on the same rows.
-        alone: comparisons without another entry on the same rows.
+        headline: the comparison that represents the dataset, by the rule of `headline`.
+        ahead, behind, level: number of comparisons in which our entry is better than, worse than
+            and level with the best competitor on the same rows.
+        alone: number of comparisons without a competitor on the same rows.
     """
 
     headline: Comparison
@@ -387,7 +388,7 @@ class Summary:
 
 
 def summary_of(compared: Sequence[Comparison]) -> Summary | None:
-    """The summary of one dataset's comparisons; None where there are none."""
+    """The summary of one dataset's comparisons; None if there are none."""
     if not compared:
         return None
     outcomes = [comparison.outcome for comparison in compared]
@@ -396,10 +397,10 @@ def summary_of(compared: Sequence[Comparison]) -> Summary | None:
 
 
 def headline(compared: Sequence[Comparison]) -> Comparison:
-    """The comparison that stands for a dataset, chosen without regard to who is ahead.
+    """The comparison that represents a dataset, chosen regardless of who is ahead.
 
-    The first kind that there is of: with a published system on the same rows, with a cited figure,
-    with a baseline, any. Among these the one with the most rows, and of equals the first.
+    The first kind that exists: with a published system on the same rows, with a cited figure, with
+    a baseline, any. Among these the comparison with the most rows; the first one in case of ties.
     """
 
     def kind(comparison: Comparison) -> int:
@@ -410,7 +411,7 @@ def headline(compared: Sequence[Comparison]) -> Comparison:
 
 
 def comparisons(section: Section) -> tuple[Comparison, ...]:
-    """The comparisons of a section, one for each number of shots at which ours was evaluated."""
+    """The comparisons of a section, one for each number of shots at which we were evaluated."""
     evaluated = [row.entry for row in section.rows if not row.entry.cited]
     newest = max(evaluated, key=lambda entry: entry.date or "", default=None)
     if newest is None:
@@ -437,20 +438,20 @@ def outcome(ours: Entry, other: Entry, score: str) -> Outcome:
 
 
 def gap_text(ours: Entry, other: Entry, score: str) -> str:
-    """How far our entry is ahead of or behind another, in words: `29 % less error`."""
-    one, two = _both(ours, other, score)
+    """How far our entry is ahead of or behind another, in words, such as `29 % less error`."""
+    our_score, other_score = _both(ours, other, score)
     if outcome(ours, other, score) == "level":
         return "level"
     if score in HIGHER_IS_BETTER:
-        return f"{one - two:+.3f}".replace("-", "−")
-    ratio = one / two if two else float("inf")
+        return f"{our_score - other_score:+.3f}".replace("-", "−")
+    ratio = our_score / other_score if other_score else float("inf")
     if ratio > 2:
         return f"{ratio:,.1f} times the error"
     return f"{abs(1 - ratio):.0%} {'less' if ratio < 1 else 'more'} error".replace("%", " %", 1)
 
 
 def score_value(entry: Entry, score: str) -> float | None:
-    """A score of an entry by its name; None where it was not measured."""
+    """A score of an entry by name; None if not measured."""
     if entry.score == score:
         return entry.value
     return entry.mape if score == COMMON else entry.further.get(score)
@@ -487,7 +488,7 @@ def _best(entries: Sequence[Entry], score: str) -> Entry | None:
 
 
 def _both(ours: Entry, other: Entry, score: str) -> tuple[float, float]:
-    one, two = score_value(ours, score), score_value(other, score)
-    if one is None or two is None:
+    our_score, other_score = score_value(ours, score), score_value(other, score)
+    if our_score is None or other_score is None:
         raise ValueError(f"both entries must have the score {score!r}")
-    return one, two
+    return our_score, other_score

@@ -1,8 +1,8 @@
-"""A leaderboard entry as a folder: predictions, and `entry.yaml` with how they were made.
+"""A leaderboard entry as a folder: predictions, and `entry.yaml`, which says how they were made.
 
-Anybody can write one: `verify` recomputes the held-out rows from the dataset and the scores from
+Anybody can write one. `verify` recomputes the held-out rows from the dataset, and the scores from
 the predictions. `predictions.csv` (or `.parquet`) has the columns of `COLUMNS`; `row` counts the
-held-out rows of a task, over its folds, from 0.
+held-out rows of a task from 0, over all its folds.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ COLUMNS: Final = (*KEY, "row", *NUMBERS)
 
 
 class ClaimedScore(Described):
-    """The score of one task as the entry claims it."""
+    """The score of one task that the entry claims."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,14 +61,14 @@ class EntryFacts(Described):
     system: str = Field(min_length=1, max_length=80)
     """name of the predictor"""
     command: str = Field(min_length=1)
-    """what makes the predictions again"""
+    """command that reproduces the predictions"""
     commit: str = Field(min_length=1)
     """version of the code"""
     environment: dict[str, str]
     """package -> version"""
     dataset: str
     digest: str
-    """hash of the bundle, as `forerun data describe` says"""
+    """hash of the bundle, as printed by `forerun data describe`"""
     protocols: tuple[str, ...] = Field(min_length=1)
     """such as unseen_device"""
     date: AwareDatetime
@@ -80,7 +80,7 @@ def read_facts(folder: Path) -> EntryFacts:
     """Content of `entry.yaml`.
 
     Raises:
-        BadEntry: it is missing or malformed; names the field.
+        BadEntry: it is missing or malformed; the message names the field.
     """
     path = folder / FACTS
     if not path.is_file():
@@ -94,10 +94,11 @@ def read_facts(folder: Path) -> EntryFacts:
 
 
 def read_predictions(folder: Path) -> "pd.DataFrame":
-    """The table of predictions, with the columns `COLUMNS`; without a seed, it is 0.
+    """The table of predictions, with the columns `COLUMNS`; the seed defaults to 0.
 
     Raises:
-        BadEntry: it is missing, is there twice, lacks a column, or has a cell that is no number.
+        BadEntry: the file is missing, exists in both formats, lacks a column, or has a cell that is
+            not a number.
     """
     files = [folder / name for name in PREDICTIONS if (folder / name).is_file()]
     if len(files) != 1:
@@ -126,18 +127,18 @@ def read_predictions(folder: Path) -> "pd.DataFrame":
 
 
 TOLERANCE: Final = 1e-6
-"""Largest relative difference between claimed and recomputed figures."""
+"""Largest relative difference between claimed and recomputed scores."""
 Place = tuple[str, str, str]
 """Task, device (empty for several), metric."""
 
 
 @dataclass(frozen=True)
 class VerifiedEntry:
-    """An entry whose rows and scores are those of the dataset.
+    """An entry whose rows and scores were confirmed with the dataset.
 
     Attributes:
         facts: content of `entry.yaml`.
-        runs: evaluation run of each protocol, and its entries.
+        runs: evaluation run of each protocol, with its entries.
     """
 
     facts: EntryFacts
@@ -148,8 +149,8 @@ def write_entry(folder: Path, evaluation: Evaluation) -> Path:
     """Write the predictions and scores of one predictor as an entry; returns the folder.
 
     Args:
-        folder: created; files of an earlier entry are replaced.
-        evaluation: of one predictor, without a support set.
+        folder: created if necessary; files of an earlier entry are replaced.
+        evaluation: evaluation of one predictor, without a support set.
 
     Raises:
         InputError: several predictors were evaluated, or they adapted to a support set.
@@ -160,17 +161,19 @@ def write_entry(folder: Path, evaluation: Evaluation) -> Path:
     if evaluation.shots or any(_draws(each.task) for each in evaluation.predictions):
         raise InputError("An entry has no support set; leave out --shots and few-shot protocols.")
     runs = list(entries_by_run(evaluation))
-    own = [entry for _, entries in runs for entry in entries if entry.predictor == names[0]]
+    entries_of_system = [
+        entry for _, entries in runs for entry in entries if entry.predictor == names[0]
+    ]
     facts = EntryFacts(
         system=names[0],
-        command="; ".join(dict.fromkeys(entry.command or "" for entry in own)),
-        commit=own[0].commit or "",
-        environment=dict(own[0].environment),
+        command="; ".join(dict.fromkeys(entry.command or "" for entry in entries_of_system)),
+        commit=entries_of_system[0].commit or "",
+        environment=dict(entries_of_system[0].environment),
         dataset=evaluation.protocols.dataset,
         digest=evaluation.bundle.digest,
         protocols=tuple(dict.fromkeys(run.protocol for run, _ in runs)),
         date=datetime.now(UTC),
-        scores=tuple(_claimed(entry) for entry in own if entry.value is not None),
+        scores=tuple(_claimed(entry) for entry in entries_of_system if entry.value is not None),
     )
     folder.mkdir(parents=True, exist_ok=True)
     _table(evaluation.predictions).to_csv(folder / PREDICTIONS[0], index=False)
@@ -188,8 +191,8 @@ def verify(folder: Path, data_dir: Path | None = None) -> VerifiedEntry:
         data_dir: folder of the bundle; the pulled or imported one when None.
 
     Raises:
-        BadEntry: a file is missing or malformed, the data are others, rows are missing or were not
-            held out, or a score is not what the predictions give.
+        BadEntry: a file is missing or malformed, the entry was made on other data, rows are missing
+            or were not held out, or a score does not follow from the predictions.
         MissingData: the dataset is not on this machine.
         UnknownDataset: the dataset has no protocols.
     """
@@ -213,7 +216,7 @@ def add(folder: Path, store: ResultStore, data_dir: Path | None = None) -> Verif
     """Verify an entry and store its scores for the leaderboard.
 
     Raises:
-        BadEntry, MissingData, UnknownDataset: as `verify`.
+        BadEntry, MissingData, UnknownDataset: see `verify`.
     """
     verified = verify(folder, data_dir)
     for run, entries in verified.runs:
@@ -257,8 +260,8 @@ def _rebuilt(
     """The predictions of the table on the tasks of the dataset, fold by fold.
 
     Raises:
-        BadEntry: a row is missing, unknown, twice there, without a prediction, or was measured
-            otherwise.
+        BadEntry: a row is missing, unknown, duplicated, without a prediction, or has another
+            measured value.
     """
     groups = dict(iter(table.groupby(list(KEY))))
     counts: Counter[Place] = Counter()
@@ -308,7 +311,7 @@ def _columns(where: str, task: Task, rows: "pd.DataFrame") -> dict[str, Column]:
 def _check_no_more(
     folder: Path, groups: "Mapping[Any, pd.DataFrame]", counts: Mapping[Place, int]
 ) -> None:
-    """Refuse rows that are no held-out rows of the protocols."""
+    """Reject rows that the protocols do not hold out."""
     for key, rows in groups.items():
         count = counts.get(key[:3], 0)
         if len(rows) > count:
@@ -323,17 +326,17 @@ def _entries(
     bundle: Bundle,
     seeds: int,
 ) -> tuple[EvaluationRun, list[Entry]]:
-    """The evaluation run of one protocol and its entries, with the facts of the entry."""
-    mine = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
-    if not mine:
+    """The evaluation run of one protocol, and its entries with the facts of `entry.yaml`."""
+    of_protocol = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
+    if not of_protocol:
         raise BadEntry(f"{facts.dataset} has no protocol {protocol!r} with rows to hold out.")
-    # Its file is not that of an evaluation here, which also holds the scores of baselines.
+    # The name differs from that of an evaluation here, whose file also holds scores of baselines.
     name = f"entry-{facts.system}"
     made = (bundle.digest, "an entry", facts.commit)
     run = EvaluationRun(facts.dataset, protocol, name, 0, seeds, *made)
     kind: Kind = "ours" if facts.system in catalog() else "published"
     said: dict[str, Any] = {"command": facts.command, "citation": facts.citation, "kind": kind}
-    entries = entries_of(run, mine, facts.date, facts.environment)
+    entries = entries_of(run, of_protocol, facts.date, facts.environment)
     return run, [replace(entry, **said) for entry in entries]
 
 

@@ -1,4 +1,4 @@
-"""Entries of the leaderboard from one evaluation, and the evaluation runs they are stored under."""
+"""Turn an evaluation into leaderboard entries, grouped by the runs they are stored under."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,9 +39,9 @@ def entries_of(
 
     Args:
         run: the evaluation run.
-        predictions: those of one predictor at one number of shots, of all folds and seeds.
+        predictions: predictions of one predictor at one number of shots, of all folds and seeds.
         date: when they were made; now when None.
-        versions: package -> version that made them; those of this process when None.
+        versions: package -> version that made them; the versions of this process when None.
     """
     provenance: dict[str, Any] = {
         "seeds": run.seeds,
@@ -58,11 +58,11 @@ def entries_of(
         ]
         tasks = [(a.shots, a.task) for a in of_system]
         shots = {(t.name, t.device, t.metric): given or t.support.shots for given, t in tasks}
-        by_seed = sorted(grouped(of_system, lambda one: one.seed).items())
-        scored: Iterator[Row] = (row for _, own in by_seed for row in rows(own))
+        by_seed = sorted(grouped(of_system, lambda prediction: prediction.seed).items())
+        scored: Iterator[Row] = (row for _, of_seed in by_seed for row in rows(of_seed))
         per_task = grouped(scored, lambda row: (row["task"], row["device"], row["metric"]))
         for task, seeds in per_task.items():
-            # A deterministic baseline on the same rows has one score, without a standard error.
+            # A deterministic baseline has the same score for every seed, hence no standard error.
             same = system is not None and not shots[task]
             row: Row = seeds[0] if same else _averaged(seeds)
             given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
@@ -74,12 +74,12 @@ def entries_of(
 
 
 def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPredictions:
-    """The same rows with the predictions of a baseline in place of the predictor's."""
+    """The same rows, with the predictions of a baseline in place of the predictor's."""
     if system is None:
         return prediction
     nothing = np.full(len(prediction.columns["measured"]), np.nan)
-    theirs = {"predicted": prediction.baselines[system], "low": nothing, "high": nothing}
-    columns = {**prediction.columns, **theirs}
+    of_baseline = {"predicted": prediction.baselines[system], "low": nothing, "high": nothing}
+    columns = {**prediction.columns, **of_baseline}
     return replace(prediction, columns=columns, predictor=system)
 
 
@@ -101,8 +101,8 @@ class Evaluation:
 
     Attributes:
         protocols: the protocols of the dataset.
-        bundle: its rows.
-        predictions: of all folds and seeds.
+        bundle: the dataset.
+        predictions: predictions of all folds and seeds.
         shots: requested size of the support set.
         seeds: number of fits.
     """
@@ -115,14 +115,14 @@ class Evaluation:
 
 
 def code_version() -> str:
-    """State of the code: the git commit, or the version outside git."""
+    """State of the code: the git commit, or the package's version outside git."""
     return tracking.code_state() or f"forerun {__version__}"
 
 
 def settings_by_name(protocols: DatasetProtocols) -> dict[str, str]:
-    """Name of each predictor that the protocols evaluate -> its settings as text.
+    """Predictor name -> its settings as text, for each predictor that the protocols evaluate.
 
-    Those of whole answers are the version of the release.
+    For whole answers, the settings are the version of the release.
     """
     parts = {p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p)) for p in protocols.predictors()}
     return {WholeAnswers.name: sealed_version(released_artifact()), **parts}
@@ -133,7 +133,8 @@ def entries_by_run(evaluation: Evaluation) -> Iterator[tuple[EvaluationRun, list
     settings, commit = settings_by_name(evaluation.protocols), code_version()
     dataset, digest = evaluation.protocols.dataset, evaluation.bundle.digest
     groups = grouped(
-        evaluation.predictions, lambda own: (own.task.name.partition("/")[0], own.predictor)
+        evaluation.predictions,
+        lambda prediction: (prediction.task.name.partition("/")[0], prediction.predictor),
     )
     for (protocol, predictor), predictions in groups.items():
         made = (digest, settings.get(predictor, ""), commit)

@@ -17,8 +17,8 @@ def draw(board: Leaderboard, folder: Path) -> list[Path]:
     """Draw one PNG file for each section with results at two or more numbers of shots.
 
     Args:
-        board: the leaderboard; entries on other data than a section's newest are left out.
-        folder: where to write; created when there is something to draw.
+        board: the leaderboard; entries on older data than a section's newest are left out.
+        folder: output folder; created if there is something to draw.
 
     Returns:
         The files, in the order of the sections.

@@ -1,4 +1,4 @@
-"""Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
+"""Evaluate predictors for the leaderboard; an interrupted evaluation resumes where it stopped."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +37,8 @@ class Plan:
     Attributes:
         datasets: names of datasets; all that have protocols when empty.
         protocols: names of protocols; all when empty.
-        predictors: names of predictors by themselves; whole answers when empty.
-        shots: sizes of the support set; 0 is the task's own number.
+        predictors: names of predictors to evaluate alone; whole answers when empty.
+        shots: sizes of the support set; 0 is the task's default.
         seeds: number of fits (or draws of the support set) to average.
         data: folder of bundles by dataset name; the pulled ones when None.
     """
@@ -59,29 +59,29 @@ def run(
 ) -> list[Entry]:
     """Evaluate what the store does not hold yet.
 
-    Each evaluation run is stored as soon as it is finished, so that after an interruption only the
-    unfinished ones are repeated.
+    Each evaluation run is stored as soon as it is finished, so that an interruption costs only the
+    unfinished ones.
 
     Args:
         plan: what to evaluate.
-        store: finished evaluation runs, to which new ones are added.
+        store: finished evaluation runs; new ones are added.
         progress: called with a line of text that reports progress.
-        engine: does the fits.
+        engine: runs the fits.
 
     Returns:
         Entries of all evaluation runs of the plan, including those finished earlier.
 
     Raises:
         UnknownDataset: a dataset has no protocols.
-        MissingData: a dataset that the plan names is missing; without names, missing ones are
-            left out.
+        MissingData: a dataset that the plan names is missing; if it names none, missing datasets
+            are skipped.
         InputError: there is no predictor or protocol of that name.
     """
     chosen = [
         protocols_of_dataset(name)
         for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
     ]
-    known = {own.name for protocols in chosen for own in protocols.predictors()}
+    known = {predictor.name for protocols in chosen for predictor in protocols.predictors()}
     check_known("predictor", plan.predictors, sorted({*known, WholeAnswers.name}), "here")
     found: list[Sequence[Entry]] = []
     for protocols in chosen:
@@ -111,16 +111,16 @@ def _evaluated(
     refit = partial(Refits(released_artifact()).of, protocols, bundle)
     commit = code_version()
     wanted = plan.predictors or (WholeAnswers.name,)
-    predictors = [own for own in settings_by_name(protocols).items() if own[0] in wanted]
+    predictors = [pair for pair in settings_by_name(protocols).items() if pair[0] in wanted]
     folds = protocols.checked_folds(bundle, DeviceCatalog.load())
-    over: set[str] = set()
+    done: set[str] = set()
     for protocol, group in groupby(folds, key=lambda fold: fold.protocol):
         if plan.protocols and protocol not in plan.protocols:
             continue
-        if protocol in over:
+        if protocol in done:
             raise ValueError(f"folds of {protocol} must follow one another")
-        over.add(protocol)
-        own = list(group)
+        done.add(protocol)
+        protocol_folds = list(group)
         for name, settings in predictors:
             runs = {
                 shots: EvaluationRun(
@@ -136,9 +136,13 @@ def _evaluated(
                 for shots in plan.shots
             }
 
-            def jobs(shots: Sequence[int], name: str = name, own: Sequence[Fold] = own) -> Jobs:
+            def jobs(
+                shots: Sequence[int],
+                name: str = name,
+                protocol_folds: Sequence[Fold] = protocol_folds,
+            ) -> Jobs:
                 names = [] if name == WholeAnswers.name else [name]
-                for fold in own:
+                for fold in protocol_folds:
                     yield from fold_jobs(protocols, fold, shots, plan.seeds, names, refit)
 
             yield from _stored_or_fitted(runs, jobs, store, progress, engine)
@@ -152,19 +156,19 @@ def _stored_or_fitted(
     engine: Engine,
 ) -> Iterator[Sequence[Entry]]:
     """Entries of the runs of one predictor under one protocol, by number of shots."""
-    for shots, one in list(runs.items()):
-        held = store.finished(one)
+    for shots, evaluation_run in list(runs.items()):
+        held = store.finished(evaluation_run)
         if held is not None:
             progress(f"{_line(runs.pop(shots))}: finished before")
             yield held
     if not runs:
         return
     predictions = list(engine.results(fit_and_predict, jobs([*runs]), progress))
-    for shots, one in runs.items() if predictions else ():
-        mine = [each for fit in predictions for each in fit if each.shots == shots]
-        entries = entries_of(one, mine) if mine else []
-        store.keep(one, entries)
-        progress(f"{_line(one)}: {len(entries)} entries kept")
+    for shots, evaluation_run in runs.items() if predictions else ():
+        at_shots = [each for fit in predictions for each in fit if each.shots == shots]
+        entries = entries_of(evaluation_run, at_shots) if at_shots else []
+        store.keep(evaluation_run, entries)
+        progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
         yield entries
 
 
@@ -183,7 +187,7 @@ def track(board: Leaderboard, files: Sequence[Path], name: str = "leaderboard") 
         name: name of the run.
 
     Returns:
-        MLflow's run id.
+        The MLflow run id.
 
     Raises:
         MissingExtra: mlflow is not installed.

@@ -1,8 +1,8 @@
-"""Storage of the leaderboard: one JSON file for each evaluation run, and entries of the package.
+"""Storage of the leaderboard: one JSON file per evaluation run, and the entries of the package.
 
 An evaluation run is one predictor under one protocol at one number of shots. Its file records what
-the result depends on (data, settings, code); while that is unchanged, it is not repeated. The
-entries of the package are made from the evaluations of its release.
+the result depends on (data, settings, code); the run is repeated only if that changes. The entries
+of the package come from the stored evaluations of its release.
 """
 
 import json
@@ -27,7 +27,7 @@ from forerun.training.published.figures import PUBLISHED, published_for
 Row = Mapping[str, Any]
 _THEIRS, _BASELINES = "published_", "baselines_"
 NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered", "baselines"}
-"""Fields of a row that are no scores."""
+"""Fields of a row that are not scores."""
 
 
 def shipped_entries(evaluations: Sequence[Row]) -> Iterator[Entry]:
@@ -44,12 +44,12 @@ def shipped_entries(evaluations: Sequence[Row]) -> Iterator[Entry]:
                 scores = _scores_of_baseline(row, system)
                 if scores["mape"] is None:
                     continue
-                theirs = entry_of(dataset, protocol, scores, system, given)
-                yield replace(theirs, n=row["n"], seeds=1, command=command_line)
+                baseline_entry = entry_of(dataset, protocol, scores, system, given)
+                yield replace(baseline_entry, n=row["n"], seeds=1, command=command_line)
 
 
 def score_of(dataset: str, row: Row) -> str:
-    """Name of the score that ranks a task: the row's own, the one others report, or `mape`."""
+    """Name of the score that ranks a task: the row's own, the published one, or `mape`."""
     named = row.get("score")
     if named:
         return str(named)
@@ -59,7 +59,7 @@ def score_of(dataset: str, row: Row) -> str:
 
 
 def command(entry: Entry, predictor: str) -> str:
-    """The command that prints an entry again.
+    """The command that reproduces an entry.
 
     Args:
         entry: an entry of `predictor`, or of a baseline in the same evaluation.
@@ -116,7 +116,7 @@ def entry_of(
 
 
 def _scores_of_baseline(row: Row, system: str) -> dict[str, Any]:
-    """The row of a baseline or published system from that of the predictor, which names them."""
+    """The row of a baseline or published system, extracted from the predictor's row."""
     found: dict[str, Any] = {name: row[name] for name in ("task", "device", "metric")}
     found["mape"] = row["baselines"][system]
     for field, by_system in row.items():
@@ -181,13 +181,13 @@ class EvaluationRun:
 
     @property
     def file(self) -> str:
-        """Name of its file; a later run of the same four fields replaces it."""
+        """Name of its file; a later run with the same four fields replaces it."""
         words = (self.dataset, self.protocol, self.predictor, f"{self.shots}-shots")
         return "--".join(re.sub(r"[^\w.-]", "_", word) for word in words) + ".json"
 
 
 Finished = tuple[Mapping[str, Any], tuple[Entry, ...]]
-"""Fields of a finished evaluation run, as they are stored, and its results."""
+"""Stored fields of a finished evaluation run, and its entries."""
 
 
 @dataclass(frozen=True)
@@ -212,11 +212,11 @@ class ResultStore:
         return FileStore(self.folder, _encoded, _decoded, self.report)
 
     def stamp(self) -> int:
-        """A stamp that changes when a result is added; -1 right after a change (`FileStore`)."""
+        """A number that changes when a result is added; -1 right after a change (`FileStore`)."""
         return self._files.stamp()
 
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
-        """Entries of exactly this evaluation run; None where it was not finished."""
+        """Entries of exactly this evaluation run; None if it is not finished."""
         try:
             stored_run, entries = self._files.get(run.file)
         except (FileNotFoundError, DamagedFile):
@@ -228,7 +228,7 @@ class ResultStore:
         self._files.put(run.file, (asdict(run), tuple(entries)))
 
     def entries(self) -> tuple[Entry, ...]:
-        """Entries of all finished runs, the oldest first; unreadable files are left out."""
+        """Entries of all finished runs, oldest first; unreadable files are skipped."""
         found = [entry for _, entries in self._files.values().values() for entry in entries]
         return tuple(sorted(found, key=lambda entry: entry.date or ""))
 
@@ -247,7 +247,11 @@ def shipped() -> tuple[Entry, ...]:
 
 def _encoded(finished: Finished) -> str:
     run, entries = finished
-    content = {"format": FORMAT, "sitting": {**run}, "entries": [own.to_json() for own in entries]}
+    content = {
+        "format": FORMAT,
+        "sitting": {**run},
+        "entries": [entry.to_json() for entry in entries],
+    }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 

@@ -1,1 +1,1 @@
-"""Answers against what was observed afterwards: live errors by slice, and changes in time."""
+"""Compare answers with later observations: live errors by slice, and changes over time."""

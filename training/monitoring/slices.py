@@ -1,4 +1,4 @@
-"""Observations of one metric of a device by slice: live errors, and what changed."""
+"""Live errors and level changes by slice, from the observations of one metric on one device."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,16 +24,15 @@ Positions = Int[np.ndarray, " k"]
 
 @dataclass(frozen=True, slots=True)
 class LiveError:
-    """Errors of the answers about n observations.
+    """Errors of the answers to n observed questions.
 
     Attributes:
         rows: n.
         mape: mean absolute percentage error, percent of the measured value.
         median_ape: median absolute percentage error, percent.
-        bias: median of log(measured / answered); 0.1 says that runs take about 10 % more than was
-            answered.
+        bias: median of log(measured / answered); at 0.1, runs take about 10 % longer than answered.
         rows_with_interval: observations whose answer had a 90 % interval.
-        coverage_90: share of those that lie inside it, percent; None where there are none.
+        coverage_90: share of these that lie inside the interval, percent; None if there are none.
     """
 
     rows: int
@@ -45,12 +44,12 @@ class LiveError:
 
     @classmethod
     def of(cls, log_ratios: Values, inside: Values) -> "LiveError":
-        """The errors of n answers, at least one.
+        """The errors of n >= 1 answers.
 
         Args:
             log_ratios: log(measured / answered), finite.
-            inside: 1 where the measured value lies in the interval, 0 where it does not, NaN where
-                the answer had none.
+            inside: 1 if the measured value lies in the interval, 0 if it does not, NaN if the
+                answer had no interval.
 
         Raises:
             ValueError: there is no row, or one is not finite.
@@ -72,24 +71,24 @@ class LiveError:
 FEWEST_ROWS: Final = 20
 """Fewest observations of a slice that is reported."""
 LIVE_ROWS: Final = 1_000
-"""The newest observations of a slice from which its live errors are computed."""
+"""Number of newest observations of a slice from which its live errors are computed."""
 RECENT_ROWS: Final = 20
-"""The newest observations of a slice, which say which answers are those of now."""
+"""Number of newest observations of a slice that decide which generation of answers is current."""
 SAME_ANSWER: Final = 0.005
-"""Largest change of the answer about one workload, as a logarithm, with which it is the same."""
+"""Two answers about the same workload are the same if their logarithms differ by at most this."""
 
 
 @dataclass(frozen=True)
 class ObservedRows(Columns):
-    """n observations of one metric of a device, in the order of time.
+    """n observations of one metric on one device, in temporal order.
 
     Attributes:
         log_ratios: log(measured / answered), finite.
-        inside: 1 where the measured value lies in the interval of its answer, 0 where it does not,
-            NaN where the answer had none.
-        workloads: the workload of each: rows of one are alike but for small changes of size.
-        epochs: number of the generation of answers, which grows when the answers change.
-        facts: property of a slice (kind, family, precision) -> its values; empty text for none.
+        inside: 1 if the measured value lies in the interval of its answer, 0 if it does not, NaN if
+            the answer had no interval.
+        workloads: the workload of each row; rows of one workload differ at most slightly in size.
+        epochs: number of the generation of answers, which increases when the answers change.
+        facts: property of a slice (kind, family, precision) -> value of each row; "" for none.
     """
 
     log_ratios: Values
@@ -102,22 +101,23 @@ class ObservedRows(Columns):
         return len(self.log_ratios)
 
     def levels(self) -> Groups:
-        """Numbers that are equal for rows of one workload with answers of one generation."""
+        """Labels that are equal for rows with the same workload and generation of answers."""
         count = int(self.epochs.max(initial=0)) + 1
         return np.asarray(self.workloads * count + self.epochs)
 
 
 @dataclass(frozen=True)
 class SliceReport:
-    """What the observations of a slice say.
+    """Live errors and changes of one slice.
 
     Attributes:
-        slice: property -> value, of those that the slice fixes; empty for the whole device.
-        positions: positions of its rows among those of the device, in the order of time.
-        live: errors of the newest generation of answers, at most of its newest `LIVE_ROWS` rows.
-        changes: changes of level, with positions among the rows of the device.
-        alarm: the newest change, as long as the answers are those of its time and the level is not
-            back at the reference; None otherwise.
+        slice: property -> value, for the properties that the slice fixes; empty for the whole
+            device.
+        positions: positions of its rows among those of the device, in temporal order.
+        live: errors of the newest generation of answers, over at most its newest `LIVE_ROWS` rows.
+        changes: level changes, with positions among the rows of the device.
+        alarm: the newest change of the current generation of answers, unless the level has returned
+            to the reference; otherwise None.
     """
 
     slice: Mapping[str, str]
@@ -128,9 +128,9 @@ class SliceReport:
 
 
 def slice_reports(rows: ObservedRows) -> list[SliceReport]:
-    """A report of each slice with `FEWEST_ROWS` rows, those of fewer properties first.
+    """A report for each slice of at least `FEWEST_ROWS` rows; slices with fewer properties first.
 
-    A slice that holds the same rows as one of fewer properties is left out.
+    A slice with the same rows as an earlier one is skipped.
     """
     return [
         _report(rows, fixed, positions)
@@ -140,37 +140,39 @@ def slice_reports(rows: ObservedRows) -> list[SliceReport]:
 
 
 def plainest(rows: ObservedRows, reports: Sequence[SliceReport]) -> list[SliceReport]:
-    """The alarms that say all: the widest slice of each change in which nothing stayed as it was.
+    """A minimal set of alarms: for each change, the widest slice that changed as a whole.
 
-    A wider slice is left out where its rows outside a narrower one with an alarm have not changed,
-    and a narrower one where a wider one that stays says the same.
+    A slice is dropped if its rows outside a narrower slice with an alarm have not changed. Of the
+    remaining slices, one is dropped if a wider one reports the same change.
 
     Args:
         rows: the observations of the device.
-        reports: `slice_reports` of them.
+        reports: their `slice_reports`.
     """
     alarms = [report for report in reports if report.alarm is not None]
     whole = [
         wider
         for wider in alarms
-        if not any(_is_all_of(rows, wider, own) for own in alarms if _contains(wider, own))
+        if not any(
+            _is_all_of(rows, wider, narrower) for narrower in alarms if _contains(wider, narrower)
+        )
     ]
     return [
-        own
-        for own in whole
-        if not any(_says_the_same(wider, own) for wider in whole if _contains(wider, own))
+        narrower
+        for narrower in whole
+        if not any(_says_the_same(wider, narrower) for wider in whole if _contains(wider, narrower))
     ]
 
 
 def epochs_of(versions: Sequence[str], questions: Sequence[Hashable], answers: Values) -> Groups:
     """Number of the generation of answers of each row, from 0.
 
-    A new version begins a new generation, unless questions that were asked before have the same
-    answers as then: a version also changes with measurements of another device.
+    A new version begins a new generation, unless repeated questions get the same answers as before:
+    measurements of another device also change the version.
 
     Args:
-        versions: version of the predictor of each of n rows, in the order of time.
-        questions: what was asked, equal for equal questions.
+        versions: version of the predictor for each of n rows, in temporal order.
+        questions: what was asked; equal values for equal questions.
         answers: what was answered.
     """
     generation: dict[str, int] = {}
@@ -191,57 +193,61 @@ def epochs_of(versions: Sequence[str], questions: Sequence[Hashable], answers: V
 
 
 def _report(rows: ObservedRows, fixed: Mapping[str, str], positions: Positions) -> SliceReport:
-    own = rows.take(positions)
-    current = _current(own.epochs)
-    newest = np.flatnonzero(own.epochs == current)[-LIVE_ROWS:]
-    found = changes(own.log_ratios, own.levels())
+    rows_of_slice = rows.take(positions)
+    current = _current(rows_of_slice.epochs)
+    newest = np.flatnonzero(rows_of_slice.epochs == current)[-LIVE_ROWS:]
+    changes_found = changes(rows_of_slice.log_ratios, rows_of_slice.levels())
     return SliceReport(
         fixed,
         positions,
-        LiveError.of(own.log_ratios[newest], own.inside[newest]),
-        tuple(_among(change, positions) for change in found),
-        _alarm([c for c in found if own.epochs[c.noticed] == current], positions),
+        LiveError.of(rows_of_slice.log_ratios[newest], rows_of_slice.inside[newest]),
+        tuple(_among(change, positions) for change in changes_found),
+        _alarm([c for c in changes_found if rows_of_slice.epochs[c.noticed] == current], positions),
     )
 
 
 def _among(change: Change, positions: Positions) -> Change:
-    """The change with positions among all rows of the device."""
+    """The change, with positions among all rows of the device."""
     start, noticed = int(positions[change.start]), int(positions[change.noticed])
     return replace(change, start=start, noticed=noticed)
 
 
 def _alarm(current: Sequence[Change], positions: Positions) -> Change | None:
-    """The newest of the changes of the answers of now, unless they are undone in all."""
+    """The newest change of the current answers, unless the changes cancel out."""
     if not current or abs(sum(change.shift for change in current)) < LEAST_SHIFT:
         return None
     return _among(current[-1], positions)
 
 
 def _current(epochs: Groups) -> int:
-    """The generation of most of the newest answers; some were given before they were measured."""
+    """The generation of most of the newest observations, some of which have an older answer."""
     numbers, counts = np.unique(epochs[-RECENT_ROWS:], return_counts=True)
     return int(numbers[np.argmax(counts)])
 
 
-def _contains(wider: SliceReport, own: SliceReport) -> bool:
-    """Whether a slice has all rows of another, and more."""
-    more = len(wider.positions) > len(own.positions)
-    return more and bool(np.isin(own.positions, wider.positions).all())
+def _contains(wider: SliceReport, narrower: SliceReport) -> bool:
+    """Whether a slice has all rows of another one, and more."""
+    more = len(wider.positions) > len(narrower.positions)
+    return more and bool(np.isin(narrower.positions, wider.positions).all())
 
 
-def _is_all_of(rows: ObservedRows, wider: SliceReport, own: SliceReport) -> bool:
-    """Whether the wider slice changed in these rows alone, and nowhere else when it did."""
+def _is_all_of(rows: ObservedRows, wider: SliceReport, narrower: SliceReport) -> bool:
+    """Whether the rows of the wider slice outside the narrower one did not change."""
     assert wider.alarm is not None
-    rest = np.setdiff1d(wider.positions, own.positions)
+    rest = np.setdiff1d(wider.positions, narrower.positions)
     start = int(np.searchsorted(rest, wider.alarm.start))
     if min(start, len(rest) - start) < FEWEST_ROWS:
         return False
-    other = rows.take(rest)
-    shift, *_ = shift_at(other.log_ratios, other.levels(), start)
+    rest_rows = rows.take(rest)
+    shift, *_ = shift_at(rest_rows.log_ratios, rest_rows.levels(), start)
     return abs(shift) < LEAST_SHIFT
 
 
-def _says_the_same(wider: SliceReport, own: SliceReport) -> bool:
-    one, other = own.alarm, wider.alarm
-    assert one is not None and other is not None
-    return one.shift * other.shift > 0 and one.low <= other.high and other.low <= one.high
+def _says_the_same(wider: SliceReport, narrower: SliceReport) -> bool:
+    alarm, wider_alarm = narrower.alarm, wider.alarm
+    assert alarm is not None and wider_alarm is not None
+    return (
+        alarm.shift * wider_alarm.shift > 0
+        and alarm.low <= wider_alarm.high
+        and wider_alarm.low <= alarm.high
+    )

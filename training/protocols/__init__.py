@@ -11,7 +11,7 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, Tr
 
 
 def all_protocols() -> tuple[type[DatasetProtocols], ...]:
-    """`DATASET_PROTOCOLS`, and those that installed packages add (`forerun.data.plugins`).
+    """`DATASET_PROTOCOLS`, and protocols from installed packages (`forerun.data.plugins`).
 
     Raises:
         BrokenPlugin: a class of another package cannot be loaded.
@@ -20,10 +20,10 @@ def all_protocols() -> tuple[type[DatasetProtocols], ...]:
 
 
 def protocols_of_dataset(dataset: str) -> DatasetProtocols:
-    """The protocols of a dataset, which may be an imported table.
+    """The protocols of a dataset or of an imported table.
 
     Raises:
-        UnknownDataset: no protocol is written for a dataset of that name.
+        UnknownDataset: there are no protocols for a dataset of that name.
     """
     known = {cls.dataset: cls for cls in all_protocols()}
     if dataset in known:
@@ -35,18 +35,20 @@ def protocols_of_dataset(dataset: str) -> DatasetProtocols:
 
 
 def training_source(name: str) -> DatasetProtocols:
-    """The training rows that `CatalogEntry.trained_on` names: a dataset or `dataset/part`.
+    """The protocols of a source in `CatalogEntry.trained_on`: a dataset or `dataset/part`.
 
     Raises:
-        UnknownDataset: there is none of that name.
+        UnknownDataset: there is no source of that name.
     """
     return TRAINING_PARTS.get(name) or protocols_of_dataset(name)
 
 
 DATASET_PROTOCOLS: Final[tuple[type[DatasetProtocols], ...]] = tuple(
-    own for own in classes_below(__name__, DatasetProtocols, "dataset") if not own.part
+    protocols
+    for protocols in classes_below(__name__, DatasetProtocols, "dataset")
+    if not protocols.part
 )
-"""The protocols of each dataset, which are declared in the modules below."""
+"""The protocols of each dataset, declared in the modules below."""
 TRAINING_PARTS: Final[Mapping[str, DatasetProtocols]] = {
     f"{cls.dataset}/{part}": TrainingPart(cls.dataset, part, rows)
     for cls in DATASET_PROTOCOLS

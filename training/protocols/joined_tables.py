@@ -1,6 +1,6 @@
-"""Tables that describe workloads, such as operator graphs, joined by name from another bundle.
+"""Join tables that describe workloads, such as operator graphs, from another bundle.
 
-Your own measurements rarely come with graphs; the pulled bundle has them by model.
+Users' measurements rarely come with graphs; the pulled bundle has them by model name.
 """
 
 import os
@@ -16,12 +16,12 @@ REFERENCE = "FORERUN_REFERENCE"
 
 
 def joined_table(bundle: Bundle, name: str, dataset: str, remedy: str = "") -> "pd.DataFrame":
-    """A table of the bundle, else of the pulled or the reference bundle of another dataset.
+    """A table of the bundle, or else of the pulled or the reference bundle of another dataset.
 
     Args:
         bundle: rows to evaluate.
         name: name of the table, which describes their workloads.
-        dataset: dataset whose bundle holds it.
+        dataset: dataset whose bundle has the table.
         remedy: sentence on how else to obtain the table, for the error message.
 
     Raises:
@@ -40,14 +40,14 @@ def joined_table(bundle: Bundle, name: str, dataset: str, remedy: str = "") -> "
 
 
 def companion(bundle: Bundle, dataset: str) -> Bundle | None:
-    """The bundle of another dataset: in a sibling folder, pulled, or the reference bundle.
+    """The bundle of another dataset: from a sibling folder, pulled, or the reference bundle.
 
     Args:
         bundle: rows to evaluate.
         dataset: the other dataset.
 
     Returns:
-        The bundle, or None where there is none.
+        The bundle, or None if there is none.
     """
     for folder in (bundle.folder.resolve().parent / dataset, *_folders(dataset)):
         if folder.is_dir() and Bundle(dataset, folder).tables():

@@ -1,4 +1,4 @@
-"""Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
+"""Protocols of imported tables: random groups, unseen devices, unseen models; simple baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from forerun.training.protocols import protocol as dp
 
 
 class OwnTableProtocols(dp.DatasetProtocols):
-    """The protocols of one imported table, which fit a `TableBoost` of its own.
+    """The protocols of one imported table, which fit a `TableBoost` to it.
 
     Args:
         source: the imported table.
@@ -40,11 +40,11 @@ class OwnTableProtocols(dp.DatasetProtocols):
         return (self.predictor(seed),)
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
-        """All rows; a row may have any of the metrics."""
+        """All rows; a row may lack some of the metrics."""
         return own_measurements(bundle, self.table.description), dp.EVERY
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All rows with a measured metric."""
+        """All rows with at least one measured metric."""
         rows, _ = self.measured(bundle, catalog)
         measured = [np.isfinite(column) for column in rows.values.values()]
         return rows.take(np.any(measured, axis=0))
@@ -52,24 +52,24 @@ class OwnTableProtocols(dp.DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each metric."""
         for metric in self.table.description.metrics:
-            mine = held_out.take(np.isfinite(held_out.values[metric]))
+            rows = held_out.take(np.isfinite(held_out.values[metric]))
             known = train is None or np.isfinite(train.values[metric]).any()
-            if len(mine) and known:
-                baselines = {} if train is None else simple_rules(train, mine, metric)
-                yield dp.Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
+            if len(rows) and known:
+                baselines = {} if train is None else simple_rules(train, rows, metric)
+                yield dp.Task(f"{protocol}/{metric}", metric, rows, baselines=baselines)
 
     def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
-        """Questions of the training set."""
+        """Rows whose question is in the training set."""
         rows, _ = self.measured(bundle, catalog)
         return {"this question is in the training set": dp.is_seen(rows, "question", seen)}
 
 
 def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> dict[str, Column]:
-    """Baselines of n held-out rows: name -> predictions, shape (n,).
+    """Baselines for n held-out rows: name -> predictions, shape (n,).
 
-    `median` is that of the training rows. `device_offset` is the roofline bound (1 where the rows
-    have none) times one median factor of each device; a device without a training row takes the
-    median factor of all.
+    `median` is the median of the training rows. `device_offset` is the roofline bound (1 for rows
+    without one) times the median factor of the device; a device without training rows takes the
+    median factor of all rows.
     """
     train = train.take(np.isfinite(train.values[metric]))
     measured = train.values[metric]
@@ -84,7 +84,7 @@ def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> di
 
 
 def _bound(rows: Measurements, metric: str) -> Column:
-    """Roofline bound of n rows in ms; 1 for other metrics, and where a row has none."""
+    """Roofline bound of n rows in ms; 1 for other metrics, and if a row has no bound."""
     if metric != "latency_ms" or not all(query.has_bound for query in rows.queries):
         return np.ones(len(rows))
     return np.asarray(Roofline().predict(rows.queries).values[metric])

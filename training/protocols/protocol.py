@@ -1,8 +1,8 @@
-"""Evaluation protocols: the training rows of each fold and the tasks evaluated after fitting.
+"""Evaluation protocols: the training rows of each fold, and the tasks scored after fitting.
 
 A `DatasetProtocols` turns the bundle of one dataset into `Fold`s. A fold has one training set and
-several `Task`s; a task is a set of held-out rows that are scored together, with the baselines and
-the published predictions for the same rows.
+several `Task`s. A task is a set of held-out rows that are scored together, with baselines and
+published predictions for the same rows.
 """
 
 import re
@@ -32,32 +32,32 @@ from forerun.models.router import predictors_in
 from forerun.training.scores.task_scores import TaskScore
 
 NAMES: Final = ("model", "op_shape")
-"""Grouping keys whose values are names of networks or of operators with their shapes."""
+"""Grouping keys whose values are names of networks, or of operators with their shapes."""
 Seen = Mapping[str, Sequence[str]]
-"""Grouping key -> values among the training rows of the current predictors."""
+"""Grouping key -> values in the training rows of the current predictors."""
 Kept = NDArray[np.intp] | slice
-"""Positions of measured rows in their table; `EVERY` where all rows are queries."""
+"""Positions of measured rows in their table; `EVERY` if all rows are queries."""
 EVERY: Final = slice(None)
 NEW, KNOWN = True, False
 P = TypeVar("P", bound=Predictor)
 Rows = Callable[[Bundle, DeviceCatalog], Measurements]
 WEIGHTS_OF: Final = frozenset({"tf", "gluon", "legacy", "adv", "ssl", "swsl"})
-"""Words before the architecture in names of networks: which project or method trained them."""
+"""Prefixes of network names that say which project or method trained the weights."""
 
 
 @dataclass(frozen=True)
 class Support:
-    """The support set that predictions of a task are adapted on (few-shot adaptation).
+    """The support set of a task, for few-shot adaptation.
 
     Attributes:
-        shots: its size, which the caller may give as well; 0 for none.
+        shots: its default size, which the caller may override; 0 for none.
         pool: rows that it is drawn from; when None it is drawn from the held-out rows, and the rows
             drawn are not scored.
-        always: rows that are added to every support set that is not empty.
+        always: rows that are added to every non-empty support set.
         suggested: whether the predictor's own `suggest` chooses it; otherwise it is drawn at random
             by seed.
-        offset_by: grouping key of the baseline `median_offset`, which adapts on the same support
-            set with one median offset for each group; empty for no such baseline.
+        offset_by: grouping key of the baseline `median_offset`, which adapts to the same support
+            set with one median offset per group; empty for no such baseline.
     """
 
     shots: int = 0
@@ -76,14 +76,14 @@ class Task:
         metric: column of `held_out.values` that is predicted and scored.
         held_out: the n held-out rows.
         device: the only device among them, or None for several.
-        baselines: name -> predictions of a simple rule for these rows, shape (n,), or of a system
-            of others, named `published_SYSTEM`, in the metric's unit; NaN where it gives none.
-        scores: what is scored besides the errors that every task has.
+        baselines: name -> predictions for these rows, shape (n,), in the metric's unit, by a simple
+            rule or by another system (named `published_SYSTEM`); NaN where it gives none.
+        scores: extra scores, besides the errors that every task has.
         scale: transformation of values before root mean square errors are computed; None for no
             such score.
-        support: what the task adapts on.
-        device_only: whether the runs do not wait for the host, so that the part `host` of the
-            breakdown is taken off the predicted latency. There are no intervals then.
+        support: the support set that predictors adapt to.
+        device_only: whether the runs do not wait for the host. The part `host` of the breakdown is
+            then subtracted from the predicted latency, and there are no intervals.
     """
 
     name: str
@@ -110,7 +110,7 @@ Tasks = Iterator[Task]
 Sides = Iterator[tuple[str, Measurements, Measurements]]
 """Protocol, training rows, held-out rows."""
 Trained = Measurements | None
-"""Training rows of a fold; None where nothing is fitted."""
+"""Training rows of a fold; None if nothing is fitted."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,11 @@ class Fold:
         protocol: name of the protocol.
         train: training set of the predictor under test.
         tasks: held-out rows, by task.
-        held_out: the held-out rows of the dataset, where tasks have others as well; None where
-            they have none.
-        source: source of the rows of `train` (`DatasetProtocols.source`); None for that of the
-            protocols, empty where `train` has rows of several.
-        without: grouping key -> values that are held out, in the spelling of `canonical`. A refit
-            of a release leaves out the rows of all sources that have one of them.
+        held_out: the held-out rows of the dataset, if tasks also have other rows; else None.
+        source: source of the rows of `train` (`DatasetProtocols.source`); None for the source of
+            the protocols, empty if `train` has rows of several sources.
+        without: grouping key -> held-out values, normalised by `canonical`. A refit of a release
+            drops the rows of all its sources that have one of them.
     """
 
     protocol: str
@@ -138,67 +137,68 @@ class Fold:
 
 
 class DatasetProtocols(ABC):
-    """The evaluation protocols of one dataset: a table, its splits, and the tasks of held-out rows.
+    """The evaluation protocols of one dataset: a table, its splits, and tasks of held-out rows.
 
-    A dataset declares the rows of its table as queries (`measured`) and what is scored of held-out
-    rows (`tasks`); its splits are those of `forerun.data.datasets`, or one for each value of a
-    grouping key (`each_held_out`), and `unseen` says what is asked of a folder that nothing is
-    fitted on. A dataset of another shape overrides `training_rows`, `folds` or `evaluation_tasks`.
+    A subclass declares how rows of the table become queries (`measured`) and what is scored on
+    held-out rows (`tasks`). Its splits come from `forerun.data.datasets`, or hold out each value of
+    a grouping key in turn (`each_held_out`). `unseen` selects the rows to score in a folder on
+    which nothing is fitted. For other layouts, override `training_rows`, `folds` or
+    `evaluation_tasks`.
     """
 
     dataset: str
     fits_any_folder: ClassVar[bool] = False
-    """Whether folds are fitted on any given folder, also one that no bundled predictor knows."""
+    """Whether folds are fitted on any given folder, even if no bundled predictor knows it."""
 
     zero_shot: ClassVar[bool] = False
     """Whether the current predictors are scored on the whole dataset unless a protocol is named."""
 
     fitted_protocols: ClassVar[Sequence[str]] = ()
-    """Protocols of a `zero_shot` dataset for which predictors are fitted fold by fold."""
+    """Protocols of a `zero_shot` dataset that fit predictors fold by fold."""
 
     reads: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Table of measurements -> columns that a folder of your own rows must have. One of the tables
-    is enough. They are documented, and checked before anything is predicted."""
+    """Table of measurements -> columns that a user's own folder must have. One of the tables is
+    enough. They are documented, and checked before anything is predicted."""
 
     optional: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Table -> optional column -> description of the default that replaces it."""
 
     joined: ClassVar[Sequence[str]] = ()
-    """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
+    """Tables that describe workloads; taken from the pulled bundle if a folder lacks them."""
 
     split_table: ClassVar[str] = ""
-    """The table of `measured`, where splits of the dataset are of others as well."""
+    """The table of `measured`, if the dataset also has splits of other tables."""
 
     split_protocols: ClassVar[Sequence[str]] = ()
     """Protocols of the dataset's splits that are evaluated; all when empty."""
 
     pooled: ClassVar[bool] = True
-    """Whether splits `PROTOCOL/PART` are folds of one protocol, whose tasks are scored together."""
+    """Whether splits `PROTOCOL/PART` are folds of one protocol whose tasks are scored together."""
 
     each_held_out: ClassVar[Mapping[str, str]] = {}
-    """Protocol -> grouping key, each value of which is held out in turn, instead of splits."""
+    """Protocol -> grouping key whose values are held out in turn; replaces the splits."""
 
     unseen: ClassVar[Mapping[str, Mapping[str, bool]]] = {}
-    """Protocol -> grouping key -> `NEW` or `KNOWN` in the training set: the rows that it evaluates
-    in a folder that nothing is fitted on."""
+    """Protocol -> grouping key -> `NEW` (not in the training set) or `KNOWN`: selects the rows to
+    score in a folder on which nothing is fitted."""
 
     held_out_by: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Protocol -> grouping keys by whose values it holds rows out, as in `Fold.without`. For other
-    protocols they are all keys of which training rows and held-out rows share no value."""
+    """Protocol -> grouping keys whose values it holds out, as in `Fold.without`. The default for
+    other protocols is every key of which training rows and held-out rows share no value."""
 
     parts: ClassVar[Mapping[str, Rows]] = {}
-    """Part of the dataset that trains a predictor of another one -> its training rows."""
+    """Part of the dataset that trains a predictor of another dataset -> its training rows."""
 
     part: str = ""
-    """Name of the part of the dataset that `training_rows` gives; empty for all of it."""
+    """Name of the part that `training_rows` gives; empty for the whole dataset."""
 
     @property
     def source(self) -> str:
-        """`dataset`, or `dataset/part`: the name under which a recipe asks for these rows."""
+        """`dataset`, or `dataset/part`: the name of these rows in recipes."""
         return f"{self.dataset}/{self.part}" if self.part else self.dataset
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """The predictor under test, unfitted; parts of a composed one may be fitted.
+        """The predictor under test, unfitted (parts of a composed predictor may be fitted).
 
         Raises:
             InputError: the catalogue has no predictor for the dataset.
@@ -209,7 +209,7 @@ class DatasetProtocols(ABC):
         return unfitted(names[0], seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """All predictors that these protocols evaluate, unfitted; the first is `predictor`."""
+        """All predictors that these protocols evaluate, unfitted; `predictor` comes first."""
         others = predictors_evaluated_on(self.dataset)[1:]
         return (self.predictor(seed), *(unfitted(name, seed) for name in others))
 
@@ -218,12 +218,12 @@ class DatasetProtocols(ABC):
         raise NotImplementedError(f"{type(self).__name__} declares no table")
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """What is scored of held-out rows.
+        """The tasks of held-out rows.
 
         Args:
             protocol: first part of the names of the tasks.
             held_out: rows that are predicted.
-            train: training rows, for baselines; None where nothing is fitted.
+            train: training rows, for baselines; None if nothing is fitted.
         """
         raise NotImplementedError(f"{type(self).__name__} declares no tasks")
 
@@ -257,7 +257,7 @@ class DatasetProtocols(ABC):
                     yield name if self.pooled else split.protocol, train, held_out
 
     def checked_folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """The folds with what they hold out, after a check that no training row has any of it.
+        """The folds with the values that they hold out, checked for leakage.
 
         Raises:
             LeakedRows: a training row has a held-out value, in this spelling or another.
@@ -277,12 +277,12 @@ class DatasetProtocols(ABC):
             yield replace(fold, source=source, without=without)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
-        """Tasks on a bundle that nothing is fitted on.
+        """Tasks on a bundle on which nothing is fitted.
 
         Args:
             bundle: rows, some of which the current predictors may have been trained on.
             catalog: spec sheets of devices.
-            seen: of the current predictors; it decides what is left out.
+            seen: values in the training rows of the current predictors; decides what is left out.
         """
         if not self.unseen:
             return
@@ -295,22 +295,22 @@ class DatasetProtocols(ABC):
                 yield from self.tasks(protocol, rows.take(mask), None)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
-        """Reason -> number of rows that `evaluation_tasks` of the same arguments leaves out."""
+        """Reason -> number of rows that `evaluation_tasks` leaves out for the same arguments."""
         masks = self.reasons(bundle, catalog, seen).items()
         return {reason: int(rows.sum()) for reason, rows in masks if rows.any()}
 
     def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, Mask]:
-        """Reason -> which rows of a table `evaluation_tasks` leaves out for it."""
+        """Reason -> mask of the rows that `evaluation_tasks` leaves out for it."""
         return {}
 
 
 class TrainingPart(DatasetProtocols):
-    """A part of a dataset, as training rows of a predictor of another dataset.
+    """A part of a dataset, as training rows for a predictor of another dataset.
 
     Args:
         dataset: name of the dataset.
         part: name of the part.
-        rows: what gives its training rows.
+        rows: function that gives its training rows.
     """
 
     def __init__(self, dataset: str, part: str, rows: Rows) -> None:
@@ -335,24 +335,26 @@ def tasks_by(
     columns: Mapping[str, Iterable[object]] | None = None,
     **options: Any,
 ) -> Tasks:
-    """One task for each combination of values of grouping keys, where it has rows with the metric.
+    """One task for each combination of values of grouping keys.
 
     Args:
         rows: n held-out rows.
-        keys: grouping keys, the first one outermost; with `device` tasks know their device.
+        keys: grouping keys, the outermost first; a key `device` also sets the tasks' device.
         name: name of the tasks, a format of the keys such as `unseen_device/{part}`.
-        metric: predicted and scored.
+        metric: metric to predict and score.
         baselines: name -> predictions, shape (n,).
-        columns: key -> n values, for keys that the rows have no group for.
+        columns: key -> n values, for keys that are not groups of the rows.
         options: further attributes of the tasks.
     """
     found = {**rows.groups, **(columns or {})}
     places = rows_by(zip(*(map(str, found[key]) for key in keys), strict=True))
-    for values, own in places.items():
+    for values, positions in places.items():
         named = dict(zip(keys, values, strict=True))
-        mine = {rule: column[own] for rule, column in (baselines or {}).items()}
+        rules = {rule: column[positions] for rule, column in (baselines or {}).items()}
         device = named.get("device")
-        yield Task(name.format(**named), metric, rows.take(own), device, baselines=mine, **options)
+        yield Task(
+            name.format(**named), metric, rows.take(positions), device, baselines=rules, **options
+        )
 
 
 def bundled_part(kind: type[P]) -> P:
@@ -370,13 +372,13 @@ def bundled_part(kind: type[P]) -> P:
 def median_by(
     train: Measurements, held_out: Measurements, metric: str, *levels: Sequence[str]
 ) -> Column:
-    """Median of the training rows with the same groups, of the first level that has such rows.
+    """Median of the training rows in the same groups, from the first level that has such rows.
 
     Args:
-        train: training rows; those without the metric do not count.
+        train: training rows; rows without the metric are ignored.
         held_out: n rows.
-        metric: whose median is taken.
-        levels: grouping keys that must be equal, most first; `()` is the median of all rows.
+        metric: metric whose median is taken.
+        levels: grouping keys that must be equal, the strictest level first; `()` takes all rows.
 
     Returns:
         Shape (n,); NaN where no level has rows.
@@ -385,7 +387,7 @@ def median_by(
     found = np.full(len(held_out), np.nan)
     for level in levels:
         known, asked = (
-            [" ".join(own) for own in zip(*(rows.groups[key] for key in level), strict=True)]
+            [" ".join(labels) for labels in zip(*(rows.groups[key] for key in level), strict=True)]
             if level
             else [""] * len(rows)
             for rows in (train, held_out)
@@ -396,33 +398,33 @@ def median_by(
 
 
 def design_w(rows: Measurements) -> Column:
-    """Design power of each row's device in watts, shape (n,); NaN where its sheet gives none."""
+    """Design power of each row's device in watts, shape (n,); NaN if its spec sheet gives none."""
     return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
 
 
 def held_out_rows(tasks: Sequence[Task]) -> Measurements:
-    """The rows of all tasks, once for each task."""
+    """The held-out rows of all tasks, concatenated."""
     return sum((task.held_out for task in tasks[1:]), tasks[0].held_out)
 
 
 def _shared(train: Measurements, held_out: Measurements, key: str) -> bool:
-    """Whether a value of a key is both trained on and held out, as it is spelled."""
+    """Whether any value of a key, as spelled, is in both the training and the held-out rows."""
     if key not in train.groups:
         return True
     return bool(np.isin(held_out.groups[key], train.groups[key]).any())
 
 
 def _own_names(rows: Measurements, key: str) -> NDArray[np.str_]:
-    """The value of each of n rows of a grouping key, as `canonical`; every row has a device."""
+    """The `canonical` value of a grouping key for each of n rows; every row has a device."""
     devices = [query.device.name for query in rows.queries]
     return canonical(devices if key == "device" else rows.groups.get(key, [""] * len(rows)))
 
 
 def names_of(rows: Measurements, key: str) -> list[frozenset[str]]:
-    """All that each of n rows may be called by a grouping key in any source, as `canonical`.
+    """All `canonical` names that each of n rows may have for a grouping key, in any source.
 
-    Sources have different keys for names of networks, and families of different sizes. So a row
-    has the families that any of them would put it into, and a network also has its graph.
+    Sources use different keys for names of networks, and families of different granularity. So a
+    row has the families that any source would assign to it, and a network also has its graph.
     """
     keys = NAMES if key in NAMES else (key,)
     columns = [_own_names(rows, name).tolist() for name in keys]
@@ -434,12 +436,17 @@ def names_of(rows: Measurements, key: str) -> list[frozenset[str]]:
         columns += [[*map(_architecture, models)], [*map(family_of, models)]]
     if key in ("family", *NAMES):
         workloads = [query.workload for query in rows.queries]
-        columns.append([own.graph.digest if isinstance(own, Network) else "" for own in workloads])
+        columns.append(
+            [
+                workload.graph.digest if isinstance(workload, Network) else ""
+                for workload in workloads
+            ]
+        )
     return [frozenset(names) - {""} for names in zip(*columns, strict=True)]
 
 
 def _architecture(model: str) -> str:
-    """The first word of a model's name, without those for where its weights come from."""
+    """The first word of a model's name that does not say where its weights come from."""
     words = re.findall(r"[a-z]+", model)
     return next((word for word in words if word not in WEIGHTS_OF), "")
 
@@ -448,7 +455,7 @@ def split_rows(split: Split, rows: Measurements, kept: Kept) -> Sides:
     """(protocol, training rows, held-out rows) of a split in which neither is empty.
 
     Args:
-        split: of a table.
+        split: a split of a table.
         rows: the rows of the table that are queries.
         kept: their positions in the table.
     """

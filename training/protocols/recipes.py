@@ -1,4 +1,4 @@
-"""The recipes of a release: each predictor, and the rows that it is trained on."""
+"""The recipes of a release: each predictor with the sources of its training rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from forerun.training.protocols.protocol import DatasetProtocols
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One predictor and the rows it is trained on.
+    """One predictor and the sources of its training rows.
 
     Attributes:
         predictor: its name in the catalogue.
-        sources: names of its training rows (`CatalogEntry.trained_on`); the first one's dataset
-            evaluates it.
+        sources: names of its training rows (`CatalogEntry.trained_on`); the dataset of the first
+            one evaluates it.
     """
 
     predictor: str
@@ -38,7 +38,7 @@ class Recipe:
         return self.sources[0] if self.predictor == TableBoost.name else ""
 
     def unfitted(self, seed: int = 0) -> Predictor:
-        """The predictor with the settings of a release; that of a table answers for its devices."""
+        """The predictor with release settings; that of a table only answers for its devices."""
         if self.table:
             return TableBoost(table=self.table, own_devices=True, seed=seed)
         return unfitted(self.predictor, seed)
@@ -50,9 +50,9 @@ class Recipe:
 
 
 def recipes() -> tuple[Recipe, ...]:
-    """The recipes of the catalogue, in the order in which the router asks the fitted predictors.
+    """The recipes of the catalogue, in the order in which the router asks the predictors.
 
-    Predictors that contain others come after them.
+    A predictor that contains others comes after them.
 
     Raises:
         BrokenPlugin: an entry of another package cannot be loaded.

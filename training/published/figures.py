@@ -1,7 +1,7 @@
-"""Published results of other systems on the same data, which every table lists for comparison.
+"""Published results of other systems on the same data, listed in every table for comparison.
 
-Figures of other systems are copied from the publications cited. Figures marked `own` are results of
-simple methods that we measured ourselves as a baseline. All stand in `figures.toml`.
+Figures of other systems are copied from the cited publications. Figures marked `own` are results of
+simple baselines that we measured ourselves. All are in `figures.toml`.
 """
 
 import tomllib
@@ -18,15 +18,15 @@ class Published:
     Attributes:
         system: name of the predictor.
         dataset: name of the bundle.
-        protocol: protocol whose training and held-out rows are the same as in the publication.
+        protocol: protocol with the same training and held-out rows as in the publication.
         part: held-out rows that are scored together; `protocol/part` is a task of `forerun
             evaluate`.
         score: name of the score, one of `forerun.training.scores.errors.score`.
-        value: the score, in percent where it is a relative error or a share.
-        over: the rows that the score is averaged over, in the source's words.
+        value: the score; relative errors and shares are in percent.
+        over: the rows that the score is averaged over, in the words of the source.
         citation: the publication.
         metric: column of measurements that is predicted.
-        n: number of rows, where the source gives it.
+        n: number of rows, if the source gives it.
         own: True for a baseline that we measured; False for another system's result.
     """
 

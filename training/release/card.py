@@ -1,8 +1,7 @@
 """The model card that is stored with a predictor, as Markdown.
 
 Model cards follow Mitchell et al.: "Model Cards for Model Reporting", FAT* 2019, arXiv:1810.03993.
-The text is a deterministic function of its data, so that the card can be part of the artifact that
-is hashed.
+The text is a deterministic function of its data, because the card is hashed with the artifact.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,13 +31,13 @@ class Card:
     Attributes:
         title: heading.
         answers: metrics and workloads that it predicts; one line each.
-        trained_on: name, rows, devices, digest, and citation with licence of each dataset that the
-            predictors were trained on, as `training_datasets_of` gives them.
+        trained_on: name, rows, devices, digest, and citation with licence of each training dataset,
+            from `training_datasets_of`.
         evaluations: results of `forerun.training.evaluation.evaluate.evaluate`, by dataset.
         limits: known limitations; one line each.
         command: shell commands that rebuild the artifact.
         created: date of creation, ISO 8601.
-        commit: git commit of the code; None when not known.
+        commit: git commit of the code; None if unknown.
         versions: package -> version.
     """
 
@@ -82,7 +81,7 @@ class Card:
 def training_datasets_of(
     record: TrainingRecord, sources: Mapping[str, str]
 ) -> list[tuple[str, ...]]:
-    """Texts about the datasets of a training record, sorted by name.
+    """Table rows about the datasets of a training record, sorted by name.
 
     Args:
         record: digests, grouping keys and number of the training rows.
@@ -102,11 +101,14 @@ def training_datasets_of(
 
 def _scores(evaluation: Row) -> str:
     dataset, tasks = str(evaluation["dataset"]), evaluation["tasks"]
-    plain = [task for task in tasks if task.get("score") != "mae"]
-    own = [task for task in tasks if task.get("score") == "mae"]
-    parts = [f"### {dataset}", _percent_table(plain) if plain or not own else ""]
-    if own:
-        parts += [OWN_SCALE, _own_scale_table(own)]
+    of_percentages = [task for task in tasks if task.get("score") != "mae"]
+    of_shares = [task for task in tasks if task.get("score") == "mae"]
+    parts = [
+        f"### {dataset}",
+        _percent_table(of_percentages) if of_percentages or not of_shares else "",
+    ]
+    if of_shares:
+        parts += [OWN_SCALE, _own_scale_table(of_shares)]
     figures = [figure for figure in published_for(dataset) if figure.score == "mape"]
     parts += ["Reported on this dataset:", _columns(figures, PUBLISHED)] if figures else []
     return "\n\n".join(filter(None, parts))
@@ -186,9 +188,11 @@ CONDITIONAL: Mapping[str, Cell] = {
 
 
 def _with_dataset(evaluations: Sequence[Row], field: str) -> list[Row]:
-    """The rows of a field of all evaluations, each with its dataset."""
+    """The rows of one field of all evaluations, each with its dataset."""
     return [
-        {**row, "dataset": str(own["dataset"])} for own in evaluations for row in own.get(field, ())
+        {**row, "dataset": str(evaluation["dataset"])}
+        for evaluation in evaluations
+        for row in evaluation.get(field, ())
     ]
 
 
@@ -199,7 +203,7 @@ def _calibration(evaluations: Sequence[Row]) -> str:
 
 
 def _conditional(evaluations: Sequence[Row]) -> Sequence[str]:
-    """The card's section on conditional coverage; empty where no evaluation has it."""
+    """The card's section on conditional coverage; empty if no evaluation has any."""
     rows = _with_dataset(evaluations, "conditional_coverage")
     if not rows:
         return ()
@@ -212,7 +216,7 @@ def _conditional(evaluations: Sequence[Row]) -> Sequence[str]:
 
 
 def _columns(rows: Sequence[Any], columns: Mapping[str, Cell]) -> str:
-    """A table by the text of each column's cells."""
+    """A Markdown table; each column has a function that gives the text of a cell."""
     return _table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
 
 

@@ -52,21 +52,21 @@ def train(
     progress: Progress = lambda line: None,
     engine: Engine = LOCAL,
 ) -> Trained:
-    """Fit, compose, save and seal; an existing `output` is replaced only once all is done.
+    """Fit, compose, save and seal; an existing `output` is replaced only when all is done.
 
     Args:
         output: folder of the artifact.
-        names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
-            when empty. The artifact holds these and those of `base`; those of tables are asked
-            first, and those of `base` that no recipe makes last.
+        names: predictors to fit, or imported tables to fit a predictor on; all predictors of the
+            catalogue when empty. The artifact holds these and the predictors of `base`. Predictors
+            of tables are asked first; predictors of `base` without a recipe are asked last.
         base: artifact whose other predictors are kept.
-        data: dataset -> folder of its bundle, in place of the pulled one.
-        judged: dataset -> setting -> number of held-out rows that answers were scored on, recorded
-            with the training set.
+        data: dataset -> folder of its bundle; other datasets use the pulled bundle.
+        judged: dataset -> setting -> number of held-out rows that were scored, stored in the
+            training record.
         documents: function from the training record to further files that are sealed with the
             predictors, name -> text (model card, scores).
         progress: called with a line of text that reports progress.
-        engine: does the fits of predictors that contain no others.
+        engine: runs the fits of predictors that contain no others.
 
     Raises:
         InputError: an unknown predictor.
@@ -116,7 +116,7 @@ def _fit(predictor: Predictor, rows: Measurements) -> Predictor:
 
 
 def _is_of(part: Predictor, recipe: Recipe) -> bool:
-    """Whether a fitted predictor is what the recipe makes."""
+    """Whether a fitted predictor was made by the recipe."""
     if isinstance(part, TableBoost):
         return part.table == recipe.table
     return part.name == recipe.predictor
@@ -125,7 +125,7 @@ def _is_of(part: Predictor, recipe: Recipe) -> bool:
 def _training_rows(
     recipe: Recipe, bundles: Mapping[str, Bundle], record: TrainingRecord
 ) -> tuple[Measurements, TrainingRecord]:
-    """Rows of all sources of a recipe, and the record with them."""
+    """Rows of all sources of a recipe, and the record extended by them."""
     devices = DeviceCatalog.load()
     parts: list[Measurements] = []
     for protocols in recipe.all_protocols:
@@ -137,7 +137,7 @@ def _training_rows(
 
 
 def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
-    """Predictors of `base` that are kept. The others are not loaded: their format may be older."""
+    """Predictors of `base` that are kept. Others are not loaded: their format may be older."""
     if base is None:
         return []
     check(base)
@@ -147,12 +147,12 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
             kept.append(folder)
         elif name in composed_predictors():
             needed = set(composed_predictors()[name]) - set(fitted_anew)
-            kept += [part for own, part in contained(folder) if own in needed]
+            kept += [part for part_name, part in contained(folder) if part_name in needed]
     return [load_part(folder) for folder in kept]
 
 
 def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor, list[Predictor]]:
-    """A predictor with the fitted ones that it contains, and the remaining fitted ones."""
+    """A predictor composed with its fitted parts, and the fitted predictors it does not contain."""
     names = composed_predictors()[whole.name]
     parts = {part.name: part for part in fitted if part.name in names}
     rest = [part for part in fitted if part.name not in names]
@@ -161,7 +161,7 @@ def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor,
 
 
 def composable(base: Path | None) -> frozenset[str]:
-    """Composed predictors that an artifact contains, or contains all parts of."""
+    """Composed predictors that an artifact contains, or all of whose parts it contains."""
     if base is None:
         return frozenset()
     check(base)
@@ -174,7 +174,7 @@ def composable(base: Path | None) -> frozenset[str]:
 
 
 def _parts_of(base: Path) -> list[tuple[str, Path]]:
-    """Name and folder of each predictor in an artifact: the router's parts, or the one."""
+    """Name and folder of each predictor in an artifact: the router's parts, or the only one."""
     name = stored_name(base)
     return contained(base) if name == Router.name else [(name, base)]
 
@@ -183,8 +183,8 @@ def recipes_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Rec
     """Recipes of the named predictors and of the predictors that contain them.
 
     Args:
-        names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
-            when empty.
+        names: predictors to fit, or imported tables to fit a predictor on; all predictors of the
+            catalogue when empty.
         composed: composed predictors whose parts are in an earlier artifact, so that parts that
             are not named need not be fitted again.
 

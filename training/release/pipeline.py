@@ -60,24 +60,24 @@ def release(
 
     Args:
         output: folder of the artifact.
-        names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
-            when empty.
-        base: artifact whose other predictors are kept, with the scores that do not depend on those
-            that are fitted.
+        names: predictors to fit, or imported tables to fit a predictor on; all predictors of the
+            catalogue when empty.
+        base: artifact whose other predictors are kept, with the scores that do not depend on the
+            predictors that are fitted.
         data: folder that holds bundles by dataset name; the pulled ones when None.
         evaluate: whether to run the protocols first; without them the card has no scores.
         protocols: names of the protocols to run; all when empty.
-        accepted: why slices of tables may get worse than those of `base`, stored with the scores.
+        accepted: reason for accepting slices that are worse than in `base`, stored with the scores.
         track: whether to log the run in MLflow and register the version (needs the train extra).
         progress: called with a line of text that reports progress.
-        engine: does the fits.
+        engine: runs the fits.
 
     Returns:
-        `folder`, `version`, `registered` (None when not tracked), `unjudged` (as `not_judged`
-        gives it), and the evaluations.
+        `folder`, `version`, `registered` (None when not tracked), `unjudged` (from `not_judged`),
+        and the evaluations.
 
     Raises:
-        SlicesGotWorse: answers got worse than those of `base` in a slice of any table.
+        SlicesGotWorse: a slice of some dataset is worse than in `base`, and no reason is given.
         MissingData: a bundle is missing.
         MissingExtra: tracking without the train extra.
     """
@@ -94,14 +94,17 @@ def release(
         scored.append(evaluation_of(bundle, predictions[bundle.name]))
     before = [] if base is None else stored_with(base)
     evaluations = _accepted(scored, before, accepted)
-    moved = {*predictions, *_evaluated_datasets(chosen)}
-    scored = [*(one for one in before if one["dataset"] not in moved), *evaluations]
+    replaced = {*predictions, *_evaluated_datasets(chosen)}
+    scored = [
+        *(evaluation for evaluation in before if evaluation["dataset"] not in replaced),
+        *evaluations,
+    ]
     made = train(
         output,
         names=names,
         base=base,
         data=folders,
-        judged={name: settings_judged(predictions.get(name, ())) for name in moved},
+        judged={name: settings_judged(predictions.get(name, ())) for name in replaced},
         documents=partial(_documents, scored),
         progress=progress,
         engine=engine,
@@ -120,8 +123,10 @@ def _documents(scored: Evaluations, record: TrainingRecord) -> dict[str, str]:
 
 
 def _datasets_of_protocols(chosen: Sequence[Recipe]) -> list[str]:
-    """Datasets of the protocols of these predictors; none may be missing."""
-    return list(dict.fromkeys(own.dataset for recipe in chosen for own in recipe.all_protocols))
+    """Datasets that the recipes' protocols belong to; all of them are required."""
+    return list(
+        dict.fromkeys(protocols.dataset for recipe in chosen for protocols in recipe.all_protocols)
+    )
 
 
 def _bundles(
@@ -130,7 +135,7 @@ def _bundles(
     """The bundle of each dataset that these predictors are evaluated on.
 
     Raises:
-        MissingData: the bundle of a dataset of their own protocols is missing.
+        MissingData: a bundle that the recipes require is missing; other missing ones are skipped.
     """
     needed = _datasets_of_protocols(chosen)
     for name in _evaluated_datasets(chosen):
@@ -143,33 +148,35 @@ def _bundles(
 
 
 def _accepted(evaluations: Evaluations, before: Evaluations, reason: str) -> Evaluations:
-    """The evaluations, with the reason if they got worse in a slice of any table.
+    """The evaluations, with the reason added if a slice of some dataset got worse.
 
     Raises:
-        SlicesGotWorse: they got worse, and there is no reason.
+        SlicesGotWorse: a slice got worse, and no reason is given.
     """
-    worse = [one for one in in_slices(before, evaluations) if one.lost]
+    worse = [change for change in in_slices(before, evaluations) if change.lost]
     if worse and not reason:
-        raise SlicesGotWorse([one.text() for one in worse])
-    return [{**one, "accepted": reason} for one in evaluations] if worse else evaluations
+        raise SlicesGotWorse([change.text() for change in worse])
+    return [{**scored, "accepted": reason} for scored in evaluations] if worse else evaluations
 
 
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
-    """Datasets whose answers these predictors take part in, and their own tables."""
+    """Datasets to evaluate: those the predictors train on, and those they help to answer."""
     names: dict[str, None] = {}
     for recipe in chosen:
-        others = catalog()[recipe.predictor].evaluated_on
-        own = (*_datasets_of_protocols([recipe]), *training_datasets(recipe.predictor))
-        names |= dict.fromkeys((*own, *others))
+        evaluated_on = catalog()[recipe.predictor].evaluated_on
+        trained_on = (*_datasets_of_protocols([recipe]), *training_datasets(recipe.predictor))
+        names |= dict.fromkeys((*trained_on, *evaluated_on))
     return list(names)
 
 
 def _answers(record: TrainingRecord) -> list[str]:
     """What each released predictor predicts, in the order in which the router asks them."""
     tables = set(record.digests) & set(imported_tables())
-    own = [f"what was measured in {table}, by `{TableBoost.name}`" for table in sorted(tables)]
+    of_tables = [
+        f"what was measured in {table}, by `{TableBoost.name}`" for table in sorted(tables)
+    ]
     entries = catalog()
-    return own + [f"{e.answers}, by `{name}`" for name, e in entries.items() if e.trained_on]
+    return of_tables + [f"{e.answers}, by `{name}`" for name, e in entries.items() if e.trained_on]
 
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:

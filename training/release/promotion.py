@@ -1,11 +1,11 @@
-"""Comparison of a candidate with the champion: which regressions would its promotion cause?
+"""Compare a candidate with the champion: which regressions would a promotion cause?
 
-A regression is a metric or kind of workload that is no longer supported, a protocol that is no
-longer scored or answered, an error that increased by more than the variation between seeds,
-coverage of prediction intervals that fell below the nominal one, and an error that increased beyond
-the noise in any slice of any table or of held-out measurements of users. A retrained candidate that
-was evaluated on no held-out measurement counts as one, too. What was scored on too few held-out
-rows to know how it changed is listed, and is no regression.
+Regressions are: a metric or kind of workload that is no longer supported; a protocol that is no
+longer scored or answered; an error that grew by more than the variation between seeds; coverage of
+prediction intervals that fell below the nominal one; an error that grew beyond the noise in a slice
+of any dataset or of users' held-out measurements; and a retrained candidate that was evaluated on
+no held-out measurement. Settings with too few held-out rows to judge a change are listed, but are
+not regressions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ from forerun.training.scores.errors import SEED_NOISE
 
 Row = Mapping[str, Any]
 STANDARD_ERRORS: Final = 2.0
-"""A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
+"""A difference of at most this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 100.0 * LEVEL
 EVALUATED: Final = "evaluated"
-"""Field of a difference that says that a candidate was evaluated on no held-out measurement."""
+"""Field of a difference that reports that no held-out measurement was available."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Difference:
         what: what differs, such as `timm_bench unseen_family/eager latency_ms`.
         field: `answers`, `scored`, `coverage_90`, `compared`, `evaluated`, or the score that ranks
             the task.
-        before: value of the champion; None where it has none.
-        after: value of the candidate; None where it has none.
+        before: value of the champion; None if it has none.
+        after: value of the candidate; None if it has none.
         noise: difference that seeds alone may cause, in the unit of the score.
-        lost: whether it is a regression, or what would show one is missing.
+        lost: whether it is a regression, or the evidence to rule one out is missing.
     """
 
     what: str
@@ -87,9 +87,9 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
 
 
 def not_judged(record: TrainingRecord) -> list[str]:
-    """What was measured, but whose answers were scored on too few held-out rows to be judged.
+    """Settings with training rows but too few scored held-out rows to judge their answers.
 
-    Its answers have no grade A (`models/answers/trust.py`).
+    Such answers never have grade A (`models/answers/trust.py`).
     """
     return [
         f"{' '.join(filter(None, astuple(setting)))}: {rows} held-out rows scored, "
@@ -107,10 +107,10 @@ def _answers(champion: Path, candidate: Path) -> Iterator[Difference]:
 
 
 def supported_by(folder: Path) -> frozenset[str]:
-    """What a sealed predictor supports: its metrics, and those of one query for each workload.
+    """What a sealed predictor supports: its metrics, overall and for an example of each workload.
 
     Returns:
-        Texts such as `power_w` and `latency_ms of network training fp32 on l4`; none for a folder
+        Texts such as `power_w` and `latency_ms of network training fp32 on l4`; empty for a folder
         that cannot be loaded.
     """
     try:
@@ -144,9 +144,9 @@ def _scores(champion: Path, candidate: Path) -> Iterator[Difference]:
 
 
 def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Row]]:
-    """(dataset, task, device, metric) -> dataset and row of `scores.json`; empty without one.
+    """(dataset, task, device, metric) -> dataset and row of `scores.json`; empty without the file.
 
-    Where several predictors were evaluated in one task, the best one's row is taken.
+    If several predictors were evaluated in one task, the row of the best one is taken.
     """
     best: dict[tuple[str, ...], tuple[str, Row]] = {}
     for evaluation in stored_with(folder):
@@ -160,30 +160,34 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Row]]:
 
 
 def in_slices(before: Sequence[Row], after: Sequence[Row]) -> Iterator[Difference]:
-    """The slices of any table whose error changed beyond the noise, worst first.
+    """The slices of any dataset whose error changed beyond the noise, worst first.
 
-    An error is lost only where it grew by more than two fits differ by.
+    An error counts as lost only if it grew by more than two fits with different seeds differ.
 
     Args:
         before: evaluations of the champion, as in `scores.json`.
-        after: those of the candidate.
+        after: evaluations of the candidate.
     """
     found = []
-    for task, own in changes(before, after):
-        grown = own.after - own.before
-        if own.low <= 0.0 <= own.high or abs(grown) <= SEED_NOISE * own.before:
+    for task, change in changes(before, after):
+        grown = change.after - change.before
+        if change.low <= 0.0 <= change.high or abs(grown) <= SEED_NOISE * change.before:
             continue
-        noise = max((own.high - own.low) / 2.0, SEED_NOISE * own.before)
-        what = f"{task} {own.name}"
-        found.append(Difference(what, "mape", own.before, own.after, noise, lost=own.is_worse))
-    yield from sorted(found, key=lambda one: -((one.after or 0.0) - (one.before or 0.0)))
+        noise = max((change.high - change.low) / 2.0, SEED_NOISE * change.before)
+        what = f"{task} {change.name}"
+        found.append(
+            Difference(what, "mape", change.before, change.after, noise, lost=change.is_worse)
+        )
+    yield from sorted(
+        found, key=lambda difference: -((difference.after or 0.0) - (difference.before or 0.0))
+    )
 
 
 def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
-    """Errors on held-out measurements of users, where the candidate was retrained on others.
+    """Errors on held-out measurements of users, if the candidate was retrained on others.
 
-    A slice is lost where its whole confidence interval is above 0, and all are where the comparison
-    is with another champion, or where there is no slice.
+    A slice is lost if its whole confidence interval is above 0. The comparison as a whole is lost
+    if it was made with another champion, or if it has no slice.
     """
     file = candidate / COMPARISON_FILE
     if not file.is_file():
@@ -202,10 +206,10 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
         yield Difference(what, EVALUATED, 1.0, 0.0, lost=True)
     for name in comparison.unknown:
         yield Difference(f"{name}: none of it is held out", EVALUATED, 1.0, 0.0)
-    for own in comparison.slices:
-        noise = (own.high - own.low) / 2.0
-        what = f"measurements {own.name}"
-        yield Difference(what, "mape", own.before, own.after, noise, lost=own.is_worse)
+    for change in comparison.slices:
+        noise = (change.high - change.low) / 2.0
+        what = f"measurements {change.name}"
+        yield Difference(what, "mape", change.before, change.after, noise, lost=change.is_worse)
 
 
 def _error(what: str, field: str, old: Row, new: Row) -> Iterator[Difference]:
@@ -225,7 +229,7 @@ def _error(what: str, field: str, old: Row, new: Row) -> Iterator[Difference]:
 
 
 def _unanswered(what: str, old: Row, new: Row) -> Iterator[Difference]:
-    """The difference of the number of answers, a regression where more than noise are missing."""
+    """A changed number of answers; a regression if more answers are missing than noise explains."""
     before, after = old.get("n"), new.get("n")
     if old.get("unanswered") is None or new.get("unanswered") is None or before == after:
         return
@@ -235,9 +239,9 @@ def _unanswered(what: str, old: Row, new: Row) -> Iterator[Difference]:
 
 
 def _coverage(what: str, old: Row, new: Row) -> Iterator[Difference]:
-    """The difference of coverage, a regression where it fell below the champion's and 90 %.
+    """A changed coverage; a regression if it fell below both the champion's and 90 %.
 
-    It must be more than the binomial sampling noise over the smaller number of rows.
+    The difference must exceed the binomial sampling noise of the smaller number of rows.
     """
     before, after = old.get("coverage_90"), new.get("coverage_90")
     if before is None or before == after:
@@ -250,7 +254,7 @@ def _coverage(what: str, old: Row, new: Row) -> Iterator[Difference]:
 
 
 def _worse_by(field: str, value: float | None, than: float | None) -> float:
-    """How much worse a score is than another; positive where it is."""
+    """By how much a score is worse than another; negative if it is better."""
     if value is None or than is None:
         return float(value is None) - float(than is None)
     return than - value if field in HIGHER_IS_BETTER else value - than

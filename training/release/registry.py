@@ -1,9 +1,9 @@
 """Versions of the predictors in MLflow's model registry.
 
-The alias `champion` marks the one in use, and `candidate` one on trial.
+The alias `champion` marks the version in use, and `candidate` the version on trial.
 
-A version is an MLflow model that a run logged, which holds the sealed folder of a predictor: text
-and JSON, so that nothing is unpickled. The service fetches the champion in a short-lived process,
+A version is an MLflow model that a run logged. It holds the sealed folder of a predictor: text and
+JSON, so that nothing is unpickled. The service fetches the champion in a short-lived process,
 `python -m forerun.training.release.registry fetch`, and so never imports mlflow itself.
 """
 
@@ -37,9 +37,9 @@ CANDIDATE = "candidate"
 _HASH_TAG = "predictor.version"
 _HISTORY_TAG = "champion.history"
 FORCED_TAG = "promotion.forced"
-"""JSON with the reason for a promotion despite regressions, and the list of them."""
+"""JSON with the reason for a promotion despite regressions, and their list."""
 TRIAL_TAG = "trial"
-"""JSON with the times, in UTC, at which the last trial of a version began and ended, and how."""
+"""JSON with the UTC times at which the last trial of a version began and ended, and its outcome."""
 _LONGEST_TAG = 4500
 """MLflow stores up to 5,000 characters in a tag of a version."""
 _HASH = re.compile(r"[0-9a-f]{12}")
@@ -78,16 +78,16 @@ def register(run: Run, folder: Path) -> int:
 def promote(
     version: int, uri: str | None = None, *, reason: str | None = None
 ) -> tuple[Difference, ...]:
-    """Make a registered version the champion; the one it replaces is remembered for `rollback`.
+    """Make a registered version the champion; `rollback` can restore the one it replaces.
 
     Args:
         version: number returned by `register`.
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
-        reason: why to promote the version despite regressions; recorded with them in the version's
-            tag `promotion.forced`. Without a reason such a version is refused.
+        reason: why to promote the version despite regressions; stored with them in the version's
+            tag `promotion.forced`. Without a reason, a version with regressions is refused.
 
     Returns:
-        Differences from the previous champion (the bundled predictors where there was none),
+        Differences from the previous champion (the bundled predictors if there was none),
         regressions first.
 
     Raises:
@@ -116,7 +116,7 @@ def promote(
 
 
 def try_out(version: int, uri: str | None = None) -> None:
-    """Make a registered version the candidate, which services try on a share of their questions.
+    """Make a registered version the candidate, which services try on a share of their requests.
 
     Args:
         version: number returned by `register`.
@@ -166,14 +166,14 @@ def _now() -> str:
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
     """Differences of a registered version from the champion, regressions first.
 
-    Without a champion, the bundled predictors answer, and the version is compared with them.
+    Without a champion, the version is compared with the bundled predictors, which then answer.
 
     Args:
         version: number returned by `register`.
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
 
     Returns:
-        The differences; empty where this version is the champion.
+        The differences; empty if this version is the champion.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
@@ -201,17 +201,17 @@ def rollback(uri: str | None = None) -> int | None:
     Before the first champion, the bundled predictors answered.
 
     Returns:
-        The number of the version that is champion now; None where there is none, and the bundled
+        The number of the version that is champion now; None if there is none and the bundled
         predictors answer again.
 
     Raises:
-        UnknownModelVersion: there is no champion to go back from.
+        UnknownModelVersion: there is no champion to roll back.
     """
     client = _existing("before the champion", uri)
     current, history = _number(client, CHAMPION), _history(client)
     if current is None:
         raise UnknownModelVersion("before the champion", _versions(client))
-    # A promotion that was cut off between its two steps leaves the champion itself on top.
+    # A promotion that was interrupted between its two steps leaves the champion itself on top.
     while history and history[-1] == current:
         history.pop()
     if not history:
@@ -224,13 +224,13 @@ def rollback(uri: str | None = None) -> int | None:
 
 
 def champion(uri: str | None = None) -> Path | None:
-    """The champion's sealed folder in FORERUN_HOME/registry, downloaded where it is not there yet.
+    """The champion's sealed folder in FORERUN_HOME/registry, downloaded if it is not there yet.
 
     Args:
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
 
     Returns:
-        A folder named by the predictor's version hash, every file checked; None when there is no
+        A folder named by the predictor's version hash, every file checked; None if there is no
         registry or no champion.
 
     Raises:
@@ -240,7 +240,7 @@ def champion(uri: str | None = None) -> Path | None:
 
 
 def candidate(uri: str | None = None) -> Path | None:
-    """The candidate's sealed folder, as `champion`; None when there is none."""
+    """The candidate's sealed folder, like `champion`; None if there is none."""
     return _marked(CANDIDATE, uri)
 
 
@@ -253,13 +253,13 @@ def _marked(alias: str, uri: str | None) -> Path | None:
 
 
 def _is_absent(uri: str | None) -> bool:
-    """Whether the registry is a file that does not exist, and that connecting would create."""
+    """Whether the registry is a missing SQLite file, which connecting would create."""
     file = database_file(tracking_uri(uri))
     return file is not None and not file.is_file()
 
 
 def _existing(version: str, uri: str | None) -> Any:
-    """A client of the registry, which is not created.
+    """A client of an existing registry; a missing one is not created.
 
     Raises:
         UnknownModelVersion: there is no registry, and so no such version.
@@ -270,7 +270,7 @@ def _existing(version: str, uri: str | None) -> Any:
 
 
 def _holding(version: int, uri: str | None) -> Any:
-    """A client of a registry that has a version.
+    """A client of the registry, after a check that it has a version.
 
     Raises:
         UnknownModelVersion: it has no such version.
@@ -282,7 +282,7 @@ def _holding(version: int, uri: str | None) -> Any:
 
 
 def _fetched(client: Any, number: int, uri: str | None) -> Path:
-    """The sealed folder of a version in FORERUN_HOME/registry."""
+    """The sealed folder of a version in FORERUN_HOME/registry, downloaded if necessary."""
     version = client.get_model_version(MODEL, str(number))
     promised = str(version.tags.get(_HASH_TAG, ""))
     if not _HASH.fullmatch(promised):
@@ -299,8 +299,10 @@ def _download(source: str, folder: Path, promised: str, uri: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as place:
         mlflow.artifacts.download_artifacts(artifact_uri=source, dst_path=place, tracking_uri=uri)
-        got = next((own.parent for own in Path(place).rglob(MANIFEST)), Path(place))
-        found = check(got).version
+        downloaded = next(
+            (manifest.parent for manifest in Path(place).rglob(MANIFEST)), Path(place)
+        )
+        found = check(downloaded).version
         if found != promised:
             raise BadArtifact(
                 f"{source} holds predictor {found}, but {promised} was registered; "
@@ -308,7 +310,7 @@ def _download(source: str, folder: Path, promised: str, uri: str) -> None:
             )
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            got.rename(folder)
+            downloaded.rename(folder)
         except OSError:
             # Another process may have fetched it meanwhile.
             if not _is_sound(folder, promised):
@@ -323,7 +325,7 @@ def _is_sound(folder: Path, promised: str) -> bool:
 
 
 def _model(client: Any) -> Any:
-    """The registered model; None where nothing was registered."""
+    """The registered model; None if nothing was registered."""
     found = client.search_registered_models(f"name='{MODEL}'")
     return next((model for model in found if model.name == MODEL), None)
 
@@ -352,8 +354,8 @@ def _remember(client: Any, history: Sequence[int]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """`fetch`: print the folders of the champion and of the candidate as one JSON object.
 
-    `path` and `candidate` are null where there is none; `problem` says why there is no candidate
-    though the registry names one.
+    `path` and `candidate` are null if there is none; `problem` says why a candidate that the
+    registry names could not be fetched.
 
     Returns:
         Exit code: 0, or 2 with one line on standard error.
@@ -373,7 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:  # the champion answers all the same
         problem = str(error)
     names = {"path": folder, "candidate": tried, "problem": problem}
-    print(json.dumps({name: own and str(own) for name, own in names.items()}))
+    print(json.dumps({name: value and str(value) for name, value in names.items()}))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A release in MLflow: one run, with a run for each fitted predictor and each evaluated dataset."""
+"""Log a release in MLflow: one run, with a child run per fitted predictor and per dataset."""
 
 import re
 import tempfile
@@ -52,7 +52,7 @@ def track_release(
 
 
 def release_name(chosen: Sequence[Recipe]) -> str:
-    """Predictors and datasets of a release as text; their numbers where there are many."""
+    """Predictors and datasets of a release as text; their number if there are many."""
     predictors = list(dict.fromkeys(recipe.predictor for recipe in chosen))
     datasets = list(dict.fromkeys(p.dataset for recipe in chosen for p in recipe.all_protocols))
     return f"{_listed(predictors, 'predictors')} on {_listed(datasets, 'datasets')}"
@@ -63,7 +63,7 @@ def _listed(names: Sequence[str], what: str) -> str:
 
 
 def _training_run(parent: tracking.Run, made: Trained, recipe: Recipe) -> None:
-    """One run with the settings of a predictor and the datasets that it was trained on."""
+    """One run with the settings of a predictor and the datasets it was trained on."""
     with tracking.tracked(
         f"train {release_name([recipe])}", parent=parent, tags={KIND: "training"}
     ) as run:
@@ -74,7 +74,7 @@ def _training_run(parent: tracking.Run, made: Trained, recipe: Recipe) -> None:
 
 
 def _log_dataset(run: tracking.Run, made: Trained, name: str, context: str) -> None:
-    """A dataset as an input of a run, where it is on record."""
+    """Log a dataset as an input of a run, if the training record has it."""
     digest = made.record.digests.get(name)
     if digest is not None:
         run.dataset(name, digest, made.record.rows.get(name, 0), context=context)
@@ -86,7 +86,7 @@ def _evaluation_run(
     evaluation: Mapping[str, Any],
     predictions: Sequence[TaskPredictions],
 ) -> None:
-    """One run with the scores of a dataset, those of each fold, and pictures of the predictions."""
+    """One run with the scores of a dataset and of each fold, and plots of the predictions."""
     dataset = str(evaluation["dataset"])
     names = list(dict.fromkeys(str(task["predictor"]) for task in evaluation["tasks"]))
     title = f"evaluate {_listed(names, 'predictors')} on {dataset}"
@@ -124,18 +124,18 @@ def _by_fold(predictions: Sequence[TaskPredictions]) -> dict[str, list[float | N
 
 
 def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions]) -> Iterator[Path]:
-    """Parity and calibration, for each metric.
+    """Parity and calibration plots for each metric.
 
     Args:
         folder: where the PNG files are written.
         dataset: name in their titles.
-        predictions: of one dataset.
+        predictions: predictions on one dataset.
     """
     for metric in dict.fromkeys(each.task.metric for each in predictions):
-        mine = [each for each in predictions if each.task.metric == metric]
-        columns = pooled(each.columns for each in mine)
+        of_metric = [each for each in predictions if each.task.metric == metric]
+        columns = pooled(each.columns for each in of_metric)
         measured, predicted = columns["measured"], columns["predicted"]
-        groups = [each.task.name for each in mine for _ in each.columns["measured"]]
+        groups = [each.task.name for each in of_metric for _ in each.columns["measured"]]
         stem, title = folder / f"{dataset}-{metric}", f"{dataset}: "
         errors = absolute_percentage_errors(measured, predicted)
         if np.isfinite(errors).any() and (predicted[np.isfinite(errors)] > 0).any():
@@ -158,7 +158,7 @@ def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions])
 
 
 def _label(task: Mapping[str, Any]) -> str:
-    """Name of a task and its device in metrics: letters, digits and the signs MLflow permits."""
+    """Name of a task and its device for MLflow, which permits letters, digits and some signs."""
     return re.sub(r"[^\w./ -]", "_", f"{task['task']}/{task['device'] or 'all'}")
 
 

@@ -1,9 +1,9 @@
-"""Errors of `LlmLatency` on a GPU that was left out, by number of measured runs: a Markdown table.
+"""Errors of `LlmLatency` on a held-out GPU by the number of measured runs, as a Markdown table.
 
 `python -m forerun.training.reports.adapted_runs` fits on the aggregated runs of
-`aiconfigurator_serving` on all other GPUs. Of each model and engine with at least `LEAST` runs on
-the GPU, random support runs adapt the predictor, and errors are those of runs that are in no
-support set. A class is a model and an engine.
+`aiconfigurator_serving` on all other GPUs. A class is a model and an engine; only classes with at
+least `LEAST` runs on the GPU take part. The predictor adapts to random support runs of a class, and
+is scored on runs of the class that are in no support set.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,9 +23,9 @@ from forerun.training.protocols.language_models.aiconfigurator_serving import (
 
 GPUS: Final = ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb")
 SHOTS: Final = (0, 1, 3, 10)
-"""Numbers of support runs."""
+"""Sizes of the support set."""
 DRAWS: Final = 3
-"""Random orders of the runs of a class."""
+"""Number of random orders of the runs of a class."""
 LEAST: Final = 20
 """Fewest runs of a class that takes part."""
 TIMES: Final[Mapping[str, str]] = {"tpot_ms": "per output token", "ttft_ms": "to the first token"}
@@ -55,16 +55,16 @@ def lines(runs: Measurements) -> Iterator[str]:
 
 
 def errors_by_shots(model: LlmLatency, runs: Measurements) -> dict[int, dict[str, list[Column]]]:
-    """Number of support runs -> time -> errors, %, for each class and draw, in one order.
+    """Number of support runs -> time -> errors in percent, for each class and draw in order.
 
     Args:
-        model: fitted to runs of other devices.
-        runs: runs of one device.
+        model: fitted to runs on other devices.
+        runs: runs on one device.
     """
     found: dict[int, dict[str, list[Column]]] = {n: {name: [] for name in TIMES} for n in SHOTS}
-    for own in _classes(runs):
+    for class_rows in _classes(runs):
         for draw in range(DRAWS):
-            order = np.random.default_rng(draw).permutation(own)
+            order = np.random.default_rng(draw).permutation(class_rows)
             held_out = runs.take(order[max(SHOTS) :])
             for shots in SHOTS:
                 adapted = model.adapt(runs.take(order[:shots])) if shots else model
@@ -77,17 +77,22 @@ def errors_by_shots(model: LlmLatency, runs: Measurements) -> dict[int, dict[str
 
 def _classes(runs: Measurements) -> Iterator[Positions]:
     """Positions of the runs of each class that takes part."""
-    own = [query.deployment for query in runs.queries]
-    names = ["-".join([one.engine.name, *map(str, sizes(one))]) for one in own]
+    deployments = [query.deployment for query in runs.queries]
+    names = [
+        "-".join([deployment.engine.name, *map(str, sizes(deployment))])
+        for deployment in deployments
+    ]
     return (rows for rows in rows_by(names).values() if len(rows) >= LEAST)
 
 
 def _cell(errors: list[Column], before: list[Column]) -> str:
-    """Median error, and the most by which the median error of a class and draw rose."""
+    """Median error, and the largest increase of the median error over classes and draws."""
     median = np.median(np.concatenate(errors))
     if errors is before:
         return f"{median:.1f} %"
-    rises = [np.median(own) - np.median(was) for own, was in zip(errors, before, strict=True)]
+    rises = [
+        np.median(after) - np.median(earlier) for after, earlier in zip(errors, before, strict=True)
+    ]
     return f"{median:.1f} % ({max(rises):+.1f})"
 
 

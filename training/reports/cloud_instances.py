@@ -1,17 +1,18 @@
-"""How good the cloud instances are that answers about processors choose: Markdown tables.
+"""How good are the cloud instances that processor predictions choose? Printed as Markdown tables.
 
-`python -m forerun.training.reports.cloud_instances` draws 60 settings of `llm_cloud_runs`: a model,
-a workload, and 12 instance types on which it was measured, as a plan takes a list. In half of them
-the cheapest type is sought whose time between tokens, of one request at a time, is within a limit
-that is drawn from the measured times; in the others the one on which a request of a saturated vLLM
-server costs least. Times of a type are predicted without all runs of its microarchitecture, then
-of its instance family. A choice is good where it keeps the limit by measurement and costs at most
-10 % more than the best. Then the same is asked over all types that were measured.
+`python -m forerun.training.reports.cloud_instances` draws 60 settings from `llm_cloud_runs`. A
+setting is a model, a workload, and 12 instance types on which it was measured. In half of the
+settings, the goal is the cheapest type whose time between tokens (one request at a time) is within
+a limit drawn from the measured times; in the others, it is the type with the lowest cost per
+request of a saturated vLLM server. Times on a type are predicted without any run on its
+microarchitecture, then without any run on its instance family. A choice is good if its measured
+time keeps the limit and its cost is at most 10 % above the best. The same is repeated with all
+measured types to choose from.
 
-Prices are an assumption, as none were measured: `USD_PER_VCPU`. Other choices are the one with most
-virtual processors for its price, the one by times of the nearest type that is not left out (by
-logarithms of cores, bandwidth and clock), one at random, and the one by measured times with the
-noise of repeats, which shows what can be reached.
+Prices were not measured but assumed: `USD_PER_VCPU`. Alternative choices: the type with the most
+virtual processors for its price; the type chosen by the times of the nearest type that is not held
+out (by logarithms of cores, bandwidth and clock); a random type; and the type chosen by measured
+times with the noise of repeats, which shows what is achievable.
 """
 
 import re
@@ -31,23 +32,23 @@ from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
 from forerun.training.protocols.language_models.llm_cloud_runs import tables_of
 
 USD_PER_VCPU: Final = {"zen": 0.045, "neoverse": 0.04, "cortex": 0.04, "": 0.05}
-"""Begin of a microarchitecture -> price of one virtual processor for an hour."""
+"""Prefix of a microarchitecture -> price of one virtual processor in USD per hour."""
 SETTINGS: Final = 60
 TYPES: Final = 12
 FEWEST: Final = 30
-"""Types of a model and workload from which on settings are drawn of it."""
+"""Fewest measured types of a model and workload that settings are drawn from."""
 TOKENS: Final = 128
-"""Length of the answers of `llama-bench` that are taken."""
+"""Output length of the `llama-bench` runs that are used."""
 QUANTILES: Final = (0.2, 0.9)
-"""Range of the limit among the measured times that it is drawn from."""
+"""Quantiles of the measured times between which the limit is drawn."""
 CLOSE: Final = 1.1
 REPEATS: Final = 0.05
-"""Standard deviation of log times between near copies of a type, by their median deviation of 3.4 %
-(README of the dataset)."""
+"""Standard deviation of log times between near copies of a type, derived from their median
+deviation of 3.4 % (README of the dataset)."""
 LEFT_OUT: Final[Mapping[str, int | None]] = {"microarchitecture": None, "instance family": 5}
-"""What is left out -> number of folds; None for one each."""
+"""What is held out -> number of folds; None for one fold per value."""
 KINDS: Final = {"one_request": "limit", "generation": "limit", "saturation": "rate"}
-"""Load or test -> what is sought."""
+"""Load or test -> the goal."""
 SEED: Final = 40
 
 
@@ -56,11 +57,11 @@ class Types(Columns):
     """Measured types of a model and workload.
 
     Attributes:
-        usd_per_hour, vcpus: price and virtual processors, (n,).
-        measured: seconds between tokens, or seconds of the server for each request, (n,).
-        predicted, upper, nearest: as measured, by best estimates, upper ends of intervals and the
-            nearest type, without each of `LEFT_OUT`, (n, 2). Intervals are as wide as those of a
-            fit to all rows, whose calibration leaves families of cores and models out.
+        usd_per_hour, vcpus: price and number of virtual processors, (n,).
+        measured: seconds between tokens, or server seconds per request, (n,).
+        predicted, upper, nearest: the same quantity by best estimates, upper ends of intervals and
+            the nearest type, with each of `LEFT_OUT` held out, (n, 2). The widths of the intervals
+            come from a fit to all rows, whose calibration holds out core families and models.
     """
 
     usd_per_hour: Column
@@ -73,12 +74,12 @@ class Types(Columns):
 
 @dataclass(frozen=True)
 class Setting:
-    """Types to choose from: the cheapest within a limit, or for each request.
+    """Types to choose from, for the lowest price within a limit or the lowest cost per request.
 
     Attributes:
-        name: in words.
+        name: description.
         types: the types.
-        limit_s: most seconds between tokens; infinite where a request is to cost least.
+        limit_s: largest allowed seconds between tokens; infinite if cost per request is the goal.
     """
 
     name: str
@@ -86,46 +87,51 @@ class Setting:
     limit_s: float = np.inf
 
     def costs(self, seconds: Column) -> Column:
-        """What is least by some times, (n,); infinite where the limit is missed."""
+        """The objective for the given times, (n,); infinite where the limit is missed."""
         if self.limit_s == np.inf:
             return self.types.usd_per_hour * seconds
         return np.where(seconds <= self.limit_s, self.types.usd_per_hour, np.inf)
 
     def over_best(self) -> Column:
-        """Measured cost of each type over the least, (n,); infinite where the limit is missed."""
+        """Measured objective of each type over the best, (n,); infinite if the limit is missed."""
         costs = self.costs(self.types.measured)
         return np.asarray(costs / costs.min())
 
     def chosen(self, seconds: Column) -> int:
-        """The best type by some times; the fastest where none keeps the limit."""
+        """The best type for the given times; the fastest if none keeps the limit."""
         return int(np.lexsort((seconds, self.costs(seconds)))[0])
 
     def choices(self, left_out: int, generator: np.random.Generator) -> dict[str, Column]:
-        """Choice -> cost over the least of what it may take.
+        """Choice -> objective over the best, of each type that it may take.
 
         Args:
             left_out: position in `LEFT_OUT`.
-            generator: of the noise of repeats.
+            generator: source of the noise of repeats.
         """
-        own, every = self.types, self.over_best()
-        noise = np.exp(REPEATS * generator.standard_normal(len(every)))
+        types, all_over_best = self.types, self.over_best()
+        noise = np.exp(REPEATS * generator.standard_normal(len(all_over_best)))
         times = {
-            "forerun, best estimates": own.predicted[:, left_out],
-            "forerun, upper ends": own.upper[:, left_out],
-            "nearest type": own.nearest[:, left_out],
-            "measured again": own.measured * noise,
+            "forerun, best estimates": types.predicted[:, left_out],
+            "forerun, upper ends": types.upper[:, left_out],
+            "nearest type": types.nearest[:, left_out],
+            "measured again": types.measured * noise,
         }
         rows = {name: self.chosen(seconds) for name, seconds in times.items()}
         rows["most vCPUs for the price"] = int(
-            np.lexsort((own.vcpus, own.vcpus / own.usd_per_hour))[-1]
+            np.lexsort((types.vcpus, types.vcpus / types.usd_per_hour))[-1]
         )
-        return {name: every[[row]] for name, row in rows.items()} | {"at random": every}
+        return {name: all_over_best[[row]] for name, row in rows.items()} | {
+            "at random": all_over_best
+        }
 
 
 def main() -> None:
     """Print how good each choice is, and the settings."""
-    every = measured_types()
-    lists = {f"{TYPES} types": settings(every), "all types": settings(every, whole=True)}
+    types_by_name = measured_types()
+    lists = {
+        f"{TYPES} types": settings(types_by_name),
+        "all types": settings(types_by_name, whole=True),
+    }
     for which, drawn in lists.items():
         for place, left_out in enumerate(LEFT_OUT):
             print(f"\n{left_out} left out, {which}\n")
@@ -134,19 +140,19 @@ def main() -> None:
             for choice, cells in _table(drawn, place).items():
                 print(f"| {choice} | {' | '.join(cells)} |")
     print("\n| setting | limit, ms | cost over the best |\n|---|---:|---:|")
-    for one in lists[f"{TYPES} types"]:
-        limit = "" if one.limit_s == np.inf else f"{1e3 * one.limit_s:.3g}"
-        ratio = one.over_best()[one.chosen(one.types.predicted[:, 0])]
-        print(f"| {one.name} | {limit} | {ratio:.2f} |")
+    for setting in lists[f"{TYPES} types"]:
+        limit = "" if setting.limit_s == np.inf else f"{1e3 * setting.limit_s:.3g}"
+        ratio = setting.over_best()[setting.chosen(setting.types.predicted[:, 0])]
+        print(f"| {setting.name} | {limit} | {ratio:.2f} |")
 
 
 def _table(drawn: Sequence[Setting], left_out: int) -> dict[str, list[str]]:
-    """Choice -> shares of settings in which it is good: all, those with a limit, in which it keeps
-    that, its median cost there, and those without.
+    """Choice -> share of settings in which it is good, overall and with a limit; share in which it
+    keeps the limit and its median cost there; share in which it is good without a limit.
     """
     generator = np.random.default_rng(SEED)
-    found = [one.choices(left_out, generator) for one in drawn]
-    limited = np.array([one.limit_s < np.inf for one in drawn])
+    found = [setting.choices(left_out, generator) for setting in drawn]
+    limited = np.array([setting.limit_s < np.inf for setting in drawn])
     cells = {}
     for choice in found[0]:
         ratios = [own[choice] for own in found]
@@ -159,35 +165,35 @@ def _table(drawn: Sequence[Setting], left_out: int) -> dict[str, list[str]]:
     return cells
 
 
-def settings(every: Mapping[str, Types], *, whole: bool = False) -> list[Setting]:
-    """The settings that are drawn, with and without a limit in turn.
+def settings(types_by_name: Mapping[str, Types], *, whole: bool = False) -> list[Setting]:
+    """Random settings, alternating between both goals.
 
     Args:
-        every: name of a model, workload and what is sought -> types.
-        whole: whether all types that were measured are to choose from.
+        types_by_name: name of a model, workload and goal -> types.
+        whole: whether all measured types are available instead of `TYPES` of them.
     """
     generator = np.random.default_rng(SEED)
     found = []
     for number in range(SETTINGS):
         kind = ("limit", "rate")[number % 2]
-        names = [name for name in sorted(every) if name.endswith(kind)]
-        types = every[name := names[int(generator.integers(len(names)))]]
+        names = [name for name in sorted(types_by_name) if name.endswith(kind)]
+        types = types_by_name[name := names[int(generator.integers(len(names)))]]
         few = types.take(generator.permutation(len(types.measured))[:TYPES])
         limit = float(np.quantile(few.measured, generator.uniform(*QUANTILES)))
-        own = types if whole else few
-        found.append(Setting(name, own, limit) if kind == "limit" else Setting(name, own))
+        offered = types if whole else few
+        found.append(Setting(name, offered, limit) if kind == "limit" else Setting(name, offered))
     return found
 
 
 def measured_types() -> dict[str, Types]:
-    """Model, engine, workload and what is sought -> the types of which it was measured."""
+    """Model, engine, workload and goal -> the types on which they were measured."""
     bundle = find("llm_cloud_runs", None)
     found: dict[str, Types] = {}
     for table, (rows, kept) in tables_of(bundle, DeviceCatalog.load()).items():
-        own = np.isfinite(rows.column("tpot_ms"))
-        own &= np.array([query.device.kind == "cpu" for query in rows.queries])
-        rates = bundle.table(table).iloc[kept[own]].get("requests_per_s")
-        rows = rows.take(own)
+        usable = np.isfinite(rows.column("tpot_ms"))
+        usable &= np.array([query.device.kind == "cpu" for query in rows.queries])
+        rates = bundle.table(table).iloc[kept[usable]].get("requests_per_s")
+        rows = rows.take(usable)
         seconds = rows.column("tpot_ms") / 1e3
         if rates is not None:
             seconds = np.where(_is_saturated(rows), 1.0 / rates.to_numpy(), seconds)
@@ -204,25 +210,25 @@ def _is_saturated(rows: Measurements) -> Mask:
 
 
 def _names(rows: Measurements) -> Names:
-    """Model, engine, workload and what is sought of n runs, (n,); empty where nothing is."""
+    """Model, engine, workload and goal of n runs, (n,); "" for runs that are not used."""
     names, columns = [], (rows.queries, rows.group("model"), rows.group("load"))
     for query, model, load in zip(*columns, strict=True):
-        own, kind = query.deployment, KINDS.get(str(load), "")
-        kind = kind if load != "generation" or own.load.output_tokens == TOKENS else ""
-        lengths = f"{own.load.input_tokens:.0f} in, {own.load.output_tokens:.0f} out"
-        name = f"{str(model).rpartition('/')[2]}, {own.engine.name}, {lengths}, {kind}"
+        deployment, kind = query.deployment, KINDS.get(str(load), "")
+        kind = kind if load != "generation" or deployment.load.output_tokens == TOKENS else ""
+        lengths = f"{deployment.load.input_tokens:.0f} in, {deployment.load.output_tokens:.0f} out"
+        name = f"{str(model).rpartition('/')[2]}, {deployment.engine.name}, {lengths}, {kind}"
         names.append(name if kind else "")
     return np.array(names)
 
 
 def _types(rows: Measurements, measured: Column, names: Names) -> Types:
-    """The types of n runs with these seconds, (n,), and their predictions."""
+    """The types of n runs with the given seconds, (n,), and their predictions."""
     devices = [query.device for query in rows.queries]
     families = np.array([re.sub(r"\d+", "", device.title) for device in devices])
     saturated = _is_saturated(rows)
 
     def seconds(predictor: ProcessorLlmLatency, held: Mask) -> tuple[Column, Column]:
-        """By best estimates, and by upper ends of intervals."""
+        """Seconds by best estimates, and by upper ends of intervals."""
         found = predictor.predict([rows.queries[row] for row in np.flatnonzero(held).tolist()])
         high, low = found.high or found.values, found.low or found.values
         value, upper = (
@@ -249,7 +255,7 @@ def _types(rows: Measurements, measured: Column, names: Names) -> Types:
 
 
 def _nearest(devices: Sequence[Device], measured: Column, names: Names, groups: Names) -> Column:
-    """Measured seconds of the nearest type that is in another group, (n,)."""
+    """Measured seconds of the nearest type in another group, (n,)."""
     facts = [(d.compute_units, d.memory_bandwidth_gbs, d.boost_clock_mhz) for d in devices]
     logs, found = np.log(np.array(facts, dtype=np.float64)), np.full(len(devices), np.nan)
     for name, places in rows_by(names.tolist()).items():
@@ -261,8 +267,8 @@ def _nearest(devices: Sequence[Device], measured: Column, names: Names, groups: 
 
 
 def _usd_per_vcpu(device: Device) -> float:
-    own = device.architecture or ""
-    return next(usd for start, usd in USD_PER_VCPU.items() if own.startswith(start))
+    architecture = device.architecture or ""
+    return next(usd for start, usd in USD_PER_VCPU.items() if architecture.startswith(start))
 
 
 if __name__ == "__main__":

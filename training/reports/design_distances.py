@@ -1,9 +1,10 @@
-"""How far designs of hardware lie from measured ones, and what that means: a Markdown table.
+"""How far do hardware designs lie from measured ones, and what does that imply? A Markdown table.
 
-`python -m forerun.training.reports.design_distances` takes the measured designs of the named
-programs that the bundled predictor has, and prints how much the cycles of a design differ from
-those of the nearest other, by their distance; and how many combinations of measured values lie
-further from all measured designs than any of these from the next, which answers say as a limit.
+`python -m forerun.training.reports.design_distances` takes the measured designs of all named
+programs from the bundled predictor. It prints by how much the cycles of a design differ from those
+of its nearest neighbour, by their distance. It also prints how many combinations of measured
+directive values lie further from all measured designs than the largest distance between
+neighbours, which answers report as a limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +26,9 @@ from forerun.models.hls_designs.known_designs import Directives, KnownDesigns
 from forerun.models.router import predictors_in
 
 ENDS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Ends of the strata of distances, over the largest between neighbours of the program."""
+"""Bounds of the distance bins, relative to the largest distance between neighbours of a program."""
 DRAWS: Final = 200
-"""Combinations that are drawn for a program and a version of the tool."""
+"""Number of combinations drawn for each program and version of the tool."""
 _CYCLES: Final = METRICS.index("latency_cycles")
 
 
@@ -50,11 +51,11 @@ def lines(known: KnownDesigns, programs: Sequence[Query]) -> Iterator[str]:
 
     Args:
         known: the designs of a training set.
-        programs: one design of each program and version of the tool; those with fewer than two
-            training designs are left out.
+        programs: one design of each program and version of the tool; programs with fewer than two
+            training designs are skipped.
     """
-    own = [query for query in programs if len(known.values.get(program_key(query), ())) > 1]
-    parts = [distances_and_differences(known, query) for query in own]
+    queries = [query for query in programs if len(known.values.get(program_key(query), ())) > 1]
+    parts = [distances_and_differences(known, query) for query in queries]
     distance, difference = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     yield "| distance from the nearest other design | designs | factor between their cycles |"
     yield "| --- | ---: | ---: |"
@@ -63,23 +64,23 @@ def lines(known: KnownDesigns, programs: Sequence[Query]) -> Iterator[str]:
         chosen = difference[strata == stratum]
         factor = f"{2.0 ** chosen.mean():.2f}" if len(chosen) else ""
         yield f"| {low:g} to {high:g} | {len(chosen):,} | {factor} |"
-    shares = [share_further(known, query) for query in own]
+    shares = [share_further(known, query) for query in queries]
     yield ""
     yield (
-        f"Of {DRAWS} combinations of measured values of each slot for each of {len(own)} pairs of "
-        f"program and tool, {100.0 * float(np.mean(shares)):.0f} % lie further."
+        f"Of {DRAWS} combinations of measured values of each slot for each of {len(queries)} pairs "
+        f"of program and tool, {100.0 * float(np.mean(shares)):.0f} % lie further."
     )
 
 
 def distances_and_differences(known: KnownDesigns, query: Query) -> tuple[Column, Column]:
-    """Distance of each training design of a program from the nearest other, and their difference.
+    """Distance of each training design of a program to its nearest neighbour, and their difference.
 
     Args:
         known: the designs of a training set.
         query: any design of the program.
 
     Returns:
-        Distances over the largest of them, and |log2| of the ratio of cycles, each of shape (k,).
+        Distances relative to the largest one, and |log2| of the ratio of cycles, shape (k,) each.
     """
     nearest, distances = known.neighbours(query)
     cycles = known.values[program_key(query)][:, _CYCLES]
@@ -87,12 +88,11 @@ def distances_and_differences(known: KnownDesigns, query: Query) -> tuple[Column
 
 
 def share_further(known: KnownDesigns, query: Query) -> float:
-    """Share of drawn combinations that lie further than training designs from their neighbours.
+    """Share of random combinations further away than any two neighbouring training designs.
 
     Args:
         known: the designs of a training set.
-        query: any design of the program, of which each slot takes one of its measured values, drawn
-            independently of other slots.
+        query: any design of the program. Each slot independently takes one of its measured values.
     """
     random = np.random.default_rng(0)
     values = values_of_slots(known.directives_of(query))
@@ -101,8 +101,10 @@ def share_further(known: KnownDesigns, query: Query) -> float:
         for _ in range(DRAWS)
     )
     program, device, software = query.design.program, query.device, query.software
-    nearest = known.nearest([Query(Design(program, one), device, software) for one in drawn])
-    return float(np.mean([own.relative_distance > 1.0 for own in nearest]))
+    nearest = known.nearest(
+        [Query(Design(program, directives), device, software) for directives in drawn]
+    )
+    return float(np.mean([neighbour.relative_distance > 1.0 for neighbour in nearest]))
 
 
 def values_of_slots(designs: Sequence[Directives]) -> dict[str, list[str]]:

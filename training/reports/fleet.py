@@ -1,15 +1,14 @@
-"""What a fleet of 1,000 GPUs takes over a week of traffic: a Markdown table.
+"""What does a fleet of 1,000 GPUs need over a week of traffic? Printed as a Markdown table.
 
-`python -m forerun.training.reports.fleet` takes the two traces of Azure (2023), of which each lasts
-an hour: it is stretched to a day, so that a minute stands for 25, and repeated seven times. The
-cheapest layout of Llama 3.1 70B within the limits, and without pipeline stages, is planned. The
-rate is the one at which the busiest of the windows of 15 minutes needs 1,000 GPUs. Printed are the
-share of the requests that the event model replays (it does not replay stages of a pipeline) and
-that keep the limits, what is saved against a fixed fleet of 1,000 GPUs,
-how many servers of eight fit under the power of 125 servers' GPUs at design power, and the seconds
-of processor time for all of it. POLCA (Patel et al., ASPLOS 2024) adds 30 % of servers by
-simulation, with capping of frequencies where the power is exceeded, on traces that were not
-published and against the power of whole servers.
+`python -m forerun.training.reports.fleet` takes the two traces of Azure (2023). Each lasts an hour;
+it is stretched to a day, so that one minute stands for 25, and repeated seven times. The cheapest
+layout of Llama 3.1 70B that keeps the limits and has no pipeline stages is planned. The request
+rate is chosen so that the busiest window of 15 minutes needs 1,000 GPUs. The table shows the share
+of requests that keep the limits among those that the event model replays (it cannot replay pipeline
+stages), the savings over a fixed fleet of 1,000 GPUs, how many servers of eight GPUs fit into the
+design power of 125 servers' GPUs, and the processor time of it all in seconds. For comparison,
+POLCA (Patel et al., ASPLOS 2024) adds 30 % of servers in a simulation that caps frequencies when
+the power is exceeded, on unpublished traces and with the power of whole servers.
 """
 
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ DEVICES: Final = ("a100-sxm-80gb", "h100-sxm-80gb")
 LIMITS: Final = ServingLimits({"ttft_ms": 2000.0, "tpot_ms": 75.0})
 GPUS: Final = 1_000
 TRIED: Final = 50.0
-"""Rate at which the replicas of the busiest window are counted first, requests a second."""
+"""Request rate, per second, for which the replicas of the busiest window are counted first."""
 KEPT: Final = 20
 WINDOW_S: Final = 900.0
 DAY_S: Final = 86_400.0

@@ -1,12 +1,11 @@
-"""How near a search comes to the best of all candidates: a Markdown table.
+"""How close does a search come to the best of all candidates? Printed as a Markdown table.
 
-`python -m forerun.training.reports.search FOLDER [TABLE ...]` takes tables in which every candidate
-was measured from the reference bundles of `archgym`, `hlsyn`, `nas_latency` and `zeus_powercap` in
-a folder: `Search`, random order and Optuna's TPE (Bergstra et al. 2011; extra `tune`) measure
-candidates until they have had 20, 50 and 100 of them. TPE proposes one at a time, and gets the
-candidate that is nearest to its proposal, as most combinations are in no table; `Search` is asked
-for five at a time. Where nothing that was measured keeps the limits, the median of what does counts
-as found.
+`python -m forerun.training.reports.search FOLDER [TABLE ...]` takes exhaustively measured tables
+from the reference bundles of `archgym`, `hlsyn`, `nas_latency` and `zeus_powercap` in a folder.
+`Search`, random order and Optuna's TPE (Bergstra et al. 2011; extra `tune`) measure candidates, and
+are compared after 20, 50 and 100 of them. TPE proposes one candidate at a time and gets the nearest
+one in the table, since most combinations are in no table; `Search` is asked for five at a time. If
+no measured candidate keeps the limits, the median loss of those that do counts as found.
 """
 
 import json
@@ -27,11 +26,11 @@ AFTER: Final = (20, 50, 100)
 SEEDS: Final = 10
 BATCH: Final = 5
 FEWEST: Final = 400
-"""Labelled designs from which on a program is a table."""
+"""Fewest labelled designs of a program that is used as a table."""
 FULL: Final = 0.8
-"""Share of each resource of the chip that a design may take."""
+"""Share of each chip resource that a design may use."""
 LATENCY_SHARE: Final = 0.3
-"""Share of the networks that keep the limit of their latency."""
+"""Share of the networks that keep the latency limit."""
 CELLS: Final = ("pixel3", "raspi4", "titan_rtx_32")
 JOBS: Final = ("deepspeech2", "ncf", "shufflenetv2")
 
@@ -41,10 +40,10 @@ class Table:
     """Candidates that were all measured.
 
     Attributes:
-        name: of the table.
+        name: name of the table.
         settings: settings of n candidates.
-        losses: what is minimised, positive, shape (n,).
-        limited: metric -> measured values, shape (n,), and the limit.
+        losses: the objective to minimise, positive, shape (n,).
+        limited: metric -> measured values, shape (n,), and their upper limit.
     """
 
     name: str
@@ -59,17 +58,17 @@ class Table:
         return np.array(np.all([np.ones(len(self.losses), dtype=np.bool_), *kept], axis=0))
 
     def values(self, at: int) -> dict[str, float]:
-        """What was measured of one candidate."""
+        """The measured values of one candidate."""
         limited = {name: float(values[at]) for name, (values, _) in self.limited.items()}
         return {"loss": float(self.losses[at]), **limited}
 
     def regrets(self, order: Sequence[int]) -> list[float]:
-        """Least loss within the limits of the first candidates over that of all, minus 1."""
+        """Relative excess of the best allowed loss so far over the best of all candidates."""
         allowed = self.allowed
         best, middle = self.losses[allowed].min(), float(np.median(self.losses[allowed]))
         firsts = [[at for at in order[:count] if allowed[at]] for count in AFTER]
-        found = [self.losses[own].min() if own else middle for own in firsts]
-        return [float(own / best - 1.0) for own in found]
+        found = [self.losses[rows].min() if rows else middle for rows in firsts]
+        return [float(rows / best - 1.0) for rows in found]
 
 
 def main() -> None:
@@ -82,7 +81,7 @@ def main() -> None:
             continue
         for name, order in ORDERS.items():
             runs = [table.regrets(order(table, seed)) for seed in range(SEEDS)]
-            cells = " | ".join(f"{100 * own:.1f}" for own in np.mean(runs, axis=0))
+            cells = " | ".join(f"{100 * regret:.1f}" for regret in np.mean(runs, axis=0))
             print(f"| {table.name} | {len(table.losses)} | {name} | {cells} |", flush=True)
 
 
@@ -94,38 +93,40 @@ def tables(folder: Path) -> Iterator[Table]:
     yield Table("training cluster", _settings(runs[knobs]), times, {})
     designs = Bundle.open(folder / "hlsyn").table("designs")
     designs = designs[(designs["tool"] == "v18") & (designs["latency_cycles"] > 0)]
-    for program, own in designs.groupby("kernel"):
-        if len(own) >= FEWEST:
+    for program, group in designs.groupby("kernel"):
+        if len(group) >= FEWEST:
             shares = {
-                name: (own[f"util_{name}"].to_numpy(dtype=np.float64), FULL)
+                name: (group[f"util_{name}"].to_numpy(dtype=np.float64), FULL)
                 for name in ("bram", "dsp", "lut", "ff")
             }
-            cycles = own["latency_cycles"].to_numpy(dtype=np.float64)
-            directives = pd.DataFrame(map(json.loads, own["pragmas_json"]))
+            cycles = group["latency_cycles"].to_numpy(dtype=np.float64)
+            directives = pd.DataFrame(map(json.loads, group["pragmas_json"]))
             yield Table(f"design {program}", _settings(directives), cycles, shares)
     bundle = Bundle.open(folder / "nas_latency")
     cells, latencies = bundle.table("nb201_archs"), bundle.table("nb201_latency")
     for device in CELLS:
-        own = cells[cells["has_path"]].merge(latencies[latencies["device"] == device], on="arch_id")
-        latency = own["latency_ms"].to_numpy(dtype=np.float64)
+        group = cells[cells["has_path"]].merge(
+            latencies[latencies["device"] == device], on="arch_id"
+        )
+        latency = group["latency_ms"].to_numpy(dtype=np.float64)
         limit = {"latency_ms": (latency, float(np.quantile(latency, LATENCY_SHARE)))}
-        operators = own[[name for name in map(str, own) if name.startswith("op_")]].astype(str)
+        operators = group[[name for name in map(str, group) if name.startswith("op_")]].astype(str)
         yield Table(
-            f"network {device}", _settings(operators), 1.0 / own["macs_m"].to_numpy(), limit
+            f"network {device}", _settings(operators), 1.0 / group["macs_m"].to_numpy(), limit
         )
     jobs = Bundle.open(folder / "zeus_powercap").table("power_trace_3gpus")
     for network in JOBS:
-        own = jobs[jobs["network"] == network]
-        seconds = own["time_per_epoch"].to_numpy(dtype=np.float64)
+        group = jobs[jobs["network"] == network]
+        seconds = group["time_per_epoch"].to_numpy(dtype=np.float64)
         limit = {"epoch_s": (seconds, float(np.median(seconds)))}
-        chosen = own[["batch_size", "optimizer", "power_limit", "gpu"]]
-        joules = seconds * own["average_power"].to_numpy()
+        chosen = group[["batch_size", "optimizer", "power_limit", "gpu"]]
+        joules = seconds * group["average_power"].to_numpy()
         yield Table(f"energy {network}", _settings(chosen), joules, limit)
 
 
 def _settings(frame: Any) -> list[dict[str, Any]]:
-    """Columns that vary, with texts where any value is one."""
-    texts = [name for name in frame if any(isinstance(own, str) for own in frame[name])]
+    """The columns that vary; a column with any text becomes text."""
+    texts = [name for name in frame if any(isinstance(value, str) for value in frame[name])]
     plain = frame.astype(dict.fromkeys(texts, str)).loc[:, frame.nunique() > 1]
     rows: list[dict[str, Any]] = plain.to_dict("records")
     return rows
@@ -133,14 +134,14 @@ def _settings(frame: Any) -> list[dict[str, Any]]:
 
 def by_search(table: Table, seed: int) -> list[int]:
     """Candidates in the order in which `Search` asks for them."""
-    of_key = {_key(own): at for at, own in enumerate(table.settings)}
+    of_key = {_key(candidate): at for at, candidate in enumerate(table.settings)}
     limits = {name: most for name, (_, most) in table.limited.items()}
     search = Search(list(table.settings), minimise="loss", limits=limits, seed=seed)
     order: list[int] = []
     while len(order) < AFTER[-1]:
-        for own in search.ask(BATCH):
-            order.append(of_key[_key(own)])
-            search.tell(own, table.values(order[-1]))
+        for candidate in search.ask(BATCH):
+            order.append(of_key[_key(candidate)])
+            search.tell(candidate, table.values(order[-1]))
     return order
 
 
@@ -150,12 +151,13 @@ def at_random(table: Table, seed: int) -> list[int]:
 
 
 def by_tpe(table: Table, seed: int) -> list[int]:
-    """Candidates that are nearest to what TPE proposes, each once."""
+    """The candidates nearest to the proposals of TPE, each at most once."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {
-        name: _distribution([own[name] for own in table.settings]) for name in table.settings[0]
+        name: _distribution([values[name] for values in table.settings])
+        for name in table.settings[0]
     }
     limited = list(table.limited.items())
     sampler = optuna.samplers.TPESampler(seed=seed)
@@ -171,35 +173,37 @@ def by_tpe(table: Table, seed: int) -> list[int]:
             params=dict(table.settings[order[-1]]),
             distributions=space,
             value=float(np.log(table.losses[order[-1]])),
-            constraints={name: float(own[order[-1]] - most) for name, (own, most) in limited},
+            constraints={name: float(values[order[-1]] - most) for name, (values, most) in limited},
         )
         study.add_trial(nearest)
     return order
 
 
 def _distribution(values: Sequence[Any]) -> Any:
-    """One setting as Optuna has it: in logarithms where it is positive."""
+    """The Optuna distribution of one setting, logarithmic if all values are positive."""
     from optuna import distributions
 
     if isinstance(values[0], str):
         return distributions.CategoricalDistribution(sorted(set(values)))
     low, high = min(values), max(values)
-    if all(isinstance(own, int) for own in values):
+    if all(isinstance(value, int) for value in values):
         return distributions.IntDistribution(low, high, log=low > 0)
     return distributions.FloatDistribution(low, high, log=low > 0)
 
 
 def _points(settings: Sequence[Mapping[str, Any]], among: Sequence[Mapping[str, Any]]) -> Any:
-    """Points whose summed distances count 1 for another choice and for the range of a number."""
+    """Points whose L1 distance is 1 for another choice, and 1 for the full range of a number."""
     columns = []
     for name, first in among[0].items():
-        every, own = [row[name] for row in among], [row[name] for row in settings]
+        all_values, column = [row[name] for row in among], [row[name] for row in settings]
         if isinstance(first, str):
-            columns += [[0.5 * (value == choice) for value in own] for choice in sorted(set(every))]
+            columns += [
+                [0.5 * (value == choice) for value in column] for choice in sorted(set(all_values))
+            ]
             continue
-        scale = finite_log if min(every) > 0 else np.asarray
-        numbers = scale(np.array(every, dtype=np.float64))
-        columns.append((scale(np.array(own, dtype=np.float64)) / np.ptp(numbers)).tolist())
+        scale = finite_log if min(all_values) > 0 else np.asarray
+        numbers = scale(np.array(all_values, dtype=np.float64))
+        columns.append((scale(np.array(column, dtype=np.float64)) / np.ptp(numbers)).tolist())
     return np.array(columns).T
 
 

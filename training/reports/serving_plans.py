@@ -1,14 +1,14 @@
-"""How good the layouts are that plans of serving recommend: a Markdown table.
+"""How good are the layouts that serving plans recommend? Printed as a Markdown table.
 
-`python -m forerun.training.reports.serving_plans` takes settings of `aiconfigurator_serving` of
-which several layouts were measured: a model, a device, an engine with its release, a number format
-and lengths. Of each setting, a limit of the time per token is drawn from the measured ones that two
-layouts keep at least. The recommended layout is the one that is predicted to write most tokens a
-second and device within the limit, over the numbers of requests in flight that were measured; the
-predictor is fitted without all runs of the model on the device. What it reached within the limit by
-measurement is compared with the best of all layouts. So are the choices of AIConfigurator, by its
-stored answers, and of two rules: the most and the fewest tensor-parallel devices. How much of the
-error layouts of a setting share is printed last.
+`python -m forerun.training.reports.serving_plans` takes all settings of `aiconfigurator_serving`
+with several measured layouts. A setting is a model, a device, an engine with its release, a number
+format and request lengths. For each setting, a limit on the time per token is drawn from the
+measured times that at least two layouts keep. The recommended layout has the highest predicted rate
+of tokens per second and device within the limit, over the measured numbers of requests in flight;
+the predictor is fitted without all runs of the model on the device. The measured rate of this
+layout within the limit is compared with that of the best layout. So are the choices of
+AIConfigurator, from its stored answers, and of two rules: the most and the fewest tensor-parallel
+devices. The last line shows how much of the error the layouts of a setting have in common.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ from forerun.training.protocols.language_models.aiconfigurator_serving import se
 
 STORED: Final = Path("docs") / "results" / "aiconfigurator.csv"
 CLOSE: Final = 0.95
-"""Share of the best rate from which on a layout is as good."""
+"""Share of the best rate from which a layout counts as equally good."""
 QUANTILES: Final = (0.2, 0.9)
-"""Range of the limit among the measured times that it is drawn from."""
+"""Quantiles of the measured times between which the limit is drawn."""
 SEED: Final = 40
 TIMES: Final = ("tpot_ms", "ttft_ms")
 CHOICES: Final = ("forerun", "AIConfigurator", "most tensor", "fewest devices")
@@ -41,13 +41,13 @@ CHOICES: Final = ("forerun", "AIConfigurator", "most tensor", "fewest devices")
 
 @dataclass(frozen=True)
 class Setting:
-    """Several layouts of one model, device, engine, format and lengths.
+    """Several layouts of one model, device, engine, format and request lengths.
 
     Attributes:
-        name: in words.
+        name: description.
         rows: positions of its runs.
-        pools: layout of each of them.
-        limit_ms: most time per token.
+        pools: layout of each run.
+        limit_ms: largest allowed time per token.
     """
 
     name: str
@@ -64,13 +64,13 @@ def main() -> None:
     stored = pd.read_csv(STORED).set_index("id").reindex(names)
     peer = {metric: stored[metric].to_numpy() for metric in TIMES}
     drawn = settings(runs)
-    own = left_out(runs, sorted({row for one in drawn for row in one.rows}))
-    shares = [shares_of(one, runs, own, peer) for one in drawn]
+    predicted = left_out(runs, sorted({row for setting in drawn for row in setting.rows}))
+    shares = [shares_of(setting, runs, predicted, peer) for setting in drawn]
     print(f"| setting | limit, ms | layouts | {' | '.join(CHOICES)} |")
     print(f"|---|---:|---:|{'---:|' * len(CHOICES)}")
-    for one, found in zip(drawn, shares, strict=True):
+    for setting, found in zip(drawn, shares, strict=True):
         cells = " | ".join("-" if np.isnan(share) else f"{100 * share:.0f} %" for share in found)
-        print(f"| {one.name} | {one.limit_ms:.1f} | {len(set(one.pools))} | {cells} |")
+        print(f"| {setting.name} | {setting.limit_ms:.1f} | {len(set(setting.pools))} | {cells} |")
     print("\nShare of the best measured rate that each choice reached.\n")
     for name, column in zip(CHOICES, np.array(shares).T, strict=True):
         known = column[~np.isnan(column)]
@@ -78,7 +78,7 @@ def main() -> None:
             f"- {name}: within 5 % of the best in {100 * np.mean(known >= CLOSE):.0f} % of "
             f"{len(known)} settings, {100 * np.mean(known):.0f} % of the best rate on average"
         )
-    between, within = deviations(drawn, runs, own["tpot_ms"])
+    between, within = deviations(drawn, runs, predicted["tpot_ms"])
     print(
         "\nLog errors of the time per token: standard deviation "
         f"{between:.2f} between settings, {within:.2f} between layouts of a setting"
@@ -88,18 +88,24 @@ def main() -> None:
 def deviations(
     drawn: Sequence[Setting], runs: Measurements, predicted: Column
 ) -> tuple[float, float]:
-    """Standard deviations of mean log errors: between settings, and of layouts around those."""
+    """Standard deviation of log errors between settings and between layouts of a setting."""
     errors = np.log(predicted / runs.column("tpot_ms"))
     means, around = [], []
-    for one in drawn:
-        own, pools = errors[one.rows], np.array([hash(pool) for pool in one.pools])
-        means.append(own.mean())
-        around += [own[pools == pool].mean() - own.mean() for pool in np.unique(pools)]
+    for setting in drawn:
+        setting_errors, pools = (
+            errors[setting.rows],
+            np.array([hash(pool) for pool in setting.pools]),
+        )
+        means.append(setting_errors.mean())
+        around += [
+            setting_errors[pools == pool].mean() - setting_errors.mean()
+            for pool in np.unique(pools)
+        ]
     return float(np.std(means)), float(np.std(around))
 
 
 def settings(runs: Measurements) -> list[Setting]:
-    """Settings of which two layouts keep the limit at least."""
+    """Settings in which at least two layouts keep the limit."""
     generator = np.random.default_rng(SEED)
     both = np.isfinite(runs.column("tpot_ms") + runs.column("ttft_ms"))
     able = np.flatnonzero(both & (runs.groups["mode"] == "agg")).tolist()
@@ -121,26 +127,31 @@ def settings(runs: Measurements) -> list[Setting]:
 
 
 def left_out(runs: Measurements, rows: Sequence[int]) -> Mapping[str, Column]:
-    """Times of runs by fits without all runs of their model on their device; NaN of others."""
+    """Times of runs from fits without all runs of their model on their device; else NaN."""
     found = {metric: np.full(len(runs), np.nan) for metric in TIMES}
     models, devices = runs.group("model"), runs.group("device")
     for (model, device), places in rows_by([(models[row], devices[row]) for row in rows]).items():
-        held, own = (models == model) & (devices == device), [rows[place] for place in places]
+        held, group = (models == model) & (devices == device), [rows[place] for place in places]
         fitted = LlmLatency(calibrated=False).fit(runs.take(~held))
-        values = fitted.predict([runs.queries[row] for row in own]).values
+        values = fitted.predict([runs.queries[row] for row in group]).values
         for metric in TIMES:
-            found[metric][own] = values[metric]
+            found[metric][group] = values[metric]
     return found
 
 
 def shares_of(
-    setting: Setting, runs: Measurements, own: Mapping[str, Column], peer: Mapping[str, Column]
+    setting: Setting,
+    runs: Measurements,
+    predicted: Mapping[str, Column],
+    peer: Mapping[str, Column],
 ) -> list[float]:
-    """Share of the best measured rate of each of `CHOICES`; NaN where it answers no layout."""
+    """Share of the best measured rate that each of `CHOICES` reaches; NaN without an answer."""
     measured = best_rates(setting, runs, {metric: runs.column(metric) for metric in TIMES})
-    pools = sorted(set(setting.pools), key=lambda own: (own.parallelism.tensor, own.devices))
+    pools = sorted(
+        set(setting.pools), key=lambda predicted: (predicted.parallelism.tensor, predicted.devices)
+    )
     fewest = min(pools, key=lambda pool: (pool.devices, pool.parallelism.tensor))
-    chosen = [_choice(setting, runs, times) for times in (own, peer)]
+    chosen = [_choice(setting, runs, times) for times in (predicted, peer)]
     reached = [
         np.nan if pool is None else measured.get(pool, 0.0) for pool in (*chosen, pools[-1], fewest)
     ]
@@ -150,7 +161,7 @@ def shares_of(
 def best_rates(
     setting: Setting, runs: Measurements, times: Mapping[str, Column]
 ) -> dict[Pool, float]:
-    """Most tokens a second and device of each layout that keeps the limit."""
+    """Highest rate of tokens per second and device, for each layout that keeps the limit."""
     found: dict[Pool, float] = {}
     for row, pool in zip(setting.rows, setting.pools, strict=True):
         load = runs.queries[row].deployment.load
@@ -163,9 +174,9 @@ def best_rates(
 
 
 def _choice(setting: Setting, runs: Measurements, times: Mapping[str, Column]) -> Pool | None:
-    """The layout with most tokens within the limit by these times; the fastest where none keeps it.
+    """The layout with the highest rate within the limit by these times, else the fastest layout.
 
-    None where a layout has no time.
+    None if a layout has no time.
     """
     tpot = dict[Pool, float]()
     for row, pool in zip(setting.rows, setting.pools, strict=True):
@@ -177,12 +188,12 @@ def _choice(setting: Setting, runs: Measurements, times: Mapping[str, Column]) -
 
 
 def _setting(query: Query, model: str) -> str:
-    own = query.deployment
-    form = own.model.formats.of_layer(len(own.model.layers) - 1).experts
-    lengths = f"{own.load.input_tokens:.0f} in, {own.load.output_tokens:.0f} out"
+    deployment = query.deployment
+    form = deployment.model.formats.of_layer(len(deployment.model.layers) - 1).experts
+    lengths = f"{deployment.load.input_tokens:.0f} in, {deployment.load.output_tokens:.0f} out"
     return (
-        f"{model.rpartition('/')[2]} {form}, {query.device.name}, {own.engine.name} "
-        f"{own.engine.version}, {lengths}"
+        f"{model.rpartition('/')[2]} {form}, {query.device.name}, {deployment.engine.name} "
+        f"{deployment.engine.version}, {lengths}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The best and the worst whole answers of the scoreboard, as a table for the README."""
+"""The README's table of the most and the least accurate whole answers on the scoreboard."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,28 +7,28 @@ from typing import Any, Final
 Evaluations = Sequence[Mapping[str, Any]]
 
 SHOWN: Final = 5
-"""Tasks of each kind."""
+"""Number of tasks of each kind."""
 FEWEST_ROWS: Final = 20
 """Fewest rows of a task."""
 UNIT: Final = re.compile(r"_(ms|w|j|mib|mhz)$")
 SHOTS: Final = re.compile(r"/(\d+) (suggested|random)$")
-"""End of the name of a task after adaptation."""
+"""Suffix of the name of a task with adaptation."""
 MARKED: Final = re.compile(r"(<!-- figures: headlines -->\n).*?(<!-- end -->)", re.DOTALL)
-"""Where a document has the table."""
+"""The marked place of the table in a document."""
 
 
 def with_headlines(text: str, tables: Evaluations) -> str:
-    """A document whose marked table is made anew from the tables of the scoreboard."""
+    """A document whose marked table is replaced by a new one from the scoreboard."""
     return MARKED.sub(lambda found: f"{found[1]}{headlines(tables)}\n{found[2]}", text)
 
 
 def headlines(tables: Evaluations) -> str:
-    """Markdown table of whole answers: the tasks with the smallest errors next to the worst.
+    """Markdown table of whole answers: the tasks with the smallest errors next to the largest.
 
-    Of each dataset, the best and the worst task are candidates.
+    Only the best and the worst task of each dataset are candidates.
 
     Args:
-        tables: those of the scoreboard.
+        tables: the datasets of the scoreboard.
     """
     ends: dict[str, list[tuple[float, str, Mapping[str, Any]]]] = {}
     for table in tables:
@@ -36,9 +36,9 @@ def headlines(tables: Evaluations) -> str:
             if row.get("mape") is not None and row["n"] >= FEWEST_ROWS:
                 name = f"{table['dataset']}: {_in_words(row)}"
                 ends.setdefault(table["dataset"], []).append((row["mape"], name, row))
-    by_error = [sorted(own, key=lambda one: one[:2]) for own in ends.values()]
-    best_first = sorted((own[0] for own in by_error), key=lambda one: one[:2])
-    worst_first = sorted((own[-1] for own in by_error), key=lambda one: one[:2], reverse=True)
+    by_error = [sorted(tasks, key=lambda task: task[:2]) for tasks in ends.values()]
+    best_first = sorted((tasks[0] for tasks in by_error), key=lambda task: task[:2])
+    worst_first = sorted((tasks[-1] for tasks in by_error), key=lambda task: task[:2], reverse=True)
     if not ends:
         return "No whole answers are scored so far: `make scoreboard`."
     lines = ["| best | rows | error | coverage | worst | rows | error | coverage |"]

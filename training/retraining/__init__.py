@@ -1,1 +1,1 @@
-"""Retraining on measurements of users: a split that stays, and comparisons with the champion."""
+"""Retraining on users' measurements: a fixed hold-out split, and comparison with the champion."""

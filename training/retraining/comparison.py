@@ -1,6 +1,6 @@
-"""Errors of a candidate next to those of the champion, on measurements that neither adapted to.
+"""Compare a candidate with the champion on measurements that neither adapted to.
 
-Some workloads are held out of every retraining; more measurements do not change which.
+The same workloads are held out of every retraining, however many measurements are added.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from forerun.data.columns import Mask
 from forerun.training.scores.errors import SliceChange
 
 HELD_OUT_SHARE: Final = 0.25
-"""Share of the groups that are held out, by a hash of their names."""
+"""Share of the groups that are held out, chosen by a hash of their names."""
 BYTES: Final = 8
 
 
 def held_out(groups: Sequence[str]) -> Mask:
     """Whether the rows of n groups are held out, shape (n,).
 
-    It depends on the name of the group alone, so that a workload that was held out once is held out
-    of all later training sets as well, whatever else was measured.
+    This depends only on the name of the group, so that a workload that was held out once is also
+    held out of all later training sets.
 
     Args:
         groups: the group of each of n rows, such as the hash of its workload.
@@ -31,7 +31,7 @@ def held_out(groups: Sequence[str]) -> Mask:
 
 
 def _position(group: str) -> float:
-    """A number in [0, 1) that is drawn by the name."""
+    """A pseudorandom number in [0, 1) that depends only on the name."""
     digest = hashlib.sha256(group.encode()).digest()[:BYTES]
     return float(int.from_bytes(digest, "big") / 256**BYTES)
 
@@ -40,14 +40,14 @@ FILE: Final = "comparison.json"
 
 
 class Comparison(BaseModel):
-    """Errors of a candidate next to those of the champion.
+    """Errors of a candidate and of the champion on held-out measurements.
 
     Attributes:
         champion: version of the predictors that the candidate was compared with.
-        measurements: hash of all measurements, of which a part is held out.
+        measurements: hash of all measurements, including the held-out ones.
         training_rows, held_out_rows: number of rows of both parts.
-        slices: each slice of the held-out rows; empty where there are none.
-        unknown: slices of the training rows of which nothing is held out, by their values.
+        slices: the comparison in each slice of the held-out rows; empty if there are none.
+        unknown: slices of the training rows without a held-out row, by their property values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,10 +68,10 @@ class HeldOutRow(BaseModel):
     """A measured value that neither predictor was adapted to.
 
     Attributes:
-        metric: name of the metric, whose unit the values have.
+        metric: name of the metric, which determines the unit of the values.
         facts: property (device, kind, family, precision) -> value.
         workload: what was measured, in words.
-        group: hash of what is held out as a whole.
+        group: hash of the group that is held out as a whole.
         measured, in_use, candidate: the measured value, and both predictions.
     """
 

@@ -1,12 +1,12 @@
 """Scores of predictions: pure functions of measured and predicted values.
 
-Relative errors, coverage and other shares are in percent. A score that is not defined for the given
+Relative errors, coverage and other shares are in percent. A score that is undefined for the given
 rows is None, never NaN.
 
-Two predictors are compared on the same rows by slice: all combinations of properties (device,
-family, precision, phase). Rows of one group, such as a workload, are drawn together by the
-bootstrap. A slice of few groups is judged by what there is: it got worse where each of its groups
-did, by more than seeds explain.
+Two predictors are compared on the same rows, slice by slice. A slice fixes the values of some
+properties (device, family, precision, phase). The bootstrap resamples whole groups of rows, such as
+all rows of a workload. A slice with fewer than `FEWEST_GROUPS` groups is too small for a bootstrap:
+it counts as worse if the error grew in every group, and by more than the variation between seeds.
 """
 
 import hashlib
@@ -26,25 +26,26 @@ Column = Float64[np.ndarray, " n"]
 Mask = Bool[np.ndarray, " n"]
 
 FEWEST_GROUPS: Final = 5
-"""Fewest groups of a slice whose noise is that of the bootstrap."""
+"""Fewest groups of a slice for a bootstrap confidence interval."""
 SEED_NOISE: Final = 0.05
-"""Noise relative to a score where none is known. Two standard deviations of the difference of two
-fits, over three seeds of the four tasks of `torch_op_energy`, are 0.5, 4, 4 and 10 % of the error.
+"""Assumed noise of a score, relative to its value, where it was not measured. Two standard
+deviations of the difference of two fits, over three seeds of the four tasks of `torch_op_energy`,
+are 0.5, 4, 4 and 10 % of the error.
 """
 DRAWS: Final = 2_000
-"""Draws of the bootstrap."""
+"""Number of bootstrap resamples."""
 TAIL_PERCENT: Final = 2.5
 
 
 @dataclass(frozen=True)
 class PairedErrors:
-    """Errors of n rows, or means of so many rows, by two predictors.
+    """Errors of two predictors on the same n rows, or their means over n sets of rows.
 
     Attributes:
         before, after: absolute percentage errors, shape (n,).
-        sizes: number of rows that each is the mean of, shape (n,).
-        groups: group of each; those of one group are drawn together.
-        facts: property -> value of each; "" for none.
+        sizes: number of rows that each error is the mean of, shape (n,).
+        groups: group of each row, for the bootstrap.
+        facts: property -> value for each row; "" for none.
     """
 
     before: Column
@@ -68,15 +69,15 @@ class PairedErrors:
 
 
 class SliceChange(BaseModel):
-    """Both errors in one slice.
+    """The errors of two predictors in one slice.
 
     Attributes:
         metric: name of the metric.
-        slice: property -> value, of those that the slice fixes.
-        rows, groups: number of rows, and of groups of them.
+        slice: property -> value, for the properties that the slice fixes.
+        rows, groups: number of rows and of groups.
         before, after: mean absolute percentage errors.
-        low, high: range of `after` - `before`, in percentage points: a 95 % confidence interval, or
-            that of its groups where these are few.
+        low, high: range of `after` - `before` in percentage points: a 95 % confidence interval, or
+            the smallest and the largest mean of a group if there are few groups.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,12 +93,12 @@ class SliceChange(BaseModel):
 
     @property
     def name(self) -> str:
-        """Metric and values, as one line."""
+        """Metric and property values, as one line."""
         return " ".join((self.metric, *self.slice.values()))
 
     @property
     def is_worse(self) -> bool:
-        """Whether the error grew beyond its noise."""
+        """Whether the error grew by more than the noise."""
         grown = self.after - self.before
         return self.low > 0.0 and (
             self.groups >= FEWEST_GROUPS or grown > SEED_NOISE * abs(self.before)
@@ -105,20 +106,20 @@ class SliceChange(BaseModel):
 
 
 def compared(metric: str, errors: PairedErrors, seed: int = 0) -> list[SliceChange]:
-    """Both errors in each slice, wider slices first.
+    """The errors of two predictors in each slice, wider slices first.
 
     Args:
         metric: name of the metric.
-        errors: of the same rows.
+        errors: errors of both predictors on the same rows.
         seed: seed of the bootstrap.
     """
     groups = np.asarray(errors.groups)
-    found = []
+    slices_found = []
     for fixed, chosen in slices_of(errors.facts, len(groups)):
         sizes = errors.sizes[chosen]
         before, after = errors.before[chosen], errors.after[chosen]
         low, high = _range(after - before, sizes, groups[chosen], seed)
-        own = SliceChange(
+        change = SliceChange(
             metric=metric,
             slice=fixed,
             rows=int(sizes.sum()),
@@ -128,19 +129,19 @@ def compared(metric: str, errors: PairedErrors, seed: int = 0) -> list[SliceChan
             low=low,
             high=high,
         )
-        found.append(own)
-    return found
+        slices_found.append(change)
+    return slices_found
 
 
 def slices_of(
     facts: Mapping[str, Sequence[str]], count: int
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
-    """The properties and the positions of each slice, those of fewer properties first.
+    """Properties and row positions of each slice; slices with fewer properties come first.
 
-    A slice that holds the same rows as an earlier one is left out, and so are rows without a value.
+    Rows without a value are ignored, and a slice with the same rows as an earlier one is skipped.
 
     Args:
-        facts: property -> value of each row; "" for none.
+        facts: property -> value for each row; "" for none.
         count: number of rows.
     """
     seen: set[str] = set()
@@ -157,7 +158,7 @@ def slices_of(
 def _range(
     differences: Column, sizes: Column, groups: np.ndarray, seed: int
 ) -> tuple[float, float]:
-    """Confidence interval of the mean difference, or the range over few groups."""
+    """Confidence interval of the mean difference, or the range of group means for few groups."""
     _, codes = np.unique(groups, return_inverse=True)
     sums, counts = np.bincount(codes, differences * sizes), np.bincount(codes, sizes)
     if len(sums) < FEWEST_GROUPS:
@@ -176,17 +177,17 @@ def graded(
 
     Args:
         measured: shape (n,), positive.
-        predicted: shape (n,); NaN where nothing was answered.
+        predicted: shape (n,); NaN where there is no prediction.
         low: lower ends, shape (n,); NaN for none.
         high: upper ends, shape (n,).
-        grades: grade of each of the n answers, empty for none.
+        grades: grades of the n answers, "" for none.
     """
     known, given = np.isfinite(measured) & np.isfinite(predicted), np.asarray(grades)
     found: dict[str, dict[str, float]] = {}
     for grade in sorted(set(given[known].tolist()) - {""}):
-        own: Mask = known & (given == grade)
-        found[grade] = {"share": 100.0 * float(own.sum() / known.sum())}
-        ranged = own & np.isfinite(low) & np.isfinite(high)
+        of_grade: Mask = known & (given == grade)
+        found[grade] = {"share": 100.0 * float(of_grade.sum() / known.sum())}
+        ranged = of_grade & np.isfinite(low) & np.isfinite(high)
         if ranged.any():
             inside = (low[ranged] <= measured[ranged]) & (measured[ranged] <= high[ranged])
             found[grade]["coverage_90"] = 100.0 * float(inside.mean())
@@ -209,29 +210,29 @@ def score(
     """Scores of n predictions against measured values, as in `forerun evaluate --json`.
 
     Args:
-        measured: shape (n,); not finite where nothing was measured (the row is left out).
+        measured: shape (n,); rows with a value that is not finite are ignored.
         predicted: shape (n,), same unit; not finite where there is no prediction.
         low: lower ends of 90 % prediction intervals, shape (n,), given together with `high`;
             not finite where there is no interval.
         high: upper ends, shape (n,).
 
     Returns:
-        n: number of rows that are scored: those with a measured value and a prediction.
-        unanswered: number of measured rows without a prediction; they enter no score.
+        n: number of scored rows: those with a measured value and a prediction.
+        unanswered: number of measured rows without a prediction; no other score includes them.
         mape: mean absolute percentage error, percent of the measured value.
         median_ape: median absolute percentage error, percent.
         within_10pct: share of predictions with a relative error of at most 10 %, percent.
         spearman: rank correlation, -1 to 1; None for fewer than two rows or a constant column.
         coverage_90: coverage of the prediction intervals, percent, nominally 90; None without
             intervals.
-        mean_interval_ratio: mean of high / low, 1 for an interval of no width; None without
-            intervals, or where a lower end is not positive.
-        median_interval_ratio: median of the same.
-        r2: coefficient of determination, at most 1; None where the measured column is constant.
+        mean_interval_ratio: mean of high / low, 1 for an interval of zero width; None without
+            intervals, or if a lower end is not positive.
+        median_interval_ratio: median of high / low, None under the same conditions.
+        r2: coefficient of determination, at most 1; None if the measured column is constant.
         smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
-            it also applies to counts of zero.
+            also defined for counts of zero.
 
-        `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive
+        `mape`, `median_ape` and `within_10pct` are None if a measured value is not positive
         (such as a utilisation of zero).
 
     Raises:
@@ -275,18 +276,18 @@ def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Col
     return np.where(truth > 0.0, errors, np.nan)
 
 
-def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
-    """Spearman's rank correlation; tied values have their mean rank.
+def spearman(first: ArrayLike, second: ArrayLike) -> float | None:
+    """Spearman's rank correlation; ties get their mean rank.
 
     Returns:
-        -1 to 1, or None for fewer than two rows or a column that is constant.
+        -1 to 1, or None for fewer than two rows or a constant column.
 
     Raises:
         ValueError: the columns differ in length.
     """
     from scipy.stats import spearmanr
 
-    columns = _columns(one, other)
+    columns = _columns(first, second)
     if any(_is_constant(column) for column in columns):
         return None
     return float(spearmanr(*columns).statistic)
@@ -308,7 +309,7 @@ def r2(measured: ArrayLike, predicted: ArrayLike) -> float | None:
 
 
 def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
-    """Symmetric mean absolute percentage error, 0 to 200, None if empty; 0 for a pair of zeros.
+    """Symmetric mean absolute percentage error, 0 to 200; a pair of zeros counts 0. None if empty.
 
     Raises:
         ValueError: the columns differ in length.
@@ -357,23 +358,23 @@ def _intervals(
 
 
 def _is_constant(values: Column) -> bool:
-    """Whether there are not two different values."""
+    """Whether all values are equal, or there are fewer than two."""
     return len(values) < 2 or bool((values == values[0]).all())
 
 
 def share_of(hits: Mask) -> float | None:
-    """Percent of n flags that are True; None for none."""
+    """Percentage of n flags that are True; None if n is 0."""
     return 100.0 * float(hits.mean()) if len(hits) else None
 
 
 def mean(values: Column) -> float | None:
-    """Mean of n values; None for none, or where it is not finite."""
+    """Mean of n values; None if n is 0 or the mean is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
         return _number(float(values.mean())) if len(values) else None
 
 
 def median(values: Column) -> float | None:
-    """Median of n values; None for none, or where it is not finite."""
+    """Median of n values; None if n is 0 or the median is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
         return _number(float(np.percentile(values, 50.0))) if len(values) else None
 

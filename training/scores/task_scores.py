@@ -1,9 +1,9 @@
-"""Scores of some tasks besides the errors of every task: capacities, choices, relative speeds.
+"""Extra scores of some tasks: capacities, choices between alternatives, and relative speeds.
 
-They are computed for each seed, over all folds where that is possible, and averaged. Choices are
-scored by the alternative with the least predicted value. Relative speeds P of co-located programs
-(the time when isolated over the time when co-located; below 1 it is slowed) are scored by absolute
-errors and by the detection of slowdowns.
+They are computed for each seed, over all folds where possible, and averaged. A choice is the
+alternative with the smallest predicted value. The relative speed P of a co-located program is its
+time in isolation over its time with neighbours (below 1, it is slowed down); it is scored by
+absolute errors and by how well slowdowns are detected.
 """
 
 from abc import ABC, abstractmethod
@@ -24,16 +24,15 @@ Names = Text[np.ndarray, " n"]
 
 @dataclass(frozen=True)
 class TaskScore(Columns, ABC):
-    """A score of some tasks, with what it has to know of the n held-out rows."""
+    """An extra score of a task, with the data it needs about the n held-out rows."""
 
     pooled: ClassVar[bool] = True
-    """Whether the rows of all folds are scored together; otherwise the scores of folds are
-    averaged."""
+    """Whether the rows of all folds are scored together; otherwise fold scores are averaged."""
     ranks: ClassVar[str] = ""
-    """The field that ranks the task; empty where that is the one of every task."""
+    """Field that ranks the task; empty for the default score."""
 
     def __add__(self, other: Self) -> Self:
-        """The score of the rows of both."""
+        """The score over the rows of both."""
         return self
 
     @abstractmethod
@@ -53,7 +52,7 @@ class Capacity(TaskScore):
 
     Fields, in percent: `bin_accuracy`, the share of predictions in the bin of the measured value;
     `under_predicted`, the share of predictions below the measured value; `below_high`, the share of
-    measured values up to `high`, of which 95 % should be; `over_allocation`, the mean of
+    measured values up to `high` (nominally 95 %); `over_allocation`, the mean of
     high / measured - 1.
 
     Attributes:
@@ -63,7 +62,7 @@ class Capacity(TaskScore):
     bin_width: float
 
     def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
-        """The shares of the rows with a measured value and a prediction."""
+        """The scores over the rows with a measured value and a prediction."""
         truth, answer, high = (columns[name] for name in ("measured", "predicted", "high"))
         known = np.isfinite(truth) & np.isfinite(answer)
         truth, answer, high = truth[known], answer[known], high[known]
@@ -79,20 +78,20 @@ class Capacity(TaskScore):
 FEWEST: Final = 3
 """Fewest alternatives of a group that is scored."""
 WITHIN: Final = 0.02
-"""Relative excess over the best alternative up to which a choice counts as good."""
+"""Largest relative excess over the best alternative with which a choice counts as good."""
 
 
 @dataclass(frozen=True)
 class Choices(TaskScore):
-    """Choosing the least predicted value of each group of at least `FEWEST` alternatives.
+    """Choices of the smallest predicted value in each group of at least `FEWEST` alternatives.
 
-    Fields: `choices`: number of groups; `chosen_within_2pct`: percent of the groups in which the
-    measured value of the choice exceeds that of the best by at most 2 %; `chosen_excess`: mean
-    relative excess over the best, percent; `chosen_by_rule`: rule -> its `chosen_within_2pct`.
+    Fields: `choices`: number of groups; `chosen_within_2pct`: percentage of groups in which the
+    measured value of the choice exceeds the best by at most 2 %; `chosen_excess`: mean relative
+    excess over the best, percent; `chosen_by_rule`: rule -> its `chosen_within_2pct`.
 
     Attributes:
-        groups: shape (n,); rows with the same label are alternatives to each other.
-        rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
+        groups: shape (n,); rows with the same label are alternatives.
+        rivals: name of a simple rule -> shape (n,); the rule chooses the smallest value.
     """
 
     groups: Names
@@ -100,7 +99,7 @@ class Choices(TaskScore):
     pooled = False
 
     def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
-        """The choices by the predicted values, and by the rules."""
+        """Scores of the choices by predicted values, and of those by the rules."""
         measured = columns["measured"]
         excess = self._excess(measured, columns["predicted"])
         if not len(excess):
@@ -121,8 +120,10 @@ class Choices(TaskScore):
         excess = []
         for rows in rows_by(self.groups[known].tolist()).values():
             if len(rows) >= FEWEST:
-                own = measured[known][rows]
-                excess.append(own[np.argmin(predicted[known][rows])] / own.min() - 1.0)
+                measured_here = measured[known][rows]
+                excess.append(
+                    measured_here[np.argmin(predicted[known][rows])] / measured_here.min() - 1.0
+                )
         return np.array(excess)
 
 
@@ -131,10 +132,10 @@ def _good(excess: Float64[np.ndarray, " groups"]) -> float:
 
 
 MOST: Final = 1.2
-"""P at which `mae_to_1.2` clips measured and predicted values: a program that gains from neighbours
+"""P at which `mae_to_1.2` clips measured and predicted values. A program that gains from neighbours
 needs no protection, and a few runs that wait for a disk gain twentyfold."""
 SLOWED: Final = (0.95, 0.9, 0.8)
-"""Thresholds of P for the area under the ROC curve of slowed against other runs."""
+"""Thresholds of P for the area under the ROC curve of slowed runs against all others."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,12 @@ class RelativeSpeed(TaskScore):
     """Relative speeds, which are shares: their errors are absolute.
 
     Fields: `mae`, `rmse` and `mae_to_1.2` (measured and predicted values clipped at 1.2);
-    `auc_below_0.9` and further thresholds (None where all or no values are below);
-    `mae_of_repeats`, the noise floor, which is the error of a prediction by the mean of all
-    repeats (None without repeats), and `repeated_rows`, the number of rows it is computed from;
-    `mae_NAME` of each baseline; for the class `slowed` the false positive rate `false_alarms` and
-    the false negative rate `misses`, percent; `share_with_interval`, and both rates over the rows
-    without an interval, of which the predictor reports a class instead (`false_alarms_of_class`,
+    `auc_below_0.9` and the same for other thresholds (None if all or no values are below);
+    `mae_of_repeats`, the noise floor: the error of predicting each run by the mean of its repeats
+    (None without repeats), and `repeated_rows`, the number of rows it is computed from;
+    `mae_NAME` for each baseline; for the class `slowed` the false positive rate `false_alarms` and
+    the false negative rate `misses`, percent; `share_with_interval`; and both rates over the rows
+    without an interval, for which the predictor reports only a class (`false_alarms_of_class`,
     `misses_of_class`).
 
     Attributes:
@@ -158,11 +159,11 @@ class RelativeSpeed(TaskScore):
     ranks = "mae"
 
     def __add__(self, other: "RelativeSpeed") -> "RelativeSpeed":
-        """That of the rows of both."""
+        """The score over the rows of both."""
         return self.concatenate([self, other])
 
     def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
-        """The errors of the rows with a measured value and a prediction; empty without any."""
+        """Scores over the rows with a measured value and a prediction; empty without such rows."""
         from sklearn.metrics import mean_absolute_error, root_mean_squared_error
 
         known = np.isfinite(columns["measured"]) & np.isfinite(columns["predicted"])
@@ -193,8 +194,8 @@ class RelativeSpeed(TaskScore):
 def auc(positive: Mask, score: Column) -> float | None:
     """Area under the ROC curve of `score` for the class `positive`; None unless both classes occur.
 
-    It is the probability that a positive row has a higher score than a negative one, with ties
-    counted half (the Mann-Whitney statistic).
+    This is the probability that a positive row has a higher score than a negative one, where ties
+    count half (the Mann-Whitney statistic).
     """
     from sklearn.metrics import roc_auc_score
 
@@ -223,10 +224,10 @@ def repeated(repeats: Names) -> Mask:
 
 
 def noise(values: Column, repeats: Names) -> float | None:
-    """Mean absolute deviation of repeated runs from their mean; None where no run was repeated.
+    """Mean absolute deviation of repeated runs from their mean; None if no run was repeated.
 
-    Rows without a repeat are ignored. Deviations from the mean of n repeats are multiplied by
-    sqrt(n / (n - 1)), because they underestimate those from the true mean.
+    Rows without a repeat are ignored. Deviations from the mean of n repeats underestimate those
+    from the true mean, so they are multiplied by sqrt(n / (n - 1)).
 
     Args:
         values: P, shape (n,).
@@ -241,5 +242,5 @@ def noise(values: Column, repeats: Names) -> float | None:
     return float(away.mean())
 
 
-def _cut(one: Column, other: Column) -> float:
-    return float(np.abs(np.minimum(one, MOST) - np.minimum(other, MOST)).mean())
+def _cut(measured: Column, predicted: Column) -> float:
+    return float(np.abs(np.minimum(measured, MOST) - np.minimum(predicted, MOST)).mean())

@@ -39,13 +39,13 @@ PACKAGES = (
 
 
 def environment(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """`python`, `platform`, and each of these packages that is installed -> its version."""
+    """`python`, `platform` and each installed package of `packages` -> its version."""
     where = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
     return where | versions_of(packages)
 
 
 def versions_of(packages: Sequence[str]) -> dict[str, str]:
-    """Package -> its version, of those that are installed."""
+    """Package -> its version, for installed packages."""
     found = {}
     for name in packages:
         with suppress(PackageNotFoundError):
@@ -57,10 +57,10 @@ Plain = bool | int | float | str | None
 
 
 def flat_parameters(predictor: object) -> dict[str, Plain]:
-    """Name -> value of each setting of a predictor, and of the estimators among its settings.
+    """Name -> value of each setting of a predictor, including the estimators among its settings.
 
-    Settings of settings are named `OUTER.INNER`, members of tuples by their position. Of an object
-    that is neither plain nor made of plain values, the name of its type is given.
+    Nested settings are named `OUTER.INNER`, members of tuples by their position. A value that is
+    not made of plain values is replaced by the name of its type.
 
     Args:
         predictor: an estimator; any other object has no settings.
@@ -74,7 +74,7 @@ def flat_parameters(predictor: object) -> dict[str, Plain]:
 
 
 def _flat(name: str, value: object) -> dict[str, Plain]:
-    """A value as plain ones, by names that begin with its own."""
+    """A value as plain values, whose names begin with `name`."""
     if value is None or isinstance(value, bool | int | float | str):
         return {name: value}
     inner: dict[str, object]
@@ -90,14 +90,16 @@ def _flat(name: str, value: object) -> dict[str, Plain]:
     else:
         return {name: type(value).__name__}
     return {
-        key: v for part, own in inner.items() for key, v in _flat(f"{name}.{part}", own).items()
+        key: v
+        for part, part_value in inner.items()
+        for key, v in _flat(f"{name}.{part}", part_value).items()
     }
 
 
 EXPERIMENT = "forerun"
 PREDICTOR_FOLDER = "predictor"
 LOADER = "forerun.service.python.mlflow_model"
-"""MLflow imports it where a version is loaded, and calls its `_load_pyfunc`."""
+"""Module that MLflow imports when it loads a version, to call its `_load_pyfunc`."""
 REQUIRED = ("workload", "device")
 OPTIONAL = ("software", "operation", "metrics", "level", "explain")
 """Fields of a request of POST /v1/predict: the columns of the model's input."""
@@ -113,20 +115,20 @@ def tracking_uri(uri: str | None = None) -> str:
     """Where runs and versions are kept.
 
     Args:
-        uri: an MLflow tracking URI; by default FORERUN_TRACKING_URI, MLFLOW_TRACKING_URI, or the
-            SQLite file `mlflow.db` in FORERUN_HOME, in this order.
+        uri: an MLflow tracking URI; when None, FORERUN_TRACKING_URI, then MLFLOW_TRACKING_URI, then
+            the SQLite file `mlflow.db` in FORERUN_HOME.
     """
     named = uri or os.environ.get("FORERUN_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI")
     return named or f"sqlite:///{(home() / 'mlflow.db').absolute()}"
 
 
 def connect(uri: str | None = None) -> Any:
-    """An `mlflow.MlflowClient` of the store; a new SQLite file is prepared (seconds, once).
+    """An `mlflow.MlflowClient` of the store; a new SQLite file is prepared once, in seconds.
 
     Raises:
         MissingExtra: mlflow is not installed.
     """
-    # Usage statistics would leave the machine; who wants to send them sets these to false.
+    # MLflow would send usage statistics; users who want that can set these variables to false.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
@@ -135,7 +137,7 @@ def connect(uri: str | None = None) -> Any:
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        # MLflow's own use of SQLAlchemy is deprecated there; nothing here can mend it.
+        # MLflow's own use of SQLAlchemy is deprecated; nothing can be done about it here.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             from mlflow import MlflowClient
@@ -145,10 +147,10 @@ def connect(uri: str | None = None) -> Any:
 
 
 def git_commit(folder: Path | None = None) -> str | None:
-    """The commit that is checked out, with `+changes` where files differ; None outside git.
+    """The checked-out commit, with `+changes` if files were modified; None outside git.
 
     Args:
-        folder: a folder of the repository; the one that holds this file by default.
+        folder: a folder of the repository; by default the one with this file.
     """
     where = folder or Path(__file__).resolve().parent
     try:
@@ -160,10 +162,10 @@ def git_commit(folder: Path | None = None) -> str | None:
 
 
 def code_state(folder: Path | None = None) -> str | None:
-    """`git_commit`, with a hash of the differences in place of `changes`.
+    """`git_commit`, with a hash of the modifications instead of `+changes`.
 
     Args:
-        folder: as in `git_commit`.
+        folder: see `git_commit`.
     """
     commit = git_commit(folder)
     if commit is None or not commit.endswith("+changes"):
@@ -174,7 +176,7 @@ def code_state(folder: Path | None = None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training run that is being written; made by `tracked`.
+    """A training run that is being written; made by `tracked`.
 
     Attributes:
         client: MLflow client.
@@ -187,7 +189,7 @@ class Run:
     artifacts: str
 
     def parameters(self, values: Mapping[str, object]) -> None:
-        """Log settings of the run, as text; a long one is cut at MLflow's limit."""
+        """Log settings of the run as text; long ones are truncated to MLflow's limit."""
         from mlflow.entities import Param
 
         logged = [Param(name, str(value)[:_LONGEST_PARAMETER]) for name, value in values.items()]
@@ -195,7 +197,7 @@ class Run:
             self.client.log_batch(self.id, params=logged[start : start + 100])
 
     def metrics(self, values: Mapping[str, float | int | None]) -> None:
-        """Log final figures; None, a score that does not apply, is left out."""
+        """Log final scores; None, a score that does not apply, is skipped."""
         self._log((name, value, 0) for name, value in values.items())
 
     def scores(self, task: str, score: Mapping[str, float | int | None]) -> None:
@@ -203,7 +205,7 @@ class Run:
         self.metrics({f"{task}/{field}": value for field, value in score.items()})
 
     def series(self, name: str, values: Sequence[float | None]) -> None:
-        """Log one metric with a value for each step, such as a fold; None is left out."""
+        """Log one metric with a value for each step, such as a fold; None is skipped."""
         self._log((name, value, step) for step, value in enumerate(values))
 
     def _log(self, points: Iterable[tuple[str, float | int | None, int]]) -> None:
@@ -223,9 +225,9 @@ class Run:
         Args:
             name: name of the bundle.
             digest: hash of its content; its first 36 characters are MLflow's digest.
-            rows: number of its rows that were used.
+            rows: number of rows that were used.
             source: origin of the data, such as a repository and commit.
-            context: what they were used for: `training` or `evaluation`; empty for neither.
+            context: use of the data: `training` or `evaluation`; empty for neither.
         """
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -235,23 +237,23 @@ class Run:
         self.client.set_tag(self.id, f"dataset.{name}", digest)
 
     def card(self, markdown: str) -> None:
-        """Log the model card, as a file and, as far as it fits, as the run's description."""
+        """Log the model card as a file and, truncated to MLflow's limit, as a description."""
         self.client.log_text(self.id, markdown, "card.md")
         self.client.set_tag(self.id, "mlflow.note.content", markdown[:_LONGEST_DESCRIPTION])
 
     def text(self, name: str, content: str) -> None:
-        """Log a text as a file of that name."""
+        """Log a text file of that name."""
         self.client.log_text(self.id, content, name)
 
     def table(self, name: str, rows: Sequence[Mapping[str, Plain]]) -> None:
-        """Log rows of equal fields as a table of that name, which ends in `.json`."""
+        """Log rows with the same fields as a table; the name ends in `.json`."""
         columns = {field: [row[field] for row in rows] for field in rows[0]}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of MLflow's use of pandas
             self.client.log_table(self.id, columns, name)
 
     def figure(self, path: Path) -> None:
-        """Log a picture under `figures/`."""
+        """Log an image under `figures/`."""
         self.client.log_artifact(self.id, str(path), "figures")
 
     def predictor(self, folder: Path) -> Manifest:
@@ -270,7 +272,7 @@ class Run:
 
 
 def _save_model(place: Path, folder: Path) -> None:
-    """Write a model of MLflow's flavour `python_function` that holds a sealed folder."""
+    """Write an MLflow model of flavour `python_function` that holds a sealed folder."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MLflow about types of its own
         import mlflow.pyfunc
@@ -296,13 +298,13 @@ def tracked(
     parent: Run | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[Run]:
-    """A run that is finished when the block ends, and marked as failed when it raises.
+    """A run, as a context manager: finished at the end of the block, failed if the block raises.
 
     The checked-out git commit is recorded with it.
 
     Args:
         name: name in MLflow's list of runs.
-        uri: as in `tracking_uri`.
+        uri: see `tracking_uri`.
         parent: run that this one is a part of; its store is used.
         tags: further tags of the run.
 
@@ -330,14 +332,14 @@ def _experiment(client: Any, uri: str) -> str:
     if found is not None:
         return str(found.experiment_id)
     file = database_file(uri)
-    # A server decides itself where artifacts go; with a file as the store they would otherwise be
-    # written to the working directory.
+    # A server decides itself where artifacts go. With a file as the store, MLflow would write them
+    # to the working directory.
     location = None if file is None else (file.parent / "mlartifacts").absolute().as_uri()
     return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
 
 def scoreboard_at(commit: str) -> str | None:
-    """Content of the scoreboard in a commit, such as `HEAD`; None where it was not there."""
+    """Content of the scoreboard at a commit, such as `HEAD`; None if it did not exist."""
     try:
         return _git(Path(__file__).parent, "show", f"{commit}:training/scoreboard.json")
     except (OSError, subprocess.SubprocessError):

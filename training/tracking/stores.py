@@ -1,4 +1,4 @@
-"""Stores of runs and versions, read without mlflow, whose import takes seconds."""
+"""Inspect MLflow stores without importing mlflow, which takes seconds."""
 
 import json
 import os
@@ -17,13 +17,13 @@ def database_file(uri: str) -> Path | None:
 
 
 def stamp(uri: str, timeout_s: float) -> str | None:
-    """A text that is another one once a version or an alias of the model is; None where not known.
+    """A text that changes when a version or an alias of the model changes; None if unknown.
 
-    Of an SQLite file it changes with every write; of a server only with the aliases.
+    For an SQLite file it changes with every write; for a server only with the aliases.
 
     Args:
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
-        timeout_s: time that a server has to answer, seconds.
+        timeout_s: how long to wait for a server, seconds.
     """
     file = database_file(uri)
     if file is not None:
@@ -33,16 +33,16 @@ def stamp(uri: str, timeout_s: float) -> str | None:
 
 def _of_file(file: Path) -> str | None:
     try:
-        whole = file.stat()
+        file_status = file.stat()
         log = Path(f"{file}-wal")  # what is committed is in this file first, in SQLite's mode WAL
-        parts = (whole, log.stat()) if log.exists() else (whole,)
+        parts = (file_status, log.stat()) if log.exists() else (file_status,)
     except OSError:
         return None
-    return json.dumps([[own.st_ino, own.st_size, own.st_mtime_ns] for own in parts])
+    return json.dumps([[status.st_ino, status.st_size, status.st_mtime_ns] for status in parts])
 
 
 def _of_server(uri: str, timeout_s: float) -> str | None:
-    """The aliases that the REST API tells; None where it tells nothing to this client.
+    """The aliases that the REST API reports; None if this client gets no answer.
 
     https://mlflow.org/docs/latest/rest-api.html, `registered-models/get`.
     """
@@ -62,7 +62,7 @@ def _of_server(uri: str, timeout_s: float) -> str | None:
         if found.get("error_code") == _ABSENT:
             return _ABSENT
         model = found["registered_model"]
-        aliases = {own["alias"]: str(own["version"]) for own in model.get("aliases", ())}
+        aliases = {alias["alias"]: str(alias["version"]) for alias in model.get("aliases", ())}
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return None
     return json.dumps([model.get("creation_timestamp"), aliases], sort_keys=True)

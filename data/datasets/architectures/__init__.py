@@ -1,1 +1,1 @@
-"""Datasets of the latency of architectures in search spaces."""
+"""Datasets of latencies of architectures in search spaces."""

@@ -1,15 +1,14 @@
 """Latency of every architecture of three search spaces on many device configurations.
 
 One row of a latency table is one architecture on one configuration: a chip with its runtime, batch
-and precision under one name. Phones of HELP are rounded to whole milliseconds; EAGLE's runtimes
-prune edges of a cell that do not reach its output, HELP's PyTorch runs them.
+and precision under one name. HELP's times on phones are rounded to whole milliseconds. EAGLE's
+runtimes prune edges of a cell that do not reach its output; HELP's PyTorch runs them.
 Sources: HELP at 45f70eb9 (MIT), EAGLE's tables as copied in NAS-LLM-GNN at 46d3713c (none stated),
 OneProxy at e3c9b2c6 (MIT), HW-NAS-Bench-360 at a9b243e0 (none stated).
 
-HELP gives one list per device, in the order of its architectures; EAGLE a dictionary from a cell's
-choices to seconds; OneProxy lists over 1,999 cells that it does not name and that are identified by
-the times of two devices that HELP has too. Files are read as plain data
-(`forerun.data.upstream.plain_files`).
+HELP has one list per device, in the order of its architectures; EAGLE a dictionary from a cell's
+choices to seconds; OneProxy lists over 1,999 unnamed cells, which are identified by the times of
+two devices that HELP has too. Files are read as plain data (`forerun.data.upstream.plain_files`).
 """
 
 import json
@@ -41,7 +40,7 @@ _ONE_PROXY: Final = {
 
 
 def _read(raw: RawFiles, pattern: str) -> Any:
-    """Content of the one file of that pattern, or None."""
+    """Content of the first file that matches the pattern, or None."""
     paths = raw.matching(pattern)
     return plain_data(raw.read(paths[0]), paths[0]) if paths else None
 
@@ -85,7 +84,7 @@ def _by_position(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 
 def _by_choices(raw: RawFiles, path: str, cells: "pd.DataFrame") -> "pd.DataFrame":
-    """EAGLE: seconds by choices at the edges; cells that it lacks have no row."""
+    """EAGLE: seconds by choices at the edges; cells that are missing there have no row."""
     content = plain_data(raw.read(path), path)
     codes = map(tuple, cells[list(NB201_EDGES)].to_numpy().tolist())
     known = [(place, content[cell]) for place, cell in enumerate(codes) if cell in content]
@@ -107,7 +106,7 @@ def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame":
 
 
 def _extra(raw: RawFiles, latency: "pd.DataFrame") -> "list[pd.DataFrame]":
-    """OneProxy's devices; its times on raspi4 and pixel3, as in HELP, identify a cell."""
+    """OneProxy's devices; cells are identified by the times on raspi4 and pixel3, as in HELP."""
     shared = [_read(raw, f"*latency_data/rice_{name}.pickle") for name in ("raspi4", "pixel3")]
     of_devices = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
     if any(times is None for times in shared) or any(rows.empty for rows in of_devices):
@@ -144,7 +143,7 @@ Column = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 TRAINING_ARCHITECTURES: Final = 900
-"""Training architectures of a source device: those with ids below this."""
+"""Architectures with ids below this train the predictor on a source device."""
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "nb201": NB201_EDGES,
     "fbnet": tuple(f"op_{layer:02d}" for layer in range(22)),
@@ -155,7 +154,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
         "r",
     ),
 }
-"""Columns of NAME_archs that name an architecture, in the order of `Architecture.operators`."""
+"""Columns of NAME_archs that define an architecture, in the order of `Architecture.operators`."""
 LATENCIES: Final[Mapping[str, tuple[str, ...]]] = {
     "nb201": ("nb201_latency", "nb201_extra", "nb201_edge360"),
     "fbnet": ("fbnet_latency",),
@@ -163,14 +162,14 @@ LATENCIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Tables with times of each space."""
 FOLDED: Final = 0.02
-"""A cell that takes less than this share of its device's median was optimised away."""
+"""A cell faster than this share of its device's median was optimised away."""
 
 
 class NasLatency(Dataset, declared="nas_latency"):
-    """Evaluated on unseen devices, of which a few measurements are given (few-shot)."""
+    """Evaluated on unseen devices, for which a few measurements are given (few-shot)."""
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """Architectures and times of each space whose files are there."""
+        """Architectures and times of each space whose files are available."""
         tables: dict[str, pd.DataFrame] = {}
         for space, (pattern, architectures) in _ARCHITECTURES.items():
             content = _read(raw, pattern)
@@ -245,7 +244,7 @@ def published_protocols() -> dict[str, Any]:
 
 
 def protocols_of(bundle: Bundle) -> dict[str, Any]:
-    """Protocols of a bundle's document `tasks`, else those that were published."""
+    """Protocols in a bundle's document `tasks`, else the published ones."""
     if "tasks" in bundle.documents():
         content: dict[str, Any] = bundle.document("tasks")
         return content
@@ -253,7 +252,7 @@ def protocols_of(bundle: Bundle) -> dict[str, Any]:
 
 
 def times_of(rows: "pd.DataFrame", architectures: int) -> dict[str, Column]:
-    """Device -> milliseconds by architecture id, NaN where not measured or failed."""
+    """Device -> milliseconds by architecture id, NaN if not measured or failed."""
     names = rows["device"].astype(str)
     if "framework" in rows:
         names = names + "_" + rows["framework"].astype(str) + "_" + rows["task"].astype(str)
@@ -270,7 +269,7 @@ def middle(times: Column, index: Indices) -> Indices:
     """The positions of `index` whose times lie between the first and the ninth decile, in order.
 
     Args:
-        times: n times; rows without a positive time are left out.
+        times: n times; rows without a positive time are ignored.
         index: positions in `times`.
     """
     index = index[times[index] > 0]

@@ -1,1 +1,1 @@
-"""Datasets of results of benchmark suites."""
+"""Datasets of benchmark suite results."""

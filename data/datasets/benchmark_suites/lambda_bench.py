@@ -1,8 +1,8 @@
 """Training throughput and GPU memory of NVIDIA's example models on Lambda's systems.
 
-Throughput counts images, sequences, tokens, mel frames or samples a second of the whole system, by
-model. `batch_size` is that of all GPUs of the system together. Peaks of memory are what nvidia-smi
-showed and hold the CUDA context.
+Throughput is images, sequences, tokens, mel frames or samples per second of the whole system,
+depending on the model. `batch_size` is the total over all GPUs of the system. Peak memory is the
+reading of nvidia-smi, which includes the CUDA context.
 Source: lambdal/deeplearning-benchmark at aa5addb6. It states no licence: numbers only.
 """
 
@@ -53,7 +53,7 @@ class LambdaBench(Dataset, declared="lambda_bench"):
         return tables_there({THROUGHPUT: rates, MEMORY: traces})
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
-        """`gpu`: GPU model of a system, whatever the number of them."""
+        """`gpu`: GPU model of a system, regardless of their number."""
         gpus = [gpu_name(str(name)) for name in rows["system"]]
         return {"gpu": np.array(gpus, dtype=np.str_)}
 
@@ -67,7 +67,7 @@ def gpu_name(system: str) -> str:
 
 
 def _earlier(raw: RawFiles, path: str, precision: str) -> "pd.DataFrame":
-    """The table of 2022, with batch sizes where their file names the same system."""
+    """The table of 2022, with batch sizes for systems that the batch size files also name."""
     key, batch_path = ["name_gpu", "num_gpu"], _BATCH.format(precision)
     wide = raw.table(path).astype({"num_gpu": "int64"})
     frame = wide.melt([*key, "watt", "price"], var_name="model", value_name="throughput")
@@ -86,7 +86,7 @@ def _earlier(raw: RawFiles, path: str, precision: str) -> "pd.DataFrame":
 
 
 def _later(raw: RawFiles, path: str, precision: str) -> "pd.DataFrame":
-    """The table of 2024: the first column names the node, and in it number and GPU."""
+    """The table of 2024; the first column names the node, with the number and type of GPUs."""
     rows: list[dict[str, Any]] = []
     for node, rates in raw.table(path, index_col=0).iterrows():
         named = _NODE.search(str(node))
@@ -108,7 +108,7 @@ def _later(raw: RawFiles, path: str, precision: str) -> "pd.DataFrame":
 
 
 def _trace(raw: RawFiles, path: str) -> dict[str, Any] | None:
-    """One run's samples of temperature, utilisation and memory, over all GPUs; None without any."""
+    """Temperature, utilisation and memory of one run, over all GPUs; None without samples."""
     named = _TRACE.search(path)
     samples = [found for line in raw.text(path).splitlines() if (found := _SAMPLE.match(line))]
     if named is None or not samples:

@@ -1,8 +1,8 @@
-"""MLPerf Inference: throughput, latency and wall power of systems, as their submitters reported.
+"""MLPerf Inference: throughput, latency and wall power of systems, as reported by submitters.
 
-One row is one result of one system in one round. Power is of the whole system at the wall (CPUs,
-fans and losses of the supply included), never of an accelerator. Results are quoted with their
-round and submission, as MLPerf's policy asks; derived values are not verified by MLCommons.
+One row is one result of one system in one round. Power is that of the whole system at the wall
+(including CPUs, fans and power supply losses), never of an accelerator. Results are quoted with
+their round and submission, as MLPerf's policy asks; derived values are not verified by MLCommons.
 Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommons.
 """
 
@@ -24,7 +24,7 @@ from forerun.data.upstream.downloads import RawFiles
 
 _SLICE: Final = re.compile(r"\((\d+)x(\d)g\.\d+gb mig\)")
 _SLICES: Final = {"a30": 4.0}
-"""Compute slices of a part that can be divided; 7 for parts that are not listed."""
+"""Number of compute slices of a part that can be partitioned; 7 for parts not listed."""
 
 _NOISE: Final = re.compile(
     r"\([^)]*\)|virtualized|\bcts\b|nps1-spx|-750w|-02$|,.*$|\btensor core\b|[®™©]|\bgpu$"
@@ -65,7 +65,7 @@ def share_in_use(accelerator: Any) -> float:
 
 
 def accelerator(key: str, on_cpu: bool, catalog: DeviceCatalog) -> Device:
-    """The spec sheet of a slug of `accelerator_key`; a device without figures where it has none."""
+    """The spec sheet for a slug of `accelerator_key`, or else a device without figures."""
     unknown = Device(name=key, vendor="unknown", kind="cpu" if on_cpu else "npu")
     return catalog.find(key) or unknown
 
@@ -83,7 +83,7 @@ FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 """Rounds used for training only; every later one is predicted from those before it."""
 
 TOKENS: Final = ("Tokens/s", "tokens/s")
-"""Units of language models in newer rounds, which name them; older rows call tokens samples."""
+"""Units of language models in newer rounds; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"
 ENERGY: Final = "millijoules"
 POWER_ONLY: Final = ("Watts", ENERGY)
@@ -118,7 +118,7 @@ class MlperfInference(Dataset, declared="mlperf_inference"):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`later_rounds/ROUND`, trained on earlier rounds, and `unseen_accelerator/FOLD`.
 
-        Slices and virtual parts of an accelerator are in its fold.
+        Slices and virtual parts of an accelerator are in the same fold.
         """
         rows = bundle.table(CLOSED)
         rounds = rows["round"].astype(str).to_numpy(dtype=np.str_)
@@ -144,7 +144,7 @@ class MlperfInference(Dataset, declared="mlperf_inference"):
 
 
 def round_numbers(rounds: Iterable[str]) -> NDArray[np.float64]:
-    """Rounds as numbers in their order, such as 301 of `v3.1`; NaN for what is no round."""
+    """Rounds as increasing numbers, such as 301 for `v3.1`; NaN for anything else."""
     found = []
     for name in rounds:
         major, _, minor = str(name).removeprefix("v").partition(".")
@@ -154,7 +154,7 @@ def round_numbers(rounds: Iterable[str]) -> NDArray[np.float64]:
 
 
 def device_keys(rows: "pd.DataFrame") -> NDArray[np.str_]:
-    """What each row of `closed_division` ran on: its accelerator, or the CPU where it has none."""
+    """What each row of `closed_division` ran on: its accelerator, or its CPU if it has none."""
     pairs = zip(rows["accelerator"], rows["cpu"], strict=True)
     return np.array([accelerator_key(accelerator, cpu) for accelerator, cpu in pairs], np.str_)
 
@@ -162,7 +162,7 @@ def device_keys(rows: "pd.DataFrame") -> NDArray[np.str_]:
 def _records(
     raw: RawFiles, pattern: str, table: str, further: Iterable[str] = ()
 ) -> "pd.DataFrame":
-    """Records of the files, with the fields that the columns of a table and others need."""
+    """Records of the files, with the fields for the columns of a table and further ones."""
     records = [row for path in raw.matching(f"{pattern}.json") for row in raw.json(path)]
     names = sorted({*MlperfInference.facts["columns"][table].values(), *further})
     return pd.DataFrame([{n: row.get(n) for n in names} for row in records], columns=names)
@@ -173,9 +173,9 @@ def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
     power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
     power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
     rows = found[~power_only].drop_duplicates(MlperfInference.facts["same"])
-    own = rows["Result_Power"].astype("float64").to_numpy()
+    printed = rows["Result_Power"].astype("float64").to_numpy()
     joined = power.reindex(pd.MultiIndex.from_frame(rows[list(_RUN)])).astype("float64").to_numpy()
-    return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), CLOSED)
+    return _frame(rows.assign(Result_Power=np.where(np.isnan(printed), joined, printed)), CLOSED)
 
 
 def _frame(rows: "pd.DataFrame", table: str) -> "pd.DataFrame":

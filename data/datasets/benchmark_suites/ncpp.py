@@ -1,7 +1,7 @@
 """Benchmark scores of Intel Sapphire Rapids machines: the public sample of PerfCastDB.
 
-Every suite of the training rows was run on one CPU part and the test rows come from other parts, so
-no effect of hardware can be learned from it: an example of ingestion and a sanity check only.
+All training rows of a suite come from one CPU part and the test rows come from other parts, so no
+effect of hardware can be learned. The dataset only serves as an ingestion example and sanity check.
 Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 """
 
@@ -36,7 +36,7 @@ class Ncpp(Dataset, declared="ncpp"):
         }
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """No rows: those of the table `test` never train."""
+        """No rows: the table `test` is never trained on."""
         return {"none": np.zeros(len(rows), dtype=np.bool_)}
 
 

@@ -1,7 +1,7 @@
 """Circuits on an FPGA, placed and routed with five seeds: cells, connections and their delays.
 
-Designs are forerun's own and freely licensed processors (`forerun collect circuit`), made by yosys
-and nextpnr for an iCE40 HX8K. One row of `runs` is one design with one seed.
+The designs are our own and freely licensed processors (`forerun collect circuit`), processed by
+yosys and nextpnr for an iCE40 HX8K. One row of `runs` is one design with one seed.
 """
 
 import re
@@ -18,9 +18,9 @@ from forerun.data.lazy import pd
 
 RUNS, NODES, ARCS, PATHS, WORDS = "runs", "nodes", "arcs", "paths", "words"
 LARGE_CELLS: Final = 1000
-"""Logic cells from which on a design counts as large."""
+"""Fewest logic cells of a large design."""
 PROCESSORS: Final = ("picorv32", "serv", "vexriscv")
-"""Families of processors by others, a fixed test set that nothing is trained on."""
+"""Processor families by other authors: a fixed test set that nothing is trained on."""
 _ROUTED: Final = re.compile(r"routed_(\d+)_ps")
 
 
@@ -28,13 +28,13 @@ class CircuitFpga(PackagedDataset, declared="circuit_fpga"):
     """Families of designs, large designs and processors held out."""
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Circuits with a single clock: processors, and of the others those of each size."""
+        """Circuits with a single clock: processors, and the other circuits by size."""
         timed = np.asarray(rows["fmax_mhz"].notna(), dtype=np.bool_)
-        apart = np.asarray(rows["family"].isin(PROCESSORS), dtype=np.bool_)
+        processors = np.asarray(rows["family"].isin(PROCESSORS), dtype=np.bool_)
         large = np.asarray(rows["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)
-        own = timed & ~apart
-        sizes = {"small": own & ~large, "large": own & large}
-        return {"": own, "processors": timed & apart, **sizes}
+        others = timed & ~processors
+        sizes = {"small": others & ~large, "large": others & large}
+        return {"": others, "processors": timed & processors, **sizes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Design:
     """A design of the dataset.
 
     Attributes:
-        name: of the design.
+        name: name of the design.
         netlist: its cells and connections.
-        placements: seed -> where the cells are.
+        placements: seed -> positions of the cells.
         routed_ps: seed -> (m,) delays of the connections after routing, picoseconds.
     """
 
@@ -54,7 +54,7 @@ class Design:
     routed_ps: Mapping[int, Column]
 
     def circuit(self, seed: int, *, routed: bool) -> Circuit:
-        """The circuit that was placed with a seed, with its delays after routing where wanted."""
+        """The circuit placed with a seed, with its delays after routing if requested."""
         return Circuit(
             self.netlist, self.placements[seed], self.routed_ps[seed] if routed else None
         )

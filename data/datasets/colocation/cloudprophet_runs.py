@@ -1,6 +1,6 @@
 """Application runs on five virtual machines of one server, with their neighbours.
 
-One row of `runs` is one run; each machine runs one application after another, so neighbours change
+One row of `runs` is one run. Each machine runs one application after another, so neighbours change
 during a run. Source: esl-epfl/CloudProphet-Dataset, CC BY-SA 4.0 (CloudProphet, IEEE Transactions
 on Sustainable Computing 2024, arXiv 2309.16333). It lacks the paper's hardware metrics.
 """
@@ -20,7 +20,8 @@ from forerun.data.split import Mask
 RUNS: Final = "runs"
 APPLICATIONS: Final = ("web_serving", "media_streaming", "inmem_analytics", "data_serving", "redis")
 NEIGHBOURS: Final = tuple(f"co_{name}" for name in APPLICATIONS)
-"""Columns: sum over the other machines of the fraction of the run's time that they ran one."""
+"""Columns: fraction of the run's time in which another machine ran the application, summed over
+machines."""
 NEIGHBOUR_COLUMNS: Final = (*NEIGHBOURS, "co_ws_users", "co_ds_ops", "co_busy_vms")
 """All columns about neighbours; these and the load may be features."""
 RESULTS: Final = (
@@ -28,12 +29,12 @@ RESULTS: Final = (
     *("ws_post_max_ms", "ws_post_sd_ms", "ds_runtime_ms", "ds_ops_s", "ds_avg_lat_us"),
     *("ms_req_rate_sum_s", "ms_net_io_kbs", "inmem_exec_ms", "redis_rps_mean"),
 )
-"""Columns that are known only after a run, none of which is a feature."""
+"""Columns known only after a run; none of them is a feature."""
 USERS_PER_BUCKET: Final = 2
 BUCKETS_PER_DECADE: Final = 5
 """Loads are compared within buckets: of two numbers of users, or of a fifth of a decade of
-operations, which holds two of the twenty loads. A bucket of one machine then has ten rows in the
-median over all experiments (at least three), and its operations differ by a tenth of a decade."""
+operations, which contains two of the twenty loads. A bucket of one machine then has a median of ten
+rows over all experiments (at least three), and its operations differ by a tenth of a decade."""
 
 
 class CloudProphetRuns(PackagedDataset, declared="cloudprophet_runs"):
@@ -51,10 +52,11 @@ class CloudProphetRuns(PackagedDataset, declared="cloudprophet_runs"):
 
 
 def speeds(runs: "pd.DataFrame") -> NDArray[np.float64]:
-    """Speed of each run, shape (n,): work over time in the application's own unit; NaN unknown.
+    """Speed of each run, shape (n,): work over time in the application's own unit; NaN if unknown.
 
-    Operations a second for each user of `web_serving`, operations a second of `data_serving`,
-    inverse execution time of `inmem_analytics`, requests a second of the others.
+    This is operations per second and user for `web_serving`, operations per second for
+    `data_serving`, inverse execution time for `inmem_analytics`, and requests per second for
+    others.
     """
     value = runs["perf_value"].to_numpy(dtype=np.float64)
     load = runs["load_param"].to_numpy(dtype=np.float64)
@@ -68,7 +70,7 @@ def speeds(runs: "pd.DataFrame") -> NDArray[np.float64]:
 
 
 def load_buckets(runs: "pd.DataFrame") -> NDArray[np.int64]:
-    """Bucket of each run's load, shape (n,); 0 where the application has no load parameter."""
+    """Bucket of each run's load, shape (n,); 0 if the application has no load parameter."""
     load = runs["load_param"].to_numpy(dtype=np.float64)
     app = runs["app"].astype(str).to_numpy()
     users = np.floor((load - 1.0) / USERS_PER_BUCKET)
@@ -79,7 +81,7 @@ def load_buckets(runs: "pd.DataFrame") -> NDArray[np.int64]:
 
 
 def relative_speeds(runs: "pd.DataFrame", reference: Mask) -> NDArray[np.float64]:
-    """Speed of each run over the ideal one, shape (n,); NaN without an ideal speed.
+    """Speed of each run over the ideal speed, shape (n,); NaN without an ideal speed.
 
     No application was run alone. The ideal is the 95 % quantile of the speed of the reference rows
     with the same application, machine and load bucket.

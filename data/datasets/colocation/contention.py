@@ -1,8 +1,9 @@
-"""Fixed work co-located with neighbours on a virtual machine, measured inside by this project.
+"""Fixed work co-located with neighbours on a virtual machine, measured by this project.
 
-One row of `runs` is one run of a victim with one neighbour; its relative speed P is its time alone
-over its time in this run. `samples` are readings of the machine on a clock of their own, `probe`
-are ticks of the cache probe. Protocols follow Alioth (IPDPS 2023), which holds applications out.
+One row of `runs` is one run of a victim with one neighbour. Its relative speed P is its time alone
+over its time in this run. `samples` are readings of the machine on an independent clock, `probe`
+are ticks of the cache probe. The protocols follow Alioth (IPDPS 2023), which holds out
+applications.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +20,18 @@ TARGETS: Final = ("p_cpu", "p_wall")
 ISOLATED: Final = "none"
 QUESTION: Final = ("victim", "neighbour", "intensity", "placement", "mode")
 KEYS: Final = ("run", "session", "family", "repeat", "order", "started_at", "status", *QUESTION)
-"""Columns of `runs` to group and split by, none of which is a feature; all others are outcomes."""
+"""Columns of `runs` to group and split by; none is a feature, and all others are outcomes."""
 
 PLACES: Final = ("session", "run", "phase", "second", "from_s", "to_s", "gap", "cost_ms")
-"""Columns of `samples` that say where a reading belongs, none of which is a feature."""
+"""Columns of `samples` that locate a reading; none is a feature."""
 
 FEATURE_GROUPS: Final = (
     *("cpu.", "pressure.", "probe.", "task.", "disk.in_flight", "disk.io_share"),
     *("disk.weighted_share", "stat.procs_", "load.running", "sched.wait_share", "cgroup.pressure."),
 )
-"""Beginnings of columns of `samples` that may be features: shares of time, lengths of queues, and
-what the probe timed. Rates of counts are not among them: a victim's work is fixed, so its faults,
-forks, switches, interrupts, packets and bytes per second give away its time, which is the label.
+"""Prefixes of columns of `samples` that may be features: shares of time, queue lengths, and probe
+timings. Rates of counts are excluded: a victim's work is fixed, so its faults, forks, switches,
+interrupts, packets and bytes per second reveal its time, which is the label.
 """
 
 
@@ -61,18 +62,18 @@ def windows(
     seconds: int,
     columns: Sequence[str] | None = None,
 ) -> NDArray[np.float32]:
-    """The first seconds strictly inside each run, equally many for every run.
+    """The first seconds strictly inside each run, the same number for every run.
 
-    Windows have equal length because the number of readings inside a run gives away its time.
+    Windows have equal length because the number of readings inside a run would reveal its time.
 
     Args:
         runs: n runs.
-        samples: readings of those runs, and maybe of others.
-        seconds: readings of each run, t.
+        samples: readings of those runs, possibly also of others.
+        seconds: number of readings per run, t.
         columns: c columns; those of `features` when None.
 
     Returns:
-        n x t x c values; NaN where a reading or a source is missing, or the run was too short.
+        n x t x c values; NaN if a reading or a source is missing, or the run was too short.
     """
     names = features(samples) if columns is None else list(columns)
     inside = samples[(samples["phase"] == "inside") & ~samples["gap"]]

@@ -1,6 +1,6 @@
 """Hardware designs by high-level synthesis: a program, directives on its loops, cycles and area.
 
-One row of `designs` is one program under one choice of directives, synthesised for an FPGA by SDx
+One row of `designs` is one program with one choice of directives, synthesised for an FPGA by SDx
 2018.3 (`v18`) or Vitis 2020.2 (`v20`). Most choices fail or time out and have no label (0 cycles).
 Source: ZongyueQin/HLSyn at 88ed5321, CC BY-SA 4.0.
 """
@@ -30,7 +30,7 @@ INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
 
 FOLDS: Final = 20
 TEST, VALIDATION = (0, 1, 2), (3, 4, 5)
-"""Parts, of 20, of each training program's designs: 15 % for the test, 15 % for validation."""
+"""Folds, of 20, of each training program's designs: 15 % are test rows, 15 % validation rows."""
 
 RESOURCES: Final = ("bram", "dsp", "lut", "ff")
 
@@ -67,11 +67,11 @@ class HLSyn(Dataset, declared="hlsyn"):
         }
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Designs with a label of each tool: of held-out and of other programs, and parts of these.
+        """Labelled designs by tool: of held-out and other programs, and their train and test parts.
 
         A program that a tool's inductive split holds out is absent from that tool's training rows;
-        the other tool's rows take no part. Parts of the transductive split follow from a design
-        alone.
+        rows of the other tool take no part. Parts of the transductive split depend only on the
+        design.
         """
         labelled = np.asarray(rows["latency_cycles"] > 0, dtype=np.bool_)
         out = np.asarray(rows["published_split"] != "train_pool", dtype=np.bool_)
@@ -133,17 +133,17 @@ def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[s
     kernel = _RENAMED.get(kernel, kernel)
     if kernel in _UNUSED:
         return [], []
-    # The archive's checksum was verified: this is the file that the authors published.
+    # The archive's checksum was verified, so this is the file that the authors published.
     tree = ElementTree.fromstring(content)  # noqa: S314
     titles = {
-        (group.get("class"), one.get("id")): one.get("title")
+        (group.get("class"), attribute.get("id")): attribute.get("title")
         for group in tree.iter(f"{_SPACE}attributes")
-        for one in group
+        for attribute in group
     }
 
     def values(element: ElementTree.Element, kind: str) -> dict[Any, Any]:
         pairs = element.iter(f"{_SPACE}attvalue")
-        return {titles[kind, one.get("for")]: one.get("value") for one in pairs}
+        return {titles[kind, attribute.get("for")]: attribute.get("value") for attribute in pairs}
 
     nodes = []
     for node in tree.iter(f"{_SPACE}node"):

@@ -1,7 +1,7 @@
 """Dense layers as FPGA designs by hls4ml: shape, precision, reuse and strategy to cycles and area.
 
-One row of `dense_grid_v0` is one dense layer at one setting; where synthesis failed there is no
-label. This is an early grid of 2,351 rows, not the benchmark of 680,000 models of the same name.
+One row of `dense_grid_v0` is one dense layer at one setting, without a label if synthesis failed.
+This is an early grid of 2,351 rows, not the benchmark of 680,000 models of the same name.
 Source: Dendendelen/wa-hls4ml-search at 8e705421, Apache-2.0.
 """
 

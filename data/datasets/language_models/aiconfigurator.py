@@ -1,9 +1,9 @@
-"""Operators of language models timed on seven data-centre GPUs, with the power of three of them.
+"""Operators of language models timed on seven data-centre GPUs, with the power on three of them.
 
 One row of `gemm`, `context_attention`, `generation_attention` and `moe` is one kernel or group of
 kernels of a serving engine; `nccl` and `custom_allreduce` are collectives between two to eight GPUs
-of a node. The tables `power_*` hold the same with mean power during the loop over the kernel (vLLM
-0.22.0). The keys and values that a decoding step reads are `isl + step` tokens long.
+of a node. The tables `power_*` hold the same with the mean power of a loop over the kernel (vLLM
+0.22.0). A decoding step reads keys and values of `isl + step` tokens.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from forerun.data.datasets.packaged import PackedTables
 from forerun.data.lazy import pd
 
 ELEMENT_BYTES: Final[Mapping[str, int]] = {"half": 2, "bfloat16": 2, "int8": 1}
-"""Type of the elements of a message -> bytes of each."""
+"""Element type of a message -> bytes per element."""
 
 
 class AiConfigurator(TimedOperators, PackedTables, declared="aiconfigurator"):
     """Leave one system or one generation out, few rows of a system, shapes held out.
 
-    Sites are (n, k) of a product, heads and window of attention, dimensions of the experts, members
-    of a collective. Hopper's two systems have one die, so holding one out is no new chip.
+    A site is (n, k) of a product, heads and window of attention, dimensions of the experts, or
+    members of a collective. The two Hopper systems share one die, so neither is a new chip.
     """
 
 
@@ -38,5 +38,5 @@ def message_bytes(table: "pd.DataFrame") -> Column:
         KeyError: an element type that `ELEMENT_BYTES` does not have.
     """
     types = table["nccl_dtype" if "nccl_dtype" in table else "allreduce_dtype"]
-    widths = np.array([ELEMENT_BYTES[str(one)] for one in types], dtype=np.float64)
+    widths = np.array([ELEMENT_BYTES[str(type_)] for type_ in types], dtype=np.float64)
     return np.asarray(widths * table["message_size_elems"].to_numpy(dtype=np.float64))

@@ -2,11 +2,11 @@
 
 One row of `e2e_serving` is a run: engine, model, system, lengths, parallel sizes, concurrency, and
 the mean time to the first token and per further token. `aggregated` and `disaggregated` runs are
-kept apart. `gpu_specs` holds the figures of spec sheets that the source calculates with.
+kept apart. `gpu_specs` holds the spec sheet figures that the source uses.
 
-The source joins several campaigns that write the same run in different ways: with other names of
-the model, and with parallel sizes by other conventions. A split that took the columns as they are
-would have one run on both of its sides.
+The source combines several campaigns that describe the same run in different ways: with other names
+of the model, and with other conventions for parallel sizes. A split by the raw columns would have
+the same run on both sides.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from forerun.data.quality import with_findings
 from forerun.data.split import Split
 
 SAME: Final = 0.002
-"""Relative difference of both times below which two rows of a deployment are one run."""
+"""Two rows of a deployment whose times differ by less than this share are the same run."""
 
 
 _FORMATS: Final[Mapping[str, str]] = {"fp8_block": "fp8", "nvfp4": "fp4"}
@@ -34,7 +34,7 @@ _RESULT: Final = ("ttft_ms", "tpot_ms")
 
 
 def networks(runs: "pd.DataFrame") -> Names:
-    """Network of each of n runs; checkpoints of the same layers are one."""
+    """Network of each of n runs; checkpoints with the same layers are one network."""
     same = AiConfiguratorServing.facts["networks"]
     found = runs["model_path"].map(lambda name: same.get(name, name))
     return found.to_numpy(dtype=np.str_)
@@ -43,8 +43,8 @@ def networks(runs: "pd.DataFrame") -> Names:
 def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
     """GPUs and ranks of one worker of each of n runs.
 
-    One convention has `tp_size` as the GPUs of a worker; others multiply it by the sizes of the
-    experts or of data-parallel attention, which share those GPUs. Where the run's id names the
+    In one convention, `tp_size` is the number of GPUs of a worker; others multiply it by the sizes
+    of experts or data-parallel attention, which share those GPUs. If the run's id contains the
     tensor-parallel size, that is the number of GPUs.
 
     Args:
@@ -52,7 +52,7 @@ def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
         pool: `prefill_` or `decode_`; empty for aggregated runs.
 
     Returns:
-        n rows of `devices`, `data_parallel` and `expert_parallel`; 1 where a size is missing.
+        n rows of `devices`, `data_parallel` and `expert_parallel`; 1 if a size is missing.
     """
 
     def size(name: str) -> Column:
@@ -74,10 +74,10 @@ def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
 
 
 def deployments(runs: "pd.DataFrame") -> Names:
-    """Deployment of each of n runs: all runs of it differ in concurrency and repetition alone.
+    """Deployment of each of n runs; its runs differ only in concurrency and repetition.
 
-    Rows are one deployment when engine, network, system, formats, lengths and `layout` agree, or
-    when two of their runs have the same results, which happens by copying only.
+    Rows belong to the same deployment if engine, network, system, formats, lengths and `layout`
+    agree, or if two of their runs have identical results, which only happens by copying.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -98,10 +98,10 @@ def deployments(runs: "pd.DataFrame") -> Names:
 
 
 def setups(runs: "pd.DataFrame") -> Names:
-    """Setup of each of n runs as the table writes it: every column agrees but those of the load.
+    """Setup of each of n runs as written in the table: all columns agree except the load.
 
-    These are concurrency, and batch sizes, which follow from it. One deployment may be several
-    setups, where campaigns write its model, engine release or sizes differently.
+    The load is the concurrency, and the batch sizes that follow from it. One deployment may be
+    several setups if campaigns write its model, engine release or sizes differently.
     """
     apart = {"id", "source", *_LOAD, *_RESULT}
     keys = [name for name in runs if name not in apart]
@@ -109,9 +109,9 @@ def setups(runs: "pd.DataFrame") -> Names:
 
 
 def repeats(runs: "pd.DataFrame") -> Mask:
-    """Flag of each of n runs that an earlier row gives already.
+    """For each of n runs, whether an earlier row already gives it.
 
-    It is of the same deployment and concurrency, and both times agree within 0.2 %.
+    That row has the same deployment and concurrency, and both times agree within 0.2 %.
     """
     keys = pd.DataFrame({"deployment": deployments(runs)})
     keys["concurrency"] = runs["concurrency"].fillna(0.0).to_numpy()
@@ -124,13 +124,13 @@ def repeats(runs: "pd.DataFrame") -> Mask:
 
 
 def _format(runs: "pd.DataFrame", column: str) -> Names:
-    """Number format of each of n runs: that of the column, else the run's precision, else bf16."""
+    """Number format of each of n runs: from the column, else the run's precision, else bf16."""
     given = runs[column].fillna(runs["precision"]).fillna("bf16")
     return given.map(lambda name: _FORMATS.get(name, name)).to_numpy(dtype=np.str_)
 
 
 def _named(runs: "pd.DataFrame", part: "NDArray[Any]") -> Names:
-    """A name of each of n groups that is the same in every bundle that holds its first run."""
+    """A name for each run's group that is the same in every bundle that holds its first run."""
     first = runs["id"].reset_index(drop=True).groupby(part).transform("min")
     return first.to_numpy(dtype=np.str_)
 
@@ -159,11 +159,11 @@ class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
         """`deployment`, `setup` and `network` of runs.
 
-        Under the setups a deployment may be on both sides. A network that several publishers call
-        by different names is one.
+        When setups are held out, a deployment may be on both sides. A network with different names
+        from several publishers counts as one.
         """
-        own = {"deployment": deployments(rows), "setup": setups(rows)}
-        return {**own, "network": networks(rows)}
+        found = {"deployment": deployments(rows), "setup": setups(rows)}
+        return {**found, "network": networks(rows)}
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
         """The runs of each mode without repeats."""
@@ -175,6 +175,6 @@ class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
         return [replace(split, query_columns=QUERY) for split in super().splits(bundle)]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful runs: those that an earlier row gives already, within 0.2 %."""
+        """Doubtful runs: repeats of an earlier row, within 0.2 %."""
         repeated, why = repeats(bundle.table(RUNS)), "an earlier row is the same run"
         return with_findings(super().flags(bundle), repeated, "duplicate", why)

@@ -1,8 +1,8 @@
-"""Runs of vLLM and SGLang on eight H100, with products of a V100 and collectives of three GPUs.
+"""Runs of vLLM and SGLang on eight H100, with matrix products on a V100 and collectives.
 
 One row of `e2e_h100x8` is a trace of requests replayed by one replica of a deployment: seconds to
-the first token, per further token and of all requests together. `gemm_v100` and `comm` hold
-microseconds of products and of collectives.
+the first token, per further token and for all requests together. `gemm_v100` and `comm` hold
+microseconds of matrix products and of collectives on three GPUs.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ DEPLOYMENT: Final = ("engine", "model", "dtype", "layout")
 class Apex(TimedOperators, PackedTables, declared="apex"):
     """Leave one deployment or one trace out; shapes and devices of operators.
 
-    Sites are (n, k) of a product, and the members of a collective.
+    A site is (n, k) of a product, or the members of a collective.
     """
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:

@@ -1,8 +1,8 @@
 """Language models on cloud processors, and with llama.cpp on cloud GPUs.
 
 One row of `llama_bench` is the median rate of a test of `llama-bench`: prompts in one batch, or
-tokens from an empty context. One row of `vllm_cpu` is a load step of a vLLM server on a processor,
-among them only those with five requests or more whose mean duration is below half of the step.
+tokens from an empty context. One row of `vllm_cpu` is a load step of a vLLM server on a processor;
+only steps with at least five requests and a mean duration below half of the step are included.
 `machines` has the facts of the instance types, and the bandwidth at which all their virtual
 processors together read 512 MB each.
 """
@@ -22,24 +22,24 @@ BENCH: Final = "llama_bench"
 SERVED: Final = "vllm_cpu"
 MACHINES: Final = "machines"
 LEAST_MACHINES: Final = 40
-"""Instance types of a family of processors from which on it is held out."""
+"""A processor family is held out if at least this many instance types have it."""
 MOST_SPREAD: Final = 0.3
-"""Deviation of five repetitions over their mean, above which a test is left out."""
+"""Coefficient of variation of five repetitions above which a test is left out."""
 READ: Final = ("bw_mem", "rd", "size_mb=512")
-"""Benchmark, item and setting of the bandwidth of a machine."""
+"""Benchmark, item and setting that give the bandwidth of a machine."""
 
 
 class LlmCloudRuns(PackedTables, declared="llm_cloud_runs"):
     """Leave one processor, one model or one GPU out."""
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
-        """`family` of processors, and `gpu`, empty where there is none."""
+        """`family` of processors, and `gpu`, which is empty if there is none."""
         found = {"family": rows["processor"].map(family_of).to_numpy(dtype=np.str_)}
         gpus = {"gpu": rows["gpu"].fillna("").to_numpy(dtype=np.str_)} if "gpu" in rows else {}
         return found | gpus
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Runs on processors, those of families with many machines, and runs on GPUs."""
+        """Runs on processors, runs of families with many machines, and runs on GPUs."""
         groups = self.groups(rows)
         on_gpu = groups.get("gpu", np.full(len(rows), "")) != ""
         machines = rows.groupby(groups["family"])["instance"].transform("nunique")
@@ -65,7 +65,7 @@ def bench(lines: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def served(steps: "pd.DataFrame") -> "pd.DataFrame":
-    """Load steps whose rates and times are sound, with the mean times."""
+    """Load steps with valid rates and times, and their mean times."""
     sound = steps["rates_valid"] & (steps["approx_requests"] >= 5) & ~steps["slow_against_window"]
     sound &= (steps["task_exit_code"] == 0) & steps["microarchitecture_run"].notna()
     return _renamed(
@@ -81,10 +81,10 @@ def served(steps: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def machines(instances: "pd.DataFrame", scores: "pd.DataFrame") -> "pd.DataFrame":
-    """Facts of instance types, and the bandwidth that was measured on them, 1e9 bytes/s."""
+    """Facts of instance types, and their measured bandwidth, 1e9 bytes/s."""
     benchmark, item, setting = READ
-    own = (scores["benchmark"] == benchmark) & (scores["item"] == item)
-    reads = scores[own & (scores["setting"] == setting)].set_index("instance")["score"] / 1e3
+    bandwidth = (scores["benchmark"] == benchmark) & (scores["item"] == item)
+    reads = scores[bandwidth & (scores["setting"] == setting)].set_index("instance")["score"] / 1e3
     kept = instances[instances["microarchitecture"].notna()]
     kept = kept.assign(read_gbs=kept["instance"].map(reads).astype("float64"))
     return _renamed(
@@ -99,13 +99,13 @@ def machines(instances: "pd.DataFrame", scores: "pd.DataFrame") -> "pd.DataFrame
 
 
 def family_of(processor: str) -> str:
-    """The family of a processor's cores; its own name where it is not known."""
+    """The family of a processor's cores; the processor's own name if unknown."""
     core = CORES.get(slug(processor))
     return processor if core is None else core.family
 
 
 def _renamed(frame: "pd.DataFrame", names: Mapping[str, str]) -> "pd.DataFrame":
-    """Columns by other names, with texts and numbers of 64 bits; six digits of fractions."""
+    """Renamed columns, with texts and 64-bit numbers; fractions keep six significant digits."""
     kept = frame[list(names)].rename(columns=dict(names)).reset_index(drop=True)
     for name in kept:
         column = kept[name]

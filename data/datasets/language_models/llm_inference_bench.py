@@ -1,7 +1,7 @@
-"""Whole requests to language models on seven accelerators with five frameworks.
+"""Batches of requests to language models on seven accelerators with five frameworks.
 
-One row of `results` is a batch of requests, all of `in_out_len` tokens in and as many out: seconds
-of the batch from end to end, and tokens in and out per second.
+One row of `results` is a batch of requests with `in_out_len` tokens in and as many out: end-to-end
+seconds of the batch, and tokens in and out per second.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class LlmInferenceBench(PackedTables, declared="llm_inference_bench"):
     """Leave one accelerator or one model out; ten rows of an accelerator known."""
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """Those that are declared, and `few_rows/results/ACCELERATOR`: ten of its rows known."""
+        """The declared splits, and `few_rows/results/ACCELERATOR`, with ten rows of it known."""
         if not bundle.has(RESULTS):
             return []
         results = bundle.table(RESULTS)
@@ -36,11 +36,11 @@ class LlmInferenceBench(PackedTables, declared="llm_inference_bench"):
         return [*super().splits(bundle), *few]
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
-        """`accelerator`, by one name."""
+        """`accelerator`, under a single name."""
         return {"accelerator": accelerators(rows)}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows: repeats, and those whose throughput is not tokens over latency."""
+        """Doubtful rows: repeats, and rows whose throughput is not tokens over latency."""
         conflict = contradictory(bundle.table(RESULTS))
         why = "throughput is not the tokens of the batch over its latency"
         return with_findings(super().flags(bundle), conflict, "conflict", why)
@@ -50,15 +50,15 @@ QUERY: Final = LlmInferenceBench.query
 
 
 def accelerators(results: "pd.DataFrame") -> Names:
-    """Accelerator of each of n rows, by one name."""
+    """Accelerator of each of n rows, under a single name."""
     named = results["hardware"].map(lambda name: ACCELERATORS.get(name, name))
     return named.to_numpy(dtype=np.str_)
 
 
 def contradictory(results: "pd.DataFrame") -> Mask:
-    """Flag of each of n rows whose throughput differs from tokens over latency by more than 2.
+    """Whether the throughput of each of n rows differs from tokens over latency by a factor of 2.
 
-    In rows of llama.cpp it is that of one request: tokens over latency by the batch size.
+    In rows of llama.cpp, the throughput is that of one request, without the batch size.
     """
     tokens = 2.0 * results["in_out_len"] * results["batch_size"]
     ratio = tokens / results["latency_s"] / results["throughput_tok_s"]

@@ -1,6 +1,6 @@
-"""Arrival times and lengths of requests to language models: what a replay sends.
+"""Arrival times and lengths of requests to language models, for replays.
 
-Nothing here is a measurement of a system, so that there is nothing to predict and no split.
+They are not measurements of a system, so there is nothing to predict and no split.
 """
 
 from forerun.data.datasets.packaged import PackedTables

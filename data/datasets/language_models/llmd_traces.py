@@ -1,4 +1,4 @@
-"""Requests of a served language model as the router of llm-d saw them, one measured time a row."""
+"""Requests to a served language model as llm-d's router saw them, one measured time per row."""
 
 from typing import Final
 
@@ -8,4 +8,4 @@ REQUESTS: Final = "requests"
 
 
 class LlmdTraces(PackedTables, declared="llmd_traces"):
-    """Two traces in the order in which the router learned from them; rows are scored in it."""
+    """Two traces in the order in which the router learned from them; rows are scored in order."""

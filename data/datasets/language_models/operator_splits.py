@@ -1,4 +1,4 @@
-"""Tables of timed operators: devices, generations or shapes held out, few rows known."""
+"""Splits of timed operators: devices, generations or shapes held out, or few rows known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,24 +16,24 @@ from forerun.data.split import HeldOut, Mask, Split
 
 SITE_FOLDS: Final = 5
 FEW_ROWS: Final = 50
-"""Rows of a device that `few_rows` adds to those of the other devices."""
+"""Rows of a device that `few_rows` adds to the rows of other devices."""
 SEED: Final = 0
 
 
 @dataclass(frozen=True)
 class OperatorTable:
-    """Which columns of a table of timed operators make a query, and which a site.
+    """The columns of a table of timed operators that make a query, and those that make a site.
 
     Attributes:
         name: the table.
         device: column of the device.
-        query: columns that together make one query, the device among them.
-        site: columns of the shape without what grows with a batch; rows of one site are held out
-            together.
-        generations: device -> its generation; without one, devices are held out singly alone.
+        query: columns that together make one query, including the device.
+        site: columns of the shape except those that grow with the batch; rows of a site are held
+            out together.
+        generations: device -> its generation; without one, only single devices are held out.
         few: queries of a device in the support set of `few_rows`.
         time: column of the time.
-        unit_ms: milliseconds in a unit of that column.
+        unit_ms: milliseconds per unit of that column.
     """
 
     name: str
@@ -46,19 +46,19 @@ class OperatorTable:
     unit_ms: float = 1.0
 
     def splits(self, frame: "pd.DataFrame") -> list[Split]:
-        """Splits of the table, n rows; each protocol is followed by the table's name.
+        """Splits of the table, n rows; the name of each protocol is followed by the table's name.
 
         `unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/GENERATION`: one is held out, the
-        others train. `few_rows/TABLE/DEVICE`: as before, but a few random queries of the device
-        are training rows. `unseen_site/TABLE/FOLD`: sites are held out on all devices, in five
-        folds.
+        others are trained on. `few_rows/TABLE/DEVICE`: the same, but a few random queries of the
+        device are training rows. `unseen_site/TABLE/FOLD`: sites are held out on all devices, in
+        five folds.
         """
         devices = frame[self.device].astype(str).to_numpy(dtype=np.str_)
         derived: dict[str, Names] = {"site": row_names(frame, self.site)}
         protocols = {f"unseen_device/{self.name}": self.device}
         if self.generations:
             codes, places = np.unique(devices, return_inverse=True)
-            named = np.array([self.generations.get(str(one), str(one)) for one in codes])
+            named = np.array([self.generations.get(str(code), str(code)) for code in codes])
             derived["generation"] = named[places]
             protocols[f"unseen_generation/{self.name}"] = "generation"
         splits = []
@@ -72,7 +72,7 @@ class OperatorTable:
         return splits
 
     def flags(self, frame: "pd.DataFrame") -> "pd.DataFrame":
-        """Findings about the table's rows: repeats of a row, and figures that cannot be."""
+        """Findings about the table's rows: duplicates and impossible values."""
         values = {"time_ms": self.unit_ms * frame[self.time].to_numpy(dtype=np.float64)}
         for name, column in (("power_w", "power_w"), ("tdp_w", "power_limit_w")):
             if column in frame:
@@ -92,20 +92,20 @@ class TimedOperators(Dataset):
         facts: dict[str, dict[str, Any]] = dict(getattr(cls, "operators", {}))
         cls.operators = {
             name: OperatorTable(
-                **{"name": name, "generations": cls.generations, **own}
-                | {key: tuple(own[key]) for key in ("query", "site")}
+                **{"name": name, "generations": cls.generations, **declared_table}
+                | {key: tuple(declared_table[key]) for key in ("query", "site")}
             )
-            for name, own in facts.items()
+            for name, declared_table in facts.items()
         }
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """Those that are declared, and of `OperatorTable.splits` for each table that is there."""
+        """The declared splits, and `OperatorTable.splits` for each table of the bundle."""
         tables = [table for name, table in self.operators.items() if bundle.has(name)]
         found = [split for table in tables for split in table.splits(bundle.table(table.name))]
         return [*super().splits(bundle), *found]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of the first of the tables that the bundle has."""
+        """Doubtful rows of the first table that the bundle has."""
         name = next(name for name in self.operators if bundle.has(name))
         return self.operators[name].flags(bundle.table(name))
 
@@ -113,10 +113,10 @@ class TimedOperators(Dataset):
 def few_rows(
     table: str, frame: "pd.DataFrame", group: Names, query: tuple[str, ...], count: int = FEW_ROWS
 ) -> list[Split]:
-    """One split `few_rows/TABLE/GROUP` per group that has more than `count` queries.
+    """One split `few_rows/TABLE/GROUP` for each group with more than `count` queries.
 
-    Its rows are held out but for those of `count` of its queries, drawn at random as a support set;
-    these and the rows of the other groups are training rows.
+    The rows of a group are held out, except those of `count` random queries, which form the support
+    set. These and the rows of all other groups are training rows.
 
     Args:
         table: name of the table.
@@ -140,13 +140,13 @@ def few_rows(
 
 
 def row_codes(frame: "pd.DataFrame", columns: Sequence[str]) -> NDArray[np.int64]:
-    """A number for each of n rows, the same where all columns are; missing values are alike."""
+    """A number for each of n rows, equal if all columns are equal; missing values are equal."""
     groups = frame.groupby(list(columns), observed=True, dropna=False, sort=True)
     return np.asarray(groups.ngroup(), dtype=np.int64)
 
 
 def row_names(frame: "pd.DataFrame", columns: Sequence[str]) -> Names:
-    """The values of columns of n rows as text, such as `4096 x 512`: the same in every table."""
+    """The values of columns of n rows as text, such as `4096 x 512`, the same in every table."""
     codes = row_codes(frame, columns)
     first = np.unique(codes, return_index=True)[1]
     rows = frame.iloc[first][list(columns)].itertuples(index=False)
@@ -155,7 +155,7 @@ def row_names(frame: "pd.DataFrame", columns: Sequence[str]) -> Names:
 
 
 def _plain(value: object) -> str:
-    """A number without a fraction reads alike in columns of whole numbers and of others."""
+    """A value as text; a whole number looks the same in integer and float columns."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

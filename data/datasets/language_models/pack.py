@@ -1,7 +1,7 @@
-"""The packaged tables of language models from the tidy tables: what is kept of each.
+"""Build the packaged tables of language models from tidy tables, and decide what to keep.
 
-`python -m forerun.data.datasets.language_models.pack TABLES FOLDER` packs the datasets of a folder
-that holds one bundle per dataset. What it leaves out stands in the README of each dataset.
+`python -m forerun.data.datasets.language_models.pack TABLES FOLDER` packs all datasets from a
+folder with one bundle per dataset. The README of each dataset says what is left out.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def whole(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def half_of_the_curves(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Rows of a seeded half of all configurations, each with all its numbers of tokens."""
+    """Rows of a random half of all configurations (fixed seed), each with all numbers of tokens."""
     table = table.drop_duplicates(ignore_index=True)
     keys = [n for n in table if n not in ("num_tokens", "latency_ms")]
     curve = table.groupby(keys, observed=True, dropna=False, sort=True).ngroup().to_numpy()
@@ -60,7 +60,7 @@ def few_tokens(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def missing_where_zero(*columns: str) -> Rule:
-    """A rule that takes zeros of these columns as not measured."""
+    """A rule that treats zeros of these columns as not measured."""
 
     def rule(table: "pd.DataFrame") -> "pd.DataFrame":
         return table.assign(**{n: table[n].where(table[n] > 0) for n in columns})
@@ -110,26 +110,26 @@ PACKED: Final[Mapping[str, Mapping[str, Rule]]] = {
         ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
     ),
 }
-"""Dataset -> table -> what is kept of it."""
+"""Dataset -> table -> rule that selects what is kept."""
 
 INSTANCES: Final = "cloud_instances"
 JOINED: Final[
     Mapping[str, Mapping[str, Callable[["pd.DataFrame", "pd.DataFrame"], "pd.DataFrame"]]]
 ] = {"llm_cloud_runs": {"machines": machines}}
-"""Dataset -> table -> how it is made of the instances and scores in the folder `INSTANCES`."""
+"""Dataset -> table -> function that makes it from the instances and scores in `INSTANCES`."""
 FROM: Final[Mapping[str, str]] = {"aiconfigurator_serving": "aiconfigurator"}
-"""Dataset -> folder that has its tables, where that is another one."""
+"""Dataset -> folder with its tables, if it is named differently."""
 
 
 def packed(name: str, tables: Path) -> dict[str, "pd.DataFrame"]:
-    """Table -> rows that are kept of it.
+    """Table -> the rows to keep.
 
     Args:
         name: dataset, a key of `PACKED`.
         tables: folder that holds one bundle per dataset.
 
     Raises:
-        MissingData, BadTable: a table is not there or cannot be read.
+        MissingData, BadTable: a table is missing or cannot be read.
     """
     bundle = Bundle.open(tables / FROM.get(name, name))
     kept = {table: rule(bundle.table(table)) for table, rule in PACKED[name].items()}
@@ -140,7 +140,7 @@ def packed(name: str, tables: Path) -> dict[str, "pd.DataFrame"]:
 
 
 def write_packed(tables: "Mapping[str, pd.DataFrame]", folder: Path) -> None:
-    """Write tables as small Parquet files, whose values are kept to the last bit.
+    """Write tables as small Parquet files, without loss of precision.
 
     Args:
         tables: name -> rows, written in the order of `ordered`.
@@ -167,8 +167,8 @@ def write_packed(tables: "Mapping[str, pd.DataFrame]", folder: Path) -> None:
 def ordered(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Rows in the order in which they are packed.
 
-    Those of large tables are sorted, by fractions last, so that they become small; those of others,
-    among them traces of requests, keep their order.
+    Large tables are sorted, by fractions last, for better compression. Others, including traces of
+    requests, keep their order.
     """
     if len(frame) <= _LARGE_ROWS:
         return frame.reset_index(drop=True)

@@ -1,8 +1,8 @@
 """Llama-2-70B and BLOOM-176B on DGX A100, H100 and power-capped H100.
 
-One row of `perf_model` is a batch of requests of one length: time to process the prompts, time per
-further token and end to end in milliseconds, and the shares of design power that were drawn, which
-were measured on A100 alone.
+One row of `perf_model` is a batch of requests of equal length: time to process the prompts, time
+per further token and end-to-end time in milliseconds, and power as shares of the design power,
+which was measured only on the A100.
 """
 
 from collections.abc import Mapping
@@ -27,4 +27,4 @@ class Splitwise(PackedTables, declared="splitwise"):
 
 QUERY: Final = Splitwise.query
 SIZES: Final = QUERY[2:]
-"""Columns of a query that are numbers: ranks, lengths of prompt and answer, batch."""
+"""Numeric columns of a query: ranks, lengths of prompt and answer, batch."""

@@ -19,7 +19,7 @@ from forerun.data.upstream.downloads import RawFiles
 OPS: Final = "ops_mlp"
 COLLECTIVES: Final = "collectives"
 SHARE: Final = 10
-"""One in so many queries is held out by `random_queries`."""
+"""`random_queries` holds out one in this many queries."""
 
 _COMPUTE: Final = "data/profiling/compute/"
 _NETWORK: Final = "data/profiling/network/"
@@ -38,11 +38,11 @@ _OPS: Final = (
 class Vidur(TimedOperators, declared="vidur"):
     """Leave one device out (A100 and A40 for H100), dimensions held out, a random tenth.
 
-    Models of equal dimensions are one: their names are no part of a query.
+    Models with equal dimensions are equivalent: their names are not part of a query.
     """
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`ops_mlp`, one row an operator, and `collectives`; a wide file is one device's."""
+        """`ops_mlp`, one row per operator, and `collectives`; each upstream file has one device."""
         tables = tables_there(
             {
                 OPS: [_operators(raw, path) for path in raw.matching(f"{_COMPUTE}*/mlp.csv")],
@@ -55,7 +55,7 @@ class Vidur(TimedOperators, declared="vidur"):
         return tables
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """Those of `OperatorTable.splits`, and `random_queries/TABLE`: a random tenth is held out.
+        """`OperatorTable.splits`, and `random_queries/TABLE`, which holds out a random tenth.
 
         `unseen_device/ops_mlp/h100` is the published transfer from A100 and A40.
         """
@@ -86,7 +86,7 @@ def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 
 def _collectives(raw: RawFiles, path: str) -> "pd.DataFrame":
-    """Rows of one kind of node and collective, both of which the path names."""
+    """Rows of one kind of node and one collective, which are both in the path."""
     wide = raw.table(path, index_col=0)
     device, collective = path.removeprefix(_NETWORK).removesuffix(".csv").split("/")
     names = {f"time_stats.{collective}.{n}": f"{n}_ms" for n in _STATISTICS}

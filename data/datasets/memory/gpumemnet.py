@@ -1,8 +1,8 @@
 """Peak memory of training on one 40 GB GPU: multilayer perceptrons and timm's vision models.
 
-Figures are what nvidia-smi shows, sampled once a second for about a minute of fp32 training: they
-hold the CUDA context, workspaces and the allocator's slack. Runs that crashed have no status: they
-are recognised by their figures (`suspect`).
+Values are readings of nvidia-smi, sampled once per second for about a minute of fp32 training: they
+include the CUDA context, workspaces and the allocator's slack. Runs that crashed have no status;
+they are recognised by their values (`suspect`).
 Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: numbers only.
 """
 
@@ -22,12 +22,12 @@ from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_files import all_sheets
 
 DEVICE: Final = "a100-pcie-40gb"
-"""A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
+"""A 40 GB GPU that reports up to 40.5 GiB; the source does not name it."""
 CAP_MIB: Final = 38_500.0
 LEAST_OWN_MIB: Final = 200.0
-"""Least that a finished run takes on top of its activations: the context alone is more."""
+"""Least memory of a finished run on top of its activations; the context alone takes more."""
 NOISE: Final = 0.995
-"""Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
+"""A larger batch below this share of a smaller batch's peak is suspect; runs differ by 0.5 %."""
 
 _MLP = "Datasets/MLP/mlp_data_{}.csv"
 _FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
@@ -59,7 +59,7 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
         )
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Runs that are not suspect, and with them those that ran out of memory: lower bounds."""
+        """Runs that are not suspect, and these plus runs out of memory, which give lower bounds."""
         if "suspect" not in rows:
             return {}
         clean = np.asarray(rows["suspect"] == "", dtype=np.bool_)
@@ -67,7 +67,7 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
         return {"": clean, "bounded": clean | bound}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
+        """Rows of `timm_training_peak` that are `suspect`: impossible, or at the memory limit."""
         if not bundle.has("timm_training_peak"):
             return check(pd.DataFrame(index=[]), Quantities())
         timm = bundle.table("timm_training_peak")
@@ -78,7 +78,7 @@ class GpuMemNet(Dataset, declared="gpumemnet"):
 
 
 def _first_sheet(raw: RawFiles, path: str) -> list[list[Any]]:
-    """Rows of the first sheet that holds any: sheets of charts hold none."""
+    """Rows of the first sheet that has any; sheets of charts have none."""
     return next(rows for rows in all_sheets(raw.read(path), path).values() if rows)
 
 
@@ -89,10 +89,10 @@ def family(model: str) -> str:
 
 
 def suspects(rows: "pd.DataFrame") -> list[str]:
-    """Reason why each run cannot have finished properly; empty for runs that are not suspect.
+    """Why each run cannot have finished properly; empty for runs that are not suspect.
 
     Args:
-        rows: columns of `timm_training_peak` but `family` and `suspect`.
+        rows: columns of `timm_training_peak` except `family` and `suspect`.
     """
     found = [""] * len(rows)
     measured = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
@@ -123,7 +123,7 @@ def _horus(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 
 def _timm(raw: RawFiles, path: str) -> "pd.DataFrame":
-    """The sheet of FakeTensor estimates; its headings say GB and hold MiB."""
+    """The sheet of FakeTensor estimates, whose headings say GB although the values are MiB."""
     rows = _first_sheet(raw, path)[1:]
     kept = [row for row in rows if len(row) > 5 and isinstance(row[0], str)]
     frame = pd.DataFrame(

@@ -1,9 +1,9 @@
 """Published peak memory of training and inference set-ups, from tables in public repositories.
 
-One row of `table` is one line of one published table, with repository, path, commit and line.
-`graphs` holds operator graphs of the networks whose configuration is public and certain. Only
-facts were taken: figures and settings, no prose. The measured quantity differs (`tool`): memory in
-tensors, memory that the allocator holds, or memory of the whole device.
+One row of `table` is one line of a published table, with repository, path, commit and line.
+`graphs` holds operator graphs of networks whose configuration is public and certain. Only facts
+were taken: figures and settings, no prose. The measured quantity differs (`tool`): memory in
+tensors, memory held by the allocator, or memory of the whole device.
 """
 
 import re
@@ -22,11 +22,11 @@ ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "pe
 
 
 NAMED: Final[Mapping[tuple[str, str], str]] = {("pytorch/ao", "torchao/optim/README.md"): ALLOCATED}
-"""(repository, path) -> metric where `tool` does not state it but the script does: torchao's
+"""(repository, path) -> metric, if `tool` does not state it but the script does: torchao's
 benchmarks/benchmark_low_bit_adam.py prints `max_memory_allocated`."""
 
 BYTES_FROM: Final = 1e7
-"""Figure in megabytes above which it must be bytes: tables of BEiT and data2vec print 3.766570e+08
+"""A value in megabytes above this must be in bytes: tables of BEiT and data2vec print 3.766570e+08
 under "MB", and no device has 10 TB."""
 
 
@@ -34,7 +34,7 @@ class PublishedMemory(PackagedDataset, declared="published_memory"):
     """Peak memory of networks in training and inference; leave one model or one source out."""
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Those for which `reasons` has none."""
+        """Rows for which `reasons` gives none."""
         return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
@@ -43,7 +43,7 @@ class PublishedMemory(PackagedDataset, declared="published_memory"):
 
 
 def reasons(table: "pd.DataFrame") -> NDArray[np.str_]:
-    """Why each of n rows is not evaluated as an exact measurement; empty where it is.
+    """Why each of n rows is not evaluated as an exact measurement; empty if it is.
 
     Args:
         table: the `table` of the bundle.
@@ -68,7 +68,7 @@ def peak_mib(table: "pd.DataFrame") -> NDArray[np.float64]:
 
 
 def metrics(table: "pd.DataFrame") -> NDArray[np.str_]:
-    """Metric that each of n rows measured, by its `tool`; empty where unknown."""
+    """Metric that each of n rows measured, derived from its `tool`; empty if unknown."""
     columns = (
         table[name].fillna("").astype(str) for name in ("tool", "source_repo", "source_path")
     )
@@ -88,7 +88,7 @@ def sources(table: "pd.DataFrame") -> NDArray[np.str_]:
 
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
-    """Architecture family of each of n published models: all sizes and variants are one."""
+    """Architecture family of each of n published models, including all sizes and variants."""
     return families_of(models, PublishedMemory.facts["families"])
 
 

@@ -1,9 +1,9 @@
 """Convolutions, matrix products and expert layers measured on AMD GPUs.
 
 A row of `conv` is one convolution in one direction on one GPU: the fastest algorithm that MIOpen's
-search found (milliseconds, launch excluded). A row of `gemm` is one tuned product, one of `moe` one
-tuned fused expert layer (microseconds). Each table comes from files of the library's repository:
-facts only, sizes and times.
+search found (milliseconds, without launch). A row of `gemm` is one tuned product, a row of `moe`
+one tuned fused expert layer (microseconds). Each table comes from files of the library's
+repository: only sizes and times.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ SITES: Final[Mapping[str, tuple[str, ...]]] = {
     "gemm": ("N", "K"),
     "moe": ("model_dim", "expert", "topk"),
 }
-"""Table -> columns of a shape, whose rows are held out together."""
+"""Table -> columns of a shape; rows with the same shape are held out together."""
 
 
 class AmdKernels(PackagedDataset, declared="amd_kernels"):
@@ -32,7 +32,7 @@ class AmdKernels(PackagedDataset, declared="amd_kernels"):
 
 
 def chips(frame: "pd.DataFrame") -> Names:
-    """The chip of each of n rows, which GPUs that differ in a few compute units share, (n,)."""
+    """The chip of each of n rows, (n,); GPUs that differ in a few compute units share one."""
     twins = AmdKernels.facts["twins"]
     return np.array([twins.get(gpu, gpu) for gpu in frame["gpu"].astype(str)], dtype=np.str_)
 

@@ -1,7 +1,7 @@
 """Times of matrix products, convolutions and recurrent layers on GPUs of 2015 to 2019.
 
-Every device ran the same shapes. Times are means over many launches in a row, so that the launch
-is mostly hidden, and are given in whole microseconds.
+Every device ran the same shapes. Times are means over many consecutive launches, so that launch
+overhead is mostly hidden, and are given in whole microseconds.
 Source: baidu-research/DeepBench at da81ba78, `results/*.xlsx`, Apache-2.0.
 """
 
@@ -22,7 +22,7 @@ from forerun.data.upstream.plain_files import Cell, all_sheets
 
 TABLES: Final = ("gemm", "conv", "rnn")
 ROUNDED_ABOVE: Final = 0.02
-"""A step of 1 us that is more than this share of a time is flagged."""
+"""A time is flagged if a step of 1 us is more than this share of it."""
 STEP_MS: Final = 0.001
 
 _RESULTS = "results/*.xlsx"
@@ -59,7 +59,7 @@ class DeepBench(Dataset, declared="deepbench"):
         return tables
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
-        """`generation`: the architecture of devices that share it with others, else the device."""
+        """`generation`: the architecture if several devices share it, else the device."""
         of = self.facts["generations"]
         return {"generation": np.array([of.get(d, d) for d in rows["device"].astype(str)])}
 
@@ -68,7 +68,7 @@ class DeepBench(Dataset, declared="deepbench"):
         return {"shared": is_one_of(rows["device"], self.facts["generations"])}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `gemm`: duplicates, and times of a few steps of the clock."""
+        """Doubtful rows of `gemm`: duplicates, and times of only a few clock steps."""
         time_ms = bundle.table("gemm")["latency_ms"].to_numpy(dtype=np.float64)
         coarse, found = time_ms < STEP_MS / ROUNDED_ABOVE, super().flags(bundle)
         return with_findings(found, coarse, "rounded", "its time is a few whole microseconds")
@@ -106,9 +106,9 @@ def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, A
 
 
 def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
-    """Column name -> position, where this row holds the section's headings."""
+    """Column name -> position, if this row holds the section's headings."""
     listed: Mapping[str, dict[str, str]] = DeepBench.facts["headings"]
-    known = next((own for name, own in listed.items() if section.startswith(name)), {})
+    known = next((headings for name, headings in listed.items() if section.startswith(name)), {})
     places: dict[str, int] = {}
     for place, cell in enumerate(row):
         heading = str(cell or "").strip().lower()
@@ -119,7 +119,7 @@ def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
 
 
 def _is_measured(cells: Mapping[str, Cell]) -> bool:
-    """Whether the row has sizes and a time: `Not Supported` and empty cells are no time."""
+    """Whether the row has sizes and a time; `Not Supported` and empty cells do not count."""
     time = cells.get("latency_ms", cells.get("fwd_ms"))
     size = cells.get("m", cells.get("w", cells.get("hidden")))
     return isinstance(time, float) and isinstance(size, float)

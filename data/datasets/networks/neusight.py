@@ -91,7 +91,7 @@ def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
 
 
 def _published_filter(op_class: "pd.Series[str]", dims: "pd.DataFrame") -> "pd.Series[bool]":
-    """Rows that the paper trains on: small vector operators are left out."""
+    """Rows that the paper trains on, which exclude small vector operators."""
     least = op_class.map({"elementwise": 8192, "ln": 4096, "softmax": 4096})
     large = (dims["batch"] > least) & (dims["h"] > 512)
     return (least.isna() | large.fillna(False)).astype(bool)
@@ -171,7 +171,7 @@ def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
 def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
     """Nodes of the graphs as timed on each device: the `graph_ops` table.
 
-    Timings whose graph is missing are left out.
+    Timings without a graph are dropped.
     """
     columns = NeuSight.facts["columns"]["graph_ops"]
     parts = []
@@ -214,7 +214,7 @@ def _run(name: str) -> dict[str, Any]:
 
 
 def _layers(config: dict[str, Any]) -> int:
-    """Number of transformer layers; 1 where a configuration does not give it."""
+    """Number of transformer layers; 1 if the configuration does not give it."""
     for key in ("num_hidden_layers", "n_layer", "num_layers"):
         if key in config:
             return int(config[key])
@@ -224,7 +224,7 @@ def _layers(config: dict[str, Any]) -> int:
 def _repeats(names: "pd.Series[str]", layers: int) -> list[int]:
     """Number of occurrences of each node: a graph with only layer 0 represents all layers.
 
-    The layer runs from its first named node to the final norm, or to its last named node.
+    The layer extends from its first named node to the final norm, or to its last named node.
     """
     found = [_LAYER.search(name) for name in names]
     inside = [i for i, match in enumerate(found) if match]
@@ -279,8 +279,8 @@ class NeuSight(Dataset, declared="neusight"):
 
         The published protocol is `unseen_device`: it trains on the train rows of five GPUs and
         holds out the test rows of every other NVIDIA GPU (or GPU unknown to the paper). Train rows
-        of the others, such as the convolutions of the A100 80GB, are not used. No end-to-end row
-        is ever a training row.
+        of other GPUs, such as the convolutions of the A100 80GB, are not used. End-to-end rows are
+        never training rows.
         """
         splits = []
         if bundle.has("ops"):
@@ -311,10 +311,10 @@ class NeuSight(Dataset, declared="neusight"):
 def bounds_ms(
     ops: "pd.DataFrame", devices: "pd.DataFrame"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Roofline time of each operator by the paper's spec sheets, and a strict lower bound.
+    """Roofline time of each operator from the paper's spec sheets, and a strict lower bound.
 
-    The second counts arithmetic alone (a small tensor stays in cache, a convolution may run by
-    Winograd's algorithm). NaN for devices without a sheet.
+    The lower bound only counts arithmetic, because a small tensor may stay in cache and a
+    convolution may use Winograd's algorithm. Both are NaN for devices without a spec sheet.
     """
     dims = {d: ops[d].fillna(0).to_numpy(dtype=np.float64) for d in DIMENSIONS}
     b, m, n, k, h = (dims[d] for d in ("batch", "m", "n", "k", "h"))

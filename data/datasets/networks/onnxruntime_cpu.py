@@ -1,7 +1,7 @@
 """Operators and networks timed through onnxruntime on processors, measured by this project.
 
 One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, at a number
-of threads. Published networks are not among them: those are kept for evaluation.
+of threads. Published networks are excluded: they are reserved for evaluation.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class OnnxruntimeCpu(MeasuredDataset, declared="onnxruntime_cpu"):
     )
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Networks, operators, rows on one thread, and networks on several."""
+        """Networks, operators, rows with one thread, and networks with several threads."""
         networks = (rows["kind"] == "network").to_numpy()
         alone = (rows["threads"] == 1).to_numpy()
         several = {"alone": alone, "networks on several": ~alone & networks}

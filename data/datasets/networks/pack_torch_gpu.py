@@ -1,4 +1,4 @@
-"""Tables of `forerun collect gpu` and graphs of `collect graphs` as the dataset `torch_gpu`."""
+"""Pack tables of `forerun collect gpu` and graphs of `collect graphs` as `torch_gpu`."""
 
 import argparse
 import json
@@ -27,15 +27,15 @@ def write_package(
 ) -> Bundle:
     """Write rows of `forerun collect gpu` as the tables of this dataset.
 
-    Rows that failed are left out, and so are those of other runtimes than eager.
+    Rows that failed and rows of runtimes other than eager are dropped.
 
     Args:
-        tables: as the collector wrote them.
-        graphs: folders of `forerun collect graphs`, with a file for each network of the tables that
-            `earlier` has no graph of.
-        folder: `data/measured/torch_gpu`, or another.
-        earlier: this dataset as it was packed before, to which the rows are added; of two rows of
-            one query the later one is kept.
+        tables: tables written by the collector.
+        graphs: folders of `forerun collect graphs`, with a file for each network of the tables
+            whose graph is not in `earlier`.
+        folder: output folder, such as `data/measured/torch_gpu`.
+        earlier: a previously packed version of this dataset, to which the rows are added; of two
+            rows with the same query the later one is kept.
 
     Raises:
         BadTable: a table was not written by the collector, or a network has no graph.
@@ -86,23 +86,23 @@ def write_package(
 
 
 def _fp32_convolutions(frame: "pd.DataFrame") -> "pd.Series[str]":
-    """What fp32 meant for convolutions: strict in tables that do not say it."""
+    """Meaning of fp32 for convolutions; `strict` in tables that do not state it."""
     if "fp32_convolutions" not in frame:
         return pd.Series("strict", frame.index, dtype="str")
     return frame["fp32_convolutions"].fillna("strict").astype("str")
 
 
 def _machines(frame: "pd.DataFrame") -> dict[str, str]:
-    """GPU as the collector calls it -> versions and host, in words."""
+    """The collector's name of a GPU -> versions and host, in words."""
     names = [name for name in MACHINE if name in frame]
     return {
-        str(device): ", ".join(f"{name} {own.iloc[0][name]}" for name in names)
-        for device, own in frame.groupby("device")
+        str(device): ", ".join(f"{name} {rows.iloc[0][name]}" for name in names)
+        for device, rows in frame.groupby("device")
     }
 
 
 def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
-    """Rows of the table `graphs`: those of these networks."""
+    """Rows of the table `graphs` for the given networks."""
     rows: list[dict[str, Any]] = []
     for label in labels:
         found = [path for folder in folders if (path := folder / f"{label}.json").is_file()]
@@ -129,10 +129,10 @@ def _datasheet(rows: "pd.DataFrame", graphs: int, machines: Mapping[str, str]) -
     for device in sorted(rows["device"].unique()):
         for mode in EXECUTION_MODES:
             for phase in ("", "inference", "training"):
-                own = rows[(rows["device"] == device) & (modes == mode) & (phases == phase)]
-                if len(own):
-                    figures = f"{len(own)} | {own['power_w'].notna().sum()}"
-                    spread = f"{own['spread'].median():.3f}"
+                selected = rows[(rows["device"] == device) & (modes == mode) & (phases == phase)]
+                if len(selected):
+                    figures = f"{len(selected)} | {selected['power_w'].notna().sum()}"
+                    spread = f"{selected['spread'].median():.3f}"
                     lines.append(f"| {device} | {mode} | {phase} | {figures} | {spread} |")
     lines += ["", "## Precisions", "", TorchGpu.facts["precisions"], "", "## Columns", ""]
     return "\n".join(lines) + "\n" + "\n\n".join(TorchGpu.facts["columns"]) + "\n"

@@ -1,8 +1,8 @@
 """Published throughput and latency of whole networks, from tables in public repositories.
 
-One row of `table` is one line of one published table, with repository, path, commit and line.
-`graphs` holds operator graphs of the networks whose configuration is public and certain.
-Only facts were taken: figures and settings, no prose.
+One row of `table` is one line of a published table, with repository, path, commit and line.
+`graphs` holds operator graphs of networks whose configuration is public and certain. Only facts
+were taken: figures and settings, no prose.
 """
 
 import re
@@ -22,18 +22,19 @@ from forerun.data.split import Mask
 
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
 ITEMS: Final = ("img/s", "seq/s", "samples/s")
-"""Units of throughput that count items of the batch; tokens, frames and samples of audio do not."""
+"""Units of throughput that count items of the batch, unlike tokens, frames and audio samples."""
 
 REPEAT: Final = (
     *("framework", "runtime", "model", "sequence_or_image", "gpu", "gpu_count", "phase"),
     *("precision", "micro_batch_per_gpu", "throughput", "latency_avg_ms"),
 )
-"""Columns that two prints of one measurement share: READMEs repeat rows of one another."""
+"""Columns that are equal if a measurement is printed twice: READMEs repeat each other's rows."""
 
 SUPERLINEAR: Final = 1.25
-"""Ratio of eight GPUs' throughput to eight times that of one GPU above which they contradict.
+"""If eight GPUs have more than this many times eightfold the throughput of one, the rows
+contradict.
 
-Chosen by looking at the rows: contradicting ratios are above 1.7, all others below 1.1.
+Chosen from the data: contradicting ratios are above 1.7, all others below 1.1.
 """
 
 
@@ -45,7 +46,7 @@ class PublishedNetworks(PackagedDataset, declared="published_networks"):
     """Whole networks; leave one architecture family or one GPU out."""
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Those for which `reasons` has none."""
+        """Rows for which `reasons` gives none."""
         return {"": np.asarray(reasons(rows) == "", dtype=np.bool_)}
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
@@ -59,11 +60,11 @@ class PublishedNetworks(PackagedDataset, declared="published_networks"):
 
 
 RUNTIMES: Final[Mapping[str, str]] = PublishedNetworks.facts["runtimes"]
-"""Runtime as written -> as in `forerun.data.software.Runtime`."""
+"""Runtime as written -> its name in `forerun.data.software.Runtime`."""
 
 
 def reasons(table: "pd.DataFrame") -> NDArray[np.str_]:
-    """Why each of n rows takes no part in any protocol; empty where it does.
+    """Why each of n rows takes no part in any protocol; empty if it does.
 
     Args:
         table: the `table` of the bundle.
@@ -90,7 +91,7 @@ def reasons(table: "pd.DataFrame") -> NDArray[np.str_]:
 
 
 def micro_batch(table: "pd.DataFrame") -> NDArray[np.float64]:
-    """Samples that one GPU processes at once, without accumulation; NaN where unknown."""
+    """Samples that one GPU processes at once, without accumulation; NaN if unknown."""
     found = table["micro_batch_per_gpu"].to_numpy(dtype=np.float64, copy=True)
     batches = {tuple(key): size for *key, size in PublishedNetworks.facts["training_batches"]}
     columns = (table[n] for n in ("model", "gpu", "precision", "phase", "framework"))
@@ -105,8 +106,8 @@ def micro_batch(table: "pd.DataFrame") -> NDArray[np.float64]:
 def step_ms(table: "pd.DataFrame") -> NDArray[np.float64]:
     """Milliseconds of one forward pass, or of one training step without accumulation.
 
-    From throughput where it is given, as averages of latency include warm-up; else the average or
-    the median of latency.
+    Derived from throughput if it is given, because average latencies include warm-up; otherwise the
+    average or the median latency.
     """
     throughput = table["throughput"] / table["gpu_count"]
     counted = table["throughput_unit"].isin(ITEMS)
@@ -118,19 +119,19 @@ def step_ms(table: "pd.DataFrame") -> NDArray[np.float64]:
 
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
-    """Architecture family of each of n published models: all sizes and variants are one."""
+    """Architecture family of each of n published models, including all sizes and variants."""
     return families_of(models, PublishedNetworks.facts["families"])
 
 
 def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:
-    """Chip of each of n GPUs: memory sizes and forms of one chip are one."""
+    """Chip of each of n GPUs, regardless of memory size and form factor."""
     found = ((_CHIP.match(str(gpu)), str(gpu)) for gpu in gpus)
     return np.array([match[0] if match else gpu for match, gpu in found], dtype=np.str_)
 
 
 def _other_framework(table: "pd.DataFrame") -> Mask:
-    own = table["framework"].str.startswith("pytorch")
-    return np.asarray(~own & ~table["runtime"].str.startswith("tensorrt"), dtype=np.bool_)
+    is_pytorch = table["framework"].str.startswith("pytorch")
+    return np.asarray(~is_pytorch & ~table["runtime"].str.startswith("tensorrt"), dtype=np.bool_)
 
 
 def _uncountable(table: "pd.DataFrame") -> Mask:
@@ -139,24 +140,24 @@ def _uncountable(table: "pd.DataFrame") -> Mask:
 
 
 def _with_loading(table: "pd.DataFrame") -> Mask:
-    """Flag of SSD rows: `benchmark_inference_loop` starts its clock before images are loaded."""
+    """Flag SSD rows, because `benchmark_inference_loop` starts its clock before loading images."""
     ssd = table["model"].str.startswith("SSD300") & (table["framework"] == "pytorch")
     return np.asarray(ssd & (table["phase"] == "inference"), dtype=np.bool_)
 
 
 def _too_fast(table: "pd.DataFrame") -> Mask:
-    """Flag of rows with an unknown precision.
+    """Flag rows whose precision is uncertain.
 
     The A100 tables of fused attention say float32, but their rows are up to 8 times faster than
     the roofline of float32 (150 TFLOP/s).
     """
     hub = table["framework"] == "pytorch (transformers)"
-    one = hub & (table["gpu"] == "a100-sxm-40gb") & (table["precision"] == "fp32")
-    return np.asarray(one, dtype=np.bool_)
+    suspicious = hub & (table["gpu"] == "a100-sxm-40gb") & (table["precision"] == "fp32")
+    return np.asarray(suspicious, dtype=np.bool_)
 
 
 def _binned(table: "pd.DataFrame") -> Mask:
-    """Pre-training of BERT with sequences of 512, up to 1.5 times faster than their roofline.
+    """Flag pre-training of BERT with sequences of 512, which is up to 1.5 times above the roofline.
 
     The loader of that release (LDDL) sorts sequences into bins by length, so most are shorter.
     """
@@ -165,7 +166,7 @@ def _binned(table: "pd.DataFrame") -> Mask:
 
 
 def _contradicted(table: "pd.DataFrame") -> Mask:
-    """Flag of training rows of one GPU that the row of eight GPUs exceeds far over eightfold."""
+    """Flag training rows of one GPU if the row of eight GPUs is far above eight times as fast."""
     keys = ["framework", "runtime", "model", "variant", "gpu", "phase", "precision"]
     keys += ["sequence_or_image", "micro_batch_per_gpu"]
     table = table.assign(micro_batch_per_gpu=micro_batch(table))

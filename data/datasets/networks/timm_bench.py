@@ -1,6 +1,6 @@
-"""Throughput of image models on GPUs and CPUs, as the timm project measures it.
+"""Throughput of image models on GPUs and CPUs, measured by the timm project.
 
-One row of `bench` is one model at one image size and batch size under one software.
+One row of `bench` is one model at one image size and batch size with one software version.
 Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, Apache-2.0.
 """
 
@@ -48,7 +48,7 @@ class TimmBench(Dataset, declared="timm_bench"):
 
 
 def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
-    """Rows of one file; columns that it does not have are missing."""
+    """Rows of one file; absent columns are filled with missing values."""
     name = path.rsplit("/", 1)[-1]
     found = _FILE.fullmatch(name)
     if found is None:

@@ -3,7 +3,7 @@
 One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, in one
 precision on one GPU. A network was launched operator by operator (eager), or recorded as one CUDA
 graph, so that its latency is the time of the GPU alone. `graphs` has the operators of each network.
-Recorded networks and the power of eager ones train released predictors; the other rows train none.
+Recorded networks and the power of eager ones train released predictors; the other rows do not.
 """
 
 import json
@@ -18,7 +18,7 @@ from forerun.data.lazy import pd
 from forerun.data.split import Mask
 
 EXECUTION_MODES: Final = ("operators", "eager", "recorded")
-"""Operators by themselves; networks launched operator by operator; networks as one CUDA graph."""
+"""Single operators; networks launched operator by operator; networks as one CUDA graph."""
 
 _MEMORY = ("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib")
 _TIMES = ("latency_ms", "fastest_ms", "kernel_ms")
@@ -28,7 +28,7 @@ NUMBERS: Final = (*("batch_size", *_TIMES, "spread", *_MEMORY, *_POWER, "power_c
 
 
 class TorchGpu(MeasuredDataset, declared="torch_gpu"):
-    """Networks and operators on data-centre GPUs; evaluated as they are, or one GPU held out."""
+    """Networks and operators on data-centre GPUs; evaluated zero-shot, or with one GPU held out."""
 
     columns: ClassVar[tuple[str, ...]] = (
         *("device", "workload", "label", "kind", "precision", "batch_size", "phase", "runtime"),
@@ -39,15 +39,15 @@ class TorchGpu(MeasuredDataset, declared="torch_gpu"):
     )
 
     def parts(self, rows: "pd.DataFrame") -> Mapping[str, Mask]:
-        """Measured rows, those of each execution mode, and none."""
+        """Measured rows, measured rows of each execution mode, and no rows."""
         measured = (rows["status"] == "ok").to_numpy(dtype=np.bool_)
         modes = execution_modes(rows)
-        own = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
-        return {"": measured, "none": np.zeros(len(rows), dtype=np.bool_), **own}
+        of_modes = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
+        return {"": measured, "none": np.zeros(len(rows), dtype=np.bool_), **of_modes}
 
 
 def execution_modes(runs: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
-    """The one of `EXECUTION_MODES` of each of n rows of `runs`."""
+    """The execution mode of each of n rows of `runs`, one of `EXECUTION_MODES`."""
     networks = np.where(runs["cuda_graph"].to_numpy(dtype=np.bool_), "recorded", "eager")
     return np.where(runs["kind"] == "kernel", "operators", networks).astype(np.str_)
 

@@ -1,9 +1,9 @@
-"""Power, energy, latency and throughput of generative models that answer requests or draw images.
+"""Power, energy, latency and throughput of generative models for text, images and videos.
 
-One row is one run of one model on one to eight GPUs. `avg_power_watts` sums over all of them, in
-steady state, GPUs only; it equals energy per token (image, video) times throughput, so two of the
-three give the third. An operator sets the maximum number of sequences, and `avg_batch_size` is the
-measured one. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, of 2023.
+One row is one run of one model on one to eight GPUs. `avg_power_watts` is the sum over all GPUs in
+steady state, without hosts. It equals energy per token (image, video) times throughput, so two of
+the three give the third. An operator sets the maximum number of sequences; `avg_batch_size` is the
+measured one. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, from 2023.
 Source: ml-energy/leaderboard at 0cd52dab and c814c36c. It states no licence: numbers only.
 """
 
@@ -49,23 +49,23 @@ class MlEnergy(Dataset, declared="mlenergy"):
         return tables
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows: duplicates, power over the limit, energy other than power times time."""
+        """Doubtful rows: duplicates, power above the limit, energy unlike power times time."""
         if not bundle.has(RUNS):
             return check(pd.DataFrame(index=[]), Quantities())
         runs = bundle.table(RUNS)
-        each = runs["avg_power_watts"] / runs["num_gpus"]
+        watts = runs["avg_power_watts"] / runs["num_gpus"]
         tdp = [TDP_W.get(name, np.nan) for name in runs["gpu_model"]]
         rate = runs["throughput_images_per_sec"].fillna(runs["throughput_videos_per_sec"])
         rate = rate.fillna(runs["output_throughput_tokens_per_sec"])
-        one = runs["energy_per_image_joules"].fillna(runs["energy_per_video_joules"])
-        one = one.fillna(runs["energy_per_token_joules"])
+        joules = runs["energy_per_image_joules"].fillna(runs["energy_per_video_joules"])
+        joules = joules.fillna(runs["energy_per_token_joules"])
         return check(
             runs,
             Quantities(
                 time_ms=(1e3 / rate).to_numpy(dtype=np.float64),
-                power_w=each.to_numpy(dtype=np.float64),
+                power_w=watts.to_numpy(dtype=np.float64),
                 tdp_w=np.array(tdp, dtype=np.float64),
-                energy_j=(one / runs["num_gpus"]).to_numpy(dtype=np.float64),
+                energy_j=(joules / runs["num_gpus"]).to_numpy(dtype=np.float64),
             ),
             same=(*self.query, "avg_power_watts"),
         )

@@ -1,7 +1,7 @@
 """Latency, power and energy of PyTorch modules and of whole torchvision models on two GPUs.
 
-One row of `ops` is one module on one input shape, called in a loop on the same input, so that small
-tensors stay in cache. The A30 was measured with tensor cores on (tf32) and off (fp32).
+One row of `ops` is one module with one input shape. It was called in a loop on the same input, so
+small tensors stay in cache. The A30 was measured with tensor cores on (tf32) and off (fp32).
 Source: ConstantinNicolai/ml-operator-profiling at bd3aacea. It states no licence: numbers only.
 """
 
@@ -52,11 +52,11 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
         }
 
     def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
-        """`physical_device`: a device with and without tensor cores is one."""
+        """`physical_device`: a device with and without tensor cores is the same one."""
         return {"physical_device": physical_devices(rows["device"])}
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `ops`: duplicates, power over the limit, energy not power x time."""
+        """Doubtful rows of `ops`: duplicates, power above the limit, energy not power x time."""
         ops = bundle.table("ops")
         tdp = [TDP_W.get(name, np.nan) for name in physical_devices(ops["device"])]
         power = ops["power_w"].to_numpy(dtype=np.float64)
@@ -73,7 +73,7 @@ class TorchOpEnergy(Dataset, declared="torch_op_energy"):
 
 
 def physical_devices(names: "pd.Series[str]") -> NDArray[np.str_]:
-    """The hardware behind each name: `A30_tf32` and `A30_fp32` are one A30."""
+    """The hardware behind each name: `A30_tf32` and `A30_fp32` are the same A30."""
     return np.array([str(name).removesuffix("_tf32").removesuffix("_fp32") for name in names])
 
 
@@ -113,7 +113,7 @@ def _operators(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
 
 
 def _networks(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
-    """Rows of networks: an earlier line names the model, the measurement only its class."""
+    """Rows of networks: an earlier line names the model, the measurement itself only its class."""
     model = ""
     for line in lines:
         named = _MODEL.fullmatch(line.strip())

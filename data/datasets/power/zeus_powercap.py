@@ -1,7 +1,7 @@
 """Training jobs under power limits: power and time per epoch on NVIDIA data-centre GPUs.
 
-Power is the average of one GPU as NVML reads it. A job is a data set, a network, an optimizer and a
-batch size; each ran one epoch at every limit that its GPU allows.
+Power is the average of one GPU, read through NVML. A job is a data set, a network, an optimizer and
+a batch size; each ran one epoch at every limit that its GPU allows.
 Source: ml-energy/zeus at 75a8b939, Apache-2.0 (You, Chung and Chowdhury, NSDI 2023).
 """
 
@@ -40,7 +40,7 @@ class ZeusPowerCap(Dataset, declared="zeus_powercap"):
 
 
 def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
-    """Rows of one GPU, which the file's name gives."""
+    """Rows of one GPU, whose name is part of the file name."""
     gpu = path.rpartition("_")[2].removesuffix(".csv").upper()
     return raw.table(path).assign(gpu=gpu)
 

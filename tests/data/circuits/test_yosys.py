@@ -1,7 +1,4 @@
-"""Netlists that cannot be used are refused with the cell or field that is wrong.
-
-Netlists of yosys are packed as nextpnr packs them.
-"""
+"""Netlists from yosys are packed like nextpnr's; invalid ones are refused with cell or field."""
 
 import copy
 import json
@@ -63,12 +60,12 @@ def packed(given):
         ),
     ],
 )
-def test_what_is_wrong_is_named(given, words):
+def test_an_error_names_the_cell_or_field(given, words):
     with pytest.raises(BadNetlist, match=words):
         packed(given)
 
 
-def test_a_constant_that_only_a_port_takes_has_a_cell():
+def test_a_constant_that_only_a_port_uses_has_a_cell():
     """An output that is always 0 is driven by a cell, as nextpnr counts it."""
     ports = PORTS | {"zero": {"direction": "output", "bits": ["0"]}}
     with_zero, without = (packed(document({"a": REGISTER}, own)) for own in (ports, PORTS))
@@ -78,7 +75,7 @@ def test_a_constant_that_only_a_port_takes_has_a_cell():
     }
 
 
-def test_an_inout_with_a_port_cell_of_its_own_is_read():
+def test_an_inout_with_its_own_port_cell_is_read():
     pin = {"type": "SB_IO", "connections": {"PACKAGE_PIN": [9], "D_IN_0": [3]}}
     ports = {"pin": {"direction": "inout", "bits": [9]}, "clk": PORTS["clk"], "q": PORTS["q"]}
     cells = packed(document({"pin": pin, "a": REGISTER}, ports))
@@ -86,7 +83,7 @@ def test_an_inout_with_a_port_cell_of_its_own_is_read():
     assert kinds.count("port") == 3
 
 
-def test_carries_in_a_circle_end_as_a_loop_of_signals():
+def test_a_cycle_of_carries_becomes_a_loop_of_signals():
     cells = {
         name: {"type": "SB_CARRY", "connections": {"CI": [one], "CO": [other], "I0": [3]}}
         for name, one, other in (("a", 10, 11), ("b", 11, 10))
@@ -98,7 +95,7 @@ def test_carries_in_a_circle_end_as_a_loop_of_signals():
 
 
 def test_a_table_ignores_inputs_that_do_not_change_it():
-    """0xAAAA is the first input; nothing passes from the others."""
+    """0xAAAA is the first input; the others have no effect."""
     table = {
         "type": "SB_LUT4",
         "parameters": {"LUT_INIT": "1010101010101010"},
@@ -127,7 +124,7 @@ def test_registers_of_two_clocks_and_edges_are_kept_apart():
         assert (no_delay > 0.0) == bool(periods)
 
 
-def test_a_clock_of_a_loop_of_phases_is_named_by_its_cell():
+def test_a_clock_from_a_phase_locked_loop_is_named_by_its_cell():
     pll = {"type": "SB_PLL40_CORE", "connections": {"REFERENCECLK": [9], "PLLOUTCORE": [2]}}
     ports = {"ref": {"direction": "input", "bits": [9]}, "d": PORTS["d"], "q": PORTS["q"]}
     assembly = assembled(packed(document({"pll": pll, "a": REGISTER}, ports)))
@@ -135,7 +132,7 @@ def test_a_clock_of_a_loop_of_phases_is_named_by_its_cell():
 
 
 @pytest.mark.parametrize(("digits", "falls"), [("0", False), ("0" * 32, False), ("1", True)])
-def test_the_edge_of_a_packed_register_is_read_in_any_number_of_digits(digits, falls):
+def test_the_clock_edge_of_a_packed_register_is_read_with_any_number_of_digits(digits, falls):
     logic = {
         "type": "ICESTORM_LC",
         "parameters": {"DFF_ENABLE": "1", "NEG_CLK": digits},
@@ -170,7 +167,7 @@ def test_the_installed_tools_agree(name, tmp_path):
 
 
 @needs_circuit_tools
-def test_a_netlist_that_nextpnr_packed_is_taken_as_it_is(tmp_path):
+def test_a_netlist_packed_by_nextpnr_is_used_unchanged(tmp_path):
     import subprocess
 
     path, packed = made("comparisons", tmp_path), tmp_path / "packed.json"

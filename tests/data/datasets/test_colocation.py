@@ -1,4 +1,4 @@
-"""Datasets of programs that run next to others."""
+"""Datasets of co-located programs."""
 
 import dataclasses
 import hashlib
@@ -74,7 +74,7 @@ def test_speed_is_work_over_time_in_the_unit_of_the_application():
     np.testing.assert_allclose(speeds(runs), [4000.0, 0.025])
 
 
-def test_two_neighbouring_loads_are_compared_and_others_are_not():
+def test_only_two_neighbouring_loads_share_a_bucket():
     runs = cloudprophet_table().head(4)
     operations = runs.assign(app="data_serving", load_param=[1000.0, 1260.0, 1580.0, 2000.0])
     first, second, third, fourth = load_buckets(operations)
@@ -84,7 +84,7 @@ def test_two_neighbouring_loads_are_compared_and_others_are_not():
     assert not load_buckets(runs.assign(app="redis")).any()
 
 
-def test_the_ideal_speed_is_of_the_reference_rows_alone():
+def test_the_ideal_speed_only_depends_on_reference_rows():
     runs = cloudprophet_table()
     reference = (runs["exp"] != "exp_c").to_numpy()
     found = relative_speeds(runs, reference)
@@ -110,7 +110,7 @@ def test_runs_without_a_result_are_flagged(tmp_path):
 class TestContention(DatasetContract):
     cls = Contention
 
-    def test_a_held_out_family_has_no_training_rows_not_even_isolated_ones(self, bundle, splits):
+    def test_a_held_out_family_has_no_training_rows_even_isolated_ones(self, bundle, splits):
         runs = bundle.table("runs")
         split = splits["leave_one_family_out/cache"]
         assert set(runs[split.held_out]["victim"]) == {"chase4"}
@@ -138,7 +138,7 @@ class TestContention(DatasetContract):
         for split in Contention().splits(bundle):
             assert not (split.train | split.held_out)[3]
 
-    def test_windows_are_as_long_for_every_run(self, bundle):
+    def test_windows_have_equal_length_for_all_runs(self, bundle):
         runs, samples = bundle.table("runs"), bundle.table("samples")
         window = windows(runs, samples, 1)
         assert window.shape == (len(runs), 1, len(features(samples)))
@@ -156,8 +156,8 @@ class TestContention(DatasetContract):
         readings = readings.reindex(runs["run"], fill_value=0).to_numpy()
         assert ((~np.isnan(long)).sum(axis=(1, 2)) == np.minimum(readings, 3)).all()
 
-    def test_no_feature_tells_how_long_the_run_takes(self, bundle):
-        """A count that is fixed for a run, a second, is one over its duration, which is P."""
+    def test_no_feature_reveals_the_duration_of_the_run(self, bundle):
+        """A count that is fixed for a run, over its duration, reveals the duration and thus P."""
         runs, samples = bundle.table("runs"), bundle.table("samples")
         wall = runs["wall_s"].to_numpy()
         leaking = windows(runs, samples, 1, ["vmstat.pgfault_per_s"])[:, 0, 0]
@@ -183,7 +183,7 @@ def samples(tmp_path):
         *("run", "second", "from_s", "to_s", "phase", "gap", "memory.MemFree_mib", "load.1"),
     ],
 )
-def test_what_may_betray_the_duration_or_the_order_is_no_feature(samples, name):
+def test_columns_that_may_reveal_duration_or_order_are_not_features(samples, name):
     assert "pressure.cpu.some_share" in features(samples)
     assert name not in features(samples.assign(**{name: 0.0}))
 
@@ -217,7 +217,7 @@ def measured():
         pytest.skip(str(error))
 
 
-def test_the_rows_that_come_along_are_what_they_must_be(measured):
+def test_the_packaged_rows_are_valid_contention_runs(measured):
     tables = Contention().tidy(measured)
     Contention().validate(tables)
     assert sum((measured.folder / path).stat().st_size for path in measured.paths) < 5 * 2**20

@@ -1,4 +1,4 @@
-"""Splits of imported tables leak nothing, and a bundle is found again by its fact."""
+"""Splits of imported tables leak nothing, and their bundles are found by a fact."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_repeats_of_a_question_are_held_out_together(written):
     assert name == "random_groups"
 
 
-def test_a_table_without_groups_has_no_protocols_of_them(written):
+def test_a_table_without_groups_has_no_group_protocols(written):
     source, bundle = written(n=np.ones(4))
     assert checked(source, bundle) == {}, "one question cannot be held out"
 
@@ -98,7 +98,7 @@ def test_a_setting_that_repeats_in_the_order_of_names_is_in_every_fold():
     assert all(len(set(tile[fold == held])) == 5 for held in range(5))
 
 
-def test_models_with_a_graph_in_common_are_one_model():
+def test_models_that_share_a_graph_are_one_model():
     runs = pd.DataFrame({"model": ["a", "b", "c", ""], "workload": ["g1", "g1", "g2", "g3"]})
     groups = model_groups(runs)
     assert groups[0] == groups[1]

@@ -1,4 +1,4 @@
-"""A deployment refuses, by name, the models that its estimates do not cover."""
+"""A deployment refuses models that its estimates do not cover, by name."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ ENCODED = replace(
         ENCODED,
     ],
 )
-def test_an_encoder_decoder_is_refused_unless_as_it_is_served(model):
+def test_an_encoder_decoder_is_refused_unless_in_served_form(model):
     assert LlmDeployment(DECODER, LOAD).devices == LlmDeployment(ENCODED.as_served(), LOAD).devices
     with pytest.raises(UnanswerableQuery, match="some_family is an encoder-decoder"):
         LlmDeployment(model, LOAD)

@@ -1,4 +1,4 @@
-"""What engines run on which GPUs, against their documents, and laws of the table."""
+"""Which engines run on which GPUs, checked against their documentation and general laws."""
 
 import pytest
 
@@ -33,13 +33,13 @@ SGLANG = {
     ("engine", "name", "published"),
     [("vllm", *own) for own in VLLM.items()] + [("sglang", *own) for own in SGLANG.items()],
 )
-def test_formats_run_where_documents_of_engines_say(engine, name, published):
+def test_formats_run_where_engine_documentation_says(engine, name, published):
     model = with_formats(LLAMA, weights=name)
     ran = [own for own, gpu in GPUS.items() if not_run(engine, CATALOG.get(gpu), model) is None]
     assert ran == published.split()
 
 
-def test_the_line_names_engine_format_device_and_what_it_lacks():
+def test_the_message_names_engine_format_device_and_what_is_missing():
     why = not_run("vllm", CATALOG.get("t4"), with_formats(LLAMA, weights="mxfp4"))
     assert why == "vllm runs weights in mxfp4 from compute capability 8.0 on, and t4 has 7.5"
     why = not_run("sglang", CATALOG.get("mi250"), with_formats(LLAMA, cache="int8"))
@@ -48,7 +48,7 @@ def test_the_line_names_engine_format_device_and_what_it_lacks():
     assert why == "vllm runs weights in fp8 on AMD's cdna3, cdna4, rdna4 alone, and mi250 is cdna2"
 
 
-def test_what_runs_on_an_architecture_runs_on_newer_ones():
+def test_formats_of_an_architecture_also_run_on_newer_ones():
     assert [CAPABILITY[own] for own in GPUS] == sorted(CAPABILITY[own] for own in GPUS)
     models = [with_formats(LLAMA, weights=name) for name in FORMATS if name not in ("tf32", "nf4")]
     models += [with_formats(LLAMA, cache=name) for name in CACHE]
@@ -65,7 +65,7 @@ def test_engines_without_a_table_and_processors_are_not_judged():
 
 
 def test_formats_of_experts_count_and_names_of_the_table_exist():
-    """GPT-OSS has MXFP4 in its experts alone."""
+    """Only the experts of GPT-OSS are in MXFP4."""
     own = named_language_model("gpt-oss-20b")
     assert "mxfp4" in (not_run("vllm", CATALOG.get("v100"), own) or "")
     names = {name for table in ENGINES.values() for name in table}

@@ -1,4 +1,4 @@
-"""Weights and kept values of each part of a layer, counted by hand."""
+"""Weights and cached values of each part of a layer, counted by hand."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_a_dense_network():
     assert Dense(40, gated=False).parameters(HIDDEN) == 2 * 100 * 40
 
 
-def test_a_token_passes_the_shared_experts_and_those_that_it_is_routed_to():
+def test_a_token_uses_the_shared_and_its_routed_experts():
     mixture = Experts(experts=8, per_token=2, width=10, shared_width=30)
     assert mixture.parameters(HIDDEN) == 800 + 3 * 100 * 30 + 8 * 3000
     assert mixture.active(HIDDEN) == 800 + 3 * 100 * 30 + 2 * 3000
@@ -143,7 +143,7 @@ def test_a_model_is_its_layers_and_its_tables():
     assert model(tied=False).active_parameters() == model(tied=True).active_parameters()
 
 
-def test_keys_and_states_have_formats_of_their_own():
+def test_keys_and_states_have_separate_formats():
     made = model(tied=True, formats=WeightFormats(cache="fp8", state="fp32"))
     assert made.cache_bytes(50) == 50 * 28 + 4 * (24 * 16 + 88 * 3)
 

@@ -1,4 +1,4 @@
-"""Results of load generators in the formats of the tools; the figures here are invented."""
+"""Results of load generators in the formats of the tools, with invented figures."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_each_benchmark_of_guidellm_is_a_run_with_its_measured_concurrency() -> 
     assert (run.ttft_ms, run.tpot_ms) == (55.0, 9.0)
 
 
-def test_a_poisson_benchmark_of_guidellm_takes_the_rate_that_was_asked_for() -> None:
+def test_a_poisson_benchmark_of_guidellm_has_the_requested_rate() -> None:
     one = {
         **GUIDELLM["benchmarks"][0],
         "config": {"strategy": {"type_": "poisson", "rate": 5.0}},
@@ -54,13 +54,13 @@ def test_seconds_of_aiperf_become_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, -1.0, "12", True, float("nan"), float("inf")])
-def test_a_figure_that_is_no_positive_number_is_named(value: object) -> None:
+def test_a_figure_that_is_not_a_positive_number_is_named(value: object) -> None:
     with pytest.raises(BadTable, match="mean_tpot_ms is"):
         serving_results({**BENCH, "mean_tpot_ms": value}, "a.json")
 
 
 @pytest.mark.parametrize("content", [[], {}, {"measurements": []}, 3, None])
-def test_other_content_is_in_no_format(content: object) -> None:
+def test_other_content_matches_no_format(content: object) -> None:
     assert serving_results(content, "a.json") == ()
 
 
@@ -72,7 +72,7 @@ def test_a_result_without_times_says_which_are_missing() -> None:
         serving_results(run, "a.json")
 
 
-def test_a_file_of_several_runs_has_them_all_and_one_of_other_rows_none():
+def test_all_runs_of_a_file_are_read_and_none_of_a_file_with_other_rows():
     runs = serving_results([BENCH, {**BENCH, "max_concurrency": 64}], "a.jsonl")
     assert [run.concurrency for run in runs] == [BENCH["max_concurrency"], 64]
     assert serving_results([BENCH, {"workload": {}}], "a.jsonl") == ()

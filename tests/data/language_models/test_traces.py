@@ -1,4 +1,4 @@
-"""Traces: those of the package, the user's own, and what is wrong with them."""
+"""Traces: packaged ones, the user's own, and the errors of invalid ones."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_requests_of_a_family_are_those_of_its_tokenizer():
     assert named_trace("lmsys_05_mistral").input_tokens.sum() == 75_084
 
 
-def test_an_unknown_name_lists_those_that_there_are():
+def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(BadTrace, match=r"'nothing'.*there are splitwise_code"):
         named_trace("nothing")
 
@@ -69,7 +69,7 @@ def test_a_bad_field_is_named_with_its_request(change, said):
         read_trace([ROW, {**ROW, **change}])
 
 
-def test_files_that_are_no_traces_are_refused(tmp_path):
+def test_files_that_are_not_traces_are_refused(tmp_path):
     for name, content, said in (
         ("a.csv", b"", "no request"),
         ("b.csv", b"arrival_s,input_tokens\n1,2\n", "line 2.*output_tokens is missing"),
@@ -128,7 +128,7 @@ def test_published_traces_are_read_in_their_own_form(tmp_path, name, text):
     assert found.output_tokens.tolist() == [44, 109]
 
 
-def test_a_date_that_is_none_is_named(tmp_path):
+def test_an_invalid_date_is_named(tmp_path):
     path = tmp_path / "azure.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n")
     with pytest.raises(BadTrace, match=r"line 2.*TIMESTAMP.*yesterday"):

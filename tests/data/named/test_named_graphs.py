@@ -1,7 +1,4 @@
-"""Networks and programs that come with the package can be read, and are what they are called.
-
-Architectures by the names of their choices, as the literature writes them.
-"""
+"""Packaged networks and programs, and architectures given by the names of their choices."""
 
 from typing import get_args
 
@@ -40,7 +37,7 @@ def test_every_network_reads_as_a_graph_of_known_operators(name):
 
 @pytest.mark.parametrize(("name", "weights"), WEIGHTS.items())
 def test_networks_have_the_published_number_of_weights(name, weights):
-    """Shared embeddings count twice in a graph, and so do a language model's logits."""
+    """Shared embeddings count twice in a graph: as embeddings and as the matrix of the logits."""
     found = sum(operator.parameter_elements for operator in network_named(name).operators)
     assert weights * 0.99 < found < weights * 1.35
 
@@ -92,12 +89,12 @@ def test_a_cell_as_text_gives_its_edges_in_the_order_of_the_features():
         CELL + "+|none~0|none~1|none~2|none~3|",
     ],
 )
-def test_what_is_no_cell_is_refused_with_an_example(text):
+def test_text_that_is_not_a_cell_is_refused_with_an_example(text):
     with pytest.raises(BadArchitecture, match="no NAS-Bench-201 cell; one is "):
         nb201_operations(text)
 
 
-def test_names_count_as_their_places():
+def test_names_become_their_positions():
     assert nb201([get_args(Nb201Operation)[n] for n in (4, 3, 2, 1, 0, 0)]).operators[:5] == (
         *(4, 3, 2, 1, 0),
     )

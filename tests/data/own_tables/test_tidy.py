@@ -1,9 +1,4 @@
-"""Rows become canonical: texts, numbers and units; a bad cell is named by column and row.
-
-Ingestion checks find rows that no device can have measured, repeats and contradictions.
-
-Columns are recognised by name and unit; what a name does not say is asked for or stated.
-"""
+"""User tables: columns are recognised by name and unit, cells converted, doubtful rows flagged."""
 
 import numpy as np
 import pandas as pd
@@ -46,7 +41,7 @@ def test_plain_columns_are_settings_and_keys_are_not():
     assert runs[["device", "model", "family"]].values.tolist() == [["l4", "m", ""]]
 
 
-def test_rows_with_graphs_take_the_schema_of_measurements_and_usual_words():
+def test_rows_with_graphs_get_the_schema_of_measurements_and_common_synonyms():
     runs, described = tidied(
         {"graph": ["a.onnx"], "gpu": ["l4"], "dtype": ["Float16"], "phase": ["train"],
          "latency": ["2"], "note": ["x"]},
@@ -69,7 +64,7 @@ def test_rows_with_graphs_take_the_schema_of_measurements_and_usual_words():
         ({"graph": ["g"], "latency_ms": ["1"]}, "no column names the device"),
     ],
 )
-def test_what_cannot_be_read_is_named(frame, said):
+def test_unreadable_cells_are_named(frame, said):
     with pytest.raises(BadTable, match=said):
         tidied(frame)
 
@@ -124,7 +119,7 @@ def test_a_time_below_the_bound_is_impossible():
     assert found([0.5, 2.0, 3.0]) == [(0, "impossible")]
 
 
-def test_where_most_times_are_below_the_bound_the_unit_is_wrong():
+def test_a_wrong_unit_is_reported_if_most_times_are_below_the_bound():
     with pytest.raises(BadTable, match=r"2 of 3 times .*row 1: 0\.001 ms, at least 1 ms"):
         found([0.001, 0.002, 3.0])
 
@@ -135,7 +130,7 @@ def test_repeats_and_contradictions_of_one_question():
     assert found([2.0, 4.1, 9.0], n=[1, 1, 2]) == [(0, "conflict"), (1, "conflict")]
 
 
-def test_a_row_without_a_time_and_one_over_the_power_or_memory_of_the_device():
+def test_rows_without_a_time_or_above_the_power_or_memory_of_the_device_are_flagged():
     assert found([np.nan, 2.0]) == [(0, "unmeasured")]
     assert found([2.0], power_w=100.0) == [(0, "over_power")]
     assert found([2.0], memory_mib=25_000.0) == [(0, "impossible")]
@@ -171,7 +166,7 @@ def test_the_names_of_forerun_s_own_tables_mean_themselves(name):
         ("utilization_percent", "utilisation", 0.01),
     ],
 )
-def test_usual_names_are_recognised_and_units_converted(name, role, factor):
+def test_common_names_are_recognised_and_units_converted(name, role, factor):
     assert meaning_of(name) == Meaning(role, pytest.approx(factor))
 
 
@@ -180,7 +175,7 @@ def test_a_name_without_a_unit_or_meaning_is_left_open(name):
     assert meaning_of(name) is None
 
 
-def test_what_the_user_states_counts_before_the_name_and_the_rest_as_requested():
+def test_the_user_overrides_names_and_decides_about_the_rest():
     names = ["gpu", "latency_ms", "cores", "note"]
     given = {"latency_ms": "latency_us", "note": IGNORED}
     assert mapped(names, given) == {
@@ -192,17 +187,17 @@ def test_what_the_user_states_counts_before_the_name_and_the_rest_as_requested()
     assert mapped(names, given, SETTING)["cores"] == Meaning(SETTING)
 
 
-def test_a_meaning_that_there_is_not_is_refused_with_close_ones():
+def test_an_unknown_meaning_is_refused_with_close_ones():
     with pytest.raises(InputError, match=r"'latencyms'\. Did you mean latency_ms"):
         given_meaning("latencyms")
 
 
-def test_a_column_that_there_is_not_is_refused_with_close_ones():
+def test_an_unknown_column_is_refused_with_close_ones():
     with pytest.raises(InputError, match=r"core=\.\.\.: no such column\. Did you mean 'cores'"):
         mapped(["cores", "time_ms"], {"core": SETTING})
 
 
-def test_two_columns_of_one_meaning_are_refused():
+def test_two_columns_with_the_same_meaning_are_refused():
     with pytest.raises(BadTable, match="'latency' and 'time_ms' are both read as latency_ms"):
         check_roles(mapped(["latency", "time_ms"], {}))
     check_roles(mapped(["latency", "time_ms"], {"latency": IGNORED}))

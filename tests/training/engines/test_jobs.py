@@ -1,4 +1,4 @@
-"""Jobs in this process: in their order, one at a time, as they are asked for."""
+"""Local jobs run in order, one at a time, when their results are requested."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tasks of a cluster of two processes: the same results, whatever happens to its processes."""
+"""Tasks of a cluster of two processes give the same results, whatever happens to the processes."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
         assert victim not in begun(1)
 
 
-def test_an_evaluation_is_the_same_bit_for_bit_also_where_processes_die(cluster, made_up, tmp_path):
+def test_an_evaluation_is_identical_bit_for_bit_even_if_processes_die(cluster, made_up, tmp_path):
     bundle = made_up("wa_hls4ml")
     (tmp_path / "begun").mkdir()
     here, there = (

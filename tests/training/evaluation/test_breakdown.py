@@ -1,4 +1,4 @@
-"""Answers by groups of rows: every key, scores within each group, and the worst decile."""
+"""Breakdown by groups of rows: grouping keys, scores within each group, and the worst decile."""
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def test_every_answer_is_a_row_of_the_file(tmp_path):
         write_answers(tmp_path / "rows.xls", [one])
 
 
-def test_scores_of_a_group_are_those_of_its_rows_alone():
+def test_scores_of_a_group_only_depend_on_its_rows():
     held_out = rows(["vit"] * 3 + ["resnet"])
     (task,) = broken_down([task_predictions(held_out, [1.2, 1.2, 1.2, 4.0])], ["family"])
     groups = {group["group"]["family"]: group for group in task["groups"]}
@@ -90,7 +90,7 @@ def test_folds_of_one_task_are_pooled_and_two_keys_make_pairs():
     assert [(g["group"]["batch"], g["n"]) for g in task["groups"]] == [("1", 2), ("2-3", 1)]
 
 
-def test_a_key_that_no_row_has_is_refused_with_those_there_are():
+def test_a_key_that_no_row_has_is_refused_with_the_available_ones():
     with pytest.raises(InputError, match=r"'colour'; there are .*family"):
         broken_down([task_predictions(rows(["vit"]), [1.0])], ["colour"])
 
@@ -128,7 +128,7 @@ def test_conditional_coverage_sees_a_family_that_the_mean_hides():
     assert "batch" not in found, "one group alone is no breakdown"
 
 
-def test_intervals_of_different_sizes_are_groups_of_their_own():
+def test_intervals_are_grouped_by_size():
     held_out = rows(["vit"] * 200)
     narrow = task_predictions(held_out.take(np.arange(200) < 100), [1.0] * 100, 0.1)
     wide = task_predictions(held_out.take(np.arange(200) >= 100), [1.3] * 100, 0.2)

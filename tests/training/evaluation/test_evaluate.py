@@ -1,4 +1,4 @@
-"""Evaluations by protocol, on rows that a release was not fitted on."""
+"""Evaluations by protocol, on rows that the release was not fitted on."""
 
 import json
 from dataclasses import replace
@@ -81,7 +81,7 @@ def test_folds_are_pooled_and_have_baselines(toy):
     assert {"roofline", "constant"} <= set(task["baselines"])
 
 
-def test_every_seed_is_a_fit_and_the_standard_error_is_theirs(toy):
+def test_every_seed_is_a_fit_and_gives_a_standard_error(toy):
     result = run(toy, TrainingRecord({"toy": toy.digest}), seeds=3, **ALONE)
     (task,) = result["tasks"]
     assert task["n"] == 16
@@ -116,11 +116,11 @@ def test_shots_adapt_and_are_not_scored(toy):
     assert task["mape"] == pytest.approx(0.0)
 
 
-def test_only_the_protocols_asked_for_are_run(toy):
+def test_only_the_requested_protocols_are_run(toy):
     assert list(run_protocols(Toy(), toy, protocols=["other"])) == []
 
 
-def test_a_protocol_that_there_is_not_is_refused_with_the_names_of_those_there_are(toy):
+def test_an_unknown_protocol_is_refused_with_the_known_names(toy):
     record = TrainingRecord({"toy": toy.digest})
     assert run(toy, record, protocols=["folds"], **ALONE)["tasks"]
     with pytest.raises(InputError, match=r"No protocol 'nope' in toy; there are folds\."):
@@ -152,7 +152,7 @@ def released(tmp_path, monkeypatch):
     return folder
 
 
-def test_what_is_written_is_read_again_and_each_task_has_a_line(tmp_path):
+def test_stored_evaluations_are_read_back_and_have_a_line_per_task(tmp_path):
     file = tmp_path / "board.json"
     file.write_text(evaluations_text(MADE))
     assert read_evaluations(file) == MADE
@@ -202,7 +202,7 @@ def test_a_task_without_a_scale_has_no_such_fields():
     assert "rmse" not in row
 
 
-def test_targets_add_up_and_seeds_are_averaged():
+def test_errors_of_targets_are_summed_and_seeds_averaged():
     predictions = [
         task_predictions([1.0, 2.0], error, metric, seed)
         for seed, more in ((0, 0.0), (1, 2.0))
@@ -215,7 +215,7 @@ def test_targets_add_up_and_seeds_are_averaged():
     assert total["baselines_rmse_sum"]["constant"] == pytest.approx(12.0)
 
 
-def test_one_target_alone_has_no_sum():
+def test_a_single_target_has_no_sum():
     assert summed_rows([task_predictions([1.0], 1.0)]) == []
 
 
@@ -280,7 +280,7 @@ def test_no_part_of_a_refit_is_fitted_on_a_row_of_a_held_out_group(dataset, refi
         ("timm_bench", "unseen_family", "family"),
     ],
 )
-def test_what_protocols_name_is_held_out(dataset, protocol, key, refits):
+def test_keys_named_by_protocols_are_held_out(dataset, protocol, key, refits):
     _, folds = folds_of(dataset)
     own = [fold for fold in folds if fold.protocol.split("/")[0] == protocol]
     assert own
@@ -288,7 +288,7 @@ def test_what_protocols_name_is_held_out(dataset, protocol, key, refits):
 
 
 def test_rows_of_other_sources_would_leak_if_they_were_kept(refits, monkeypatch):
-    """The check above notices it: the GPUs of torch_gpu train the power of other datasets too."""
+    """The check above detects it: the GPUs of torch_gpu also occur in other datasets."""
     monkeypatch.setattr(Refits, "_held_out", lambda self, *a: np.zeros(len(a[1]), dtype=bool))
     protocols, folds = folds_of("torch_gpu")
     fold = next(fold for fold in folds if fold.protocol == "unseen_device")
@@ -334,7 +334,7 @@ def test_a_damaged_stored_fit_is_fitted_again(home, refits, fits):
 
 
 def test_a_part_without_a_held_out_row_is_that_of_the_release(home, refits, tmp_path):
-    """The predictors of a release whose bundles are the same need no fit."""
+    """Predictors of a release with the same bundles need no fit."""
     protocols, folds = folds_of("wa_hls4ml")
     bundle, fold = find("wa_hls4ml", None), folds[0]
     released = refits.of(protocols, bundle, fold).answers(["lut"]).in_use.loaded
@@ -353,7 +353,7 @@ def test_a_part_without_a_held_out_row_is_that_of_the_release(home, refits, tmp_
     assert Refits(folder).of(protocols, bundle, fold).parts[0].stored is None
 
 
-def test_digests_tell_queries_values_and_groups_apart(home):
+def test_digests_depend_on_queries_values_and_groups(home):
     rows = protocols_of_dataset("wa_hls4ml").training_rows(find("wa_hls4ml", None), CATALOG)
     turned = rows.take(np.arange(len(rows))[::-1])
     others = (
@@ -366,7 +366,7 @@ def test_digests_tell_queries_values_and_groups_apart(home):
     assert len({digest(rows), *map(digest, others)}) == 1 + len(others)
 
 
-def test_whole_answers_are_scored_where_no_predictor_is_named(home, refits):
+def test_whole_answers_are_scored_if_no_predictor_is_named(home, refits):
     protocols = protocols_of_dataset("wa_hls4ml")
     bundle = find("wa_hls4ml", None)
     options = {"protocols": ["unseen_width"], "refits": refits}
@@ -379,7 +379,7 @@ def test_whole_answers_are_scored_where_no_predictor_is_named(home, refits):
 
 
 class _Misspelt(DatasetProtocols):
-    """Trained on the group `b`, evaluated on `B`: the same one in another spelling."""
+    """Trained on the group `b`, evaluated on `B`: the same group in another spelling."""
 
     dataset = "wa_hls4ml"
 
@@ -398,6 +398,6 @@ class _Misspelt(DatasetProtocols):
         yield from ()
 
 
-def test_a_group_in_another_spelling_is_no_unseen_group(home):
+def test_a_group_in_another_spelling_is_not_unseen(home):
     with pytest.raises(LeakedRows, match="board board-b is trained on and held out"):
         list(_Misspelt().checked_folds(find("wa_hls4ml", None), CATALOG))

@@ -1,4 +1,4 @@
-"""A folder of one's own rows: joined, checked, counted; nothing is dropped without a word."""
+"""A folder of the user's own rows is joined, checked and counted; no row is dropped silently."""
 
 import numpy as np
 import pandas as pd
@@ -75,7 +75,7 @@ def test_graphs_come_from_the_pulled_bundle_and_left_out_rows_have_reasons(tmp_p
 
 
 @pytest.mark.usefixtures("pulled")
-def test_rows_that_training_saw_are_counted_and_an_empty_result_says_so(tmp_path):
+def test_training_rows_are_counted_and_an_empty_result_is_explained(tmp_path):
     seen = {"device": ["l4"], "model": ["tiny", "unknown"], "family": ["tiny", "unknown"]}
     result = run(own(tmp_path / "mine"), TrainingRecord(keys={"timm_bench": seen}))
     assert result["tasks"] == []
@@ -86,7 +86,7 @@ def test_rows_that_training_saw_are_counted_and_an_empty_result_says_so(tmp_path
 
 
 @pytest.mark.usefixtures("pulled")
-def test_what_no_predictor_answers_is_counted_by_task(tmp_path):
+def test_unanswered_rows_are_counted_by_task(tmp_path):
     silent = LoadedPredictor(Router((Constant(),)), "v1", "2026-01-01", "")
     result = evaluate(
         "timm_bench", current=silent, record=TrainingRecord(), data_dir=own(tmp_path / "mine")
@@ -125,7 +125,7 @@ def test_without_any_graphs_the_folders_that_were_searched_are_named(tmp_path, m
         run(own(tmp_path / "mine"))
 
 
-def test_a_table_is_joined_from_the_reference_where_nothing_was_pulled(tmp_path, monkeypatch):
+def test_a_table_is_joined_from_the_reference_if_nothing_was_pulled(tmp_path, monkeypatch):
     own(tmp_path / "timm_bench", pd.DataFrame([ONE_RELU]), "graphs")
     monkeypatch.setenv(REFERENCE, str(tmp_path))
     mine = Bundle.open(own(tmp_path / "mine"), "timm_bench")
@@ -164,7 +164,7 @@ def test_a_latency_task_computes_neither_memory_nor_power():
     assert chosen.only(["latency_ms"]).metrics == ("latency_ms",)
 
 
-def test_results_in_tokens_become_samples_and_unknown_lengths_become_nothing():
+def test_results_in_tokens_become_samples_or_nan_if_the_length_is_unknown():
     models = ["deepseek-r1", "llama3.1-8b", "novel-llm", "resnet50", "llama2-70b-99"]
     units = ["Tokens/s", "Samples/s", "Tokens/s", "Samples/s", "tokens/s"]
     table = pd.DataFrame(

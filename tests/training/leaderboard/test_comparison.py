@@ -1,7 +1,4 @@
-"""Who is ahead is said of entries on the same rows alone, and by a rule that does not see it.
-
-The leaderboard ranks what can be compared, marks what cannot, and survives its file.
-"""
+"""The leaderboard only compares entries on the same rows, and marks all others."""
 
 import json
 from dataclasses import replace
@@ -91,7 +88,7 @@ def test_an_entry_on_other_rows_is_no_rival(change):
     assert comparison.outcome is None
 
 
-def test_ours_is_not_compared_where_it_answered_fewer_rows_than_another():
+def test_our_entry_is_not_compared_if_it_answered_fewer_rows_than_another():
     assert of(replace(OURS, n=99), other("baseline", 20.0)) == ()
 
 
@@ -103,7 +100,7 @@ def test_a_cited_figure_is_kept_apart_and_does_not_decide():
     assert comparison.outcome == "ahead"
 
 
-def test_what_others_do_not_have_is_replaced_by_the_percentage_error_of_both():
+def test_a_score_that_others_lack_is_replaced_by_the_percentage_error():
     ours = replace(OURS, score="mae", value=0.1, mape=20.0)
     (comparison,) = of(ours, other("baseline", 10.0))
     assert comparison.score == "mape"
@@ -111,7 +108,7 @@ def test_what_others_do_not_have_is_replaced_by_the_percentage_error_of_both():
     assert comparison.outcome == "behind"
 
 
-def test_every_number_of_shots_is_a_comparison_of_its_own():
+def test_every_number_of_shots_is_a_separate_comparison():
     found = of(
         OURS,
         other("baseline", 20.0),
@@ -133,7 +130,7 @@ def test_every_number_of_shots_is_a_comparison_of_its_own():
         (0.9, 0.9001, "spearman", "level", "level"),
     ],
 )
-def test_the_gap_is_said_in_words(one, two, score, word, text):
+def test_the_gap_is_described_in_words(one, two, score, word, text):
     ours, theirs = (replace(OURS, score=score, value=v, mape=None) for v in (one, two))
     assert outcome(ours, theirs, score) == word
     assert gap_text(ours, theirs, score) == text
@@ -220,7 +217,7 @@ def named(name, value, **other) -> Entry:
         ),
     ],
 )
-def test_what_can_be_compared_is_ranked_and_what_cannot_says_why(entries, expected):
+def test_comparable_entries_are_ranked_and_others_have_a_note(entries, expected):
     (section,) = board(*entries).sections()
     assert [(row.entry.predictor, row.rank, row.note) for row in section.rows] == expected
 
@@ -232,13 +229,13 @@ def test_a_cited_figure_joins_the_only_device_of_its_task_without_a_rank():
     assert section.rows[1].note.startswith("cited")
 
 
-def test_a_figure_over_several_devices_is_compared_with_none_of_them():
+def test_a_figure_over_several_devices_is_not_compared_with_single_devices():
     figure = named("them", 1.0, kind="published", digest=None, seeds=None, citation="paper")
     found = board(replace(ENTRY, device="t4"), replace(ENTRY, device="v100"), figure).sections()
     assert [(s.device, len(s.rows)) for s in found] == [("t4", 1), ("v100", 1), (None, 1)]
 
 
-def test_a_later_entry_takes_the_place_of_the_same_row_alone():
+def test_a_later_entry_replaces_only_the_entry_with_its_key():
     again = replace(ENTRY, value=8.0, seeds=3)
     kept = board(ENTRY, named("b", 1.0)).with_entries([again, replace(again, shots=5)])
     assert sorted((e.predictor, e.shots, e.value) for e in kept.entries) == [
@@ -246,7 +243,7 @@ def test_a_later_entry_takes_the_place_of_the_same_row_alone():
     ]  # fmt: skip
 
 
-def test_baselines_and_figures_of_others_stay_whoever_is_asked_for():
+def test_baselines_and_published_figures_stay_when_predictors_are_filtered():
     everyone = board(
         ENTRY,
         named("other", 2.0),
@@ -299,7 +296,7 @@ def test_a_leaderboard_survives_json_and_every_entry_is_in_a_section(found):
 
 
 @pytest.mark.parametrize("content", [{}, [], {"format": 0}, {"format": 1, "entries": [{}]}])
-def test_what_is_no_leaderboard_is_refused(content):
+def test_content_that_is_not_a_leaderboard_is_refused(content):
     with pytest.raises(BadTable):
         Leaderboard.from_json(content)
 
@@ -318,7 +315,7 @@ def test_every_published_figure_becomes_a_cited_entry():
         assert entry.command is None and entry.digest is None
 
 
-def test_the_score_that_ranks_is_what_the_row_or_the_literature_says():
+def test_the_ranking_score_comes_from_the_row_or_the_literature():
     row = {"task": "t/x", "mape": 3.0, "spearman": 0.9, "rmse_sum": 1.0}
     assert score_of("toy", {**row, "score": "rmse_sum"}) == "rmse_sum"
     assert score_of("toy", row) == "mape"
@@ -340,7 +337,7 @@ def test_a_fresh_install_shows_the_shipped_scores_with_baselines(tmp_path):
     assert not list(tmp_path.iterdir()), "reading makes nothing"
 
 
-def test_curves_hold_what_is_ranked_and_levels_what_others_report(tmp_path):
+def test_curves_hold_ranked_entries_and_levels_hold_published_ones(tmp_path):
     leaderboard = board(
         ENTRY,
         named("ours", 4.0, shots=10, standard_error=0.5),

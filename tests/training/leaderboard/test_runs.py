@@ -1,4 +1,4 @@
-"""Runs for the leaderboard are kept, go on where they were cut off, and can be repeated."""
+"""Leaderboard runs are stored, resume after an interruption, and are reproducible."""
 
 import shlex
 
@@ -58,7 +58,7 @@ def test_every_predictor_is_listed_with_baselines_and_published_systems(data, re
     assert {len(e.digest) for e in found} == {64} and {e.commit for e in found} == {"c" * 40}
 
 
-def test_whole_answers_are_evaluated_where_no_predictor_is_named(data, results, monkeypatch):
+def test_whole_answers_are_evaluated_if_no_predictor_is_named(data, results, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "fold_jobs", lambda *given: asked.append(given) or iter(()))
     run(Plan(data=data), results)
@@ -85,7 +85,7 @@ def test_shots_adapt_one_fit_and_are_not_scored(data, results):
     assert Mean.fits == ["mean 2"] * 2, "one a fold, whatever the number of shots"
 
 
-def test_what_was_finished_before_a_run_was_cut_off_is_not_fitted_again(data, results, monkeypatch):
+def test_finished_parts_of_an_interrupted_run_are_not_fitted_again(data, results, monkeypatch):
     kept = []
 
     def cut(self, evaluation_run, entries):
@@ -111,7 +111,7 @@ def test_what_was_finished_before_a_run_was_cut_off_is_not_fitted_again(data, re
 
 
 @pytest.mark.parametrize("change", ["digest", "seeds", "commit", "file"])
-def test_what_was_evaluated_with_something_else_is_evaluated_again(
+def test_results_of_other_data_settings_or_code_are_evaluated_again(
     data, results, monkeypatch, change
 ):
     plan = Plan(data=data, protocols=["whole"], predictors=["mean"])
@@ -130,7 +130,7 @@ def test_what_was_evaluated_with_something_else_is_evaluated_again(
     assert Mean.fits
 
 
-def test_results_of_other_data_are_shown_and_not_ranked(data, results):
+def test_results_on_other_data_are_shown_but_not_ranked(data, results):
     run(Plan(data=data, protocols=["whole"], predictors=["mean"]), results)
     Bundle.write(data / "toy", "toy", {"rows": pd.DataFrame({"x": [2.0]})})
     run(Plan(data=data, protocols=["whole"], predictors=["seeded"]), results)
@@ -162,7 +162,7 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
         assert value == pytest.approx(entry.value, nan_ok=True)
 
 
-def test_wrong_names_are_said_and_absent_datasets_left_out(data, results, tmp_path):
+def test_wrong_names_are_reported_and_absent_datasets_are_skipped(data, results, tmp_path):
     with pytest.raises(InputError, match=r"No predictor 'oracle'.* mean, seeded"):
         run(Plan(data=data, predictors=["oracle"]), results)
     with pytest.raises(InputError, match="No protocol other in"):

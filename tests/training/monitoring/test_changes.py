@@ -1,9 +1,4 @@
-"""Changes of level: found soon, described rightly, and not found where there is none.
-
-Live errors are those of the answers: of the measured value, with a bias and a coverage.
-
-Sequential ranks: independent of level, scale and distribution, and of unit variance.
-"""
+"""Level changes are found soon and without false alarms; live errors; sequential ranks."""
 
 import numpy as np
 import pytest
@@ -49,7 +44,7 @@ def test_the_interval_of_a_change_holds_it_in_nine_of_ten_cases():
     assert inside >= 46, "90 % of 60 are 54, and 46 are three standard deviations fewer"
 
 
-def test_a_return_is_a_change_of_its_own():
+def test_a_return_to_the_old_level_is_a_separate_change():
     values, workloads = Simulated(900, change_at=300).drawn(0)
     values[600:] -= np.log(1.15)
     up, down = changes(values, workloads)
@@ -64,14 +59,14 @@ def test_runs_that_become_faster_are_found_too():
     assert found.shift == pytest.approx(-np.log(1.15), abs=0.02)
 
 
-def test_workloads_that_are_always_answered_wrongly_do_not_matter_however_the_mix_changes():
+def test_constant_errors_of_workloads_do_not_matter_when_the_mix_changes():
     values, _ = Simulated(2_000, workloads=1).drawn(0)
     early = np.arange(2_000) < 1_000
     mix = np.where(early, np.arange(2_000) % 5, 5 + np.arange(2_000) % 5)
     assert changes(values + np.where(early, 0.0, 0.5), mix.astype(np.int64)) == ()
 
 
-def test_a_lasting_change_that_is_small_is_none():
+def test_a_small_lasting_change_is_not_reported():
     steady = Simulated(3_000, scatter=0.005, change_at=1_000, factor=1.03).drawn(0)
     assert changes(*steady) == ()
     assert np.log(1.03) < LEAST_SHIFT < np.log(1.07)
@@ -86,7 +81,7 @@ def test_a_change_that_grows_is_found_once_it_is_large():
     assert changes(values, workloads)
 
 
-def test_a_few_outliers_are_no_change():
+def test_a_few_outliers_are_not_a_change():
     values, workloads = Simulated(2_000).drawn(0)
     values[::50] += 3.0
     assert changes(values, workloads) == ()
@@ -121,11 +116,11 @@ def test_errors_are_those_of_an_evaluation_of_the_same_rows():
     assert (live.rows, live.rows_with_interval) == (3, 3)
 
 
-def test_the_bias_is_the_median_and_above_0_where_runs_take_longer_than_answered():
+def test_the_bias_is_a_median_and_positive_if_runs_take_longer_than_answered():
     assert LiveError.of(np.log([1.2, 1.2, 0.5]), np.zeros(3)).bias == pytest.approx(np.log(1.2))
 
 
-def test_coverage_counts_answers_with_an_interval_alone():
+def test_coverage_only_counts_answers_with_an_interval():
     live = LiveError.of(np.zeros(4), np.array([1.0, NAN, 0.0, NAN]))
     assert (live.rows_with_interval, live.coverage_90) == (2, 50.0)
     none = LiveError.of(np.zeros(2), np.array([NAN, NAN]))
@@ -157,7 +152,7 @@ def test_groups_are_not_compared():
     assert both[1::2] == pytest.approx(alone)
 
 
-def test_level_and_scale_do_not_enter():
+def test_ranks_do_not_depend_on_level_and_scale():
     values, groups = Simulated(500).drawn(0)
     assert np.array_equal(
         sequential_ranks(values, groups), sequential_ranks(7 * values - 3, groups)
@@ -175,7 +170,7 @@ def test_ranks_of_steady_values_have_mean_0_and_variance_1(noise):
     assert ranks[20:].var() == pytest.approx(1.0, abs=0.05)
 
 
-def test_a_sum_of_autocorrelated_ranks_grows_more_and_of_others_does_not():
+def test_only_sums_of_autocorrelated_ranks_are_inflated():
     def last(noise):
         return autocorrelation_scales(sequential_ranks(*Simulated(4_000, noise).drawn(2)))[-1]
 
@@ -184,7 +179,7 @@ def test_a_sum_of_autocorrelated_ranks_grows_more_and_of_others_does_not():
     assert 1.2 < last("autocorrelated") < 1.45
 
 
-def test_a_scale_is_known_before_its_rank():
+def test_a_scale_only_depends_on_earlier_ranks():
     ranks = sequential_ranks(*Simulated(300).drawn(3))
     changed = ranks.copy()
     changed[200:] = 1.7

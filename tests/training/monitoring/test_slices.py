@@ -1,4 +1,4 @@
-"""Slices: which there are, what changed in each, and which one says it."""
+"""Slices: which exist, what changed in each, and which one raises the alarm."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_every_slice_with_enough_rows_is_reported_once():
     assert len(slice_reports(rows(count=FEWEST_ROWS))) == 1
 
 
-def test_a_slower_device_is_said_once_of_the_whole_device():
+def test_a_slower_device_raises_one_alarm_for_the_whole_device():
     observed = rows(lambda kind, precision: True)
     reports = slice_reports(observed)
     assert sum(report.alarm is not None for report in reports) == len(reports)
@@ -68,7 +68,7 @@ def test_a_slower_device_is_said_once_of_the_whole_device():
         (lambda kind, precision: kind == "kernel", {"kind": "kernel"}),
     ],
 )
-def test_a_part_that_becomes_slower_is_said_of_that_part(slower, said):
+def test_a_part_that_becomes_slower_raises_an_alarm_for_that_part(slower, said):
     observed = rows(slower, factor=1.3)
     assert alarms(observed) == [said]
     (report,) = [r for r in slice_reports(observed) if r.slice == said]
@@ -95,7 +95,7 @@ def test_an_alarm_ends_when_the_answers_change_and_its_change_stays_on_record():
     assert report.live.rows == 200, "live errors are those of the answers of now"
 
 
-def test_answers_of_a_version_on_trial_end_no_alarm():
+def test_answers_of_a_trial_version_do_not_end_an_alarm():
     on_trial = (np.arange(ROWS) % 10 == 0) & (np.arange(ROWS) >= 900)
     observed = rows(lambda kind, precision: True, on_trial.astype(np.int64))
     report = slice_reports(observed)[0]
@@ -103,14 +103,14 @@ def test_answers_of_a_version_on_trial_end_no_alarm():
     assert report.live.rows == min(LIVE_ROWS, ROWS - int(on_trial.sum()))
 
 
-def test_new_answers_are_no_change_however_far_they_are_from_the_old_ones():
+def test_new_answers_are_not_a_level_change_however_different_they_are():
     epochs = (np.arange(ROWS) >= 600).astype(np.int64)
     observed = rows(epochs=epochs)
     observed.log_ratios[600:] += 0.4
     assert all(report.changes == () for report in slice_reports(observed))
 
 
-def test_live_errors_are_of_the_newest_rows():
+def test_live_errors_use_the_newest_rows():
     observed = rows(count=LIVE_ROWS + 200)
     observed.log_ratios[:] = 0.0
     observed.log_ratios[:200] = 1.0
@@ -131,5 +131,5 @@ def test_a_new_version_begins_a_generation_unless_known_questions_have_the_same_
     assert both == [0, 0, 1, 1], "one answer that changed is enough"
 
 
-def test_two_versions_that_answer_by_turns_are_two_generations():
+def test_two_alternating_versions_are_two_generations():
     assert epochs(("a", "x", 1.0), ("b", "x", 2.0), ("a", "x", 1.0)) == [0, 1, 0]

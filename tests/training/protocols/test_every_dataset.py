@@ -1,8 +1,8 @@
-"""Every dataset, on made-up tables: what is held out, what trains, and that neither ever moves.
+"""Every dataset, on made-up tables: held-out and training rows never change unintentionally.
 
-`pinned.json` has digests of training rows, folds and tasks. Where a change of them is meant,
-`python -m tests.training.protocols.test_every_dataset` stores today's, and the message of the
-commit says why.
+`pinned.json` has digests of training rows, folds and tasks. After an intended change,
+`python -m tests.training.protocols.test_every_dataset` stores the current ones; explain the change
+in the commit message.
 """
 
 import hashlib

@@ -52,7 +52,7 @@ from tests.devices import CATALOG
 
 
 def test_the_published_scale_of_cycles():
-    """10 million cycles are 0, every factor of four less is one more."""
+    """10 million cycles give 0, and every factor of four fewer cycles adds 1."""
     assert performance(np.array([1e7, 2.5e6])) == pytest.approx([0.0, 1.0])
     assert share(np.array([0.5])) == pytest.approx([0.5])
 
@@ -169,7 +169,7 @@ def test_training_rows_are_the_first_900_architectures(nas_latency_bundle):
         assert train_architectures == list(space.architectures[:900])
 
 
-def test_help_draws_from_the_middle_and_holds_out_nothing_that_it_was_given(nas_latency_bundle):
+def test_help_draws_from_the_middle_and_holds_out_no_support_row(nas_latency_bundle):
     helps = [
         e
         for e in NasLatencyProtocols().folds(nas_latency_bundle, CATALOG)
@@ -189,7 +189,7 @@ def test_help_draws_from_the_middle_and_holds_out_nothing_that_it_was_given(nas_
         assert not {id(w) for w in held_out} & {id(w) for w in references}
 
 
-def test_what_was_seen_in_one_space_is_unseen_in_another(nas_latency_bundle):
+def test_a_device_seen_in_one_space_is_unseen_in_another(nas_latency_bundle):
     dataset_protocols = NasLatencyProtocols()
     seen = {"space_device": ["nb201/1080ti-1", "fbnet/fpga"]}
     devices = {
@@ -203,7 +203,7 @@ def test_what_was_seen_in_one_space_is_unseen_in_another(nas_latency_bundle):
     }
 
 
-def test_shots_make_the_answers_good(nas_latency_bundle):
+def test_shots_improve_the_predictions(nas_latency_bundle):
     predictions = run_protocols(
         NasLatencyProtocols(), nas_latency_bundle, protocols=["nasflat_nb201"]
     )
@@ -223,7 +223,7 @@ def test_shots_make_the_answers_good(nas_latency_bundle):
 GRAPH = OperatorGraph((Operator("linear", "x", ((1, 8),), ((1, 4),), 32),), batch_size=1)
 
 
-def test_nodes_of_one_kind_are_one_question(made_up):
+def test_nodes_of_the_same_kind_are_one_question(made_up):
     table = made_up("lambda_bench").table(THROUGHPUT)
     twice = table[table["table"] == "v2"].assign(throughput=lambda rows: 3 * rows["throughput"])
     once = benchmark_measurements(table, CATALOG)
@@ -246,7 +246,7 @@ def test_the_simple_rule_scales_by_peak_and_number(made_up):
         assert len(np.unique(np.round(guessed[mine] / counts[mine], 6))) == 1
 
 
-def test_steps_of_single_gpus_are_evaluated_where_graphs_are_given(made_up):
+def test_steps_of_single_gpus_are_evaluated_if_graphs_are_given(made_up):
     graphs = {GRAPHS["resnet50"]: GRAPH}
     steps = step_measurements(made_up("lambda_bench").table(THROUGHPUT), graphs, CATALOG)
     # two precisions of two systems with one GPU and a known batch size
@@ -263,7 +263,7 @@ def table(*rows: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame([{**NODE, **row} for row in rows])
 
 
-def test_a_step_takes_the_batch_over_the_throughput() -> None:
+def test_a_step_time_is_batch_over_throughput() -> None:
     rows = half_precision_steps(table({}), CATALOG)
     assert rows.values["latency_ms"].tolist() == [64.0]
     query = rows.queries[0]
@@ -302,7 +302,7 @@ def test_every_model_has_a_graph_and_bert_base_is_not_large() -> None:
 # Protocols of wa_hls4ml and ncpp: training rows, held-out rows, and tasks on a new folder.
 
 
-def test_the_median_answers_exactly_the_rows_with_a_history(made_up):
+def test_the_median_predicts_exactly_the_rows_with_a_history(made_up):
     for fold in MlperfInferenceProtocols().folds(made_up("mlperf_inference"), CATALOG):
         for task in fold.tasks:
             if task.name == "later_rounds/throughput":
@@ -313,7 +313,7 @@ def test_the_median_answers_exactly_the_rows_with_a_history(made_up):
                 assert np.isnan(task.baselines["median"]).all()
 
 
-def test_settings_hold_no_outcome(made_up):
+def test_settings_contain_no_results(made_up):
     rows = made_up("mlperf_inference").table(CLOSED)
     doubled = rows.assign(result=2 * rows["result"], accuracy=0.1)
     one, other = (run_measurements(frame, CATALOG) for frame in (rows, doubled))
@@ -330,18 +330,18 @@ def test_settings_hold_no_outcome(made_up):
         (float("nan"), "vendor"),
     ],
 )
-def test_frameworks_are_the_vendor_s_or_portable(text, family):
+def test_frameworks_are_either_the_vendors_or_portable(text, family):
     assert framework_family(text) == family
 
 
-def test_the_longest_name_says_a_model_s_arithmetic():
+def test_the_longest_matching_name_gives_the_arithmetic_of_a_model():
     assert gflop_per_sample("dlrm-v2-99.9") > gflop_per_sample("dlrm-99.9")
     assert np.isnan(gflop_per_sample("something-new"))
 
 
 @pytest.mark.reference
-def test_tokens_become_samples_by_what_the_reference_writes(reference):
-    """Without it, the same system would be seventy to three hundred times as fast as before."""
+def test_tokens_become_samples_by_the_reference_output_length(reference):
+    """Without the conversion, the same system would be 70 to 300 times as fast as before."""
     rows = Bundle.open(reference / "mlperf_inference").table(CLOSED)
     unit = tokens_per_unit(rows)
     mine = (rows["model"] == "gptj-99") & (rows["scenario"] == "Offline")
@@ -350,7 +350,7 @@ def test_tokens_become_samples_by_what_the_reference_writes(reference):
     assert 1.0 < rate["v4.1"] / rate["v4.0"] < 2.0
 
 
-def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(made_up):
+def test_failed_layers_are_not_training_rows_and_labels_are_not_settings(made_up):
     train = WaHls4mlProtocols().training_rows(made_up("wa_hls4ml"), CATALOG)
     assert len(train) == 15
     names = {name for q in train.queries for name, _ in q.workload.settings}

@@ -58,8 +58,8 @@ from tests.devices import CATALOG, T4
 # Protocols of amd_kernels: no row of a chip that is left out, or of a shape held out, trains.
 
 
-def test_rows_that_no_question_can_be_about_are_left_out_and_counted(made_up):
-    """Of three directions and two formats two directions and one format are left."""
+def test_rows_without_a_query_are_left_out_and_counted(made_up):
+    """Of three directions and two formats, two directions and one format remain."""
     bundle = made_up("amd_kernels")
     conv = bundle.table("conv")
     assert len(kernel_rows("conv", conv, CATALOG).measured) == len(conv) * 2 // 6
@@ -79,7 +79,7 @@ def test_a_gradient_of_the_data_is_a_transposed_convolution(made_up):
 # Protocols of deepbench: a GPU or an architecture held out, and a folder of one new GPU.
 
 
-def test_times_are_those_of_the_pass_asked(made_up):
+def test_times_are_those_of_the_requested_pass(made_up):
     rows = kernel_measurements(made_up("deepbench"), CATALOG)
     backward = rows.groups["kernel_class"] == "conv_backward_input"
     assert {q.run.operator.kind for q in rows.take(backward).queries} == {"conv_transpose"}
@@ -87,7 +87,7 @@ def test_times_are_those_of_the_pass_asked(made_up):
     np.testing.assert_allclose(np.sort(rows.values["latency_ms"][backward]), np.sort(expected))
 
 
-def test_names_and_devices_are_keys_and_no_attributes(made_up):
+def test_names_and_devices_are_keys_but_not_attributes(made_up):
     rows = kernel_measurements(made_up("deepbench"), CATALOG)
     assert set(rows.groups) == {"device", "generation", "kernel_class"}
     attributes = {name for query in rows.queries for name in query.run.operator.attributes}
@@ -147,7 +147,7 @@ def test_rows_become_networks_on_boards_under_software(made_up):
     }
 
 
-def test_what_is_scored_together_names_runtime_phase_precision_and_band(made_up):
+def test_task_names_contain_runtime_phase_precision_and_batch_band(made_up):
     found, _ = PublishedNetworksProtocols().measured(made_up("published_networks"), CATALOG)
     bands = {f"eager_inference_amp_{band}" for band in ("1-16", "above_16")}
     assert set(found.groups["part"]) == bands
@@ -212,7 +212,7 @@ def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, mea
     assert packaged.table("graphs")["operators"].tolist() == [len(g) for g in graphs.values()]
 
 
-def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged):
+def test_device_time_rows_hardly_wait_for_the_host(packaged):
     rows = long_runs(packaged, CATALOG)
     every = PublishedNetworksProtocols().training_rows(packaged, CATALOG)
     host_s, _ = HostTime().seconds(rows.queries)
@@ -221,7 +221,7 @@ def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(
     assert {query.network.phase for query in rows.queries} == {"inference", "training"}
 
 
-def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
+def test_a_folder_with_only_a_table_uses_the_packaged_graphs(tmp_path):
     table = published_table({}, {**V100, "model": "EfficientNet-B0"})
     bundle = Bundle.write(tmp_path / "own", "published_networks", {"table": table})
     tasks = list(PublishedNetworksProtocols().evaluation_tasks(bundle, CATALOG, {}))
@@ -229,7 +229,7 @@ def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
     assert {task.name.partition("/")[0] for task in tasks} == {"unseen_device_and_model"}
 
 
-def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measured):
+def test_no_row_is_faster_than_its_roofline_except_for_known_reasons(measured):
     """fp32 on an A100 has TF32 in convolutions, and compiled kernels are fused: both run faster."""
     rows = measured[0]
     groups = rows.groups
@@ -270,7 +270,7 @@ def test_the_support_set_has_each_model_in_both_modes_and_is_not_held_out():
             assert not set(support["family"]) & set(task.held_out.groups["family"])
 
 
-def test_draws_differ_and_come_again():
+def test_draws_differ_and_are_reproducible():
     once, again = (list(few_models_tasks(rows(), models=3, draws=3)) for _ in range(2))
     chosen = [tuple(sorted(set(t.support.pool.groups["model"]))) for t in once]
     assert chosen == [tuple(sorted(set(t.support.pool.groups["model"]))) for t in again]
@@ -321,7 +321,7 @@ def test_recorded_networks_are_scored_without_the_host(tasks):
     assert np.isfinite(columns[1]["low"]).all()
 
 
-def test_recorded_runs_and_the_power_of_eager_ones_train_one_predictor_each():
+def test_recorded_runs_and_eager_power_each_train_one_predictor():
     uses = {
         name: [s for sources in entry.trained_on for s in sources if s.startswith("torch_gpu")]
         for name, entry in PREDICTORS.items()
@@ -348,7 +348,7 @@ def operators(torch_gpu_packaged):
     return TRAINING_PARTS["torch_gpu/operators"].training_rows(torch_gpu_packaged, CATALOG)
 
 
-def test_training_rows_are_recorded_and_mean_what_their_query_means(recorded):
+def test_training_rows_are_recorded_and_match_their_query(recorded):
     found = recorded
     assert set(found.groups["mode"]) == {"recorded"}
     assert set(found.groups["host"]) == {NO_HOST}
@@ -363,8 +363,8 @@ def test_training_rows_are_recorded_and_mean_what_their_query_means(recorded):
     assert len(found) > 500
 
 
-def test_training_rows_of_operators_mean_what_their_query_means(operators):
-    """A query in fp32 allows TF32 in convolutions, where the first rows did not."""
+def test_training_rows_of_operators_match_their_query(operators):
+    """A query in fp32 allows TF32 in convolutions; the first rows did not."""
     found = operators
     assert {query.run.kind for query in found.queries} == {"kernel"}
     assert np.isfinite(found.values["latency_ms"]).all()
@@ -411,7 +411,7 @@ def torch_gpu_folds(torch_gpu_packaged, recorded):
         return list(TorchGpuProtocols().folds(torch_gpu_packaged, CATALOG))
 
 
-def test_operators_only_adapts_to_operators_of_the_gpu_and_to_nothing_else_of_it(torch_gpu_folds):
+def test_operators_only_adapts_only_to_operators_of_the_gpu(torch_gpu_folds):
     (fold,) = (fold for fold in torch_gpu_folds if fold.protocol == "operators_only")
     assert {task.name.partition("/")[2] for task in fold.tasks} >= {"recorded_latency"}
     for task in fold.tasks:
@@ -422,8 +422,8 @@ def test_operators_only_adapts_to_operators_of_the_gpu_and_to_nothing_else_of_it
         assert list(task.support.pool.values) == ["latency_ms"]
 
 
-def test_eager_networks_of_held_out_families_mean_what_their_query_means(torch_gpu_folds):
-    """No query says that convolutions may not use TF32."""
+def test_eager_networks_of_held_out_families_match_their_query(torch_gpu_folds):
+    """A query cannot forbid TF32 for convolutions."""
     held = [
         task.held_out for fold in torch_gpu_folds for task in fold.tasks if "/eager_" in task.name
     ]
@@ -463,7 +463,7 @@ def runs_of(rows):
     return {(query.device.name, query.network.graph.digest) for query in rows.queries}
 
 
-def test_other_latencies_on_these_gpus_in_the_training_set_are_those_that_the_protocol_names():
+def test_the_protocol_names_all_other_training_latencies_on_these_gpus():
     trained = {
         (dataset, setting.device)
         for dataset, settings in bundled().record.counts.items()

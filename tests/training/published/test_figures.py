@@ -1,4 +1,4 @@
-"""Cited figures are complete, unique, and recomputable where their rows are at hand."""
+"""Cited figures are complete and unique, and recomputable if their rows are available."""
 
 import pandas as pd
 import pytest
@@ -24,7 +24,7 @@ def nvidia(reference):
     return table[~table["device_key"].str.startswith("AMD") & table["option"].isna()]
 
 
-def test_every_figure_says_where_it_stands():
+def test_every_figure_has_a_citation():
     for figure in PUBLISHED:
         assert figure.citation and figure.over, figure
         known = SYSTEMS.get(figure.dataset, NAS_SYSTEMS)
@@ -34,14 +34,14 @@ def test_every_figure_says_where_it_stands():
         assert figure.value > 0
 
 
-def test_no_system_has_two_figures_for_one_task():
+def test_no_system_has_two_figures_for_a_task():
     keys = [(f.system, f.dataset, f.task, f.metric, f.score) for f in PUBLISHED]
     assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.reference
 @pytest.mark.parametrize("system", COLUMNS)
-def test_the_figures_on_shared_rows_are_what_the_published_predictions_give(nvidia, system):
+def test_figures_on_shared_rows_follow_from_the_published_predictions(nvidia, system):
     parts = {"e2e_shared": nvidia, "e2e_a100_80": nvidia[nvidia["device_key"].str.contains("80GB")]}
     for part, rows in parts.items():
         (figure,) = (
@@ -57,7 +57,7 @@ def test_the_papers_headline_is_quoted_as_printed():
     assert headline == {"NeuSight": 8.9, "Roofline": 31.4, "Li et al.": 60.3, "Habitat": 385}
 
 
-def test_our_own_floors_are_marked_as_ours():
+def test_our_own_baselines_are_marked_as_ours():
     assert all(f.own for f in published_for("timm_bench"))
     assert not any(f.own for f in published_for("neusight"))
 

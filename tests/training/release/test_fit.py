@@ -1,4 +1,4 @@
-"""Fits of a release, its card, and its run in MLflow."""
+"""Fits of a release, its model card, and its run in MLflow."""
 
 import json
 import shutil
@@ -95,7 +95,9 @@ def test_the_training_set_is_recorded(artifact):
     assert record.rows["wa_hls4ml"] == 15
 
 
-def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, tmp_path):
+def test_a_base_keeps_predictors_that_are_not_refitted_with_their_scores(
+    bundles, artifact, tmp_path
+):
     made = tmp_path / "made"
     release(made, names=[MEMORY], base=artifact, data=bundles, evaluate=False, track=False)
     kept, parts = load_part(artifact).parts, load_part(made).parts
@@ -109,9 +111,7 @@ def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, 
     assert scores == json.loads((artifact / "scores.json").read_text())
 
 
-def test_scores_of_answers_that_a_fitted_predictor_takes_part_in_are_dropped(
-    bundles, artifact, tmp_path
-):
+def test_scores_of_answers_that_involve_a_fitted_predictor_are_dropped(bundles, artifact, tmp_path):
     assert json.loads((artifact / "scores.json").read_text())
     made = tmp_path / "made"
     release(made, names=[SUITES], base=artifact, data=bundles, evaluate=False, track=False)
@@ -127,7 +127,7 @@ def test_a_damaged_base_is_refused(bundles, artifact, tmp_path):
 
 
 @pytest.mark.slow
-def test_parts_of_one_name_are_replaced_together_in_their_order(bundles, tmp_path):
+def test_parts_with_the_same_name_are_replaced_together_in_order(bundles, tmp_path):
     first = train(tmp_path / "first", names=[SUITES], data=data(bundles))
     again = train(tmp_path / "again", names=[SUITES], base=first.folder, data=data(bundles))
     assert again.manifest.version == first.manifest.version
@@ -141,7 +141,9 @@ def test_an_unknown_predictor_is_named(bundles, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_ranges_of_memory_are_calibrated_anew_around_the_memory_of_an_artifact(bundles, tmp_path):
+def test_memory_intervals_are_recalibrated_around_the_memory_model_of_an_artifact(
+    bundles, tmp_path
+):
     whole = train(tmp_path / "whole", names=[MEMORY], data=data(bundles))
     assert composable(whole.folder) == {RANGES}
     again = train(tmp_path / "again", names=[RANGES], base=whole.folder, data=data(bundles))
@@ -154,7 +156,7 @@ def names_of(names, composed=()):
     return [recipe.predictor for recipe in recipes_of(names, composed)]
 
 
-def test_what_is_composed_of_a_predictor_is_fitted_with_it():
+def test_a_composed_predictor_is_fitted_with_its_part():
     parts, whole = list(DEVICE_TIMES), "network_latency"
     assert names_of(parts) == [*parts, whole]
     assert names_of(parts[:1], {whole}) == [parts[0], whole]
@@ -162,7 +164,7 @@ def test_what_is_composed_of_a_predictor_is_fitted_with_it():
     assert names_of([MEMORY], {whole}) == [MEMORY, RANGES]
 
 
-def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
+def test_missing_parts_of_a_composed_predictor_are_fitted():
     parts, whole = list(DEVICE_TIMES), "network_latency"
     assert names_of([whole]) == [*parts, whole]
     assert names_of([whole], {whole}) == [whole]
@@ -171,7 +173,7 @@ def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
 
 
 @pytest.mark.slow
-def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
+def test_predictors_of_an_artifact_are_composed_again(artifact):
     assert not composable(artifact)
     pretrained = Path(str(files("forerun.models") / "pretrained"))
     assert composable(pretrained) == {NetworkLatency.name, RANGES}
@@ -188,7 +190,7 @@ def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
 
 
 @pytest.mark.slow
-def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
+def test_the_sealed_folder_is_complete(artifact, bundles, tmp_path):
     made = train(tmp_path / "made", names=[SUITES], data=data(bundles))
     assert check(made.folder).version == made.manifest.version
 
@@ -224,7 +226,7 @@ def test_every_dataset_evaluates_a_predictor():
         assert own or predictors_evaluated_on(cls.dataset), cls.dataset
 
 
-def test_a_release_records_what_it_was_scored_on_and_lists_what_it_was_not(bundles, tmp_path):
+def test_a_release_records_scored_settings_and_lists_unscored_ones(bundles, tmp_path):
     options = {"names": [SUITES], "data": bundles, "track": False, "protocols": ["unseen_width"]}
     made = release(tmp_path / "scored", **options)
     record = TrainingRecord.read(tmp_path / "scored")
@@ -240,7 +242,7 @@ def test_a_release_records_what_it_was_scored_on_and_lists_what_it_was_not(bundl
 def test_a_release_that_gets_worse_in_a_slice_is_refused_and_names_it(
     artifact, bundles, tmp_path, monkeypatch
 ):
-    """A correction of one width is off by a fifth; a reason makes the release all the same."""
+    """A correction for one width is off by a fifth; with a reason, the release is made anyway."""
     predict = BenchmarkBoost.predict
 
     def off(self, queries):
@@ -297,7 +299,7 @@ def evaluation(task, factor):
     return [{"dataset": "torch_gpu", "tasks": [], "cells": cells}]
 
 
-def test_a_constant_of_the_host_time_that_is_off_by_a_fifth_is_refused(task):
+def test_a_host_time_constant_that_is_off_by_a_fifth_is_refused(task):
     before = evaluation(task, 1.0)
     with pytest.raises(SlicesGotWorse, match="torch_gpu eager/inference_latency"):
         _accepted(evaluation(task, 1.2), before, "")
@@ -343,7 +345,7 @@ def rows_of_table(text, column):
     return [dict(zip(table[0], row, strict=True)) for row in table[2:]]
 
 
-def test_the_same_data_makes_the_same_card():
+def test_the_same_data_give_the_same_card():
     shuffled = replace(CARD, versions=dict(reversed(CARD.versions.items())))
     assert CARD.markdown() == shuffled.markdown()
 
@@ -354,7 +356,7 @@ def test_the_same_data_makes_the_same_card():
      "no multi-GPU runs", "forerun train --output models/pretrained", "2026-11-20", "a" * 40,
      "lightgbm 4.7.0"],
 )  # fmt: skip
-def test_a_card_says_what_its_data_holds(said):
+def test_a_card_shows_its_data(said):
     assert said in CARD.markdown()
 
 
@@ -366,7 +368,7 @@ def test_our_scores_are_listed_with_every_baseline():
     assert (bmm["device"], whole["device"]) == ("a100-80", "all")
 
 
-def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
+def test_errors_of_shares_are_absolute_and_shown_with_the_noise_of_repeats():
     rows = [
         {**TASKS[0], "score": "mae", "predictor": name, "mae": error, "mae_of_repeats": 0.0986}
         | {"auc_below_0.9": 0.82, "baselines": {"program_mean": 29.3}, "mae_program_mean": 0.1572}
@@ -402,13 +404,13 @@ def test_calibration_is_shown_where_there_are_intervals():
     assert "inside the interval" not in without.markdown()
 
 
-def test_every_table_is_a_table_whatever_its_cells_hold():
+def test_every_table_is_valid_whatever_its_cells_hold():
     odd = replace(CARD, trained_on=[("a|b", "1", "", "d", "two\nlines")])
     for table in tables(odd.markdown().replace("\\|", "/")):
         assert {len(row) for row in table} == {len(table[0])}
 
 
-def test_a_card_of_nothing_says_so():
+def test_an_empty_card_says_so():
     empty = Card("Empty", [], [], [], [], "true", "2000-01-01").markdown()
     assert empty.count("None.") == 4
     assert "no known commit" in empty
@@ -425,7 +427,7 @@ def test_datasets_are_read_from_the_training_record():
     assert second == ("timm_bench", "–", "–", "`b`", "")
 
 
-def test_versions_of_packages_that_are_not_there_are_left_out():
+def test_versions_of_missing_packages_are_left_out():
     assert set(versions_of(["numpy", "no-such-package"])) == {"numpy"}
 
 
@@ -530,7 +532,7 @@ def test_settings_of_parts_are_named_with_dots():
     assert flat_parameters(object()) == {}
 
 
-def test_a_release_of_few_names_them_and_one_of_many_counts_them():
+def test_a_release_name_lists_few_predictors_and_counts_many():
     assert release_name([Recipe("cpu_latency", ("onnxruntime_cpu",))]) == (
         "cpu_latency on onnxruntime_cpu"
     )

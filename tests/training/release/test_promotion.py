@@ -1,4 +1,4 @@
-"""A predictor that loses metrics, workloads, accuracy or coverage is not promoted unawares."""
+"""A predictor that loses metrics, workloads, accuracy or coverage is not promoted unnoticed."""
 
 import json
 import shutil
@@ -118,7 +118,7 @@ def test_an_error_that_grows_by_more_than_seeds_explain_is_lost(tmp_path, before
         (70.0, None, 1000, True),
     ],
 )
-def test_coverage_may_fall_to_what_is_promised_and_not_below(tmp_path, before, after, n, is_lost):
+def test_coverage_may_fall_to_the_nominal_level_but_not_below(tmp_path, before, after, n, is_lost):
     one = sealed(tmp_path / "1", tasks=[task(coverage=before, n=n)])
     two = sealed(tmp_path / "2", tasks=[task(coverage=after, n=n)])
     assert bool(lost(one, two)) is is_lost
@@ -131,7 +131,7 @@ def test_a_protocol_that_is_no_longer_scored_is_lost(tmp_path):
     assert not lost(two, one)
 
 
-def test_of_two_predictors_in_one_task_the_best_counts(tmp_path):
+def test_the_best_of_two_predictors_in_a_task_counts(tmp_path):
     one = sealed(tmp_path / "1", tasks=[task(mape=10.0), task(mape=8.0, predictor="q")])
     two = sealed(tmp_path / "2", tasks=[task(mape=9.9), task(mape=30.0, predictor="q")])
     assert lost(one, two) == {("toy unseen/x latency_ms", "mape")}
@@ -151,7 +151,7 @@ def versions(store, tmp_path):
 
 
 @pytest.mark.usefixtures("versions")
-def test_the_registry_refuses_a_part_alone_and_says_what_it_loses():
+def test_the_registry_refuses_a_single_part_and_lists_the_losses():
     promote(1)
     first = champion()
     with pytest.raises(
@@ -164,7 +164,7 @@ def test_the_registry_refuses_a_part_alone_and_says_what_it_loses():
 
 
 @pytest.mark.usefixtures("versions")
-def test_a_reason_promotes_all_the_same_and_is_recorded():
+def test_a_version_is_promoted_with_a_reason_which_is_recorded():
     promote(1)
     promote(2, reason="power is measured elsewhere")
     tag = json.loads(connect().get_model_version(MODEL, "2").tags[FORCED_TAG])
@@ -224,10 +224,8 @@ def _a_part_trained_alone_and_one_merged(store, tmp_path, forerun, monkeypatch):
 
 
 @pytest.mark.usefixtures("_a_part_trained_alone_and_one_merged")
-def test_a_part_alone_is_no_champion_and_one_merged_with_the_others_answers_them(
-    forerun, monkeypatch, tmp_path
-):
-    """Without the check, the service would answer null where the bundled predictors answered."""
+def test_a_single_part_is_no_champion_but_a_merged_one_is(forerun, monkeypatch, tmp_path):
+    """Without the check, the service would answer null where the bundled predictors had answers."""
     code, out, err = forerun("promote", 1)
     assert code == 2
     assert "power_w" in out and "LOST" in out
@@ -281,7 +279,7 @@ def test_a_slice_of_measurements_that_got_worse_beyond_its_noise_is_lost(tmp_pat
     assert not level.lost
 
 
-def test_a_comparison_with_another_champion_counts_for_nothing(tmp_path):
+def test_a_comparison_with_another_champion_is_a_regression(tmp_path):
     one = sealed(tmp_path / "one")
     two = retrained(tmp_path / "two", one, on_measurements(-9.0, -5.0), champion="feedfeedfeed")
     ((what, field),) = lost(one, two)
@@ -313,7 +311,7 @@ def test_a_candidate_without_held_out_measurements_is_refused_and_the_table_says
     assert champion() is None
 
 
-def test_what_too_few_held_out_rows_were_scored_of_is_listed_and_is_no_regression(tmp_path):
+def test_settings_with_too_few_held_out_rows_are_listed_but_not_regressions(tmp_path):
     one = sealed(tmp_path / "one")
     two = shutil.copytree(one, tmp_path / "two")
     setting = Setting("l4", "network", "latency_ms", "inference", "fp32", "eager")

@@ -1,4 +1,4 @@
-"""Versions can be registered, promoted, rolled back and fetched; what is fetched is checked."""
+"""Versions can be registered, promoted, rolled back and fetched; fetched files are checked."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def test_the_champion_is_fetched_whole_and_named_by_its_hash(versions, store):
     assert [p.name for p in (store / "registry").iterdir()] == [versions[2]], "nothing left over"
 
 
-def test_a_champion_already_here_is_not_fetched_again(versions, store):
+def test_a_cached_champion_is_not_fetched_again(versions, store):
     promote(1)
     before = (champion() / "predictor.json").stat().st_mtime_ns
     assert (champion() / "predictor.json").stat().st_mtime_ns == before
@@ -103,7 +103,7 @@ def test_promotion_after_a_rollback_goes_on_from_there(versions):
     assert rollback() == 1
 
 
-def test_a_version_that_is_not_there_cannot_be_promoted(versions):
+def test_an_unknown_version_cannot_be_promoted(versions):
     with pytest.raises(UnknownModelVersion, match="no version 9; it holds 1, 2, 3"):
         promote(9)
 
@@ -152,9 +152,7 @@ def test_fetch_prints_one_json_object(versions, store, capsys):
     assert json.loads(capsys.readouterr().out) == {**paths, "problem": None}
 
 
-def test_a_damaged_candidate_is_named_and_the_champion_fetched_all_the_same(
-    versions, store, capsys
-):
+def test_a_damaged_candidate_is_named_and_the_champion_is_still_fetched(versions, store, capsys):
     promote(2)
     try_out(3)
     forged(store)
@@ -202,7 +200,7 @@ def test_mlflow_shows_when_a_trial_began_and_how_it_ended(versions):
     assert trial_of("2")["how"] == "withdrawn"
 
 
-def test_fetch_runs_as_a_process_of_its_own(versions, store):
+def test_fetch_runs_as_a_separate_process(versions, store):
     promote(1)
     done = subprocess.run(
         [sys.executable, "-m", "forerun.training.release.registry", "fetch"],
@@ -213,7 +211,7 @@ def test_fetch_runs_as_a_process_of_its_own(versions, store):
     assert json.loads(done.stdout)["path"] == str(store / "registry" / versions[1])
 
 
-def test_what_the_asker_can_mend_is_one_line_and_exit_code_2(versions, store, capsys):
+def test_input_errors_are_one_line_with_exit_code_2(versions, store, capsys):
     promote(3)
     forged(store)
     assert main(["fetch"]) == 2

@@ -1,4 +1,4 @@
-"""Errors by number of support runs: of runs in no support set, of classes with enough of them."""
+"""Errors by number of support runs: scored runs are in no support set, classes are large enough."""
 
 import numpy as np
 import pytest
@@ -31,14 +31,14 @@ def test_a_class_with_too_few_runs_takes_no_part(errors):
         assert [len(own) for own in errors[0][metric]] == [LEAST - max(SHOTS)] * DRAWS
 
 
-def test_without_support_the_error_is_that_of_the_device_and_falls_with_support(errors):
+def test_the_error_falls_with_the_size_of_the_support_set(errors):
     assert np.concatenate(errors[0]["tpot_ms"]) == pytest.approx(100.0 * (1.0 - 1.0 / 1.4))
     medians = [np.median(np.concatenate(errors[shots]["tpot_ms"])) for shots in SHOTS]
     assert medians == sorted(medians, reverse=True)
     assert medians[-1] < 0.2 * medians[0]
 
 
-def test_a_cell_has_the_worst_rise_of_a_class_and_not_of_the_median():
+def test_a_cell_shows_the_largest_increase_of_any_class():
     before = [np.array([10.0, 10.0]), np.array([20.0, 20.0])]
     after = [np.array([14.0, 14.0]), np.array([5.0, 5.0])]
     assert _cell(before, before) == "15.0 %"

@@ -1,4 +1,4 @@
-"""What distances between hardware designs mean, as `docs/how-to/designs.md` states it."""
+"""The meaning of distances between hardware designs, as stated in `docs/how-to/designs.md`."""
 
 import re
 from pathlib import Path

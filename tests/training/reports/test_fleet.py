@@ -21,7 +21,7 @@ def test_a_week_has_the_trace_stretched_to_each_of_its_days() -> None:
     assert (third.input_tokens == trace.input_tokens).all()
 
 
-def test_the_busiest_window_takes_the_gpus(monkeypatch) -> None:
+def test_the_busiest_window_needs_all_gpus(monkeypatch) -> None:
     """In windows of four hours, with few requests replayed."""
     monkeypatch.setattr(fleet, "WINDOW_S", 14_400.0)
     monkeypatch.setattr(fleet, "REPLAYED", 2_000)

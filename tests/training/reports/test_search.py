@@ -1,4 +1,4 @@
-"""How near a search comes to the best candidate of a table."""
+"""How close a search comes to the best candidate of a table."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_a_search_is_better_than_chance():
 
 
 def test_tables_have_candidates_within_their_limits(reference):
-    """As in the reference bundles: settings that vary, positive losses, some within the limits."""
+    """For the reference bundles: settings vary, losses are positive, and some keep the limits."""
     if not (reference / "archgym").is_dir():
         pytest.skip("needs the reference bundles")
     found = list(tables(reference))

@@ -1,4 +1,4 @@
-"""Recommended layouts of serving against the best measured ones."""
+"""Recommended serving layouts, compared with the best measured ones."""
 
 import numpy as np
 import pytest
@@ -36,8 +36,8 @@ def runs(releases: tuple[str, ...] = ("0.12.0",)) -> Measurements:
     return Measurements.of(queries, times, groups)
 
 
-def test_layouts_of_one_release_are_compared_and_two_keep_the_limit() -> None:
-    """Two releases are two settings; a layout alone is none."""
+def test_only_layouts_of_the_same_release_are_compared() -> None:
+    """Two releases are two settings; a single layout is none."""
     made = runs(("0.12.0", "0.15.1"))
     found = settings(made)
     assert len(found) == 2
@@ -55,8 +55,8 @@ def test_layouts_of_one_release_are_compared_and_two_keep_the_limit() -> None:
     assert settings(made.take(np.arange(len(LOADS)))) == []
 
 
-def test_who_predicts_what_was_measured_recommends_the_best() -> None:
-    """And who predicts the opposite is compared by the measured rate of its choice."""
+def test_perfect_predictions_recommend_the_best_layout() -> None:
+    """The choice of opposite predictions is compared by its measured rate."""
     made = runs()
     (one,) = settings(made)
     measured = {name: made.column(name) for name in TIMES}
@@ -72,8 +72,8 @@ def test_who_predicts_what_was_measured_recommends_the_best() -> None:
     assert chosen == pytest.approx(most)
 
 
-def test_a_choice_that_misses_the_limit_reached_nothing() -> None:
-    """Its share is zero, however fast it is; so is that of a rule that looks at no time."""
+def test_a_choice_that_misses_the_limit_scores_zero() -> None:
+    """Its share is zero, however fast it is; the same applies to rules that ignore times."""
     made = runs()
     (one,) = settings(made)
     degree = np.array([query.deployment.pool.parallelism.tensor for query in made.queries])
@@ -85,7 +85,7 @@ def test_a_choice_that_misses_the_limit_reached_nothing() -> None:
 
 
 def test_errors_are_divided_between_settings_and_layouts() -> None:
-    """A factor on each of two settings, and one on each layout of both."""
+    """One error factor per setting, and one per layout in both settings."""
     made = runs(("0.12.0", "0.15.1"))
     first = np.array([query.deployment.engine.version == "0.12.0" for query in made.queries])
     tensor = np.array([query.deployment.pool.parallelism.tensor for query in made.queries])

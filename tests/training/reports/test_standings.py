@@ -1,4 +1,4 @@
-"""The README shows the best and the worst whole answers."""
+"""The README shows the most and the least accurate whole answers."""
 
 from forerun.training.reports.standings import headlines, with_headlines
 
@@ -7,7 +7,7 @@ def row(task, n=1234, **fields):
     return {"task": task, "device": None, "metric": "latency_ms", "n": n, **fields}
 
 
-def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
+def test_headlines_show_the_best_and_the_worst_task_of_each_dataset():
     tables = [
         {
             "dataset": f"d{n:02}",
@@ -31,7 +31,7 @@ def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
     assert headlines([]) == "No whole answers are scored so far: `make scoreboard`."
 
 
-def test_tasks_are_named_with_whole_units_and_the_measurements_after_which_they_are_scored():
+def test_task_names_spell_out_units_and_the_number_of_measurements():
     rate = {"device": None, "metric": "new_samples_per_s", "n": 50, "mape": 5.0}
     for task, words in (
         ("unseen_device/cpu", "d: cpu new samples per second (unseen device)"),
@@ -43,7 +43,7 @@ def test_tasks_are_named_with_whole_units_and_the_measurements_after_which_they_
         assert words in headlines([{"dataset": "d", "tasks": [{"task": task, **rate}]}])
 
 
-def test_the_table_of_a_document_is_replaced_and_nothing_else():
+def test_only_the_table_of_a_document_is_replaced():
     before = "Text\n<!-- figures: headlines -->\n| old |\n<!-- end -->\n\nMore 5.4 %\n"
     after = with_headlines(before, [{"dataset": "d", "tasks": [row("p/x", mape=5.0)]}])
     assert after.startswith("Text\n<!-- figures: headlines -->\n| best | rows |")

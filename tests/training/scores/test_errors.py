@@ -1,4 +1,4 @@
-"""Scores: properties that hold for any columns, and values computed by hand."""
+"""Scores: properties for any columns, and values computed by hand."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_a_perfect_answer_scores_perfectly(rows):
 
 
 @given(pairs, st.floats(-0.9, 5.0))
-def test_answers_off_by_one_factor_have_that_factors_error(rows, factor):
+def test_predictions_off_by_a_factor_have_the_corresponding_error(rows, factor):
     measured, _ = columns(rows)
     found = score(measured, measured * (1 + factor))
     assert found["mape"] == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
@@ -60,7 +60,7 @@ def test_answers_off_by_one_factor_have_that_factors_error(rows, factor):
 
 
 @given(pairs, st.randoms(use_true_random=False))
-def test_the_order_of_rows_is_free(rows, random):
+def test_the_order_of_rows_does_not_matter(rows, random):
     shuffled = list(rows)
     random.shuffle(shuffled)
     one, other = (score(*columns(r)) for r in (rows, shuffled))
@@ -68,7 +68,7 @@ def test_the_order_of_rows_is_free(rows, random):
 
 
 @given(pairs, st.sampled_from([2.0**-8, 0.5, 4.0, 1024.0]))
-def test_the_unit_is_free(rows, unit):
+def test_the_unit_does_not_matter(rows, unit):
     measured, predicted = columns(rows)
     assert score(measured * unit, predicted * unit) == score(measured, predicted)
 
@@ -108,7 +108,7 @@ def test_no_input_ever_puts_nan_or_infinity_into_json(rows):
 
 
 @given(pairs)
-def test_spearman_sees_order_alone(rows):
+def test_spearman_only_depends_on_order(rows):
     measured, predicted = columns(rows)
     _, rank = np.unique(predicted, return_inverse=True)
     assert spearman(measured, np.exp(rank)) == spearman(measured, predicted)
@@ -134,7 +134,7 @@ def test_rows_without_an_answer_are_counted_and_rows_never_measured_are_not():
     assert (found["n"], found["unanswered"], found["mape"]) == (1, 1, 0)
 
 
-def test_intervals_are_scored_where_they_are_given():
+def test_intervals_are_scored_if_given():
     found = score([1.0, 2.0], [1.0, 2.0], [0.5, np.nan], [2.0, np.nan])
     assert (found["n"], found["coverage_90"], found["mean_interval_ratio"]) == (2, 100, 4)
 
@@ -148,7 +148,7 @@ def test_exactly_ten_percent_counts_as_within():
     lambda: score([[1.0]], [[1.0]]),
     lambda: score([1.0], [1.0], low=[0.5]),
 ])  # fmt: skip
-def test_columns_that_do_not_fit_are_refused(call):
+def test_columns_of_different_lengths_are_refused(call):
     with pytest.raises(ValueError, match=r"length|both ends"):
         call()
 

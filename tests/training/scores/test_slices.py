@@ -1,4 +1,4 @@
-"""Paired comparisons: slices with enough groups, and intervals of differences between groups."""
+"""Paired comparisons of two predictors by slice, with intervals of the differences."""
 
 import numpy as np
 import pytest
@@ -32,13 +32,13 @@ def test_a_candidate_that_is_better_everywhere_is_better_beyond_its_noise():
     assert own.low <= own.after - own.before <= own.high
 
 
-def test_the_same_predictions_differ_by_nothing():
+def test_identical_predictions_have_no_difference():
     own = whole([0.2] * 10, [0.2] * 10)
     assert (own.low, own.high) == (0.0, 0.0)
 
 
-def test_rows_of_a_workload_are_drawn_together():
-    """Ten times the same rows say nothing new, so the interval stays as wide."""
+def test_rows_of_a_workload_are_resampled_together():
+    """Ten copies of the same rows add no information, so the interval keeps its width."""
     change = np.random.default_rng(1).normal(0, 0.1, 12)
     groups = [str(number) for number in range(12)]
     once = whole([0.5] * 12, 0.5 + change, groups=groups)
@@ -46,8 +46,8 @@ def test_rows_of_a_workload_are_drawn_together():
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
-def test_a_slice_of_few_workloads_is_judged_by_each_of_them():
-    """Convolutional networks get better while the one transformer gets worse."""
+def test_a_slice_of_few_workloads_is_judged_by_every_workload():
+    """Convolutional networks get better while the only transformer gets worse."""
     kinds = ["convolutional"] * 8 + ["transformer"] * 2
     before, after = [0.235] * 8 + [0.494, 0.47], [0.03] * 8 + [0.653, 0.6]
     found = compared("latency_ms", rows(before, after, family=kinds))

@@ -1,4 +1,4 @@
-"""Scores of some tasks: choices, relative speeds and capacities."""
+"""Extra scores of some tasks: choices, relative speeds and capacities."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def chosen(predicted, rivals=()):
     return Choices(GROUPS, dict(rivals)).of(columns, {})
 
 
-def test_a_choice_within_two_percent_counts_and_pairs_are_no_choice():
+def test_a_choice_within_two_percent_counts_and_pairs_are_not_scored():
     predicted = np.array([3.0, 1.0, 2.0, 1.0, 2.0, 3.0, 9.0, 1.0])
     found = chosen(predicted, {"truth": MEASURED})
     assert found["choices"] == 2
@@ -45,14 +45,14 @@ def test_rows_without_an_answer_are_not_chosen():
     assert found["chosen_within_2pct"] is None
 
 
-def test_alternatives_are_taken_with_their_rules():
+def test_taking_rows_keeps_the_rules_aligned():
     whole = Choices(GROUPS, {"truth": MEASURED})
     part = whole.take(GROUPS == "b")
     assert set(part.groups) == {"b"}
     np.testing.assert_array_equal(part.rivals["truth"], MEASURED[3:6])
 
 
-def test_the_area_under_the_curve_is_the_chance_to_rank_a_pair_rightly():
+def test_the_area_under_the_curve_is_the_probability_of_ranking_a_pair_correctly():
     positive = np.array([True, False, True, False])
     assert auc(positive, np.array([4.0, 1.0, 3.0, 2.0])) == 1.0
     assert auc(positive, np.array([1.0, 4.0, 2.0, 3.0])) == 0.0
@@ -87,7 +87,7 @@ def test_a_class_is_scored_by_its_false_alarms_and_its_misses():
     assert found["repeated_rows"] == 0
 
 
-def test_the_noise_floor_is_that_of_an_answer_that_knows_the_truth():
+def test_the_noise_floor_is_the_error_of_a_perfect_prediction():
     draw = np.random.default_rng(0)
     truth = np.repeat(draw.uniform(0.2, 1.0, 4_000), 3)
     values = truth + 0.05 * draw.standard_normal(len(truth))
@@ -103,7 +103,7 @@ positive = st.floats(1e-3, 1e6)
 
 
 @given(st.lists(st.tuples(positive, positive, st.floats(1.0, 3.0)), min_size=1, max_size=30))
-def test_scores_of_capacity_are_counted_one_by_one(rows):
+def test_capacity_scores_match_a_manual_count(rows):
     measured, predicted, reach = (np.array(column) for column in zip(*rows, strict=True))
     named = {"measured": measured, "predicted": predicted, "high": predicted * reach}
     found = Capacity(100.0).of(named, {})
@@ -118,7 +118,7 @@ def test_scores_of_capacity_are_counted_one_by_one(rows):
     assert found["over_allocation"] == pytest.approx(over, rel=1e-6, abs=1e-6)
 
 
-def test_capacity_without_an_interval_is_scored_by_its_prediction_alone():
+def test_capacity_without_an_interval_is_scored_by_its_prediction_only():
     pair, high = np.array([100.0, 100.0]), np.array([110.0, np.nan])
     columns = {"measured": pair, "predicted": np.array([90.0, 120.0]), "high": high}
     found = Capacity(50.0).of(columns, {})

@@ -1,4 +1,4 @@
-"""A run can be read back from MLflow with everything that went into it."""
+"""A run can be read back from MLflow with all its inputs and results."""
 
 import subprocess
 import sys
@@ -86,7 +86,7 @@ def test_artifacts_are_stored_next_to_the_database(store):
     assert [p.read_text() for p in (store / "mlartifacts").rglob("card.md")] == ["text"]
 
 
-def test_more_figures_than_one_request_takes_all_arrive(store):
+def test_more_metrics_than_fit_one_request_all_arrive(store):
     with tracked("many") as run:
         run.metrics({f"m{i}": i for i in range(1203)})
         run.parameters({f"p{i}": i for i in range(150)})

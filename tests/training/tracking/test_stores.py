@@ -1,4 +1,4 @@
-"""What tells that a registry changed, by its file or by the REST API of MLflow."""
+"""Detecting that a registry changed, from its file or from MLflow's REST API."""
 
 import json
 import sqlite3
@@ -52,7 +52,7 @@ def stamp_of(server, status, content):
     return stamp(f"http://127.0.0.1:{server.server_port}/", 30)
 
 
-def test_the_stamp_of_a_server_changes_with_its_aliases_alone(server):
+def test_the_stamp_of_a_server_only_changes_with_its_aliases(server):
     def of(**change):
         return stamp_of(server, 200, {"registered_model": {**MODEL, **change}})
 
@@ -66,7 +66,7 @@ def test_the_stamp_of_a_server_changes_with_its_aliases_alone(server):
 
 
 @pytest.mark.parametrize("answer", [(401, "no entry"), (500, {}), (200, []), (200, "{")])
-def test_a_server_that_does_not_tell_has_none(server, answer):
+def test_a_server_without_an_answer_has_no_stamp(server, answer):
     assert stamp_of(server, *answer) is None
 
 
@@ -96,6 +96,6 @@ def test_the_stamp_of_a_file_changes_with_every_commit(tmp_path, mode):
         assert stamp(f"sqlite:///{file}", 1) != before
 
 
-def test_what_cannot_be_looked_at_has_none(tmp_path):
+def test_an_unreadable_store_has_no_stamp(tmp_path):
     for uri in (f"sqlite:///{tmp_path}/missing.db", "databricks", "http://127.0.0.1:1"):
         assert stamp(uri, 1) is None

@@ -1,4 +1,4 @@
-"""nas_latency: few-shot prediction of architectures in three search spaces on unseen devices."""
+"""nas_latency: few-shot latency prediction on unseen devices, in three architecture spaces."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ _KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "cpu", "fpga")
 
 
 class NasLatencyProtocols(DatasetProtocols):
-    """Latency of architectures by device; of a held-out device only the support set is known."""
+    """Latency of architectures by device; only a support set of a held-out device is known."""
 
     dataset = "nas_latency"
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Architectures with ids below 900 of every device and space, at least 400 of each."""
+        """Architectures with ids below 900 on every device and space, but at least 400 for each."""
         parts = [
             space.rows(device, _training_ids(space.measured(device)))
             for space in spaces(bundle)
@@ -45,7 +45,7 @@ class NasLatencyProtocols(DatasetProtocols):
         return sum(parts[1:], parts[0])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """NASFLAT's and HELP's device splits, then each device held out from all others."""
+        """NASFLAT's and HELP's device splits, then each device held out in turn."""
         published = protocols_of(bundle)
         found = {space.space: space for space in spaces(bundle)}
         for name, space in found.items():
@@ -98,11 +98,11 @@ class SpaceRows:
 
     @property
     def devices(self) -> list[str]:
-        """Names of devices as in the bundle, sorted."""
+        """Names of devices in the bundle, sorted."""
         return sorted(self.times)
 
     def known(self, names: Collection[str]) -> list[str]:
-        """The given devices, without those that are not in the bundle."""
+        """The given devices that are in the bundle."""
         return [name for name in names if name in self.times]
 
     def key(self, device: str) -> str:
@@ -114,7 +114,7 @@ class SpaceRows:
         return np.flatnonzero(self.times[device] > 0)
 
     def rows(self, device: str, ids: Ids) -> Measurements:
-        """Measured architectures of one device; groups `device` and `space_device`."""
+        """The given architectures on one device; groups `device` and `space_device`."""
         label = f"{self.classes.get(device, '')} {device}"
         kind = next((kind for kind in _KINDS if kind in label), "npu")
         # A device here includes runtime, batch size and precision, so no spec sheet describes it.
@@ -125,7 +125,7 @@ class SpaceRows:
 
 
 def spaces(bundle: Bundle) -> list[SpaceRows]:
-    """The search spaces that a bundle has latencies of."""
+    """The search spaces for which a bundle has latencies."""
     classes: dict[str, str] = {}
     if bundle.has("devices"):
         table = bundle.table("devices")
@@ -134,11 +134,11 @@ def spaces(bundle: Bundle) -> list[SpaceRows]:
     for name in get_args(Space):
         times: dict[str, NDArray[np.float64]] = {}
         tables: dict[str, str] = {}
-        there = [latency for latency in LATENCIES[name] if bundle.has(latency)]
-        if not there:
+        available = [latency for latency in LATENCIES[name] if bundle.has(latency)]
+        if not available:
             continue
         archs = bundle.table(f"{name}_archs").sort_values("arch_id")
-        for latency in there:
+        for latency in available:
             found_times = times_of(bundle.table(latency), len(archs))
             times |= found_times
             tables |= dict.fromkeys(found_times, latency)
@@ -155,7 +155,7 @@ def _task(name: str, space: SpaceRows, device: str, shots: int = SHOTS) -> Task:
 
 
 def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
-    """HELP's task: support set from the middle of the pool, plus the reference architectures.
+    """HELP's task: a support set from the middle of the pool, plus the reference architectures.
 
     Reference architectures among the held-out rows are not scored, since they are in the support
     set.
@@ -181,7 +181,7 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
 def _folds_of(
     protocol: str, space: SpaceRows, source_devices: Collection[str], tasks: Sequence[Task]
 ) -> Iterator[Fold]:
-    """A fold trained on architectures with low ids of the source devices; none where empty."""
+    """A fold trained on low-id architectures of the source devices; none if it would be empty."""
     parts = [
         space.rows(device, ids[ids < TRAINING_ARCHITECTURES])
         for device in space.known(source_devices)
@@ -193,5 +193,5 @@ def _folds_of(
 
 
 def _training_ids(ids: Ids) -> Ids:
-    """Ids of the training rows: as far as possible the same architectures on all devices."""
+    """Ids of the training rows, as far as possible the same architectures on all devices."""
     return ids[: max(int((ids < TRAINING_ARCHITECTURES).sum()), FEWEST_TRAINING_IDS)]

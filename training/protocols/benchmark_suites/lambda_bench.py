@@ -1,12 +1,13 @@
-"""lambda_bench: throughput of training jobs, with a GPU held out in every number and host.
+"""lambda_bench: throughput of training jobs on unseen GPUs.
 
-A task is a precision and a device; `throughput_1_*` are systems with one GPU, `throughput_many_*`
-those with several. Rows of different nodes with the same configuration are repeats. Only their
-median is evaluated, so that devices with many nodes have no more weight.
+A GPU is held out in all systems: every number of GPUs, every host. A task is a precision and a
+device; `throughput_1_*` are systems with one GPU, `throughput_many_*` systems with several. Nodes
+with the same configuration are repeats, and only their median is evaluated, so that devices with
+many nodes have no more weight than others.
 
-Its steps in half precision are training rows of `NetworkLatency` as well. The scripts train
-NVIDIA's examples of ResNet-50 and of BERT on SQuAD; ResNet-50 runs on synthetic images. SSD is left
-out, as it reads images from a disk, and so are rows in single precision.
+The steps in half precision also train `NetworkLatency`. The scripts run NVIDIA's examples of
+ResNet-50 (on synthetic images) and of BERT on SQuAD. SSD is left out because it reads images from
+disk; rows in single precision are left out, too.
 """
 
 from collections.abc import Mapping
@@ -32,13 +33,13 @@ QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
 
 def steps_to_train(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """The rows of `half_precision_steps`, without GPUs that `timm_bench` timed."""
+    """The rows of `half_precision_steps`, without the GPUs that `timm_bench` timed."""
     rows = half_precision_steps(bundle.table(THROUGHPUT), catalog)
     return rows.take(~np.isin(rows.groups["device"], TIMED))
 
 
 class LambdaBenchProtocols(dp.DatasetProtocols):
-    """Throughput as benchmarks."""
+    """Throughput of the suite's benchmarks."""
 
     dataset = "lambda_bench"
     each_held_out: ClassVar = {"unseen_device": "device"}
@@ -47,7 +48,7 @@ class LambdaBenchProtocols(dp.DatasetProtocols):
     parts: ClassVar = {"half_precision": steps_to_train}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
-        """Throughput of each configuration: the median over nodes."""
+        """Throughput of each configuration, as the median over nodes."""
         return benchmark_measurements(bundle.table(THROUGHPUT), catalog), dp.EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
@@ -60,13 +61,13 @@ class LambdaBenchProtocols(dp.DatasetProtocols):
         return dp.tasks_by(held_out, keys, name, "samples_per_s", baselines, parts)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
-        """Unseen GPUs, where this suite is in the training set."""
+        """Unseen GPUs, if this suite is in the training set."""
         if bundle.has(THROUGHPUT) and seen:
             yield from super().evaluation_tasks(bundle, catalog, seen)
 
 
 def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Configurations of the table `throughput` as benchmarks; only GPUs with a spec sheet.
+    """Configurations of the table `throughput` as benchmarks, for GPUs with a spec sheet.
 
     Returns:
         `samples_per_s` of the whole system in the model's own unit, with the groups `device`,
@@ -79,15 +80,15 @@ def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> 
     medians = grouped["throughput"].median()
     asked = [queries[row] for row in grouped["row"].first()]
     keys = medians.index.to_frame(index=False)
-    own = [query for query in asked if query is not None]
+    known = [query for query in asked if query is not None]
     groups = {name: keys[name] for name in ("model", "precision")}
-    return Measurements.of(own, {"samples_per_s": medians}, groups)
+    return Measurements.of(known, {"samples_per_s": medians}, groups)
 
 
 def step_measurements(
     throughput: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
 ) -> Measurements:
-    """Training steps on one GPU of the models whose graphs are given, as `latency_ms`."""
+    """Training steps on one GPU, as `latency_ms`, for the models whose graphs are given."""
     queries = lambda_networks(throughput, graphs, catalog)
     kept = np.array([query is not None for query in queries], dtype=np.bool_)
     frame = throughput[kept]
@@ -109,7 +110,7 @@ def scaled_by_peak(train: Measurements, held_out: Measurements) -> NDArray[np.fl
 
 
 def _peaks(rows: Measurements) -> NDArray[np.float64]:
-    """Dense TFLOP/s of all GPUs of each system, in the arithmetic of the row's precision."""
+    """Dense peak TFLOP/s of all GPUs of each system, for the row's precision."""
     found = []
     for query, precision in zip(rows.queries, rows.groups["precision"], strict=True):
         peaks = query.device.peak_tflops
@@ -123,11 +124,12 @@ FAMILIES = {"resnet50": "resnet", "bert_base_squad": "bert", "bert_large_squad":
 """Model -> architecture family, as in published_networks."""
 
 TIMED = ("rtx-3090", "rtx-4090")
-"""GPUs with hundreds of timed networks in `timm_bench`, whose answers these rows shall not move."""
+"""GPUs with hundreds of timed networks in `timm_bench`; these rows must not change predictions for
+them."""
 
 
 def half_precision_steps(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Training steps in half precision on one GPU of a known batch size, median over nodes.
+    """Training steps in half precision on one GPU with a known batch size, median over nodes.
 
     Args:
         throughput: table `throughput` of the bundle.
@@ -135,7 +137,7 @@ def half_precision_steps(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Me
 
     Returns:
         `latency_ms` with the groups `device`, `chip`, `model`, `family`, `graph`, `host`,
-        `runtime`, `precision`, `phase` and `source`, as rows of published_networks have them.
+        `runtime`, `precision`, `phase` and `source`, like the rows of published_networks.
     """
     table = throughput[
         throughput["model"].isin(list(FAMILIES)) & (throughput["precision"] == "fp16")

@@ -1,8 +1,9 @@
 """mlperf_inference: later rounds predicted from earlier ones, and held-out accelerators.
 
-Throughput is that of the whole system; its relative error equals that of the throughput of one
+Throughput is that of the whole system; its relative error equals that of the throughput per
 accelerator. `throughput` has the rows whose model, scenario and accelerator occur in an earlier
-round, `throughput_new` those without such a history, `throughput_cpu*` systems without accelerator.
+round, `throughput_new` the rows without such a history, `throughput_cpu*` systems without an
+accelerator.
 """
 
 import re
@@ -67,7 +68,7 @@ def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
     """Rows of the table `closed_division` as measured benchmarks.
 
     `samples_per_s` is that of the whole system, with tokens converted to samples. Groups: `round`,
-    `device` (the part), `accelerator` (the submitter's text), `submitter`, `question` (model,
+    `device` (the part), `accelerator` (as the submitter wrote it), `submitter`, `question` (model,
     scenario and accelerator), `counted_in` (divisor that converts a result to samples).
     """
     keys, records = device_keys(rows), rows.to_dict("records")
@@ -87,8 +88,8 @@ def tokens_per_unit(rows: pd.DataFrame) -> Column:
     """Divisor that converts each row's result to samples, shape (n,); 1 for results in samples.
 
     Results of language models are in tokens since v4.1 (Llama 2 offline since v4.0), whatever unit
-    their rows state. Where `result_units` states tokens they are tokens in any round; for models
-    that are not in `TOKENS_PER_SAMPLE` the divisor is then NaN.
+    the row states. Results whose `result_units` states tokens are in tokens in any round; the
+    divisor is NaN if their model is not in `TOKENS_PER_SAMPLE`.
     """
     found = np.ones(len(rows))
     number = round_numbers(rows["round"])
@@ -97,9 +98,9 @@ def tokens_per_unit(rows: pd.DataFrame) -> Column:
     streams = (rows["result_units"] == LATENCY).to_numpy()
     in_tokens = rows["result_units"].isin(list(TOKENS)).to_numpy(dtype=np.bool_)
     for name, tokens in TOKENS_PER_SAMPLE.items():
-        mine = np.char.startswith(model, name)
+        of_model = np.char.startswith(model, name)
         counted = (number >= 401) | ((number == 400) & offline & (name == "llama2-70b"))
-        found[mine & (counted | in_tokens) & ~streams] = tokens
+        found[of_model & (counted | in_tokens) & ~streams] = tokens
     found[in_tokens & (found == 1.0)] = np.nan
     return found
 
@@ -112,7 +113,7 @@ def framework_family(text: Any) -> str:
 
 
 def gflop_per_sample(model: str) -> float:
-    """Arithmetic of one sample in 1e9 operations; NaN for a model that is not listed."""
+    """Arithmetic per sample in 1e9 operations; NaN for a model that is not listed."""
     names = [name for name in GFLOP_PER_SAMPLE if model.startswith(name)]
     return GFLOP_PER_SAMPLE[max(names, key=len)] if names else float("nan")
 
@@ -159,7 +160,7 @@ def _nodes(row: Mapping[Any, Any]) -> int:
 
 
 def _cores(row: Mapping[Any, Any]) -> float:
-    """Number of cores of all CPUs of a node; NaN where the text gives no number."""
+    """Number of cores of all CPUs of a node; NaN if the text has no number."""
     found = re.match(r"\s*(\d+)", str(row["cores_per_cpu"]))
     return float(found[1]) * float(row["cpus_per_node"]) if found else float("nan")
 
@@ -189,30 +190,32 @@ def earlier_rounds(train: Measurements, held_out: Measurements, metric: str) -> 
     devices (latency and energy are not scaled). `median_as_reported` is the same without converting
     tokens to samples. `nearest` is the row that shares most keys, scaled in the same way.
     """
-    theirs = _scale(held_out, metric)
+    scale = _scale(held_out, metric)
     values = train.values[metric] / _scale(train, metric)
     scaled = replace(train, values={"median": values})
-    found = {"median": dp.median_by(scaled, held_out, "median", ("question",)) * theirs}
+    found = {"median": dp.median_by(scaled, held_out, "median", ("question",)) * scale}
     if metric == "samples_per_s":
-        counted, mine = (rows.groups["counted_in"].astype(np.float64) for rows in (train, held_out))
+        counted, held_out_counted = (
+            rows.groups["counted_in"].astype(np.float64) for rows in (train, held_out)
+        )
         scaled = replace(train, values={"median": values * counted})
         reported = dp.median_by(scaled, held_out, "median", ("question",))
-        found["median_as_reported"] = reported * theirs / mine
+        found["median_as_reported"] = reported * scale / held_out_counted
     measured = np.isfinite(values)
-    found["nearest"] = _nearest(train.take(measured), held_out, values[measured]) * theirs
+    found["nearest"] = _nearest(train.take(measured), held_out, values[measured]) * scale
     return found
 
 
 def _nearest(train: Measurements, held_out: Measurements, values: Column) -> Column:
     if not len(train):
         return np.full(len(held_out), np.nan)
-    mine, theirs = history_rows(held_out.queries), history_rows(train.queries)
+    asked, history = history_rows(held_out.queries), history_rows(train.queries)
     shared = np.zeros((len(held_out), len(train)))
     for weight, key in enumerate(NEAREST_KEYS[::-1], start=1):
-        shared += weight * (mine.keys[key][:, None] == theirs.keys[key][None, :])
-    apart = np.abs(mine.numbers["scale"][:, None] - theirs.numbers["scale"][None, :])
-    older = mine.numbers["time"][:, None] - theirs.numbers["time"][None, :]
-    best = np.argmax(shared - 0.1 * apart - 0.01 * np.abs(older), axis=1)
+        shared += weight * (asked.keys[key][:, None] == history.keys[key][None, :])
+    scale_gap = np.abs(asked.numbers["scale"][:, None] - history.numbers["scale"][None, :])
+    age = asked.numbers["time"][:, None] - history.numbers["time"][None, :]
+    best = np.argmax(shared - 0.1 * scale_gap - 0.01 * np.abs(age), axis=1)
     return np.asarray(values[best])
 
 
@@ -233,7 +236,7 @@ METRICS: Mapping[str, str] = {
 
 
 class MlperfInferenceProtocols(dp.DatasetProtocols):
-    """Later rounds, pooled over rounds; accelerators in five folds."""
+    """Later rounds, pooled over rounds, and accelerators held out in five folds."""
 
     dataset = "mlperf_inference"
     reads: ClassVar = {CLOSED: ASKED}
@@ -257,7 +260,7 @@ class MlperfInferenceProtocols(dp.DatasetProtocols):
         yield from _split_tasks("later_rounds", rows, dp.is_seen(rows, "question", seen), {})
 
     def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
-        """Rounds of the training set, and results in tokens for models of unknown output length."""
+        """Rounds in the training set, and results in tokens for models of unknown output length."""
         rows = self.training_rows(bundle, catalog)
         same = dp.is_seen(rows, "round", seen)
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
@@ -275,9 +278,9 @@ def _split_tasks(
     rate = "samples_per_s"
     parts = [("throughput", rate, ~on_cpu), ("throughput_cpu", rate, on_cpu)]
     parts += [(part, metric, on_cpu | ~on_cpu) for part, metric in METRICS.items()]
-    for part, metric, own in parts:
+    for part, metric, in_part in parts:
         task = dp.Task("", metric, held_out, baselines=others.get(metric, {}))
         for name, has_history in ((part, known), (f"{part}_new", ~known)):
-            mine = own & has_history & np.isfinite(held_out.values[metric])
-            if mine.any():
-                yield replace(task, name=f"{protocol}/{name}").take(mine)
+            rows = in_part & has_history & np.isfinite(held_out.values[metric])
+            if rows.any():
+                yield replace(task, name=f"{protocol}/{name}").take(rows)

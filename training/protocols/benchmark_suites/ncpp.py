@@ -1,6 +1,6 @@
-"""ncpp: scores of benchmark suites on unseen CPUs; a sanity check rather than a ranking.
+"""ncpp: scores of benchmark suites on unseen CPUs, as a sanity check rather than a ranking.
 
-Each suite in the training set was run on one CPU, whose score is therefore the best prediction.
+Each suite in the training set was run on only one CPU, so the best prediction is that CPU's score.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,9 +41,9 @@ class NcppProtocols(dp.DatasetProtocols):
         return run_measurements(bundle.table("train"))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-        """Each CPU of each table held out, trained on rows of the table `train` from other CPUs.
+        """Each CPU of each table held out; training uses rows of the table `train` from other CPUs.
 
-        A CPU of `train` is the only one with training rows of its suites, so it gives no fold.
+        A CPU of `train` is the only one with training rows of its suites, so it yields no fold.
         """
         for split in Ncpp().checked_splits(bundle):
             if not bundle.has("train"):
@@ -70,7 +70,7 @@ class NcppProtocols(dp.DatasetProtocols):
 
 
 def run_measurements(runs: pd.DataFrame) -> Measurements:
-    """Rows of the table `train` or `test` as measured tests; a test is a held-out group."""
+    """Rows of the table `train` or `test` as measured tests; intervals are calibrated by test."""
     queries = []
     for row in runs.to_dict("records"):
         settings: dict[str, float | str] = {

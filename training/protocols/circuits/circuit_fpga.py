@@ -1,7 +1,7 @@
-"""circuit_fpga: highest frequencies of circuits of unseen families, large designs and processors.
+"""circuit_fpga: maximum frequency of circuits of unseen families, of large designs and processors.
 
-Nothing is published for these designs. The baseline `nextpnr` is the placer's own estimate of each
-delay through the same exact longest path.
+There are no published predictions for these designs. The baseline `nextpnr` uses the placer's own
+estimate of each delay in the same exact longest-path computation.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
     reads: ClassVar = {RUNS: ("design", "family", "seed", METRIC)}
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All circuits with a single clock but processors, with the delays after routing."""
+        """All circuits with a single clock except processors, with the delays after routing."""
         measured, _ = circuit_measurements(bundle)
         return measured.take(~np.isin(measured.groups["family"], PROCESSORS))
 
@@ -50,7 +50,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
         return circuit_measurements(bundle)
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """The frequency of placed circuits, and of netlists before they are placed."""
+        """The frequency of placed circuits, and of netlists before placement."""
         asked = without_routes(held_out)
         baselines = {}
         if train is not None:
@@ -68,52 +68,52 @@ def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
     """
     runs = bundle.table(RUNS)
     kept = np.flatnonzero(runs["fmax_mhz"].notna())
-    own = runs.iloc[kept]
-    wanted = set(own["design"])
+    kept_runs = runs.iloc[kept]
+    wanted = set(kept_runs["design"])
     tables = {name: bundle.table(name) for name in (NODES, ARCS, PATHS)}
     tables = {name: rows[rows["design"].isin(wanted)] for name, rows in tables.items()}
     found = {design.name: design for design in designs(tables)}
     queries = [
         Query(found[design].circuit(seed, routed=True), HX8K, NEXTPNR)
-        for design, seed in zip(own["design"], own["seed"], strict=True)
+        for design, seed in zip(kept_runs["design"], kept_runs["seed"], strict=True)
     ]
-    groups = {name: own[name].astype(str).to_numpy(dtype=np.str_) for name in KEYS}
-    return Measurements(queries, {METRIC: own["fmax_mhz"].to_numpy(np.float64)}, groups), kept
+    groups = {name: kept_runs[name].astype(str).to_numpy(dtype=np.str_) for name in KEYS}
+    return Measurements(queries, {METRIC: kept_runs["fmax_mhz"].to_numpy(np.float64)}, groups), kept
 
 
 def without_routes(measured: Measurements) -> Measurements:
-    """The same circuits without their delays after routing, as they are asked about."""
+    """The same circuits without their delays after routing, as in a query."""
     known = circuits_of(measured.queries)
-    return _about(measured, [replace(own, routed_ps=None) for own in known])
+    return _about(measured, [replace(circuit, routed_ps=None) for circuit in known])
 
 
 def without_places(measured: Measurements) -> Measurements:
-    """The same circuits as they are known before placing: those of one netlist are alike."""
-    return _about(measured, [Circuit(own.netlist) for own in circuits_of(measured.queries)])
+    """The same circuits before placement: all runs of one netlist are then identical."""
+    return _about(measured, [Circuit(circuit.netlist) for circuit in circuits_of(measured.queries)])
 
 
 def _about(measured: Measurements, circuits: Sequence[Circuit]) -> Measurements:
     pairs = zip(measured.queries, circuits, strict=True)
-    return replace(measured, queries=[replace(query, workload=own) for query, own in pairs])
+    return replace(measured, queries=[replace(query, workload=circuit) for query, circuit in pairs])
 
 
 def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[Column]:
-    """The placer's estimates of the connections of circuits, (m,) each.
+    """The placer's delay estimates for the connections of each circuit, shape (m,) each.
 
-    Those of carries and global networks, which it does not know, are the medians of the training
-    set by kind of connection.
+    The placer does not estimate carries and global networks; they take the median of the training
+    set for their kind of connection.
     """
     delays: dict[str, list[Column]] = {}
-    for one in train:
-        assert one.routed_ps is not None
-        for kind, rows in fixed_kinds(one.netlist).items():
-            delays.setdefault(kind, []).append(one.routed_ps[rows])
-    medians = {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
+    for circuit in train:
+        assert circuit.routed_ps is not None
+        for kind, rows in fixed_kinds(circuit.netlist).items():
+            delays.setdefault(kind, []).append(circuit.routed_ps[rows])
+    medians = {kind: float(np.median(np.concatenate(parts))) for kind, parts in delays.items()}
     found = []
-    for one in circuits:
-        assert one.placement is not None
-        own = one.placement.estimated_ps.copy()
-        for kind, rows in fixed_kinds(one.netlist).items():
-            own[rows] = medians.get(kind, own[rows])
-        found.append(own)
+    for circuit in circuits:
+        assert circuit.placement is not None
+        estimates = circuit.placement.estimated_ps.copy()
+        for kind, rows in fixed_kinds(circuit.netlist).items():
+            estimates[rows] = medians.get(kind, estimates[rows])
+        found.append(estimates)
     return found

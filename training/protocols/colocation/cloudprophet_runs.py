@@ -1,4 +1,4 @@
-"""cloudprophet_runs: applications on virtual machines; an experiment or application held out."""
+"""cloudprophet_runs: applications on virtual machines; experiments or applications held out."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Final
@@ -34,15 +34,15 @@ from forerun.training.scores.task_scores import RelativeSpeed
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
 """Device without a spec sheet: the dataset does not describe the server."""
 NOBODY: Final = "nobody"
-"""Main neighbour of a run without neighbours."""
+"""Value of the main neighbour for a run without neighbours."""
 SHARES: Final = np.linspace(0.0, 1.0, 201)
-"""Grid for the share parameter of `fair_share`; with 1 all busy machines get equal parts."""
+"""Grid for the share parameter of `fair_share`; at 1 all busy machines get equal parts."""
 
 
 class CloudProphetProtocols(dp.DatasetProtocols):
     """Relative speed of runs whose neighbours change during the run.
 
-    Nothing is asked of a folder that nothing is fitted on: all folds are fitted from scratch.
+    Folders are never evaluated with the current predictors: all folds are fitted from scratch.
     """
 
     dataset = "cloudprophet_runs"
@@ -60,9 +60,9 @@ class CloudProphetProtocols(dp.DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """Each experiment held out, then each application.
 
-        Experiments of a folder that are not in the packaged table are evaluated by a fit on that
-        table. The reference speeds of relative speeds come from the training experiments; those of
-        a held-out application, which has no training rows, from all its own runs.
+        Experiments that are not in the packaged table are evaluated by a fit on that table. The
+        reference speeds of relative speeds come from the training experiments; a held-out
+        application has no training rows, so its reference speeds come from all its own runs.
         """
         runs = bundle.table(RUNS)
         packaged = CloudProphetRuns().tidy(CloudProphetRuns().packaged())[RUNS]
@@ -103,8 +103,8 @@ def _folds_of(
 def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
     """Runs as measured queries, in the order of the table.
 
-    The features of a query are the fractions of the run during which each neighbour was active, and
-    the load. Nothing that is known only after a run is part of its query.
+    The features of a query are the load and, for each neighbour, the fraction of the run during
+    which it was active. Nothing that is known only after a run is part of its query.
 
     Args:
         runs: n rows.
@@ -132,14 +132,14 @@ def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
 
 
 def main_neighbour(runs: pd.DataFrame) -> NDArray[np.str_]:
-    """Application that ran longest as a neighbour of each run, shape (n,)."""
+    """The application that was active longest as a neighbour of each run, shape (n,)."""
     fractions = runs[list(NEIGHBOURS)].to_numpy(dtype=np.float64)
     names = np.array([name.removeprefix("co_") for name in NEIGHBOURS])
     return np.where(fractions.max(axis=1) > 0.0, names[fractions.argmax(axis=1)], NOBODY)
 
 
 def rules(train: Measurements, held_out: Measurements) -> dict[str, Column]:
-    """Rule -> relative speed of the n held-out runs, (n,), fitted on the training rows alone."""
+    """Rule -> relative speed of the n held-out runs, (n,), fitted on the training rows only."""
     return {
         "rule_unslowed": np.ones(len(held_out)),
         "rule_fair_share": fair_share(train, held_out),
@@ -151,7 +151,7 @@ def rules(train: Measurements, held_out: Measurements) -> dict[str, Column]:
 def fair_share(train: Measurements, held_out: Measurements) -> Column:
     """1 / (1 + s b) with b busy neighbours, shape (n,).
 
-    The share s that a busy neighbour takes has the least mean absolute error on the training rows.
+    The share s that a busy neighbour takes minimises the mean absolute error on the training rows.
     """
     busy, values = _busy(train), train.values[METRIC]
     errors = [np.abs(1.0 / (1.0 + share * busy) - values).mean() for share in SHARES]

@@ -1,9 +1,9 @@
 """contention: relative speed P of co-located programs; unseen programs, neighbours and dynamics.
 
-P is the time of a program when isolated over its time when co-located. Baselines are simple rules,
-fitted on the training rows of a fold alone. `contention_pilot` has our own noisy measurements from
-before there was a collector: one row for each run, with rates over the run. No released predictor
-is trained on it, so every folder is evaluated with folds of its own.
+P is the time of a program in isolation over its time when co-located. Baselines are simple rules,
+fitted only on the training rows of a fold. `contention_pilot` has our own noisy measurements from
+before there was a collector: one row per run, with rates averaged over the run. No released
+predictor is trained on it, so every folder is evaluated with folds of its own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,10 +51,10 @@ def rules(train: Measurements, held_out: Measurements, metric: str) -> Mapping[s
 
 
 def fair_share(held_out: Measurements, metric: str) -> Column:
-    """Relative speed where programs that share one CPU get equal parts of it, shape (n,).
+    """Relative speed if programs on the same CPU get equal shares of it, shape (n,).
 
-    In wall time, a program that uses the share c of a CPU when isolated gets min(c, 1/k) of a CPU
-    that it shares with k - 1 others, so its relative speed is min(c, 1/k) / c. On a CPU of its own,
+    In wall time, a program that uses the share c of a CPU in isolation gets min(c, 1/k) of a CPU
+    that it shares with k - 1 others, so its relative speed is min(c, 1/k) / c. On a separate CPU,
     and in CPU time, it is 1.
     """
     if metric != "p_wall":
@@ -65,9 +65,9 @@ def fair_share(held_out: Measurements, metric: str) -> Column:
 
 
 def reference_ratio(held_out: Measurements) -> Column:
-    """CPU time of each run's isolated reference runs over the program's median; shape (n,).
+    """CPU time of each run's isolated reference runs over the program's median, shape (n,).
 
-    It is 1 where it is unknown.
+    It is 1 if unknown.
     """
     known = [query.colocation.reference_ratio for query in held_out.queries]
     return np.array([1.0 if ratio is None else ratio for ratio in known])
@@ -76,8 +76,8 @@ def reference_ratio(held_out: Measurements) -> Column:
 def neighbour_median(train: Measurements, held_out: Measurements, metric: str) -> Column:
     """Median relative speed of the training rows with the same neighbour and placement, (n,).
 
-    Where the training rows hold no such neighbour, the median of the same placement; without that,
-    of all co-located rows; 1 without any.
+    Without such rows, the median of the same placement; without these, the median of all co-located
+    rows; without any, 1.
     """
     together = train.take(train.groups[NEIGHBOUR] != ISOLATED)
     found = dp.median_by(together, held_out, metric, (NEIGHBOUR, PLACEMENT), (PLACEMENT,), ())
@@ -111,10 +111,9 @@ class ContentionProtocols(dp.DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
         """One fold for each split; held-out groups are pooled.
 
-        The fits of two protocols have further tasks. `leave_one_family_out_profiled` evaluates
-        programs that were profiled with a load as the neighbour (the profiling runs are not
-        scored). `pairs_ahead` evaluates pairs of programs, each measured on its own, before they
-        were co-located.
+        Two protocols have additional tasks. `leave_one_family_out_profiled` evaluates programs that
+        were profiled next to one load (the profiling runs are not scored). `pairs_ahead` evaluates
+        pairs of programs from separate measurements of each, before they were co-located.
         """
         plain = contention_measurements(bundle)
         profiled = contention_measurements(bundle, profiled=True)
@@ -122,7 +121,7 @@ class ContentionProtocols(dp.DatasetProtocols):
         for split in Contention().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             families = protocol == "leave_one_family_out"
-            # With a neighbour held out, profiles would contain held-out runs.
+            # If a neighbour is held out, the profiles would contain held-out runs.
             train = (profiled if families else plain).take(split.train)
             held_out = {protocol: plain.take(split.held_out)}
             if families:
@@ -155,7 +154,7 @@ class ContentionProtocols(dp.DatasetProtocols):
 
 
 def with_steady(held_out: Mapping[str, Measurements]) -> dict[str, Measurements]:
-    """Held-out rows by protocol, and as `PROTOCOL_steady` those of steady programs alone."""
+    """Held-out rows by protocol, and as `PROTOCOL_steady` only those of steady programs."""
     found = dict(held_out)
     for name, rows in held_out.items():
         found[f"{name}_steady"] = rows.take(rows.groups[STEADY] == "steady")
@@ -163,7 +162,7 @@ def with_steady(held_out: Mapping[str, Measurements]) -> dict[str, Measurements]
 
 
 def contention_tasks(protocol: str, train: dp.Trained, held_out: Measurements) -> dp.Tasks:
-    """One task for each metric, with rules and with baselines by program."""
+    """One task for each metric, with rules and per-program baselines."""
     for metric in TARGETS:
         if not np.isfinite(held_out.values[metric]).any():
             continue
@@ -178,11 +177,10 @@ def contention_tasks(protocol: str, train: dp.Trained, held_out: Measurements) -
 
 
 def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -> Measurements:
-    """Runs with other programs as neighbours, with host metrics forecast from both profiles.
+    """Runs next to other programs, with host metrics forecast from both profiles.
 
     Args:
-        held_out: held-out runs; those with neighbours that are no measured program are left
-            out.
+        held_out: held-out runs; those next to anything but a measured program are skipped.
         train: training rows, on which the combination of host metrics and the metrics of an idle
             host are fitted.
         measured: rows that hold the profiles of programs.
@@ -195,7 +193,7 @@ def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -
     neighbours = np.concatenate([held_out.groups["neighbour"], others])
     cpus = held_out.groups["cpus_shared"].astype(np.float64)
     rows, found = put_together(workloads, neighbours, cpus, idle, mixing)
-    return replace(held_out.take(rows), queries=[Query(one, GUEST) for one in found])
+    return replace(held_out.take(rows), queries=[Query(workload, GUEST) for workload in found])
 
 
 def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measurements:
@@ -247,8 +245,8 @@ PILOT_METRICS: Final[Mapping[str, tuple[str, float]]] = {
     "probe.evicted": ("probe_ev", 1.0),
     "probe.read_gbs": ("probe_bw", 1.0),
 }
-"""Host metric -> column and its divisor. Disk rates of the whole system are left out: the writes of
-the victim `io` are fixed, and all others are zero in short runs."""
+"""Host metric -> column and its divisor. System-wide disk rates are left out: the victim `io`
+writes a fixed amount, and all other programs have zero in short runs."""
 
 WORKING_SETS_MIB: Final[Mapping[str, float]] = {
     **{"chase0.5": 0.5, "chase3": 3.0, "chase64": 64.0, "stream": 96.0},
@@ -258,9 +256,9 @@ WORKING_SETS_MIB: Final[Mapping[str, float]] = {
 
 
 class ContentionPilotProtocols(dp.DatasetProtocols):
-    """P in CPU and wall time with a co-runner that is not in the training set.
+    """P in CPU and wall time with an unseen co-runner.
 
-    Nothing is asked of a folder that nothing is fitted on: all folds are fitted from scratch.
+    Folders are never evaluated with the current predictors: all folds are fitted from scratch.
     """
 
     dataset = "contention_pilot"
@@ -272,14 +270,14 @@ class ContentionPilotProtocols(dp.DatasetProtocols):
         return pilot_measurements(bundle.table(TABLE)), dp.EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """As of `contention`."""
+        """The same tasks as in `contention`."""
         return contention_tasks(protocol, train, held_out)
 
 
 def pilot_measurements(runs: pd.DataFrame) -> Measurements:
-    """Runs of the pilot with P, the median time of the victim's isolated runs over their time."""
+    """Pilot runs with P: the median time of the victim's isolated runs over the time of the run."""
     alone = runs[runs["co"] == "none"].groupby("victim")
-    profiles = {str(name): _profile(str(name), mine) for name, mine in alone}
+    profiles = {str(name): _profile(str(name), isolated_runs) for name, isolated_runs in alone}
     queries = []
     for row in runs.to_dict("records"):
         profile = profiles.get(str(row["victim"]), ProgramProfile(str(row["victim"])))

@@ -1,10 +1,10 @@
-"""Protocols of hardware designs.
+"""hlsyn and wa_hls4ml: cycles and area of hardware designs.
 
-hlsyn: cycles and area of designs of unseen programs and of programs in training. wa_hls4ml: those
-of dense layers, with output widths or settings held out.
+hlsyn has designs of programs, which are in training or held out; wa_hls4ml has dense layers, with
+output widths or settings held out.
 
-Nothing is published for the latter. The full benchmark and rule4ml report R2 of 0.8 to 0.98 and
-SMAPE of 10 to 30 % by target on other rows, which are not comparable.
+There are no published predictions for the rows of wa_hls4ml. The full benchmark and rule4ml report
+R2 of 0.8 to 0.98 and SMAPE of 10 to 30 % by target on other rows, which are not comparable.
 """
 
 import json
@@ -49,16 +49,16 @@ class HLSynProtocols(dp.DatasetProtocols):
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Designs with a label, without the programs that the protocol of either tool holds out.
 
-        A folder of held-out programs is therefore evaluated as in the published protocol.
+        A folder of held-out programs is thus evaluated as in the published protocol.
         """
         rows, _ = self.measured(bundle, catalog)
         out = [kernel for kernels in INDUCTIVE.values() for kernel in kernels]
         return rows.take(_labelled(rows) & ~np.isin(rows.groups["kernel"], out))
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """One task for each metric and program; tasks of the same name are pooled.
+        """One task for each metric and program; tasks with the same name are pooled.
 
-        Held-out programs are asked about without and with 20 designs of each.
+        Held-out programs are evaluated zero-shot and with 20 designs each.
         """
         part, tool = protocol.split("/")
         names = {0: protocol}
@@ -90,7 +90,7 @@ def performance(cycles: Column) -> Column:
 
 
 def share(used: Column) -> Column:
-    """Identity: resource shares of the chip are scored on their own scale."""
+    """Identity: shares of chip resources are scored on their own scale."""
     return used
 
 
@@ -139,7 +139,7 @@ LABELS: Mapping[str, str] = {
 
 
 class WaHls4mlProtocols(dp.DatasetProtocols):
-    """Five targets for each layer; layers whose synthesis failed are left out."""
+    """Five targets for each layer; layers whose synthesis failed are skipped."""
 
     dataset = "wa_hls4ml"
     unseen: ClassVar = {"unseen_width": {"d_out": dp.NEW}}
@@ -152,11 +152,14 @@ class WaHls4mlProtocols(dp.DatasetProtocols):
         return layer_measurements(grid.iloc[kept]), kept
 
     def sides(self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY) -> dp.Sides:
-        """Intervals are calibrated on groups of what a protocol holds out."""
-        for protocol, *both in super().sides(bundle, rows, kept):
+        """Intervals are calibrated on groups of what the protocol holds out."""
+        for protocol, *two_sides in super().sides(bundle, rows, kept):
             key = "d_out" if protocol == "unseen_width" else "setting"
             train, held_out = (
-                replace(own, groups={**own.groups, GROUP: own.groups[key]}) for own in both
+                replace(
+                    rows_of_side, groups={**rows_of_side.groups, GROUP: rows_of_side.groups[key]}
+                )
+                for rows_of_side in two_sides
             )
             yield protocol, train, held_out
 

@@ -1,8 +1,8 @@
-"""AIConfigurator's own predictions of the serving runs that its repository publishes.
+"""AIConfigurator's own predictions for the serving runs that its repository publishes.
 
-`arguments` translates a query to its public function `cli_estimate`, and `asked` calls it. That
-needs the extra `peers`; its answers are stored in `docs/results/aiconfigurator.csv`, so that
-comparing needs nothing.
+`arguments` translates a query to its public function `cli_estimate`, and `asked` calls it. This
+needs the extra `peers`. The predictions are stored in `docs/results/aiconfigurator.csv`, so that a
+comparison needs no extra.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ Arguments = dict[str, str | int]
 MODELS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["models"]
 BLOCKWISE: Final = frozenset(AiConfiguratorServing.facts["blockwise"])
 FORMATS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"}
-"""Number format -> its name; MXFP4 is left to the configuration, but see `BLACKWELL`."""
+"""Number format -> AIConfigurator's name; MXFP4 is left to its model configuration, but see
+`BLACKWELL`."""
 BLACKWELL: Final = frozenset({"b200-sxm-180gb", "gb200-186gb", "gb300-279gb"})
 """Devices where TensorRT-LLM multiplies MXFP4 weights by MXFP8 activations."""
 _SYSTEMS: Final = {device: system for system, device in DEVICES.items()}
@@ -30,13 +31,13 @@ _SYSTEMS: Final = {device: system for system, device in DEVICES.items()}
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What AIConfigurator predicts for one run, or why it does not.
+    """AIConfigurator's prediction for one run, or why there is none.
 
     Attributes:
-        tpot_ms: time per further token; NaN where it refuses.
-        ttft_ms: time to the first token; NaN where it refuses.
-        tables: engine release whose tables it interpolates; empty where it refuses.
-        refusal: its reason, in one line; empty where it answers.
+        tpot_ms: time per further token; NaN if it refuses.
+        ttft_ms: time to the first token; NaN if it refuses.
+        tables: engine release whose tables it interpolates; empty if it refuses.
+        refusal: its reason, in one line; empty if it answers.
     """
 
     tpot_ms: float = nan
@@ -48,11 +49,12 @@ class PeerAnswer:
 def arguments(query: Query, network: str) -> Arguments:
     """Arguments of AIConfigurator's `cli_estimate` for an aggregated deployment.
 
-    Its `batch_size` is the requests in flight on one data-parallel rank. Versions of engines
-    and the format of keys and values are left to it; it takes the newest tables of the engine.
+    Its `batch_size` is the number of requests in flight on one data-parallel rank. Engine versions
+    and the format of keys and values are left to AIConfigurator, which takes the newest tables of
+    the engine.
 
     Args:
-        query: a run, as `serving_runs` gives it.
+        query: a run, from `serving_runs`.
         network: its group `model`.
 
     Raises:
@@ -114,14 +116,14 @@ def asked(given: Arguments) -> PeerAnswer:
     tables = _newest_tables(str(given["system_name"]), str(given["backend_name"]))
     try:
         found = cli_estimate(**given, backend_version=tables)
-    except Exception as error:  # whatever it raises is its refusal
+    except Exception as error:  # any exception counts as a refusal
         return PeerAnswer(refusal=" ".join(f"{type(error).__name__}: {error}".split())[:200])
     return PeerAnswer(float(found.tpot), float(found.ttft), str(found.backend_version))
 
 
 @cache
 def _newest_tables(system: str, engine: str) -> str | None:
-    """Engine release that `cli_estimate` takes by default, which takes it seconds to find."""
+    """Engine release that `cli_estimate` uses by default; finding it takes seconds."""
     from aiconfigurator.sdk.perf_database import get_latest_database_version
 
     found: str | None = get_latest_database_version(system=system, backend=engine)

@@ -1,10 +1,11 @@
 """aiconfigurator_serving: latencies of serving runs, with deployments, GPUs or models held out.
 
-Releases of engines are held out, too: what their runs have in common, no other run tells.
+Engine releases are held out as well, because all runs of a release share effects that runs of other
+releases cannot reveal.
 
-Each held-out run is asked about twice: by its requests in flight, as it was measured, and by the
-rate at which it answered them. The second has no time to the first token: clients of these runs
-start at once, and requests of a rate arrive one by one.
+Each held-out run is predicted twice: from its requests in flight, as it was measured, and from the
+request rate at which it was served. The second has no time to the first token: the clients of these
+runs start all at once, whereas requests at a rate arrive one by one.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -49,20 +50,20 @@ FORMATS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 VARIED: Final[Sequence[str]] = AiConfiguratorServing.facts["varied"]
 SHORTEST: Final = 0.8
-"""Length of the shortest requests of these campaigns, over the nominal length."""
+"""Length of the shortest requests of these campaigns, relative to the nominal length."""
 RECIPES: Final[Sequence[Mapping[str, Any]]] = AiConfiguratorServing.facts["recipes"]
 MANY: Final = 16.0
-"""Requests in flight from which on SGLang looks for new ones less often in these recipes."""
+"""Requests in flight from which SGLang polls for new requests less often in these recipes."""
 ACCEPTED: Final = 0.7
-"""Share of drafted tokens that are accepted, for which closed forms of runs with drafts are about
-as right as of others; the source gives none."""
+"""Assumed share of drafted tokens that are accepted; the source gives none. With this value, closed
+forms are about as accurate for runs with drafts as for others."""
 SPARE: Final = 64
-"""Tokens of an iteration that recipes leave next to one prompt and the sequences that decode."""
+"""Tokens of an iteration that recipes reserve beyond one prompt and the decoding sequences."""
 NODE: Final = 8
-"""Devices from which on a worker whose ranks are not stated has data-parallel attention."""
+"""A worker with more devices than this whose ranks are not stated has data-parallel attention."""
 TIMES: Final = ("tpot_ms", "ttft_ms")
 RELEASE_FOLDS: Final = 6
-"""Folds that releases of engines are divided over."""
+"""Number of folds that the engine releases are divided into."""
 
 Row = Mapping[Hashable, object]
 
@@ -124,7 +125,7 @@ def _run_query(
 
 
 def _load(row: Row, in_flight: float) -> RequestLoad:
-    """The load of a run, whose lengths may vary."""
+    """The load of a run, whose request lengths may vary."""
     if row["source"] not in VARIED:
         return RequestLoad(_number(row["isl"]), _number(row["osl"]), concurrency=in_flight)
     mean, deviation = (1.0 + SHORTEST) / 2.0, (1.0 - SHORTEST) / 12.0**0.5
@@ -138,7 +139,7 @@ def _load(row: Row, in_flight: float) -> RequestLoad:
 
 
 def _recipe(row: Row) -> Mapping[str, Any]:
-    """Settings of the recipe of a run; empty where there is none."""
+    """Settings of a run's recipe; empty if it has none."""
     found: dict[str, Any] = {}
     if row["source"] in VARIED and row["mode"] == "agg":
         for one in RECIPES:
@@ -149,7 +150,7 @@ def _recipe(row: Row) -> Mapping[str, Any]:
 
 
 def _engine(row: Row, in_flight: float, ranks: int) -> Engine:
-    """The engine of a run; its release is empty where the table names none."""
+    """The engine of a run; its release is empty if the table names none."""
     release, recipe = row["backend_version"], _recipe(row)
     version = release if isinstance(release, str) else ""
     names = ("memory_share", "max_batched_tokens", "max_sequences", "hold_iterations")
@@ -173,16 +174,16 @@ def _number(value: object) -> float:
 
 
 def _format(row: Row, column: str) -> str:
-    """Format that a column gives, else the run's precision, else bf16."""
+    """The format in a column, else the run's precision, else bf16."""
     found = (row[name] for name in (column, "precision"))
     return FORMATS[next((value for value in found if isinstance(value, str)), "bf16")]
 
 
 def _formats(row: Row, model: LanguageModel) -> WeightFormats:
-    """Formats of the run's copy of a model; those of the model where it has MXFP4 experts.
+    """Weight formats of the run's copy of a model; the model's own if it has MXFP4 experts.
 
-    The table does not give the format of keys and values. It is that of the recipe, or of
-    checkpoints with such weights.
+    The table does not give the format of keys and values. It is taken from the recipe, or is the
+    usual format for checkpoints with such weights.
     """
     dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
     usual = [usual_cache(str(row["backend"]), name) for name in (dense, experts)]
@@ -210,9 +211,9 @@ def _pool(row: Row, sizes: Mapping[str, Row], phase: str) -> Pool:
 
 
 def _replicas(row: Row, devices: int) -> float:
-    """Workers of an aggregated run: more than one where its concurrency exceeds one worker's.
+    """Workers of an aggregated run: more than one if its concurrency exceeds that of one worker.
 
-    Campaigns that give a batch below the concurrency give the requests of one device.
+    In campaigns whose batch is below the concurrency, the batch counts the requests per device.
     """
     ratio = _number(row["concurrency"]) / (_number(row["batch_size"]) * devices)
     return float(round(ratio)) if np.isfinite(ratio) else 1.0
@@ -233,7 +234,7 @@ class AiConfiguratorServingProtocols(dp.DatasetProtocols):
         return serving_runs(bundle.table(RUNS), catalog)
 
     def sides(self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY) -> dp.Sides:
-        """Those of the bundle's splits; of aggregated runs also a sixth of the releases each."""
+        """The bundle's splits; for aggregated runs also six folds of held-out releases."""
         yield from super().sides(bundle, rows, kept)
         runs = rows.take(rows.groups["mode"] == "agg")
         releases, which = np.unique(runs.groups["release"], return_inverse=True)
@@ -243,16 +244,16 @@ class AiConfiguratorServingProtocols(dp.DatasetProtocols):
                 yield "unseen_release_aggregated", runs.take(~out), runs.take(out)
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """Both times; of folds also the time per token, asked by rate."""
+        """Both times; in folds also the time per token, predicted from the request rate."""
         yield from _tasks(held_out, protocol)
         if train is not None:
             yield from _tasks(asked_by_rate(held_out), f"{protocol}_by_rate", TIMES[:1])
 
 
 def asked_by_rate(runs: Measurements) -> Measurements:
-    """Closed loops with both times, asked about by the rate at which they answered.
+    """Closed-loop runs with both times, as queries by the request rate at which they were served.
 
-    By Little's law that rate is the requests in flight over the measured time of a request.
+    By Little's law, this rate is the requests in flight over the measured time of a request.
     """
     latency_ms = runs.values["ttft_ms"] + runs.values["tpot_ms"] * [
         max(query.deployment.load.output_tokens - 1.0, 0.0) for query in runs.queries
@@ -269,7 +270,7 @@ def asked_by_rate(runs: Measurements) -> Measurements:
 
 
 def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> dp.Tasks:
-    """Tasks of times, over all rows; the closed form alone and kernels are the baselines."""
+    """Tasks of times over all rows; the baselines are the closed form alone and summed kernels."""
     plain = LlmLatency().predict(rows.queries).values
     for metric in metrics:
         simple = {"closed_form": plain[metric], **summed_kernels(rows.queries, metric)}

@@ -1,10 +1,10 @@
-"""apex: traces of requests replayed on eight H100, mean time of a request; nothing is fitted.
+"""apex: mean time of a request when traces are replayed on eight H100; nothing is fitted.
 
-A run is asked with the requests of its trace, their lengths multiplied so that prompts and answers
-have the totals that the run states: engines end answers at different tokens. The host's time of an
-iteration is that of vLLM in 2024, which was fixed on no row of this dataset. The closed form, which
-is the baseline of the event model, has 9 ms outside of the engine, a figure from times to the
-first token of this dataset; a request takes ten seconds and more.
+The query of a run has the requests of its trace. Their lengths are scaled so that prompts and
+answers have the totals that the run states, since engines end answers at different tokens. The host
+time of an iteration is that of vLLM in 2024 and was not calibrated on this dataset. The baseline is
+the event model. The closed form adds 9 ms outside of the engine, a value derived from times to the
+first token of this dataset; a request takes ten seconds or more.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -40,16 +40,16 @@ from forerun.training.protocols.language_models.kernel_baseline import summed_ke
 DEVICE: Final = "h100-sxm-80gb"
 METRIC: Final = "request_latency_ms"
 MAX_SEQUENCES: Final = 256
-"""Sequences of an iteration by default in engines of 2024."""
+"""Default number of sequences of an iteration in engines of 2024."""
 ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang"}
 VERSIONS: Final[Mapping[str, str]] = {"vllm": "0.6"}
-"""A release of 2024, before vLLM 0.8; the table does not give them."""
+"""A release of 2024, before vLLM 0.8; the table does not give versions."""
 
 
 class ApexProtocols(dp.DatasetProtocols):
-    """Mean time of a request (ms) in runs whose trace is known, by the closed form.
+    """Mean time of a request (ms) in runs with a known trace, by the closed form.
 
-    Its arrivals are Poisson's at the trace's mean rate.
+    It assumes Poisson arrivals at the trace's mean rate.
     """
 
     dataset = "apex"
@@ -87,7 +87,7 @@ def _known(table: pd.DataFrame) -> Mask:
 
 
 def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> dp.Tasks:
-    """All runs, and those of each engine; the event model and kernels as baselines."""
+    """Tasks of all runs and of each engine; the event model and summed kernels are baselines."""
     table = bundle.table(RUNS)
     runs = [Run.of(row, catalog) for row in table[_known(table)].to_dict("records")]
     groups = {name: [getattr(run, name) for run in runs] for name in ("engine", "layout", "trace")}
@@ -106,7 +106,7 @@ class Run:
 
     Attributes:
         engine, layout, trace: as in the table.
-        requests: what the replica served.
+        requests: the requests that the replica served.
         query: its deployment, with the mean load of these requests.
         measured_ms: mean time of a request.
     """
@@ -147,7 +147,7 @@ class Run:
 
 
 def _layout(layout: str) -> tuple[int, Parallelism]:
-    """Replicas, and devices of each: `2DP4TP`, `8TP`, `tp_8` or `ep_8`."""
+    """Number of replicas, and devices of each: `2DP4TP`, `8TP`, `tp_8` or `ep_8`."""
     if layout.startswith(("tp_", "ep_")):
         size = int(layout[3:])
         return 1, Parallelism(size, expert=size if layout.startswith("ep_") else 1)
@@ -156,10 +156,10 @@ def _layout(layout: str) -> tuple[int, Parallelism]:
 
 
 def _requests(row: Mapping[Hashable, object], replicas: int) -> Requests:
-    """Requests of the row's replica, which come to it in turn, with the totals of the row.
+    """Requests of the row's replica, assigned round-robin, with the token totals of the row.
 
-    Runs of Llama with several replicas served all texts of a creation trace; the trace in tokens of
-    Llama lacks some, so that the one in tokens of Mistral stands in.
+    Llama runs with several replicas served all texts of a creation trace. The trace in tokens of
+    Llama lacks some of them, so the trace in tokens of Mistral is used instead.
     """
     trace = str(row["trace"])
     whole = replicas > 1 and trace.startswith("creation")

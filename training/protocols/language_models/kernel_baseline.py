@@ -1,4 +1,4 @@
-"""Kernels summed, with nothing fitted: the baseline of all protocols of served models."""
+"""The sum of kernel times, without fitting: a baseline of all protocols for served models."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,9 +12,9 @@ from forerun.training.protocols.protocol import bundled_part
 
 
 def summed_kernels(queries: Sequence[Query], metric: str) -> Mapping[str, Column]:
-    """The baseline `kernel_sums` of a metric for n deployments; empty where no GPU has kernels.
+    """The baseline `kernel_sums` of a metric for n deployments; empty if no GPU has kernels.
 
-    Kernels are those of the bundled predictor, which no serving run trains.
+    Kernel times come from the bundled predictor, which is trained on no serving run.
     """
     found = kernel_sums(queries, bundled_part(LlmKernels))[metric]
     return {} if np.isnan(found).all() else {"kernel_sums": found}

@@ -1,7 +1,7 @@
-"""Measured kernels of language models, of AIConfigurator and Vidur: GPUs, sizes and rows held out.
+"""Kernels of language models measured by AIConfigurator and Vidur; GPUs, sizes or rows held out.
 
-AIConfigurator measured products, attention, experts and collectives on data-centre GPUs, and the
-power of kernels in loops on three; Vidur profiled operators of transformers on three GPUs.
+AIConfigurator measured matrix products, attention, experts and collectives on data-centre GPUs, and
+the power of kernels in loops on three GPUs. Vidur profiled transformer operators on three GPUs.
 """
 
 from abc import ABC, abstractmethod
@@ -47,12 +47,11 @@ class KernelRows:
     """Measured kernels of one table.
 
     Attributes:
-        measured: n kernels with `latency_ms`, the groups `device`, `part` (family and engine),
-            `op_class` (what the kernel does) and `site` (what stays equal where only the number of
-            tokens varies).
+        measured: n kernels with `latency_ms` and the groups `device`, `part` (family and engine),
+            `op_class` (what the kernel does) and `site` (everything but the number of tokens).
         most: most training rows of each device and part.
-        prefix: what names of protocols begin with; empty for the only table of a dataset.
-        groups: the kernels of queries by family and device, which give bounds.
+        prefix: prefix of protocol names; empty for the only table of a dataset.
+        groups: function that groups queries by family and device, for their roofline bounds.
     """
 
     measured: Measurements
@@ -63,7 +62,7 @@ class KernelRows:
     def training_rows(self) -> Measurements:
         """At most `most` rows of each device and part, drawn at random with a fixed seed.
 
-        They have no group `site`: a training record would list thousands of sites.
+        They have no group `site`, since a training record would list thousands of sites.
         """
         every = np.ones(len(self.measured), dtype=np.bool_)
         drawn = self.measured.take(self._drawn(every, self.most))
@@ -71,7 +70,7 @@ class KernelRows:
         return replace(drawn, groups=groups)
 
     def unseen_devices(self, key: str = "device", only: Sequence[str] = ()) -> Iterator[dp.Fold]:
-        """Each device is held out: rows of the others train.
+        """Each device held out in turn.
 
         Args:
             key: grouping key of what is held out together.
@@ -82,7 +81,7 @@ class KernelRows:
             yield self.fold("unseen_device", names == device)
 
     def held_out_sites(self) -> dp.Fold:
-        """A tenth of the sites is held out on all devices."""
+        """A tenth of the sites held out, on all devices."""
         sites = self.measured.groups["site"]
         distinct = np.unique(sites)
         count = max(1, round(HELD_OUT_SHARE * len(distinct)))
@@ -90,15 +89,15 @@ class KernelRows:
         return self.fold("held_out_sites", np.isin(sites, chosen))
 
     def random_rows(self) -> dp.Fold:
-        """A tenth of the rows is held out at random."""
+        """A tenth of the rows held out at random."""
         held = np.random.default_rng(0).random(len(self.measured)) < HELD_OUT_SHARE
         return self.fold("random_rows", held)
 
     def fold(self, name: str, held: Mask) -> dp.Fold:
-        """These rows held out; at most `most` others of each device and part train.
+        """The given rows held out; training uses at most `most` others of each device and part.
 
-        There is one task for each device and part, with the roofline bound and that times one
-        factor, the median of the training set.
+        There is one task for each device and part. Baselines are the roofline bound, and the bound
+        times the median factor of the training set.
         """
         protocol = f"{self.prefix}{name}"
         train = self.measured.take(self._drawn(~held, self.most))
@@ -126,9 +125,9 @@ class KernelRows:
         rng = np.random.default_rng(0)
         drawn = np.zeros(len(among), dtype=np.bool_)
         labels = zip(groups["device"][rows].tolist(), groups["part"][rows].tolist(), strict=True)
-        for own in groups_of(labels).values():
-            chosen = rng.permutation(len(own))[:most]
-            drawn[rows[np.array(own)[chosen]]] = True
+        for positions in groups_of(labels).values():
+            chosen = rng.permutation(len(positions))[:most]
+            drawn[rows[np.array(positions)[chosen]]] = True
         return drawn
 
 
@@ -145,7 +144,7 @@ def kernel_measurements(
         kernels: n kernels.
         devices: n devices.
         values: metric -> n values.
-        engines: n engines; empty where that of a kernel does not matter.
+        engines: n engines; empty if the engine does not matter.
         groups: further groups, n values each.
     """
     used = cast(Sequence[EngineName], engines or ["vllm"] * len(kernels))
@@ -184,7 +183,7 @@ def attention_kernels(frame: pd.DataFrame, phase: Phase) -> list[AttentionKernel
 
     Args:
         frame: table of attention.
-        phase: which of both tables it is.
+        phase: which of the two tables it is.
     """
     names = ("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim")
     windows = frame["window_size"] if "window_size" in frame else pd.Series(0, frame.index)
@@ -198,7 +197,7 @@ def attention_kernels(frame: pd.DataFrame, phase: Phase) -> list[AttentionKernel
 
 
 def experts_kernels(frame: pd.DataFrame) -> list[ExpertsKernel]:
-    """The kernel of each row; the exponent of the experts' loads stands in `distribution`.
+    """The kernel of each row; `distribution` holds the exponent of the experts' load distribution.
 
     Args:
         frame: table of experts.
@@ -211,22 +210,26 @@ def experts_kernels(frame: pd.DataFrame) -> list[ExpertsKernel]:
 
 
 def collectives(nccl: pd.DataFrame, custom: pd.DataFrame) -> pd.DataFrame:
-    """Operations of `nccl` and `custom_allreduce`, the median of all versions.
+    """Operations of `nccl` and `custom_allreduce`, as the median over all versions.
 
-    The message is that of the whole operation in bytes: the tables count elements. Kernels of
+    The message size is that of the whole operation in bytes; the tables count elements. Kernels of
     TensorRT-LLM are launched like those that graphs replay.
 
     Args:
         nccl: operations of NCCL.
-        custom: sums by kernels of engines.
+        custom: all-reduce operations by engines' own kernels.
     """
     library = nccl.assign(library="nccl", framework="other", message_bytes=message_bytes(nccl))
-    own = custom.assign(op_name="all_reduce", message_bytes=message_bytes(custom))
-    source = own["kernel_source"].astype(str)
-    own["library"] = np.where(source.str.contains("eager"), "custom", "custom_graph")
-    own["framework"] = own["framework"].astype(str).where(source != "TRTLLM", "trtllm")
+    engine_rows = custom.assign(op_name="all_reduce", message_bytes=message_bytes(custom))
+    source = engine_rows["kernel_source"].astype(str)
+    engine_rows["library"] = np.where(source.str.contains("eager"), "custom", "custom_graph")
+    engine_rows["framework"] = (
+        engine_rows["framework"].astype(str).where(source != "TRTLLM", "trtllm")
+    )
     names = ["system", "framework", "library", "op_name", "num_gpus", "message_bytes"]
-    both = pd.concat([library, own], ignore_index=True).astype(dict.fromkeys(names[:4], str))
+    both = pd.concat([library, engine_rows], ignore_index=True).astype(
+        dict.fromkeys(names[:4], str)
+    )
     return both.groupby(names)["latency_ms"].median().reset_index()
 
 
@@ -235,18 +238,20 @@ def collective_kernels(frame: pd.DataFrame) -> list[CollectiveKernel]:
     operations = frame["op_name"].map(_OPERATIONS)
     names = ("num_gpus", "message_bytes", "library")
     columns = zip(operations, *(frame[name] for name in names), strict=True)
-    return [CollectiveKernel(one, int(n), int(size), used) for one, n, size, used in columns]
+    return [
+        CollectiveKernel(operation, int(n), int(size), used) for operation, n, size, used in columns
+    ]
 
 
 def gemm_kernels(frame: pd.DataFrame) -> list[GemmKernel]:
-    """The product of each row.
+    """The matrix product of each row.
 
     Args:
         frame: table of products.
     """
     formats = frame["gemm_dtype"].astype(str).map(FORMATS)
     sizes = (frame[name].tolist() for name in ("m", "n", "k"))
-    return [GemmKernel(*own) for own in zip(*sizes, formats, strict=True)]
+    return [GemmKernel(*product) for product in zip(*sizes, formats, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -254,9 +259,9 @@ class KernelTable:
     """How rows of a table become measured kernels.
 
     Attributes:
-        prefix: what names of protocols begin with.
-        kernels: the kernel of each row.
-        site: attributes of a kernel that make its site.
+        prefix: prefix of protocol names.
+        kernels: function that gives the kernel of each row.
+        site: attributes of a kernel that identify its site.
         formats: columns of number formats.
         most: most training rows of one device and part.
         read: most rows that are read for one GPU, engine and number format; None for all.
@@ -274,13 +279,13 @@ class KernelTable:
         if self.read is not None:
             frame = _thinned(frame, ("system", "framework", *self.formats), self.read)
         kernels, engines = self.kernels(frame), frame["framework"].astype(str).tolist()
-        sites = [" ".join(str(getattr(own, name)) for name in self.site) for own in kernels]
+        sites = [" ".join(str(getattr(kernel, name)) for name in self.site) for kernel in kernels]
         devices, times = _devices(frame["system"], catalog), {"latency_ms": frame["latency_ms"]}
         rows = kernel_measurements(kernels, devices, times, engines, site=sites)
         return KernelRows(rows, self.most, self.prefix)
 
     def power(self, frame: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-        """Rows of the table of power as measured kernels, at most `POWER_ROWS` of a GPU each."""
+        """Rows of a power table as measured kernels, at most `POWER_ROWS` for each GPU."""
         types = [name for name in self.formats if name in frame]
         frame = _thinned(frame, ("system", *types), POWER_ROWS)
         devices, watts = _devices(frame["system"], catalog), {"power_w": frame["power_w"]}
@@ -295,7 +300,7 @@ def _devices(
 
 
 def _thinned(frame: pd.DataFrame, names: tuple[str, ...], most: int) -> pd.DataFrame:
-    """At most so many rows of each group, drawn with a fixed seed."""
+    """At most `most` rows of each group, drawn with a fixed seed."""
     drawn = frame.sample(frac=1.0, random_state=0)
     return drawn.groupby(list(names), observed=True).head(most).sort_index().reset_index(drop=True)
 
@@ -326,25 +331,25 @@ POWER_ROWS: Final = 3000
 
 
 class KernelProtocols(dp.DatasetProtocols, ABC):
-    """Protocols of tables of kernels."""
+    """Base class for protocols of kernel tables."""
 
     @abstractmethod
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
-        """The rows of one table after another."""
+        """The rows of each table in turn."""
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Kernels of all GPUs; at most so many of each GPU and part as their table says."""
-        rows = [own.training_rows() for own in self.tables(bundle, catalog)]
+        """Kernels of all GPUs, limited for each GPU and part as the table says."""
+        rows = [table.training_rows() for table in self.tables(bundle, catalog)]
         return sum(rows[1:], rows[0])
 
 
 class PowerOfKernels(dp.DatasetProtocols):
-    """Kernels whose power was measured: training rows of `KernelPower`; each GPU is held out."""
+    """Kernels with measured power, which train `KernelPower`; each GPU is held out in turn."""
 
     each_held_out: ClassVar = {"power_unseen_device": "device"}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
-        """Kernels of all GPUs with power, with the group `part` (the family)."""
+        """Kernels with measured power of all GPUs, with the group `part` (the family)."""
         rows = Measurements([], {"power_w": np.zeros(0)}, {"device": np.array([], dtype=np.str_)})
         for name, table in TABLES.items():
             if bundle.has(f"power_{name}"):
@@ -352,7 +357,7 @@ class PowerOfKernels(dp.DatasetProtocols):
         return rows, dp.EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """One task for each family; the baseline draws its median share of the design power."""
+        """One task for each family; the baseline is its median share of the design power."""
         assert train is not None, "nothing is asked of a folder that nothing is fitted on"
         shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
         share = dp.median_by(shares, held_out, "share", ("part",))
@@ -362,14 +367,14 @@ class PowerOfKernels(dp.DatasetProtocols):
 
 
 class AiConfiguratorProtocols(KernelProtocols):
-    """Kernels by engine and number format, on GPUs and at sizes that are held out."""
+    """Kernels by engine and number format, with GPUs and sizes held out."""
 
     dataset = "aiconfigurator"
     parts: ClassVar = {"power": PowerOfKernels().training_rows}
     reads: ClassVar = {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
-        """Products, attention, experts and collectives, where the bundle has them."""
+        """Products, attention, experts and collectives, as far as the bundle has them."""
         for name in filter(bundle.has, TABLES):
             yield TABLES[name].rows(bundle.table(name), catalog)
         if bundle.has("nccl") and bundle.has("custom_allreduce"):
@@ -377,9 +382,9 @@ class AiConfiguratorProtocols(KernelProtocols):
             yield COLLECTIVES.rows(both, catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-        """Of each table: GPUs held out, then a tenth of the sites; of products also of the rows.
+        """For each table: GPUs held out, then a tenth of the sites; for products also random rows.
 
-        The power of kernels follows, with GPUs held out.
+        Then the power of kernels, with GPUs held out.
         """
         for rows in self.tables(bundle, catalog):
             yield from rows.unseen_devices()
@@ -421,7 +426,7 @@ ELEMENTWISE: Final[Mapping[str, ElementwiseName]] = {
     "mlp_act": "activation",
     "add": "add",
 }
-"""Operator of the table -> operation, for those that are no matrix products."""
+"""Operator of the table -> operation, for operators that are not matrix products."""
 HELD_OUT: Final = "h100-sxm-80gb"
 SIZES: Final = ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp", "tp")
 OPERATOR_ROWS: Final = 20_000
@@ -429,7 +434,7 @@ OPERATOR_ROWS: Final = 20_000
 
 
 class VidurProtocols(KernelProtocols):
-    """Products, normalisation, rotary positions, activations, sums and look-ups."""
+    """Products, normalisation, rotary embeddings, activations, additions and embedding look-ups."""
 
     dataset = "vidur"
     reads: ClassVar = {"ops_mlp": ("device", "op", "num_tokens", *SIZES, "median_ms")}
@@ -458,7 +463,7 @@ class VidurProtocols(KernelProtocols):
 def operator_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
     """Rows of the table `ops_mlp` as measured kernels.
 
-    Equal kernels on one device, in repeated runs or in several models, are one row, their median.
+    Equal kernels on one device, from repeated runs or several models, become one row, their median.
 
     Args:
         frame: the table.

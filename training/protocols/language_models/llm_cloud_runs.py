@@ -1,7 +1,7 @@
 """llm_cloud_runs: language models on processors, and with llama.cpp on one GPU.
 
-Whole families of processors with cores of one design, models or GPUs are held out. Each fold trains
-on the other rows of one table, on processors or on GPUs.
+Processor families with the same core design, models or GPUs are held out. Each fold trains on the
+remaining rows of one table, on processors or on GPUs.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ QWEN_HALF: Final[Mapping[str, Any]] = LlmCloudRuns.facts["qwen_half"]
 SCORED: Final = ("tpot_ms", "ttft_ms")
 Row = Mapping[Hashable, Any]
 Sheets = Callable[[str, str], Device | None]
-"""Instance and processor -> the sheet of the machine; None where facts lack."""
+"""Instance and processor -> spec sheet of the machine; None if facts are missing."""
 
 
 class LlmCloudRunsProtocols(dp.DatasetProtocols):
@@ -55,7 +55,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of known machines."""
-        parts = [own for own, _ in tables_of(bundle, catalog).values()]
+        parts = [rows for rows, _ in tables_of(bundle, catalog).values()]
         return sum(parts[1:], parts[0])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
@@ -77,7 +77,7 @@ class LlmCloudRunsProtocols(dp.DatasetProtocols):
 
 
 def _tasks(rows: Measurements, protocol: str) -> Iterator[dp.Task]:
-    """Tasks of each time under each engine; with vLLM also of one request at a time."""
+    """Tasks of each time for each engine; with vLLM also for one request at a time."""
     plain = ProcessorLlmLatency().predict(rows.queries).values
     parts: dict[str, Mask] = {"": np.ones(len(rows), dtype=np.bool_)}
     engine = rows.queries[0].deployment.engine.name
@@ -85,11 +85,11 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[dp.Task]:
         parts["/one_request"] = rows.groups["load"] == "one_request"
     for part, kept in parts.items():
         for metric in SCORED:
-            own = kept & np.isfinite(rows.column(metric))
-            if own.any():
+            scored = kept & np.isfinite(rows.column(metric))
+            if scored.any():
                 name = f"{protocol}/{engine}/{metric}{part}"
-                held_out = rows.take(own)
-                simple = {"closed_form": plain[metric][own]}
+                held_out = rows.take(scored)
+                simple = {"closed_form": plain[metric][scored]}
                 if held_out.queries[0].device.kind == "gpu":
                     simple |= summed_kernels(held_out.queries, metric)
                 yield dp.Task(name, metric, held_out, baselines=simple)
@@ -114,8 +114,10 @@ def tables_of(bundle: Bundle, catalog: DeviceCatalog) -> dict[str, tuple[Measure
 
 
 def _measured(table: pd.DataFrame, asked: Sequence[Query | None]) -> tuple[Measurements, Positions]:
-    """Measured queries of a table; a saturated server's time to the first token is that of its
-    queue, and no time of the machine.
+    """Measured queries of a table, and their positions in it.
+
+    The time to the first token on a saturated server is queueing time, not a property of the
+    machine, so it is dropped.
     """
     kept = np.flatnonzero([own is not None for own in asked])
     rows = table.iloc[kept]
@@ -166,7 +168,7 @@ def _served_query(row: Row, sheet: Sheets, catalog: DeviceCatalog) -> Query | No
     found = sheet(row["instance"], row["processor"])
     if found is None:
         return None
-    # Requests beyond those that the engine works on wait, outside of the time per token.
+    # Requests beyond the engine's limit are queued; they do not affect the time per token.
     number = min(max(1.0, float(row["mean_concurrency"])), float(row["max_sequences"]))
     load = RequestLoad(float(row["prompt_tokens"]), float(row["output_tokens"]), number)
     engine = Engine("vllm", version="0.22.1", max_sequences=int(row["max_sequences"]))

@@ -1,14 +1,14 @@
-"""llmd_traces: pinball loss of times of requests, in the order in which a router learned of them.
+"""llmd_traces: pinball loss of predicted request times, in the order in which a router saw them.
 
 `python -m forerun.training.protocols.language_models.llmd_traces` prints the scores. Every 50
-requests, each system learns from all requests before. Requests are scored by how many were learned
-from: none (the first 100, where nothing is learned), 100 and more, and 1,000 and more.
+requests, each system is refitted on all earlier requests. Requests are scored by how many were
+learned from: none (the first 100), 100 or more, and 1,000 or more.
 
-llm-d's predictor is fitted again as its `training_server.py` does with LightGBM, by the features
-and settings of commit 147d369a (Apache-2.0); before it has rows, it answers 10 ms. The quantile of
-the last 200 times is the other baseline. The settings of `single_requests` were chosen on these two
-traces, so that no other trace judges them yet. Mean lengths are not those of the traces, but 1,024
-tokens for prompts and 256 for answers, as where a deployment names none.
+llm-d's predictor is refitted as in its `training_server.py` with LightGBM, with the features and
+settings of commit 147d369a (Apache-2.0); before it has rows, it answers 10 ms. The other baseline
+is the quantile of the last 200 times. The settings of `single_requests` were chosen on these two
+traces, so these scores are not an independent test. Mean lengths are not those of the traces, but
+the defaults for a deployment that names none: 1,024 tokens for prompts and 256 for answers.
 """
 
 import json
@@ -50,7 +50,7 @@ LEARNED: Final[Mapping[str, slice]] = {
     "after_100": slice(FIRST, 1000),
     "after_1000": slice(1000, None),
 }
-"""Part of the requests -> which they are; from the first of them nothing is learned before."""
+"""Part of the requests -> their positions; nothing is learned before the first part."""
 UNTRAINED_MS: Final = 10.0
 LATEST: Final = 200
 LIGHTGBM: Final = {
@@ -65,19 +65,19 @@ def scores(bundle: Bundle) -> Iterator[dict[str, Any]]:
     """One row for each trace, time and number of requests that were learned from.
 
     Returns:
-        `task`, `n`, and of each system its pinball loss in milliseconds and its coverage, the share
-        in percent of times below the quantile.
+        `task`, `n`, and for each system its pinball loss in milliseconds and its coverage
+        (percentage of times below the predicted quantile).
     """
     deployment = LlmDeployment(named_language_model(MODEL), LOAD, pool=Pool(Parallelism(1)))
     server = ServerTimes.of(deployment, DeviceCatalog.load().get(DEVICE))
     requests = bundle.table(REQUESTS)
     for trace in sorted(requests["trace"].unique()):
         for time in TIMES:
-            own = requests[(requests["trace"] == trace) & (requests["kind"] == time[:-3])]
-            own = own.sort_values("row")
-            measured = own["value_ms"].to_numpy(np.float64)
-            systems = _systems(server, time, own, measured)
-            answers = {name: _streamed(system, len(own)) for name, system in systems.items()}
+            selected = requests[(requests["trace"] == trace) & (requests["kind"] == time[:-3])]
+            selected = selected.sort_values("row")
+            measured = selected["value_ms"].to_numpy(np.float64)
+            systems = _systems(server, time, selected, measured)
+            answers = {name: _streamed(system, len(selected)) for name, system in systems.items()}
             for part, rows in LEARNED.items():
                 row: dict[str, Any] = {"task": f"{part}/{trace}/{time}", "n": len(measured[rows])}
                 for name, found in answers.items():
@@ -97,7 +97,7 @@ def pinball(measured: Column, quantile: Column) -> float:
 def _systems(
     server: ServerTimes, time: Time, requests: "pd.DataFrame", measured: Column
 ) -> dict[str, Callable[[int, slice], Column]]:
-    """System -> the quantiles of a slice of the requests after so many were learned from."""
+    """System -> function of the number of known requests and a slice, for which it predicts."""
     state = requests[[*STATE]].to_numpy(np.float64)
     parts, features = server.parts(time, ServerStates(*state.T)), _features(time, state)
 
@@ -130,7 +130,7 @@ def _features(time: Time, state: Matrix) -> Matrix:
 
 
 def _streamed(system: Callable[[int, slice], Column], n: int) -> Column:
-    """The quantiles of n requests, after the blocks before each; of the first 100, after none."""
+    """The quantiles of n requests, each block predicted from all earlier requests."""
     starts = range(FIRST, n, BLOCK)
     return np.concatenate(
         [system(0, slice(FIRST)), *(system(s, slice(s, s + BLOCK)) for s in starts)]

@@ -1,7 +1,7 @@
-"""Static batches of two datasets: an accelerator, a model or a pair of both held out.
+"""Static batches of two datasets, with an accelerator, a model or a pair of both held out.
 
-`llm_inference_bench` holds out both names of one accelerator together, and the repeats of a row are
-on its side. `splitwise` holds out pairs of model and hardware, or a hardware.
+In `llm_inference_bench`, both names of an accelerator are held out together, and repeats of a row
+stay on the same side of a split. `splitwise` holds out pairs of model and hardware, or a hardware.
 """
 
 from collections.abc import Hashable, Mapping
@@ -50,7 +50,7 @@ from forerun.training.protocols.language_models.kernel_baseline import summed_ke
 
 DEVICES: Final[Mapping[str, str]] = LlmInferenceBench.facts["devices"]
 DIES: Final[Mapping[str, int]] = {"AMD MI250 GPU": 2}
-"""Devices of the catalogue in one accelerator, where that is not one."""
+"""Number of catalogue devices in one accelerator, if not 1."""
 SN40L: Final = Device(
     name="sn40l",
     title="SambaNova SN40L",
@@ -67,16 +67,17 @@ ENGINES: Final[Mapping[str, EngineName]] = {
     "llama.cpp": "llama.cpp",
 }
 VERSIONS: Final[Mapping[str, str]] = {"vLLM": "0.6"}
-"""Releases of autumn 2024, when the rows were published; the table does not give them."""
+"""Releases of autumn 2024, when the rows were published; the table gives no versions."""
 LAYERS_APART: Final = "llama.cpp"
-"""Framework that runs one sequence, its layers on one device after the other, and whose batch size
-is that of the tokens of a prompt that are processed at once."""
+"""Framework that runs one sequence at a time, with its layers on one device after the other. Its
+batch size is the number of prompt tokens that are processed at once."""
 NETWORKS: Final[Mapping[str, str]] = {
     "llama2-70b": "meta-llama/Llama-2-70b-hf",
     "bloom-176b": "bigscience/bloom",
 }
 WRITTEN: Final = 0.8
-"""Share of the tokens of an answer that must have been written, by the times of its phases."""
+"""Fewest tokens that must have been written, as a share of the requested tokens; the number written
+is estimated from the times of the phases."""
 SPLITWISE_VERSION: Final = "0.2"
 """Release of vLLM in November 2023, when `splitwise` was published."""
 SERVERS: Final[Mapping[str, str]] = {
@@ -114,7 +115,7 @@ def benchmark_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measure
 
 
 def known_networks(table: pd.DataFrame) -> Mask:
-    """Flag of each of n rows whose model has a configuration in the package."""
+    """For each of n rows, whether the package has a configuration of the model."""
     known = {name: known_language_model(name) is not None for name in table["model"].unique()}
     return table["model"].map(known).to_numpy(dtype=np.bool_)
 
@@ -139,10 +140,10 @@ def _benchmark_query(row: Row, accelerator: str, device: Device) -> Query:
 
 
 def splitwise_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
-    """Rows of the table `perf_model` as measured static batches; a batch that was repeated is one.
+    """Rows of the table `perf_model` as measured static batches; repeats of a batch become one row.
 
-    Batches whose answers ended before `token_size` are left out: nearly all of 1,024 and more
-    tokens, which took no longer than those of 400 to 900.
+    Batches whose answers ended before `token_size` are dropped: nearly all with 1,024 tokens or
+    more, which took no longer than those with 400 to 900.
 
     Returns:
         Measurements of `latency_ms` and `tokens_per_s`, medians over repeats, with groups `device`
@@ -164,7 +165,7 @@ def splitwise_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measure
 
 
 def _server(name: str, catalog: DeviceCatalog) -> Device:
-    """Its GPU; one with less power, whose limit is not stated, has a name of its own."""
+    """The server's GPU; with a power cap, whose value is not stated, it gets a separate name."""
     device = catalog.get(SERVERS[name])
     if not name.endswith("-pcap"):
         return device
@@ -196,7 +197,7 @@ class LlmInferenceBenchProtocols(dp.DatasetProtocols):
         return benchmark_rows(bundle.table(RESULTS), catalog)
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """Rows of an accelerator also with a support set, by `suggest` and by lot."""
+        """Tasks of an accelerator, also with a support set drawn by `suggest` and at random."""
         name = f"{protocol}/{RATE}"
         simple = _simple(held_out)
         if protocol == "unseen_model":
@@ -227,15 +228,15 @@ class SplitwiseProtocols(dp.DatasetProtocols):
     unseen: ClassVar = {"unseen_setup": {}}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
-        """All batches, the median of the repeats of each."""
+        """All batches, each as the median of its repeats."""
         return splitwise_rows(bundle.table(RUNS), catalog)
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """The rate of all batches."""
+        """The rate over all batches."""
         yield dp.Task(f"{protocol}/{RATE}", RATE, held_out, baselines=_simple(held_out))
 
 
 def _simple(rows: Measurements) -> dict[str, Column]:
-    """Baselines: the closed form, and kernels where the GPU has some."""
+    """Baselines: the closed form, and summed kernels if they were measured for the GPU."""
     closed = LlmLatency().predict(rows.queries).values[RATE]
     return {"closed_form": closed, **summed_kernels(rows.queries, RATE)}

@@ -1,7 +1,7 @@
-"""gpumemnet: peak memory of training, of random perceptrons and of held-out vision models.
+"""gpumemnet: peak training memory of random perceptrons and of held-out vision models.
 
 The operator graphs of the vision models are in the bundle `timm_bench`, in a sibling folder or
-pulled. Without it only the perceptrons are evaluated.
+pulled. Without it, only the perceptrons are evaluated.
 """
 
 import re
@@ -33,15 +33,15 @@ GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
 MLP_BIN_MIB, VISION_BIN_MIB = 1000.0, 8000.0
 LEAST_GROWTH_MIB: Final = 1e-3
-"""Least growth of activations with the batch, which keeps its logarithm finite."""
+"""Lower bound for the growth of activations with the batch, so that its logarithm is finite."""
 MLP_SETUP: Final = TrainingSetup("adam")
 VISION_SETUP: Final = TrainingSetup("momentum")
 """The source names Adam for perceptrons and no optimizer for timm, whose own script uses SGD with
-momentum. One state per weight fits (a free coefficient of further weights is fitted to -0.1)."""
+momentum. One state per weight fits the data (a free coefficient for more is fitted to -0.1)."""
 
 
 class GpuMemNetProtocols(dp.DatasetProtocols):
-    """Peak memory of training, as seen by the device."""
+    """Peak training memory, as seen by the device."""
 
     dataset = "gpumemnet"
     joined = (f"graphs of {GRAPHS}",)
@@ -53,7 +53,7 @@ class GpuMemNetProtocols(dp.DatasetProtocols):
     }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Vision models and perceptrons, with unsuspicious peaks and lower bounds."""
+        """Vision models and perceptrons, with plausible peaks and lower bounds."""
         vision, _ = vision_peaks(bundle, catalog)
         found = [vision.take(_usable(vision))] if len(vision) else []
         tables = filter(bundle.has, ("mlp_step1", "mlp_step2"))
@@ -149,7 +149,7 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
 
 
 def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
-    """Model -> graph at the image size that fits the published FakeTensor estimates best.
+    """Model -> graph at the image size that best fits the published FakeTensor estimates.
 
     Both describe the workload; measured peaks are not used.
     """
@@ -171,7 +171,7 @@ def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
 
 
 def _nearest(graphs: Sequence[OperatorGraph], runs: pd.DataFrame) -> OperatorGraph:
-    """The graph whose activations grow with the batch as the published estimate does.
+    """The graph whose activations grow with the batch like the published estimate.
 
     The estimate includes the weights, which do not grow.
 
@@ -208,7 +208,7 @@ def _vision_task(protocol: str, held_out: Measurements) -> dp.Task:
 def _accelerate_mib(network: Network) -> float:
     """Estimate of `accelerate estimate-memory` for training in fp32, MiB: four times the weights.
 
-    Weights, gradients and two moments, at any batch size (accelerate 1.15,
+    These are weights, gradients and two moments, at any batch size (accelerate 1.15,
     `estimate_training_usage`).
     """
     return 4.0 * memory_plan(network).parts["weights"]

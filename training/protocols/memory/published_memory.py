@@ -1,14 +1,13 @@
 """published_memory: peak memory of published set-ups, with intervals calibrated on other rows.
 
-The prediction intervals of the bundled `CalibratedMemory` were calibrated on these rows, so that
-evaluating it as shipped would be optimistic. The protocols evaluate its estimates, which were not
-fitted on these rows, and intervals calibrated without the source or the family of the held-out
-rows.
+The bundled `CalibratedMemory` calibrated its prediction intervals on these rows, so evaluating it
+as shipped would be optimistic. The protocols evaluate its estimates, which were not fitted on these
+rows, with intervals calibrated without the source or the family of the held-out rows.
 
 Each source has a function here that returns the set-up of a row (`Described`: network, batch size,
 precision and options), or the reason why no query can express it. Facts that a table omits and its
-repository states elsewhere (a script's default, a configuration file) are documented at the rule
-that uses them.
+repository states elsewhere (a script's default, a configuration file) are documented where they are
+used.
 """
 
 import re
@@ -63,12 +62,12 @@ TORCHTUNE_CHUNKS: Final = 8
 """Default number of chunks of torchtune's `CEWithChunkedOutputLoss`."""
 
 TORCHTITAN_BATCH: Final = 1
-"""Samples per device where torchao's float8 table, made with torchtitan, states none: `batch_size`
-of torchtitan's train_configs/llama3_8b.toml."""
+"""Samples per device for torchao's float8 table, made with torchtitan, which states none:
+`batch_size` of torchtitan's train_configs/llama3_8b.toml."""
 
 LOW_RANK: Final = ("ADALORA", "DELORA", "GRALORA", "PVERA", "RANDLORA", "UNILORA", "VBLORA", "VERA")
-"""PEFT methods that add two low-rank products to the output of a linear layer, as LoRA does, but
-train other parts of them. They are predicted as LoRA of the same rank and scored separately."""
+"""PEFT methods that add two low-rank products to the output of a linear layer, like LoRA, but train
+other parts of them. They are predicted as LoRA of the same rank and scored separately."""
 SAME_AS_LORA: Final = ("rank32", "rank64", "rank64-rslora")
 """Suffixes of PEFT's experiments with plain LoRA; others change its arithmetic."""
 NEAR_LORA: Final = ("lorafa", "mica")
@@ -78,9 +77,9 @@ WITHOUT_LOSS: Final = ("google-bert/bert-base-uncased", "microsoft/biogpt")
 """Checkpoints whose training tables use the sum of the logits as the loss."""
 IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-base")
 """Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
-image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 takes."""
+image, 359 MiB, fits the weights in fp32 (330 MiB) and is more than twice what fp16 would take."""
 HEADLESS: Final = "google-bert/bert-base-uncased"
-"""Checkpoint whose head in inference is not stated; no single head explains the peaks."""
+"""Checkpoint whose inference head is not stated; no single head explains the peaks."""
 
 GPT_NEOX_TABLES_BYTES: Final = 24 * (2048 * 2048 + 2 * 2048 * 16 * 2)
 """Buffers of the 24 layers of Pythia 410M, which later versions no longer have: a causal mask of
@@ -129,7 +128,7 @@ def described(source: str, row: Row) -> Described | str:
 
 
 def optimizer(written: object) -> str:
-    """The optimizer of a row; empty where it is not modelled, AdamW where nothing is said."""
+    """The optimizer of a row; empty if it is not modelled, AdamW if none is named."""
     if not isinstance(written, str):
         return "adamw"
     return next((name for pattern, name in OPTIMIZERS if re.match(pattern, written)), "")
@@ -178,16 +177,16 @@ def _attention_graph(row: Row, phase: str) -> str:
     if sequence:
         return f"{sequence}-{side}"
     if model == "google/vivit-b-16x2-kinetics400":
-        # The script casts to fp16 although the text says fp32: weights alone would pass the peak.
+        # The script casts to fp16; the text says fp32, whose weights alone would exceed the peak.
         return "vivit_b-32x224"
-    # Images of another size are those of semantic segmentation, whose head is not said.
+    # Images of another size are for semantic segmentation, whose head is not specified.
     return ATTENTION_TABLES.get(model, "") if phase == "inference" else ""
 
 
 def _guide(row: Row) -> Described:
-    """The single-GPU guide: BERT large on 512 tokens, before transformers fused attention.
+    """The single-GPU guide: BERT large on 512 tokens, before transformers had fused attention.
 
-    Its Trainer stepped with transformers' own AdamW, one tensor after another, on PyTorch 1.10.
+    Its Trainer used transformers' own AdamW, which steps one tensor at a time, on PyTorch 1.10.
     """
     micro, accumulation = int(row["batch"]), int(row["grad_accum"])
     setup = TrainingSetup(
@@ -274,8 +273,8 @@ def _torchao(row: Row) -> Described | str:
 def _torchtitan(row: Row) -> Described | str:
     """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them.
 
-    Its tensor parallelism divides embeddings, norms and inputs of blocks along the sequence and the
-    loss by vocabulary (`apply_tp` of parallelize_llama.py; `disable_loss_parallel` is off).
+    Tensor parallelism splits embeddings, norms and block inputs along the sequence, and the loss
+    along the vocabulary (`apply_tp` of parallelize_llama.py; `disable_loss_parallel` is off).
     """
     checkpointing = str(row["checkpointing"])
     if row["cp"] != 1:
@@ -303,7 +302,7 @@ def _torchtitan(row: Row) -> Described | str:
 
 
 def _segment_anything(row: Row) -> Described | str:
-    """The image encoder; the mask decoder is some per cent of it."""
+    """The image encoder; the mask decoder adds only a few percent."""
     if row["compile"] != "False":
         return "runtime is not modelled"
     graph = f"sam_{str(row['model'])[4:]}_encoder-1024"
@@ -315,9 +314,9 @@ def _segment_anything(row: Row) -> Described | str:
 def _open_muse(row: Row) -> Described | str:
     """Pipelines in fp16 throughout, at the image size that the script asks for.
 
-    The script prints 1024 for the latent consistency model but asks for no size, so that it draws
-    768 pixels, its configuration's. SDXL's decoder runs in fp32; the others are not in `diffusers`
-    or not described.
+    For the latent consistency model, the script prints 1024 but sets no size, so the model draws
+    768 pixels, its configured size. SDXL's decoder runs in fp32. Other pipelines are not in
+    `diffusers` or not described.
     """
     graph = DIFFUSION.get(str(row["model"]))
     if graph is None:
@@ -363,22 +362,22 @@ def memory_measurements(
         `part` are scored together.
     """
     found = questions(table, graphs)
-    kept = [row for row, one in enumerate(found) if isinstance(one, Described)]
-    asked = [one for one in found if isinstance(one, Described)]
+    kept = [row for row, setup in enumerate(found) if isinstance(setup, Described)]
+    asked = [setup for setup in found if isinstance(setup, Described)]
     rows = table.iloc[kept]
     queries = [
-        _query(one, graphs[one.graph], _device(row, catalog))
-        for one, row in zip(asked, rows.to_dict("records"), strict=True)
+        _query(setup, graphs[setup.graph], _device(row, catalog))
+        for setup, row in zip(asked, rows.to_dict("records"), strict=True)
     ]
     measured, metric = peak_mib(rows), metrics(rows)
     values = {name: np.where(metric == name, measured, np.nan) for name in METRICS}
     groups = {
         "model": rows["model"],
         "family": families(rows["model"]),
-        "graph": [one.graph for one in asked],
+        "graph": [setup.graph for setup in asked],
         "source": sources(rows),
         "phase": phases(rows),
-        "part": [one.part for one in asked],
+        "part": [setup.part for setup in asked],
         "metric": metric,
         "row": rows["row_id"],
     }
@@ -390,10 +389,10 @@ def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list[
     found: list[Described | str] = []
     columns = (reasons(table), sources(table), table.to_dict("records"))
     for why, source, row in zip(*columns, strict=True):
-        one = str(why) or described(str(source), row)
-        if isinstance(one, Described) and one.graph not in graphs:
-            one = NO_GRAPH
-        found.append(one)
+        answer = str(why) or described(str(source), row)
+        if isinstance(answer, Described) and answer.graph not in graphs:
+            answer = NO_GRAPH
+        found.append(answer)
     return found
 
 
@@ -402,14 +401,14 @@ def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[s
     return dict(Counter(one for one in questions(table, graphs) if isinstance(one, str)))
 
 
-def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
-    phase: Phase = "inference" if one.training is None else "training"
-    if one.stored_bytes and graph.parameter_elements is not None:
+def _query(setup: Described, graph: OperatorGraph, device: Device) -> Query:
+    phase: Phase = "inference" if setup.training is None else "training"
+    if setup.stored_bytes and graph.parameter_elements is not None:
         # The memory plan keeps weights that no operator reads in their stored precision.
-        unread = int(one.stored_bytes / ELEMENT_BYTES[one.precision])
+        unread = int(setup.stored_bytes / ELEMENT_BYTES[setup.precision])
         graph = replace(graph, parameter_elements=graph.parameter_elements + unread)
-    run = (graph, one.batch_size, one.precision, phase, one.training, one.inference)
-    return Query(Network(*run), device, Software(runtime=one.runtime))
+    run = (graph, setup.batch_size, setup.precision, phase, setup.training, setup.inference)
+    return Query(Network(*run), device, Software(runtime=setup.runtime))
 
 
 def _device(row: Mapping[object, object], catalog: DeviceCatalog) -> Device:
@@ -457,17 +456,17 @@ class PublishedMemoryProtocols(dp.DatasetProtocols):
         """One task for each metric, part and phase."""
         scores = [Capacity(VISION_BIN_MIB)]
         for metric in METRICS:
-            own = held_out.take(held_out.groups["metric"] == metric)
+            of_metric = held_out.take(held_out.groups["metric"] == metric)
             name = f"{protocol}/{{part}}_{{phase}}"
-            yield from dp.tasks_by(own, ("part", "phase"), name, metric, scores=scores)
+            yield from dp.tasks_by(of_metric, ("part", "phase"), name, metric, scores=scores)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, int]:
-        """Rows that are no exact measurement, or whose set-up no query can express."""
+        """Rows that are not exact measurements, or whose set-up no query can express."""
         return left_out(bundle.table("table"), graphs_of(bundle))
 
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
-    """Operator graphs of a bundle, by name; those of the package where the bundle has none."""
+    """Operator graphs by name, from the bundle or, if it has none, from the package."""
     return read_graphs(PublishedMemory().table_of(bundle, "graphs"))
 
 

@@ -1,9 +1,9 @@
 """amd_kernels: convolutions, products and expert layers on AMD GPUs; chips and shapes held out.
 
-A chip is held out with its twins, which differ in a few compute units. Each is asked twice: without
-a row of it, and after 50 of its rows. Rows that no question can be about are left out: gradients of
-convolution weights, other layouts than NCHW, formats without a name of ours, GPUs without a sheet,
-and problems of the MI50 for which a single algorithm was timed.
+A chip is held out together with variants that differ only in a few compute units. Each is evaluated
+zero-shot and after adaptation to 50 of its rows. Rows that no query can express are skipped:
+gradients of convolution weights, layouts other than NCHW, formats that we have no name for, GPUs
+without a spec sheet, and problems of the MI50 for which only one algorithm was timed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ PRODUCT_FORMATS: Final[Mapping[tuple[str, str, str], ProductFormat]] = {
     ("fp8", "fp4", "1x32"): "mxfp4_mxfp8",
     ("bf16", "fp4", "1x32"): "mxfp4",
 }
-"""Types of activations and of weights, and their scales -> number format."""
+"""Types of activations and of weights, and type of scales -> number format."""
 PRODUCTS: Final[Mapping[str, tuple[str, str, tuple[str, ...], Callable[..., KernelShape]]]] = {
     "gemm": ("gemm", "a_dtype", ("M", "N", "K"), GemmKernel),
     "moe": (
@@ -55,7 +55,7 @@ PRODUCTS: Final[Mapping[str, tuple[str, str, tuple[str, ...], Callable[..., Kern
         ExpertsKernel,
     ),
 }
-"""Table -> first part of task names, column of the type of weights, columns of sizes, kernel."""
+"""Table -> first part of task names, column of the weight type, columns of sizes, kernel."""
 UNKNOWN_ALGORITHM: Final = "gfx906_60cu"
 
 
@@ -65,33 +65,33 @@ class AmdKernelProtocols(KernelProtocols):
     dataset = "amd_kernels"
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
-        """Convolutions, products and expert layers, where the bundle has them."""
+        """Convolutions, products and expert layers, as far as the bundle has them."""
         for table in filter(bundle.has, SITES):
             yield kernel_rows(table, bundle.table(table), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-        """Each chip held out, then a tenth of the shapes, of one table after another."""
+        """For each table: each chip held out, then a tenth of the shapes."""
         for rows in self.tables(bundle, catalog):
             if rows.prefix != "moe_":
                 yield from map(with_few, rows.unseen_devices("chip"))
             yield rows.held_out_sites()
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
-        """Kernels of GPUs that are not in the training set."""
-        for own in self.tables(bundle, catalog):
-            new = own.measured.take(~dp.is_seen(own.measured, "device", seen))
-            name = f"unseen_device/{own.prefix.strip('_')}"
+        """Kernels on GPUs that are not in the training set."""
+        for table in self.tables(bundle, catalog):
+            new = table.measured.take(~dp.is_seen(table.measured, "device", seen))
+            name = f"unseen_device/{table.prefix.strip('_')}"
             yield from dp.tasks_by(new, ("device",), name, "latency_ms")
 
     def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
-        """Rows that no question can be about."""
+        """Rows that no query can express."""
         kept = {t: _kept(t, bundle.table(t), catalog) for t in filter(bundle.has, SITES)}
         reason = "no question can be about such a kernel"
         return {f"{table}: {reason}": ~rows for table, rows in kept.items()}
 
 
 def with_few(fold: dp.Fold) -> dp.Fold:
-    """A fold whose tasks are also asked after `SHOTS` rows of the device under test.
+    """A fold with each task twice: zero-shot, and adapted to `SHOTS` rows of the device under test.
 
     Parts that were measured on no other GPU have no task.
     """
@@ -110,7 +110,7 @@ def kernel_rows(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> Kern
     workloads, parts = _convolutions(frame) if table == "conv" else _products(table, frame)
     sheets = {gpu: catalog.get(gpu) for gpu in frame["gpu"].astype(str).unique()}
     devices = [sheets[gpu] for gpu in frame["gpu"].astype(str)]
-    queries = [Query(own, device) for own, device in zip(workloads, devices, strict=True)]
+    queries = [Query(workload, device) for workload, device in zip(workloads, devices, strict=True)]
     groups = {
         "chip": chips(frame),
         "part": parts,
@@ -123,7 +123,7 @@ def kernel_rows(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> Kern
 
 
 def _convolutions(frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
-    """Forward passes and gradients of the data, and the part of each."""
+    """Forward passes and input gradients, and the part of each."""
     names = ("n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw", "groups")
     columns = zip(*(frame[name].tolist() for name in names), strict=True)
     directions = frame["dir"].astype(str).tolist()
@@ -134,11 +134,13 @@ def _convolutions(frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
 
 
 def _products(table: str, frame: pd.DataFrame) -> tuple[Sequence[Workload], list[str]]:
-    """Kernels, and the part of each."""
+    """The kernel of each row, and its part."""
     part, weights, names, make = PRODUCTS[table]
-    formats = [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
+    formats = [PRODUCT_FORMATS[values] for values in _types(frame, weights)]
     sizes = zip(*(frame[name].tolist() for name in names), strict=True)
-    kernels = [LlmKernel(make(*own, format=form)) for own, form in zip(sizes, formats, strict=True)]
+    kernels = [
+        LlmKernel(make(*values, format=form)) for values, form in zip(sizes, formats, strict=True)
+    ]
     return kernels, [f"{part}/{form}" for form in formats]
 
 
@@ -149,7 +151,7 @@ def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
 
 
 def _kept(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    """Rows that a query can be about."""
+    """Rows that a query can express."""
     if table == "conv":
         texts = {name: frame[name].astype(str) for name in ("gpu", "dtype", "dir", "layout")}
         kept = texts["dtype"].isin(list(CONV_FORMATS))
@@ -158,7 +160,7 @@ def _kept(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
     else:
         kept = frame["batch"] == 1 if table == "gemm" else frame["gated"].astype(bool)
         types = _types(frame, PRODUCTS[table][1])
-        kept &= np.array([own in PRODUCT_FORMATS for own in types], dtype=np.bool_)
+        kept &= np.array([type_ in PRODUCT_FORMATS for type_ in types], dtype=np.bool_)
     return np.asarray(kept & _with_sheet(frame, catalog), dtype=np.bool_)
 
 

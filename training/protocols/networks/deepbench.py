@@ -1,8 +1,8 @@
 """deepbench: operators of fixed shapes on several GPUs, with a GPU or an architecture held out.
 
 A task is a class of operators in one precision on one device. Rows that no query can express are
-left out: phones and the Xeon Phi have no spec sheet, half precision on GPUs
-without tensor cores is no number format, and the gradient of convolution weights no operator kind.
+skipped: phones and the Xeon Phi have no spec sheet, half precision on GPUs without tensor cores is
+not a number format, and the gradient of convolution weights is not an operator kind.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,12 +40,12 @@ gradient of convolution weights have no operator kind."""
 
 CONVOLUTIONS = ("conv_forward", "conv_backward_input")
 KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
-"""All classes but recurrent layers, which have a law of their own
+"""All classes except recurrent layers, which have their own model
 (`forerun.models.kernel_experts.recurrent_law`)."""
 
 
 def fp32_convolutions(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Convolutions and gradients of their inputs, in fp32: training rows of `OperatorBoost`."""
+    """Convolutions and their input gradients in fp32: training rows of `OperatorBoost`."""
     rows = _of_classes(kernel_measurements(bundle, catalog), CONVOLUTIONS)
     return rows.take([row for row, name in enumerate(_precisions(rows)) if name == "fp32"])
 
@@ -67,16 +67,16 @@ class DeepBenchProtocols(dp.DatasetProtocols):
         return kernel_measurements(bundle, catalog), dp.EVERY
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Rows of all classes but recurrent layers."""
+        """Rows of all classes except recurrent layers."""
         return _of_classes(kernel_measurements(bundle, catalog), KERNELS_TO_TRAIN)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-        """Trained on the rows of all other devices, without recurrent layers."""
+        """Folds trained on the rows of all other devices, without recurrent layers."""
         for fold in super().folds(bundle, catalog):
             yield replace(fold, train=_of_classes(fold.train, KERNELS_TO_TRAIN))
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """A class of operators in one precision on one device each."""
+        """One task for each class of operators, precision and device."""
         keys = ("device", "kernel_class", "precision")
         name = f"{protocol}/{{kernel_class}}_{{precision}}"
         columns = {"precision": _precisions(held_out)}
@@ -84,7 +84,7 @@ class DeepBenchProtocols(dp.DatasetProtocols):
 
 
 def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Rows of all tables as measured operators, with their `generation` and `kernel_class`.
+    """Rows of all tables as measured operators, with the groups `generation` and `kernel_class`.
 
     A row of `conv` gives one operator for each measured pass. The group `generation` is empty for
     architectures with a single device, which `unseen_device` already covers.

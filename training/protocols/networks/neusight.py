@@ -1,4 +1,4 @@
-"""NeuSight's protocol: trained on operators of five GPUs, evaluated on others and on networks."""
+"""NeuSight's protocol: trained on operators of five GPUs, evaluated on other GPUs and networks."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
@@ -45,8 +45,8 @@ class NeuSightProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """The published and the leave-one-GPU-out splits of the operator table.
 
-        End-to-end rows, which are never training rows, are evaluated with the published split.
-        Rows that use several GPUs at once (options dp4, tp4, pp4) are not evaluated.
+        End-to-end rows are never training rows; they are evaluated with the published split. Rows
+        that use several GPUs at once (options dp4, tp4, pp4) are not evaluated.
         """
         ops = bundle.table("ops")
         for split in NeuSight().checked_splits(bundle):
@@ -181,10 +181,10 @@ def _key(row: Mapping[Any, Any]) -> GraphKey:
 
 
 def _are_seen(ops: pd.DataFrame, catalog: DeviceCatalog, seen: Seen) -> Mask:
-    """Which operators are of a device of the training set."""
+    """Which operators were measured on a device of the training set."""
     names = {name: catalog.get(str(name)).name for name in ops["device"].unique()}
-    own = ops["device"].map(names).astype(str)
-    return own.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
+    devices = ops["device"].map(names).astype(str)
+    return devices.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
 
 
 def _software(text: str) -> Software:

@@ -18,7 +18,7 @@ METRICS = ("latency_ms", "peak_memory_mib")
 
 
 class OnnxruntimeCpuProtocols(dp.DatasetProtocols):
-    """Five folds by network; two threads, predicted from runs on one."""
+    """Networks held out in five folds; runs on two threads, predicted from runs on one."""
 
     dataset = "onnxruntime_cpu"
     unseen: ClassVar = {"unseen_device": {"device": dp.NEW}}
@@ -29,7 +29,7 @@ class OnnxruntimeCpuProtocols(dp.DatasetProtocols):
         return processor_measurements(bundle.table("runs")), dp.EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """Latency and memory; without a training set, of networks alone."""
+        """Latency and memory; without a training set, only of networks."""
         networks = [query.workload.kind == "network" for query in held_out.queries]
         held_out = held_out if train is not None else held_out.take(np.flatnonzero(networks))
         for metric in METRICS:

@@ -54,8 +54,8 @@ ATTENTION_TABLES: Final[Mapping[str, str]] = {
     "microsoft/beit-base-patch16-224": "beit_base-224",
     "facebook/data2vec-vision-base": "data2vec_base-224",
 }
-"""Checkpoint in transformers' tables of attention -> graph, whose name ends in the implementation
-of attention."""
+"""Checkpoint in transformers' tables of attention -> prefix of the graph's name, which ends in the
+attention implementation."""
 
 SEQUENCE_TABLES: Final[Mapping[tuple[str, str], str]] = {
     ("google-bert/bert-base-uncased", "inference"): "bert_base",
@@ -72,7 +72,7 @@ Row = Mapping[Any, Any]
 
 
 def graph_name(row: Row) -> str:
-    """Name of the graph of one row of `table`; empty where its configuration is not certain.
+    """Name of the graph of one row of `table`; empty if its configuration is not certain.
 
     Args:
         row: column -> value.
@@ -114,9 +114,9 @@ def published_measurements(
 
     Returns:
         m rows with `latency_ms` of a forward pass or one training step, and their indices in
-        `table`, shape (m,). The group `host` identifies the published table
-        (source, machine, container), whose rows share the launch overhead of one host; `source` is
-        repository, path and line of a row.
+        `table`, shape (m,). The group `host` identifies the published table (source, machine,
+        container), whose rows share the launch overhead of one host; `source` is repository, path
+        and line of a row.
     """
     names = left_out(table, graphs, runtimes)[1]
     kept = np.flatnonzero(names != "")
@@ -135,7 +135,7 @@ def left_out(
     graphs: Mapping[str, OperatorGraph],
     runtimes: Collection[str] = MODELLED,
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-    """Reason why each of n rows is left out, and the name of its graph; one of them is empty."""
+    """Why each of n rows is left out, and the name of its graph; exactly one of them is empty."""
     why = reasons(table).copy()
     names = np.array([graph_name(row) for row in table.to_dict("records")], dtype="<U64")
     names[~np.isin(names, list(graphs))] = ""
@@ -147,7 +147,7 @@ def left_out(
 
 
 def torch_version(container: object) -> str | None:
-    """Version of torch as written, or of an NGC container; None where it is not stated."""
+    """Version of torch as written, or derived from an NGC container; None if not stated."""
     text = str(container)
     written = _TORCH.search(text)
     if written:
@@ -162,7 +162,7 @@ def band(batch_size: int) -> str:
 
 
 def part(query: Query) -> str:
-    """Runtime, phase, precision and batch band, whose rows are scored together."""
+    """Label of runtime, phase, precision and batch band; rows with the same label form a task."""
     network, software = query.network, query.software
     words: list[str] = [software.runtime, network.phase, network.precision]
     if network.phase == "inference":
@@ -203,7 +203,7 @@ def _query(row: Row, graph: OperatorGraph, batch: int, catalog: DeviceCatalog) -
 
 
 def _training(row: Row) -> TrainingSetup | None:
-    """The set-up of a training row; None where its optimizer is not known.
+    """The set-up of a training row; None if its optimizer is unknown.
 
     transformers' tables time a forward and a backward pass without a step (the bundle's README);
     NVIDIA's convolutional networks use SGD with momentum.
@@ -238,12 +238,12 @@ def _groups(
 
 
 LONG: Final = 3.0
-"""Latency over the expected host time from which on a run takes as long as its device: the norm of
-`NetworkLatency` adds 0.3 % there."""
+"""Ratio of latency to expected host time above which a run takes as long as its device: the norm of
+`NetworkLatency` adds only 0.3 % there."""
 
 
 def long_runs(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Runs that take `LONG` times the expected time of a host: training rows of `DeviceTime`."""
+    """Runs that take `LONG` times the expected host time: training rows of `DeviceTime`."""
     rows = PublishedNetworksProtocols().training_rows(bundle, catalog)
     host_s, _ = HostTime().seconds(rows.queries)
     return rows.take(rows.values["latency_ms"] > 1e3 * LONG * host_s)
@@ -264,8 +264,8 @@ class PublishedNetworksProtocols(dp.DatasetProtocols):
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.
 
-        The bundled predictors were trained on other datasets. Those contain no row of this one, but
-        most of its vision families on other GPUs, and fp32 operators of the V100 and the A100.
+        The bundled predictors were trained on other datasets. These contain no row of this dataset,
+        but most of its vision families on other GPUs, and fp32 operators on the V100 and the A100.
         """
         return bundled_latency()
 
@@ -279,10 +279,10 @@ class PublishedNetworksProtocols(dp.DatasetProtocols):
 
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
-    """Operator graphs of a bundle, by name; those of the package where the bundle has none."""
+    """Operator graphs by name, from the bundle or, if it has none, from the package."""
     return read_graphs(PublishedNetworks().table_of(bundle, "graphs"))
 
 
 def bundled_latency() -> NetworkLatency:
-    """The bundled `NetworkLatency` without what was fitted on published tables."""
+    """The bundled `NetworkLatency` without the parts fitted on published tables."""
     return dp.bundled_part(NetworkLatency).without_published()

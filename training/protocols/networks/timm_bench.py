@@ -27,29 +27,29 @@ BY_PART: Final = dp.Support(offset_by="part")
 
 
 def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> dp.Tasks:
-    """Tasks that adapt on some models in both execution modes and evaluate all other models.
+    """Tasks that adapt to some models in both execution modes and evaluate all other models.
 
     The support set of each draw has one row of each drawn model in each mode. Tasks of all draws
     share their names, so that their rows are pooled. `FEW_MODELS/MODE` evaluates all models that
-    were not drawn, `PROTOCOL_and_families/MODE` only families of which no model was drawn.
+    were not drawn, `FEW_MODELS_and_families/MODE` only families of which no model was drawn.
 
     Args:
         rows: rows of devices that the predictor was not fitted on, with the groups `device`,
             `model`, `family` and `part`.
         models: number of models drawn; a device needs more than that, measured in both modes.
-        draws: number of draws; the seed of each is its number.
+        draws: number of draws; each is seeded by its number.
     """
     rows = rows.take(np.isin(rows.groups["part"], MODES))
     for device in np.unique(rows.groups["device"]):
-        own = rows.take(rows.groups["device"] == device)
-        model, part, family = (own.groups[key] for key in ("model", "part", "family"))
+        of_device = rows.take(rows.groups["device"] == device)
+        model, part, family = (of_device.groups[key] for key in ("model", "part", "family"))
         both = sorted(set(model[part == MODES[0]]) & set(model[part == MODES[1]]))
         if len(both) < models + 1:
             continue
         for draw in range(draws):
             generator = np.random.default_rng(draw)
             chosen = generator.permutation(both)[:models]
-            pool = own.take(
+            pool = of_device.take(
                 [
                     generator.choice(np.flatnonzero((model == name) & (part == mode)))
                     for name, mode in product(chosen, MODES)
@@ -60,7 +60,10 @@ def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAW
             given = dp.Support(len(pool), pool, offset_by="part")
             held = {FEW_MODELS: new_model, f"{FEW_MODELS}_and_families": new_family}
             for protocol, mode in product(held, MODES):
-                rows_of, name = own.take(held[protocol] & (part == mode)), f"{protocol}/{mode}"
+                rows_of, name = (
+                    of_device.take(held[protocol] & (part == mode)),
+                    f"{protocol}/{mode}",
+                )
                 yield from dp.tasks_by(rows_of, ("device",), name, "latency_ms", support=given)
 
 
@@ -70,7 +73,7 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "torch": "",
     "cuda": "",
 }
-"""Columns that your own table may leave out -> their defaults."""
+"""Optional columns of a user's own table -> their defaults."""
 
 
 class TimmBenchProtocols(dp.DatasetProtocols):
@@ -105,7 +108,7 @@ class TimmBenchProtocols(dp.DatasetProtocols):
         return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-        """Each held-out device is also adapted to with a few models."""
+        """All folds, and for each held-out device a fold that adapts to a few models."""
         for fold in super().folds(bundle, catalog):
             yield fold
             few = list(few_models_tasks(dp.held_out_rows(fold.tasks)))
@@ -113,12 +116,12 @@ class TimmBenchProtocols(dp.DatasetProtocols):
                 yield dp.Fold(FEW_MODELS, fold.train, few)
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """One task for each part; of a folder that nothing is fitted on, also by device."""
+        """One task for each part; if nothing is fitted, for each part and device."""
         keys = ("part", "device") if train is None else ("part",)
         return dp.tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", support=BY_PART)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
-        """Rows by what is not in the training set, and adaptation with a few models."""
+        """Rows by what is not in the training set, and adaptation to a few models."""
         yield from super().evaluation_tasks(bundle, catalog, seen)
         rows, _ = self.measured(bundle, catalog)
         yield from few_models_tasks(rows.take(~dp.is_seen(rows, "device", seen)))
@@ -146,7 +149,7 @@ class TimmBenchProtocols(dp.DatasetProtocols):
 def network_measurements(
     bench: pd.DataFrame, graphs: pd.DataFrame, catalog: DeviceCatalog
 ) -> tuple[Measurements, Positions]:
-    """Rows of the table `bench` as measured networks; those without a graph or a time are left out.
+    """Rows of the table `bench` as measured networks; rows without a graph or a time are skipped.
 
     Args:
         bench: table of step times.
@@ -155,12 +158,11 @@ def network_measurements(
 
     Returns:
         n rows with `latency_ms` and the groups `device`, `model`, `family` and `part` (runtime, and
-        phase, precision or layout where it is not the usual one), and their indices in `bench`,
-        shape (n,).
+        phase, precision or layout if unusual), and their indices in `bench`, shape (n,).
     """
     bench = bench.assign(**{k: v for k, v in OPTIONAL.items() if k not in bench})
-    mine = graphs["model"].isin(set(bench["model"].astype(str)))
-    known = timm_graphs(graphs[mine])
+    wanted = graphs["model"].isin(set(bench["model"].astype(str)))
+    known = timm_graphs(graphs[wanted])
     devices = {name: catalog.get(str(name)) for name in bench["device"].unique()}
     pairs = zip(bench["model"].astype(str), bench["img_size"].astype(int), strict=True)
     traced = np.array([pair in known for pair in pairs], dtype=np.bool_)
@@ -184,7 +186,7 @@ def _graphs(bundle: Bundle) -> pd.DataFrame:
 
 
 def part(query: Query) -> str:
-    """`eager` or `compiled` for amp inference in nchw on a GPU; what deviates is appended."""
+    """`eager` or `compiled` for amp inference in nchw on a GPU; any deviation is appended."""
     network, software = query.network, query.software
     words: list[str] = [software.runtime]
     if network.phase == "training":

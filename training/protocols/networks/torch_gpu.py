@@ -1,15 +1,15 @@
-"""torch_gpu: the released predictors on two GPUs that this project measured, or fits without them.
+"""torch_gpu: released or refitted predictors on two GPUs that this project measured.
 
-The released predictors were trained on recorded networks and operators and on the power of eager
-networks, which are left out of their evaluation; the fitted protocols fit without their held-out
-rows. Of eager networks on these GPUs, the training sets hold three training runs on an
-H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
-of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in these
-precisions are no test of an unseen GPU.
+The release was trained on the recorded networks, on the operators and on the power of eager
+networks, so its evaluation leaves these out; the fitted protocols fit without their held-out rows.
+For eager networks on these GPUs, the training sets hold three training runs on an H100
+(lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products of
+aiconfigurator in 16 bits and fp8 were measured on both GPUs, so linear layers in these precisions
+do not test an unseen GPU.
 
-A recorded network does not wait for the host, so that its latency is the device time, at any batch
-size. Rows of convolutional networks in fp32 are left out where TF32 was off for convolutions, which
-no query expresses; so are recurrent networks, whose steps the additive model does not describe.
+A recorded network does not wait for the host, so its latency is the device time at any batch size.
+Convolutional networks in fp32 are left out if TF32 was off for convolutions, which no query can
+express. So are recurrent networks, whose steps the additive model does not describe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,11 +42,11 @@ from forerun.training.protocols.power.torch_op_energy import CONSTANT_SHARE
 from forerun.training.scores.task_scores import Capacity
 
 MOST_CONVOLUTIONS: Final = 1
-"""Convolutions of a transformer that embeds patches: a few percent of its work."""
+"""Most convolutions of a transformer, which embeds patches with one: a few percent of its work."""
 
 
 def trains(rows: Measurements) -> Mask:
-    """Which of n rows train, shape (n,).
+    """Which of n rows are training rows, shape (n,).
 
     Args:
         rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
@@ -55,7 +55,7 @@ def trains(rows: Measurements) -> Mask:
 
 
 def described(rows: Measurements, mode: str) -> Mask:
-    """Which of n rows are networks of a mode that mean what a query says, shape (n,).
+    """Which of n rows are networks of a mode that a query can express, shape (n,).
 
     Args:
         rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
@@ -69,7 +69,7 @@ def described(rows: Measurements, mode: str) -> Mask:
 
 
 def recorded_networks(rows: Measurements) -> Measurements:
-    """The rows of `trains`, which wait for no host.
+    """The rows selected by `trains`, which do not wait for a host.
 
     Args:
         rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
@@ -88,28 +88,28 @@ def _only(rows: Measurements, metric: str, groups: Mapping[str, Names]) -> Measu
 
 
 def _is_described(query: Query, strict: bool) -> bool:
-    """Whether the query means what was measured, and the additive model describes the network."""
+    """Whether the query says what was measured, and the additive model applies to the network."""
     kinds = [operator.kind for operator in query.network.graph.operators]
     convolutional = kinds.count("conv") > MOST_CONVOLUTIONS
-    other = strict and query.network.precision == "fp32" and convolutional
-    return not other and "recurrent" not in kinds
+    without_tf32 = strict and query.network.precision == "fp32" and convolutional
+    return not without_tf32 and "recurrent" not in kinds
 
 
 FOLDS: Final = 3
-"""Number of folds of families or of shapes that are held out in turn."""
+"""Number of folds of held-out families or shapes."""
 BOUNDS_MS: Final = (0.005, 0.05, 0.5)
-"""Roofline times that divide rows into the groups `roofline`."""
+"""Roofline times at which rows are divided into the groups `roofline`."""
 METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "operators": ("latency_ms", "power_w"),
     "eager": ("latency_ms", "power_w", *MEMORY),
     "recorded": ("latency_ms",),
 }
-"""Execution mode -> metrics that are scored. Memory and power of recorded networks are not: no
-query says that the launches of an eager network were recorded."""
+"""Execution mode -> metrics that are scored. Memory and power of recorded networks are not scored,
+because a query cannot say that the launches of an eager network were recorded."""
 
 
 class TorchGpuProtocols(dp.DatasetProtocols):
-    """Operators, eager networks, and recorded networks as the device's own time; by GPU."""
+    """Operators, eager networks, and the device time of recorded networks, by GPU."""
 
     dataset = "torch_gpu"
     zero_shot = True
@@ -128,29 +128,30 @@ class TorchGpuProtocols(dp.DatasetProtocols):
     }
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """`NetworkLatency` with the bundled predictors of device time, trained on none of the rows.
+        """`NetworkLatency` with bundled predictors of device time that saw no row of this dataset.
 
-        What published tables and recorded networks fit in it is fitted in each fold.
+        The parts that are fitted on published tables and recorded networks are fitted in each fold.
         """
         return bundled_latency()
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """Those that rows of this dataset train come first."""
+        """All predictors; those that are trained on rows of this dataset come first."""
         trained = (NetworkLatency.name, OperatorPower.name)
         names = (n for n in predictors_evaluated_on(self.dataset) if n not in trained)
         power = unfitted(OperatorPower.name, seed)
         return (self.predictor(seed), power, *(unfitted(name, seed) for name in names))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Recorded networks that a query describes."""
+        """Recorded networks that a query can express."""
         return recorded_networks(measured_runs(bundle, catalog))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[dp.Fold]:
-        """Power on a held-out GPU, and times of what is held out of the training rows.
+        """Power on a held-out GPU, then times with families, shapes or all rows held out.
 
-        `unseen_family` holds out architecture families, in all sources; `unseen_shape` operators of
-        the same shape; `unseen_architecture` all rows of these GPUs, which are of one architecture.
-        `operators_only` then adapts to the operators of one GPU and is asked about its networks.
+        `unseen_family` holds out architecture families in all sources, `unseen_shape` operators of
+        the same shape, and `unseen_architecture` all rows of these GPUs, which share one
+        architecture. `operators_only` then adapts to the operators of one GPU and predicts its
+        networks.
 
         Raises:
             MissingData: another dataset that trains the predictor is not on this machine.
@@ -184,9 +185,9 @@ class TorchGpuProtocols(dp.DatasetProtocols):
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
         """One task for each execution mode, phase, metric and GPU, without training rows.
 
-        `operators/latency` is the time of the GPU alone, `operators/launched_latency` that of one
-        synchronised run with its launch by the host. The baseline `other_devices` is the median of
-        the same task on the other GPUs.
+        `operators/latency` is the time of the GPU alone, `operators/launched_latency` the time of
+        one synchronised run including its launch by the host. The baseline `other_devices` is the
+        median of the same task on the other GPUs.
         """
         rows = _not_trained_on(measured_runs(bundle, catalog), seen)
         operators = rows.take(rows.groups["mode"] == "operators")
@@ -203,7 +204,7 @@ class TorchGpuProtocols(dp.DatasetProtocols):
                     yield from _tasks(rows.take(alike), name, metric)
 
     def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
-        """Runs that ran out of memory, failed or were throttled, and those of the training set."""
+        """Runs that ran out of memory, failed or were throttled, and runs in the training set."""
         rows = measured_runs(bundle, catalog)
         known, powered = _known(rows, seen), np.isfinite(rows.values["power_w"])
         eager = rows.groups["mode"] == "eager"
@@ -227,13 +228,13 @@ def _power_folds(power: Measurements, catalog: DeviceCatalog) -> Iterator[dp.Fol
 
 
 def _parts(rows: Measurements, key: str) -> Iterator[Measurements]:
-    """The rows in `FOLDS` parts that share no value of a grouping key."""
+    """The rows, split into `FOLDS` parts that share no value of a grouping key."""
     part = folds_of(rows.groups[key], FOLDS, key)
-    return (rows.take(part == one) for one in np.unique(part))
+    return (rows.take(part == number) for number in np.unique(part))
 
 
 def _by_mode(rows: Measurements, protocol: str) -> dp.Tasks:
-    """Tasks of latencies by how the runs were launched, of eager networks also by phase."""
+    """Tasks of latencies by how the runs were launched; eager networks also by phase."""
     phases = np.where(rows.groups["mode"] == "eager", rows.groups["phase"], "")
     kinds = np.char.add(np.char.add(rows.groups["mode"], "_"), phases)
     for kind in np.unique(kinds):
@@ -243,22 +244,22 @@ def _by_mode(rows: Measurements, protocol: str) -> dp.Tasks:
 
 
 def _adapted_to(operators: Measurements, task: dp.Task) -> dp.Task:
-    """A task after adaptation to all times of operators on its GPU."""
-    own = operators.take(operators.groups["device"] == task.device)
-    pool = replace(own, values={"latency_ms": own.values["latency_ms"]})
+    """The task, after adaptation to all operator times on its GPU."""
+    same_device = operators.take(operators.groups["device"] == task.device)
+    pool = replace(same_device, values={"latency_ms": same_device.values["latency_ms"]})
     return replace(task, support=dp.Support(len(pool), pool))
 
 
 def _known(rows: Measurements, seen: dp.Seen) -> Mask:
-    """Which of n rows are of a network and a GPU of the training set, shape (n,)."""
+    """Which of n rows have both a network and a GPU of the training set, shape (n,)."""
     return dp.is_seen(rows, "device", seen) & dp.is_seen(rows, "model", seen)
 
 
 def _not_trained_on(rows: Measurements, seen: dp.Seen) -> Measurements:
-    """The rows without those that the current predictors were trained on.
+    """The rows without the values that the current predictors were trained on.
 
-    Recorded networks are left out as rows, operators without their time, and eager networks without
-    their power.
+    Recorded networks are dropped entirely, operators lose their times, and eager networks their
+    power.
     """
     known, values = _known(rows, seen), dict(rows.values)
     timed, eager = known & _are_operators(rows), known & (rows.groups["mode"] == "eager")
@@ -274,7 +275,7 @@ def _usable(bundle: Bundle) -> Mask:
 def measured_runs(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     """All usable rows of `runs`, with the group `roofline` of their bounds.
 
-    Graphs are those of the package where the bundle has none.
+    Graphs come from the package if the bundle has none.
     """
     runs = bundle.table("runs")[_usable(bundle)].reset_index(drop=True)
     graphs = read_graphs(TorchGpu().table_of(bundle, "graphs"))
@@ -293,14 +294,14 @@ def _quantity(metric: str) -> str:
 def recorded_operators(rows: Measurements) -> Measurements:
     """Operators in recorded loops: training rows of `DeviceTime`.
 
-    They are those that a query describes: none says that convolutions may not use TF32.
+    Only operators that a query can express: it cannot forbid TF32 for convolutions.
     """
     kept = rows.take(_are_operators(rows))
     return _only(kept, "latency_ms", kept.groups)
 
 
 def _are_operators(rows: Measurements) -> Mask:
-    """Which of n rows are operators that train, shape (n,)."""
+    """Which of n rows are operators that are training rows, shape (n,)."""
     conv = np.char.startswith(rows.groups["family"], "conv")
     strict = conv & (rows.groups["precision"] == "fp32")
     strict &= rows.groups["fp32_convolutions"] == "strict"
@@ -311,10 +312,10 @@ def _are_operators(rows: Measurements) -> Mask:
 def eager_power(rows: Measurements) -> Measurements:
     """Power of networks launched operator by operator: training rows of `OperatorPower`.
 
-    The group `op_shape` is the network, as `OperatorPower` names it.
+    The group `op_shape` is the network, because `OperatorPower` uses that name.
 
     Args:
-        rows: of `measured_runs`.
+        rows: rows from `measured_runs`.
     """
     kept = rows.take((rows.groups["mode"] == "eager") & np.isfinite(rows.values["power_w"]))
     return _only(kept, "power_w", {**kept.groups, "op_shape": kept.groups["model"]})
@@ -324,7 +325,7 @@ def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements
     """Rows of other datasets on which a release trains a predictor.
 
     Raises:
-        MissingData: one of them is not on this machine.
+        MissingData: one of the datasets is not on this machine.
     """
     from forerun.training.protocols import training_source
 
@@ -338,19 +339,19 @@ def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements
 
 
 def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> dp.Tasks:
-    """One task for each GPU, or for the one named, of rows with a measured value."""
+    """One task for each GPU, or only for the named one, of rows with a measured value."""
     rows = rows.take(np.isfinite(rows.values[metric]))
     for device in [only] if only else np.unique(rows.groups["device"]):
-        own = rows.groups["device"] == device
-        held_out = rows.take(own)
-        baselines = _baselines(held_out, rows.take(~own), metric)
+        on_device = rows.groups["device"] == device
+        held_out = rows.take(on_device)
+        baselines = _baselines(held_out, rows.take(~on_device), metric)
         task = dp.Task(name, metric, held_out, str(device), baselines)
         scores = [Capacity(VISION_BIN_MIB)] if metric in MEMORY else []
         yield replace(task, scores=scores, device_only="recorded" in name)
 
 
 def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dict[str, Column]:
-    """Constants: the median on other GPUs, of power as a share of the design power."""
+    """Constants: the median on other GPUs; for power, as a share of the design power."""
     scale = np.ones(len(held_out))
     values, found = others.values[metric], {}
     if metric == "power_w":

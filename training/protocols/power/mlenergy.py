@@ -40,7 +40,7 @@ REQUESTS: Final[Mapping[str, RequestKind]] = MlEnergy.facts["requests"]
 WEIGHTS: Final[Mapping[str, WeightFormat]] = MlEnergy.facts["weights"]
 ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MlEnergy.facts["architectures"]
 SERVER: Final = Engine("vllm", "0.11.1", sampling="top_p")
-"""The engine: the benchmark's clients ask for a temperature of 0.8 and a top-p of 0.95."""
+"""The engine; the benchmark's clients ask for a temperature of 0.8 and a top-p of 0.95."""
 DIFFUSION: Final = ("text-to-image", "text-to-video")
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
@@ -52,7 +52,7 @@ SCORED_METRICS: Final = (
 
 
 class MlEnergyProtocols(dp.DatasetProtocols):
-    """Power of a device (W), energy of a token or sample (J), tokens/s, latency of a batch (ms)."""
+    """Power per device (W), energy per token or sample (J), tokens/s, latency of a batch (ms)."""
 
     dataset = "mlenergy"
     held_out_by: ClassVar = {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
@@ -70,16 +70,16 @@ class MlEnergyProtocols(dp.DatasetProtocols):
         return serving_runs(bundle.table(RUNS), catalog), dp.EVERY
 
     def sides(self, bundle: Bundle, rows: Measurements, kept: dp.Kept = dp.EVERY) -> dp.Sides:
-        """Other models of its kind train for a held-out one: language and diffusion apart."""
+        """Training rows of a split are limited to the kind of its held-out models."""
         for protocol, train, held_out in super().sides(bundle, rows, kept):
             alike = train.take(np.isin(train.groups["kind"], held_out.groups["kind"]))
             if len(alike):
                 yield protocol, alike, held_out
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """Tasks of each metric: over all rows, by kind of request and by architecture.
+        """Tasks of each metric: over all rows, by kind of request, and by architecture.
 
-        Those of folds are asked once more without the facts of a model's configuration.
+        In folds, each task is repeated without the facts of the model's configuration.
         """
         yield from _tasks(held_out, protocol, train)
         if train is not None:
@@ -124,10 +124,12 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def diffusion_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Power of diffusion models on one GPU, each at its largest batch size, which saturates it."""
-    one = table[(table["num_gpus"] == 1) & table["task"].isin(DIFFUSION)]
-    largest = one.groupby(["model_id", "gpu_model"])["batch_size"].transform("max")
-    runs = serving_runs(one[one["batch_size"] == largest].reset_index(drop=True), catalog)
+    """Power of diffusion models on one GPU, at the largest batch size, which saturates it."""
+    single_gpu = table[(table["num_gpus"] == 1) & table["task"].isin(DIFFUSION)]
+    largest = single_gpu.groupby(["model_id", "gpu_model"])["batch_size"].transform("max")
+    runs = serving_runs(
+        single_gpu[single_gpu["batch_size"] == largest].reset_index(drop=True), catalog
+    )
     power = {"power_w": runs.values["power_w"]}
     return Measurements.of(runs.queries, power, {"op_shape": runs.groups["model"]})
 
@@ -189,8 +191,8 @@ def _tasks(rows: Measurements, protocol: str, train: dp.Trained, *, parts: bool 
         for key in (*keys, "request", "architecture") if parts else keys:
             for value in filter(None, np.unique(known.groups[key])):
                 label = str(value).lower().replace(" ", "-")
-                own = task.take(known.groups[key] == value)
-                yield replace(own, name=f"{task.name}/{label}")
+                selected = task.take(known.groups[key] == value)
+                yield replace(selected, name=f"{task.name}/{label}")
 
 
 def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[str, Column]:
@@ -213,7 +215,7 @@ def _baselines(rows: Measurements, metric: str, train: dp.Trained) -> Mapping[st
 
 
 def _summed(rows: Measurements) -> dict[str, Column]:
-    """The rate by kernels summed; NaN for models whose configuration is not known."""
+    """The rate from summed kernels; NaN for models with an unknown configuration."""
     named = {str(name): known_language_model(str(name)) for name in np.unique(rows.groups["model"])}
     models = [named[str(name)] for name in rows.groups["model"]]
     deployed = [
@@ -228,13 +230,13 @@ def _summed(rows: Measurements) -> dict[str, Column]:
 
 
 def _deployment(query: Query, model: LanguageModel) -> Query:
-    """A served model as the deployment of its configuration, with typical lengths of requests."""
-    own = query.workload
-    assert isinstance(own, LlmServing)
-    load = RequestLoad(*TOKENS[own.request], concurrency=float(own.max_sequences))
-    ranks = own.data_parallel
+    """A served model as the deployment of its configuration, with typical request lengths."""
+    served = query.workload
+    assert isinstance(served, LlmServing)
+    load = RequestLoad(*TOKENS[served.request], concurrency=float(served.max_sequences))
+    ranks = served.data_parallel
     split = Parallelism(
-        max(query.operation.device_count // ranks, 1), 1, ranks, own.expert_parallel
+        max(query.operation.device_count // ranks, 1), 1, ranks, served.expert_parallel
     )
     deployed = LlmDeployment(model, load, SERVER, Pool(split))
     return replace(query, workload=deployed)

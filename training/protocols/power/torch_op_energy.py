@@ -1,12 +1,13 @@
 """Power of operators and networks, and of training jobs under power limits (zeus_powercap).
 
-Operators, networks or devices are held out; of jobs, devices, with power, time and energy.
+For torch_op_energy, operators, networks or devices are held out; for zeus_powercap, devices, with
+tasks for power, time and energy.
 
-A GPU is held out with all its runs. Runs of Zeus's traces and of ML.ENERGY are training rows and
-held-out rows as well, where their bundles are available. The measured quantity must be comparable:
-the average power of one busy GPU (NVML). Not used are MLPerf's figures (wall power of whole
-systems), served language models (their batch sizes change and the GPU waits between batches) and
-ML.ENERGY's earlier table (its A100 may be one of two boards).
+A GPU is held out with all its runs. Runs of Zeus's traces and of ML.ENERGY are also training and
+held-out rows if their bundles are available. The measured quantity must be comparable: the average
+power of one busy GPU (NVML). Therefore the following are not used: MLPerf's figures (wall power of
+whole systems), served language models (their batch sizes change and the GPU waits between batches)
+and ML.ENERGY's earlier table (its A100 may be either of two boards).
 """
 
 import ast
@@ -47,8 +48,8 @@ BOARDS: Final[Mapping[str, str]] = {
     "RTX6000": "quadro-rtx-6000",
     "RTX_6000": "quadro-rtx-6000",
 }
-"""GPU of the trace -> board with the same highest power limit. RTX 6000 is the Turing board: the
-trace is older than the others of that name."""
+"""GPU of the trace -> board with the same highest power limit. RTX 6000 is the Turing board, since
+the trace is older than later GPUs of that name."""
 PARTS: Final = {"power": "power_w", "time": "latency_ms", "energy": "energy_j"}
 
 
@@ -68,7 +69,7 @@ class ZeusPowerCapProtocols(dp.DatasetProtocols):
         return runs(bundle.table(TRACE), catalog), dp.EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """Power, time and energy on each GPU, and choices of the limit of least energy."""
+        """Power, time and energy on each GPU, and choices of the limit with the lowest energy."""
         for device in np.unique(held_out.groups["device"]):
             rows = held_out.take(held_out.groups["device"] == device)
             shares = np.array([_share(query) for query in rows.queries])
@@ -102,14 +103,14 @@ def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def board(gpu: str, catalog: DeviceCatalog) -> Device:
-    """The board of a GPU's name in the trace."""
+    """The board for a GPU name of the trace."""
     return catalog.get(BOARDS.get(gpu.strip().upper().replace(" ", "_"), gpu))
 
 
 def best_share(rows: Measurements) -> float:
-    """Share of the design power, rounded to 0.1, at which the mean energy of the jobs is least.
+    """Share of the design power, rounded to 0.1, at which the mean energy of the jobs is lowest.
 
-    The energy of a job is relative to its least over all limits, so that jobs have equal weights.
+    The energy of a job is relative to its minimum over all limits, so that jobs have equal weights.
     """
     energy = pd.Series(rows.values["energy_j"])
     least = energy.groupby([rows.groups["device"], rows.groups["job"]]).transform("min")
@@ -130,21 +131,21 @@ JOBS: Final[Mapping[tuple[str, str], str]] = {
     ("sentiment140", "bert_base_uncased"): TWEETS,
     ("cifar100", "shufflenetv2"): CIFAR,
 }
-"""Dataset and network of a job of Zeus -> its graph. Not used are DeepSpeech2, whose input lengths
-are unknown, and NCF, which waits for its input."""
+"""Dataset and network of a job of Zeus -> its graph. DeepSpeech2, whose input lengths are unknown,
+and NCF, which waits for its input, are not used."""
 ZEUS_SOFTWARE: Final = Software(version="1.10.0")
-"""PyTorch before 2.0, with a longer host time; it multiplies in TF32 where the GPU supports it."""
+"""PyTorch before 2.0, with a longer host time; it multiplies in TF32 if the GPU supports it."""
 
 
 @lru_cache(maxsize=1)
 def power_graphs() -> Mapping[str, OperatorGraph]:
-    """The packaged graphs of networks whose power was measured, by name."""
+    """The packaged graphs of networks with measured power, by name."""
     with as_file(files("forerun.data").joinpath("power_networks", "graphs.parquet")) as path:
         return read_graphs(pd.read_parquet(path))
 
 
 def zeus_networks(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Jobs with a known network at the highest limit of each GPU, which is its default limit."""
+    """Jobs with a known network at the highest limit of each GPU, which is its default."""
     highest = trace.groupby("gpu")[LIMIT].transform("max")
     jobs = zip(trace["dataset"], trace["network"], strict=True)
     graphs = pd.Series([JOBS.get(job) for job in jobs], trace.index, dtype="object")
@@ -159,7 +160,7 @@ def zeus_networks(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def whole_models(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Networks of torch_op_energy in inference and training; only those with a graph."""
+    """Networks of torch_op_energy with a graph, in inference and training."""
     shapes = [ast.literal_eval(text) for text in table["input_shape"].astype(str)]
     names = [f"{model}-{shape[-1]}" for model, shape in zip(table["model"], shapes, strict=True)]
     table = table.assign(graph=names, batch=[shape[0] for shape in shapes])
@@ -185,7 +186,7 @@ CONSTANT_SHARE: Final = 0.9
 
 
 class TorchOpEnergyProtocols(dp.DatasetProtocols):
-    """Average power of single operators, repeated in a loop, and of networks."""
+    """Average power of networks, and of single operators that are repeated in a loop."""
 
     dataset = "torch_op_energy"
     held_out_by: ClassVar = {
@@ -233,7 +234,7 @@ class TorchOpEnergyProtocols(dp.DatasetProtocols):
         return _tasks(held_out, f"{protocol}/power")
 
     def reasons(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> Mapping[str, Mask]:
-        """Operators that are not recognised, and those of devices in the training set."""
+        """Operators that are not recognised, and operators on devices in the training set."""
         measured, kept = self.measured(bundle, catalog)
         known, same = np.zeros((2, len(bundle.table("ops"))), dtype=np.bool_)
         known[kept] = True
@@ -245,7 +246,7 @@ class TorchOpEnergyProtocols(dp.DatasetProtocols):
 def operator_power(ops: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
     """Rows of the table `ops` as measured operators, and their positions in it.
 
-    The table's device for TF32 is the A30 with that precision.
+    The table's device for TF32 is the A30 in that precision.
     """
     operators = torch_op_energy_kernels(ops)
     kept = np.flatnonzero([operator is not None for operator in operators])
@@ -260,7 +261,7 @@ def operator_power(ops: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
 
 
 def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Forward plus backward passes of operators (columns `train_*`), where they were measured."""
+    """Forward plus backward passes of operators (columns `train_*`), if they were measured."""
     if "train_power_w" not in ops:
         return Measurements([], {"power_w": np.zeros(0)}, {})
     rows = ops[ops["train_power_w"].notna()].reset_index(drop=True)
@@ -280,7 +281,7 @@ def trained_operator(run: Kernel, device: Device) -> Query:
 
 
 def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Comparable runs of other datasets, where their bundles are available."""
+    """Comparable runs of other datasets, as far as their bundles are available."""
     rows = Measurements([], {"power_w": np.zeros(0)}, {})
     sources = (("zeus_powercap", TRACE, zeus_networks), ("mlenergy", RUNS, diffusion_runs))
     for name, table, read in sources:
@@ -291,7 +292,7 @@ def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
 
 
 def _unseen_networks(rows: Measurements) -> Iterator[dp.Fold]:
-    """Folds of networks by name; operators and other networks of all devices are training rows."""
+    """Networks held out in folds by name; all operators and other networks are training rows."""
     networks = np.isin(_parts(rows), ("inference", "training"))
     for fold in held_out_folds(rows.groups["op_shape"][networks], NETWORK_FOLDS):
         held = np.zeros(len(rows), dtype=np.bool_)
@@ -310,7 +311,7 @@ def _unseen_devices(rows: Measurements) -> Iterator[dp.Fold]:
 def _fold(
     protocol: str, rows: Measurements, held: Mask, booster: Baseline = lambda held_out: {}
 ) -> dp.Fold:
-    """These rows held out, with tasks for each part."""
+    """The given rows held out, with tasks for each part."""
     train, parts, tasks = rows.take(~held), _parts(rows), list[dp.Task]()
     for part in np.unique(parts[held & (parts != "")]):
         held_out, alike = rows.take(held & (parts == part)), train.take(parts[~held] == part)
@@ -324,7 +325,7 @@ def _parts(rows: Measurements) -> Names:
 
 
 def _part(query: Query) -> str:
-    """Part of the task's name for a query; empty for rows that are training rows only.
+    """Part of the task's name for a query; empty for rows that are only training rows.
 
     These are backward passes of operators, and diffusion models.
     """
@@ -344,9 +345,9 @@ def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]
 
 
 def _booster_of(train: Measurements) -> Baseline:
-    """Baseline: boosters fitted on forward operators, for networks averaged over operators.
+    """Baseline: boosters fitted on forward operators; for networks, averaged over operators.
 
-    It was the predictor before the analytic law of power.
+    This was the predictor before the analytic power model.
     """
     kernels = train.take(_parts(train) == "power")
     if not kernels:

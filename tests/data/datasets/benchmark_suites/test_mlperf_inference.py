@@ -1,4 +1,4 @@
-"""MLPerf results: what upstream says, which part a text means, and which rounds train."""
+"""MLPerf results: upstream records, the parts that texts name, and the training rounds."""
 
 import numpy as np
 import pytest
@@ -25,13 +25,13 @@ class TestMlperfInference(DatasetContract):
         run = ["round", "platform", "model", "scenario", "result", "power_result"]
         assert not rows.duplicated(run).any()
 
-    def test_power_in_rows_of_its_own_is_joined_to_the_run(self, tables):
+    def test_power_in_separate_rows_is_joined_to_the_run(self, tables):
         rows = tables[CLOSED]
         joined = rows[(rows["round"] == "v3.0") & (rows["scenario"] == "Offline")]
         assert joined["power_result"].notna().all()
         assert set(rows["result_units"]) == {"Samples/s", "Queries/s", "Latency (ms)"}
 
-    def test_a_round_is_trained_on_those_before_it(self, bundle):
+    def test_training_for_a_round_uses_earlier_rounds(self, bundle):
         number = round_numbers(bundle.table(CLOSED)["round"])
         later = [s for s in MlperfInference().splits(bundle) if s.protocol.startswith("later")]
         assert [s.protocol for s in later] == ["later_rounds/v3.0", "later_rounds/v3.1"]
@@ -58,12 +58,12 @@ def test_rounds_have_an_order():
         (float("nan"), "amd-epyc-7742", 1.0),
     ],
 )
-def test_a_text_names_a_part_and_a_share_of_it(text, key, share):
+def test_part_and_share_are_parsed_from_text(text, key, share):
     assert accelerator_key(text, "AMD EPYC 7742") == key
     assert share_in_use(text) == pytest.approx(share)
 
 
-def test_a_part_without_figures_is_a_device_all_the_same():
+def test_a_part_without_figures_is_still_a_device():
     catalog = DeviceCatalog.load()
     assert accelerator("l4", False, catalog).has_sheet
     assert not accelerator("rbln-atom", False, catalog).has_sheet

@@ -1,4 +1,4 @@
-"""Serving runs: one run written in several ways is one deployment, and stands in no split twice."""
+"""Serving runs: the same run written in several ways is one deployment, on one side of a split."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ class TestAiConfiguratorServing(DatasetContract):
         ((np.nan, np.nan, np.nan, np.nan), (1, 1, 1)),
     ],
 )
-def test_gpus_of_a_worker_by_every_convention(sizes, expected):
+def test_the_gpus_of_a_worker_are_counted_in_every_convention(sizes, expected):
     names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
     row = serving_run(0, **dict(zip(names, map(float, sizes), strict=True)))
     assert tuple(layout(serving_runs(row)).iloc[0]) == expected
@@ -66,7 +66,7 @@ def test_the_tensor_parallel_size_in_an_id_is_the_number_of_gpus():
     assert layout(serving_runs(*rows))["devices"].tolist() == [2.0, 16.0]
 
 
-def test_prefill_and_decode_workers_have_layouts_of_their_own():
+def test_prefill_and_decode_workers_have_separate_layouts():
     runs = serving_runs(serving_run(0, prefill_tp_size=4.0, decode_tp_size=2.0))
     assert layout(runs, "prefill_")["devices"].tolist() == [4.0]
     assert layout(runs, "decode_")["devices"].tolist() == [2.0]
@@ -92,7 +92,7 @@ def test_checkpoints_of_the_same_layers_are_one_network():
         ({"model_path": "zhipuai/GLM-5", "ttft_ms": 100.0, "tpot_ms": 10.0}, True),
     ],
 )
-def test_runs_of_one_deployment_differ_in_load_alone_unless_results_were_copied(changes, same):
+def test_runs_of_a_deployment_differ_only_in_load_unless_results_were_copied(changes, same):
     found = deployments(serving_runs(serving_run(0), serving_run(1, **changes)))
     assert (found[0] == found[1]) == same
 
@@ -107,7 +107,7 @@ def test_runs_of_one_deployment_differ_in_load_alone_unless_results_were_copied(
         ({"model_path": "zhipuai/GLM-5", "ttft_ms": 100.0, "tpot_ms": 10.0}, False),
     ],
 )
-def test_runs_of_one_setup_are_written_alike_but_for_their_load(changes, same):
+def test_runs_of_a_setup_are_written_identically_except_for_their_load(changes, same):
     found = setups(serving_runs(serving_run(0), serving_run(1, **changes)))
     assert (found[0] == found[1]) == same
 
@@ -123,7 +123,7 @@ def test_runs_of_one_setup_are_written_alike_but_for_their_load(changes, same):
         ({"tp_size": 8.0, "tpot_ms": 10.001}, False),
     ],
 )
-def test_a_repeat_is_a_run_of_the_same_deployment_and_load_within_a_fifth_of_a_percent(
+def test_a_repeat_has_the_same_deployment_and_load_and_times_within_a_fifth_of_a_percent(
     changes, repeat
 ):
     first = {"ttft_ms": 100.0, "tpot_ms": 10.0}
@@ -144,7 +144,7 @@ def test_no_run_and_no_deployment_of_the_packaged_rows_is_on_both_sides(packaged
             assert set(named[split.train]).isdisjoint(named[split.held_out])
 
 
-def test_copied_results_join_no_aggregated_runs_on_different_numbers_of_gpus(packaged):
+def test_copied_results_never_join_aggregated_runs_with_different_gpu_counts(packaged):
     runs = packaged.table(RUNS)
     rows = (runs["mode"] == "agg").to_numpy()
     sizes = layout(runs)[rows].groupby(deployments(runs)[rows]).nunique()
@@ -153,7 +153,7 @@ def test_copied_results_join_no_aggregated_runs_on_different_numbers_of_gpus(pac
 
 
 @pytest.mark.slow
-def test_what_the_datasheet_says_of_the_packaged_rows(packaged):
+def test_the_datasheet_describes_the_packaged_rows(packaged):
     runs = packaged.table(RUNS)
     dataset = AiConfiguratorServing()
     dataset.validate({name: packaged.table(name) for name in packaged.tables()})

@@ -1,9 +1,4 @@
-"""Operators of Frontier, LLMServingSim, APEX and Vidur keep the contract of datasets.
-
-Timed operators: what a query is, what is held out together, and what a message weighs.
-
-LLM-Inference-Bench, Splitwise and traces: whole requests, their splits and their traps.
-"""
+"""Operators, whole requests and traces of language models: queries, splits, and data errors."""
 
 import numpy as np
 import pandas as pd
@@ -35,7 +30,7 @@ from tests.contracts.tiny_upstream import tiny_upstream
 class TestFrontierSim(DatasetContract):
     cls = FrontierSim
 
-    def test_narrower_links_are_no_new_chip(self, bundle, tmp_path):
+    def test_slower_links_do_not_make_a_new_chip(self, bundle, tmp_path):
         frame = bundle.table("attention")
         more = pd.concat([frame, frame[frame["device"] == "h800"].assign(device="h100")])
         other = Bundle.write(tmp_path / "more", "frontier_sim", {"attention": more})
@@ -69,7 +64,7 @@ class TestApex(DatasetContract):
 class TestVidur(DatasetContract):
     cls = Vidur
 
-    def test_wide_columns_become_rows_and_operators_that_a_model_lacks_have_none(self, tables):
+    def test_wide_columns_become_rows_and_missing_operators_have_no_row(self, tables):
         ops = tables[OPS]
         assert ops.groupby("model", observed=True)["op"].agg(set).to_dict() == {
             "some/model": {"emb", "add"},
@@ -80,7 +75,7 @@ class TestVidur(DatasetContract):
         statistics = first[[f"{n}_ms" for n in ("min", "max", "mean", "median", "std")]]
         assert statistics.tolist() == pytest.approx([0.1, 0.11, 0.12, 0.13, 0.14])
 
-    def test_a_random_tenth_has_no_query_of_an_equal_model_in_training(self, bundle, tmp_path):
+    def test_no_held_out_query_is_in_training_under_an_equal_model(self, bundle, tmp_path):
         ops = bundle.table(OPS).astype({"model": "str"})
         twin = pd.concat([ops, ops.assign(model="some/twin")], ignore_index=True)
         both = Bundle.write(tmp_path / "twins", "vidur", {OPS: twin})
@@ -114,9 +109,7 @@ class TestAiConfigurator(DatasetContract):
             held = {site for site, out in zip(sites, split.held_out, strict=True) if out}
             assert held.isdisjoint(s for s, kept in zip(sites, split.train, strict=True) if kept)
 
-    def test_a_support_set_has_fifty_queries_of_the_system_and_repeats_of_none_are_held_out(
-        self, bundle, tmp_path
-    ):
+    def test_a_support_set_has_fifty_queries_whose_repeats_are_not_held_out(self, bundle, tmp_path):
         gemm = bundle.table("gemm")
         repeated = pd.concat([gemm, gemm.assign(latency_ms=gemm["latency_ms"] * 2)])
         twice = Bundle.write(tmp_path / "twice", "aiconfigurator", {"gemm": repeated})
@@ -138,12 +131,12 @@ class TestAiConfigurator(DatasetContract):
         reduced["allreduce_dtype"] = "bfloat16"
         assert message_bytes(reduced).tolist() == [2.0**29, 2.0**30]
 
-    def test_an_element_of_unknown_width_is_no_guess(self):
+    def test_an_unknown_element_width_is_an_error(self):
         with pytest.raises(KeyError, match="fp6"):
             message_bytes(pd.DataFrame({"nccl_dtype": ["fp6"], "message_size_elems": [1]}))
 
 
-def test_half_and_int8_end_at_the_same_number_of_bytes():
+def test_the_largest_half_and_int8_messages_have_equal_bytes():
     raw = AiConfigurator().packaged()
     nccl = AiConfigurator().tidy(type(raw)(raw.folder, ("nccl.parquet",)))["nccl"]
     largest = message_bytes(nccl).reshape(-1)
@@ -199,7 +192,7 @@ def test_power_that_was_not_measured_is_missing():
         assert (runs[name].dropna() > 0).all()
 
 
-def test_every_row_of_llama_cpp_with_a_batch_contradicts_itself_and_no_other():
+def test_exactly_the_batched_rows_of_llama_cpp_contradict_themselves():
     results = LlmInferenceBench().tidy(LlmInferenceBench().packaged())["results"]
     batches = results["framework"].eq("llama.cpp") & results["batch_size"].gt(1)
     pd.testing.assert_series_equal(
@@ -222,7 +215,7 @@ def test_the_packaged_tables_are_valid_and_counted_in_the_datasheet(cls):
         assert f"`{name}` ({len(frame):,}" in raw.text("README.md")
 
 
-def test_arrivals_never_go_back():
+def test_arrival_times_never_decrease():
     traces = LlmTraces().tidy(LlmTraces().packaged())
     for name in ("splitwise_code", "splitwise_conv"):
         assert traces[name]["arrived_at"].is_monotonic_increasing

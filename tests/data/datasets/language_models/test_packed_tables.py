@@ -1,4 +1,4 @@
-"""Packed tables lose no digit, are what the tidy tables give, and their absence is explained."""
+"""Packed tables lose no digit and equal the tidy tables; missing ones are explained."""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ def test_values_are_kept_to_the_last_bit(tmp_path):
     pd.testing.assert_frame_equal(found.table("small"), small, check_exact=True)
 
 
-def test_half_of_the_curves_are_kept_whole_and_without_exact_repeats():
+def test_half_of_the_curves_are_kept_completely_without_exact_repeats():
     shapes = pd.DataFrame({"hidden_size": np.arange(400)})
     table = shapes.merge(pd.DataFrame({"num_tokens": [1, 2, 4]}), how="cross")
     table["latency_ms"] = np.linspace(1.0, 2.0, len(table))
@@ -51,7 +51,7 @@ def test_tokens_beyond_64_are_kept_in_steps_of_16():
     assert few_tokens(tokens)["input"].tolist() == [*range(1, 65), 80, 96, 112, 128]
 
 
-def test_a_zero_that_means_not_measured_is_missing():
+def test_a_zero_for_not_measured_becomes_missing():
     rule = missing_where_zero("power")
     assert rule(pd.DataFrame({"power": [0.0, 0.5]}))["power"].isna().tolist() == [True, False]
 
@@ -78,13 +78,13 @@ def test_an_installation_without_the_tables_says_where_they_are(monkeypatch):
         Splitwise().packaged()
 
 
-def test_an_installation_with_a_part_of_the_tables_says_where_the_others_are(monkeypatch):
+def test_an_installation_with_some_of_the_tables_says_where_the_others_are(monkeypatch):
     monkeypatch.setattr(Splitwise, "columns_of", {**Splitwise.columns_of, "left_out": {}})
     with pytest.raises(MissingData, match="a clone of the repository has them"):
         Splitwise().packaged()
 
 
-def test_the_command_packs_what_it_is_asked_for(tmp_path):
+def test_the_command_packs_the_named_datasets(tmp_path):
     runs = pd.DataFrame({"peak_power_frac_tdp": [0.0], "avg_power_frac_tdp": [0.5]})
     Bundle.write(tmp_path / "in" / "splitwise", "splitwise", {"perf_model": runs})
     main([str(tmp_path / "in"), str(tmp_path / "out"), "splitwise"])

@@ -1,4 +1,4 @@
-"""Published memory tables come with the package, and what their rows mean is found by rules."""
+"""Published memory tables come with the package, and rules interpret their rows."""
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,7 @@ def test_what_was_measured_follows_from_the_tool(tool, metric):
     assert metrics(memory_table({"tool": tool})).tolist() == [metric]
 
 
-def test_a_script_says_what_its_table_does_not():
+def test_a_script_states_the_metric_that_its_table_does_not():
     row = {"source_repo": "pytorch/ao", "source_path": "torchao/optim/README.md"}
     assert metrics(memory_table({**row, "tool": "peak as the source names it"})) == [ALLOCATED]
 

@@ -1,4 +1,4 @@
-"""Our own measurements on a processor: the dataset keeps its contract, crowded rows stay out."""
+"""Our own measurements on a processor keep the dataset contract; crowded rows are excluded."""
 
 import pandas as pd
 
@@ -35,7 +35,7 @@ def collected():
     )
 
 
-def test_rows_are_crowded_where_more_processors_are_wanted_than_there_are():
+def test_rows_are_crowded_if_more_processors_are_requested_than_available():
     frame = collected()
     assert crowded(frame).tolist() == [False, False, False, True, False]
     assert not crowded(frame.drop(columns="cpus")).any()

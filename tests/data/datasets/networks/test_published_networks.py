@@ -1,4 +1,4 @@
-"""Published tables come with the package, and what their rows mean is found without guessing."""
+"""Published tables come with the package, and their rows are interpreted without guessing."""
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ def test_time_follows_from_throughput_because_averages_of_latency_include_warm_u
     np.testing.assert_allclose(step_ms(table), [8.0])
 
 
-def test_latency_counts_where_no_throughput_is_printed():
+def test_latency_is_used_if_no_throughput_is_printed():
     table = published_table({"throughput": None, "throughput_unit": None, "latency_avg_ms": 9.0})
     np.testing.assert_allclose(step_ms(table), [9.0])
 
@@ -93,7 +93,7 @@ def test_efficientnet_trains_at_the_batch_of_its_configuration_file():
         ({}, ""),
     ],
 )
-def test_rows_that_take_no_part_say_why(row, why):
+def test_excluded_rows_have_a_reason(row, why):
     assert reasons(published_table(row)).tolist() == [why]
 
 
@@ -101,7 +101,7 @@ def test_a_row_printed_twice_counts_once():
     assert reasons(published_rows())[-1] == "repeats a row above"
 
 
-def test_one_gpu_that_is_far_below_an_eighth_of_eight_is_left_out():
+def test_a_single_gpu_row_far_below_an_eighth_of_eight_gpus_is_excluded():
     training = {**WARMED_UP, "phase": "training"}
     table = published_table(
         {**training, "throughput": 100.0},
@@ -127,6 +127,6 @@ def test_variants_of_an_architecture_are_one_family(models, family):
     assert set(families(pd.Series(models))) == {family}
 
 
-def test_memory_sizes_and_forms_of_a_chip_are_one():
+def test_memory_sizes_and_form_factors_of_a_chip_count_as_one_chip():
     names = ["v100-sxm-16gb", "v100-sxm-32gb", "v100", "a100", "a100-sxm-40gb", "rtx2060"]
     assert chips(pd.Series(names)).tolist() == ["v100"] * 3 + ["a100"] * 2 + ["rtx2060"]

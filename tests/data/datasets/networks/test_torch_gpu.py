@@ -1,4 +1,4 @@
-"""Our own measurements on GPUs: the dataset keeps its contract, and packing keeps what was run."""
+"""Our own measurements on GPUs keep the dataset contract, and packing preserves the rows."""
 
 import json
 
@@ -44,8 +44,8 @@ class TestTorchGpu(PackagedContract):
             graph = OperatorGraph.from_json(json.loads(row.content))
             assert (graph.digest, len(graph)) == (row.digest, row.operators)
 
-    def test_energy_over_power_is_hardly_less_than_the_time_of_a_recorded_network(self, packaged):
-        """Queued runs have small gaps, and may run at the clock of a full power limit."""
+    def test_energy_over_power_is_close_to_the_time_of_a_recorded_network(self, packaged):
+        """Queued runs have small gaps, and may run at the clock of the power limit."""
         runs = packaged["runs"]
         recorded = runs[runs["cuda_graph"]]
         window_ms = 1e3 * recorded["energy_j"] / recorded["power_w"]
@@ -80,7 +80,7 @@ def packed(tmp_path, graph=GRAPH):
     return write_package([table], [graphs], tmp_path / "torch_gpu")
 
 
-def test_packing_names_the_gpu_as_forerun_does_and_networks_by_digest(tmp_path):
+def test_packing_uses_forerun_device_names_and_graph_digests(tmp_path):
     bundle = packed(tmp_path)
     runs = bundle.table("runs")
     assert set(runs["device"]) == {"h200-sxm-141gb"}
@@ -93,7 +93,7 @@ def test_packing_names_the_gpu_as_forerun_does_and_networks_by_digest(tmp_path):
     assert "| h200-sxm-141gb | recorded | inference | 1 | 0 | 0.010 |" in bundle.datasheet
 
 
-def test_rows_are_added_to_those_that_were_packed_before_and_a_later_row_replaces_its_query(
+def test_new_rows_are_added_and_replace_earlier_rows_of_the_same_query(
     tmp_path,
 ):
     earlier = packed(tmp_path)

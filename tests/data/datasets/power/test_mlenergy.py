@@ -1,4 +1,4 @@
-"""mlenergy: what upstream says, its identities, and models left out whole."""
+"""mlenergy: upstream records, identities between columns, and held-out models."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class TestMlEnergy(DatasetContract):
         assert set(runs["ulysses_degree"]) == {2.0}
         assert runs["tensor_parallel"].isna().all()
 
-    def test_chats_name_their_gpu_and_are_rounded_as_the_reference_is(self, tables):
+    def test_chats_name_their_gpu_and_are_rounded_like_the_reference(self, tables):
         chats = tables[CHATS]
         assert chats["gpu"].tolist() == ["V100"] * 2 + ["A40"] * 2 + ["A100"] * 2
         assert chats["throughput_tokens_per_s"].iloc[0] == 27.5123

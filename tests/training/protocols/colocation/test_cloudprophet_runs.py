@@ -1,4 +1,4 @@
-"""cloudprophet_runs as measurements and tasks: nothing of a run's result is asked with it."""
+"""cloudprophet_runs as measurements and tasks: no query contains a result of its run."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def experiments(bundle):
     return (fold for fold in folds if fold.protocol == "leave_one_experiment_out")
 
 
-def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
+def test_ideal_speeds_of_a_held_out_experiment_come_from_the_others(packaged):
     runs = packaged.table("runs")
     before = {str(e.tasks[0].held_out.groups["experiment"][0]): e for e in experiments(packaged)}
     out = runs["exp"] == "exp_v10"
@@ -75,7 +75,7 @@ def test_an_experiment_that_the_package_lacks_is_predicted_by_a_fit_on_the_packa
     assert list(PROTOCOLS.evaluation_tasks(bundle, CATALOG, {})) == []
 
 
-def test_rules_are_fitted_on_the_training_rows_alone():
+def test_rules_are_fitted_only_on_training_rows():
     found = run_measurements(cloudprophet_table(), KNOWN)
     finite = np.isfinite(found.values["p_wall"])
     out = found.groups["experiment"] == "exp_c"
@@ -125,8 +125,8 @@ def test_the_evaluation_reports_the_rules(packaged):
 
 
 @pytest.mark.slow
-def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
-    """The leakage test: what is passed over would answer, so that it is passed over matters."""
+def test_planted_results_would_improve_the_score(packaged):
+    """The leakage test: excluded columns would reveal the answer, so excluding them matters."""
     fold = next(experiments(packaged))
 
     def error(smuggle):

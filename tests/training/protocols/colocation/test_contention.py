@@ -1,7 +1,4 @@
-"""Relative speed with neighbours: scores, protocols of the pilot and of our table, leakage.
-
-Rules that a trained predictor of relative speed must beat, on hand-made rows.
-"""
+"""Relative speed with neighbours: scores, protocols, leakage, and baseline rules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +44,7 @@ def packaged():
     return Bundle.open(Contention().packaged().folder, "contention")
 
 
-def test_windows_are_as_long_for_every_run_and_hold_no_counts(bundle):
+def test_windows_have_equal_length_and_hold_no_counts(bundle):
     runs, samples = bundle.table("runs"), bundle.table("samples")
     length = equal_seconds(runs, samples)
     found = colocations(runs, samples)
@@ -57,7 +54,7 @@ def test_windows_are_as_long_for_every_run_and_hold_no_counts(bundle):
     assert {name for one in found for name in one.window.metrics} <= set(HOST_METRICS)
 
 
-def test_profiles_are_from_runs_alone(bundle):
+def test_profiles_come_from_isolated_runs(bundle):
     runs, samples = bundle.table("runs"), bundle.table("samples")
     colocated = runs["neighbour"] != "none"
     held_out = ("cpu_s", "wall_s", "p_cpu", "p_wall")
@@ -66,7 +63,7 @@ def test_profiles_are_from_runs_alone(bundle):
         assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
 
 
-def test_how_programs_scatter_is_read_from_runs_alone_and_from_no_held_out_row(packaged):
+def test_the_spread_of_programs_comes_from_isolated_runs_and_no_held_out_row(packaged):
     runs, samples = packaged.table("runs"), packaged.table("samples")
     colocated = runs["neighbour"] != "none"
 
@@ -79,7 +76,7 @@ def test_how_programs_scatter_is_read_from_runs_alone_and_from_no_held_out_row(p
     assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(colocated, runs["p_cpu"] ** 2))) != known
 
 
-def test_profiles_tell_what_one_load_did_only_where_asked(bundle):
+def test_profiles_include_the_effect_of_one_load_only_on_request(bundle):
     runs, samples = bundle.table("runs"), bundle.table("samples")
     plain = {one.profile.p_cpu_beside_cache for one in colocations(runs, samples)}
     assert plain == {None}
@@ -96,7 +93,7 @@ def all_tasks(bundle):
     return found
 
 
-def test_the_run_that_a_profile_is_made_of_is_not_held_out(bundle):
+def test_profiling_runs_are_not_held_out(bundle):
     for protocol, tasks in all_tasks(bundle).items():
         for _, task in tasks:
             known = [q.workload.profile.p_cpu_beside_cache for q in task.held_out.queries]
@@ -107,7 +104,7 @@ def test_the_run_that_a_profile_is_made_of_is_not_held_out(bundle):
             assert not (profiled and loads)
 
 
-def test_pairs_are_asked_about_before_they_meet(bundle):
+def test_pairs_are_predicted_before_they_are_co_located(bundle):
     tasks = all_tasks(bundle)["pairs_ahead"]
     runs, samples = bundle.table("runs"), bundle.table("samples")
     measured = [one.window for one in colocations(runs, samples)]
@@ -127,8 +124,8 @@ def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(bundle):
 
 
 @pytest.mark.slow
-def test_counts_of_our_own_runs_are_no_features(packaged, monkeypatch):
-    """They are ignored by name; as planted features they would reveal P of known programs."""
+def test_counts_of_our_own_runs_are_not_features(packaged, monkeypatch):
+    """They are excluded by name; as planted features they would reveal P of known programs."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(calibration, "FOLDS", 2)
     names = ("vmstat.pgfault_per_s", "stat.processes_per_s", "stat.ctxt_per_s")
@@ -205,8 +202,8 @@ def with_windows(measured, columns):
 
 
 @pytest.mark.reference
-def test_rates_of_quantities_fixed_in_a_run_are_no_features(pilot_fold, reference, monkeypatch):
-    """They give the duration away: by their names they are passed over, smuggled in they win."""
+def test_rates_of_quantities_fixed_in_a_run_are_not_features(pilot_fold, reference, monkeypatch):
+    """They reveal the duration: they are excluded by name, and would improve scores if planted."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(calibration, "FOLDS", 2)
     fold = cpu_only(pilot_fold)
@@ -230,13 +227,13 @@ def test_rates_of_quantities_fixed_in_a_run_are_no_features(pilot_fold, referenc
     assert error(("probe.latency_ns",)) < 0.6 * baseline
 
 
-def test_the_pilot_reads_no_column_that_its_readme_warns_of():
+def test_the_pilot_uses_no_column_that_its_readme_warns_about():
     words = ("fault", "processes", "nivcsw", "disk", "vmstat", "wall", "rundelay", "dt", "load")
     columns = [column for column, _ in PILOT_METRICS.values()]
     assert not [c for c in columns if any(word in c for word in words)]
 
 
-def test_the_median_baseline_knows_the_training_rows_alone(bundle):
+def test_the_median_baseline_uses_only_training_rows(bundle):
     for tasks in all_tasks(bundle).values():
         for train, task in tasks:
             values, programs = train.values[task.metric], train.groups["program"]
@@ -247,7 +244,7 @@ def test_the_median_baseline_knows_the_training_rows_alone(bundle):
                 assert found == np.median(mine if len(mine) else values)
 
 
-def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone(packaged):
+def test_steady_programs_are_selected_only_by_measured_variation(packaged):
     runs = packaged.table("runs")
     unsteady = set(runs["victim"][steadiness(runs) == "unsteady"])
     assert unsteady == {"chase4", "chase8"}
@@ -268,7 +265,7 @@ def test_the_noise_floor_of_our_own_runs_rests_on_162_of_621_rows(packaged):
     assert (repeated(keys).sum(), len(keys)) == (162, 621)
 
 
-def test_a_reference_is_over_the_usual_isolated_time_of_its_program(bundle):
+def test_a_reference_is_relative_to_the_median_isolated_time_of_its_program(bundle):
     runs, samples = bundle.table("runs"), bundle.table("samples")
     found = [one.reference_ratio for one in colocations(runs, samples)]
     np.testing.assert_allclose(found, 1.0)
@@ -324,7 +321,7 @@ def test_a_program_gets_no_more_than_an_equal_part_of_a_shared_cpu(wanted, cpus,
     assert fair_share(held_out, "p_cpu") == pytest.approx([1.0])
 
 
-def test_a_program_of_unknown_share_is_taken_to_want_a_whole_cpu():
+def test_a_program_with_unknown_share_is_assumed_to_need_a_whole_cpu():
     assert fair_share(runs(("cache", "1", None, 0.0, None)), "p_wall") == pytest.approx([0.5])
 
 

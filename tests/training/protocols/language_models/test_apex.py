@@ -106,7 +106,7 @@ def test_the_host_of_2024_makes_a_request_slower(monkeypatch):
 
 
 def test_the_event_model_is_near_runs_of_vllm():
-    """Rows that come with the package."""
+    """Uses rows that come with the package."""
     from importlib import resources
 
     table = pd.read_parquet(

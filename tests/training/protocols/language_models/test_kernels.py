@@ -1,7 +1,4 @@
-"""Protocols of measured kernels: what is held out never trains; rows become the right kernels.
-
-Protocols of attention, experts, collectives and power: no held-out row is trained on.
-"""
+"""Protocols of measured kernels: rows become the right kernels, and held-out rows never train."""
 
 from dataclasses import replace
 from itertools import product
@@ -59,7 +56,7 @@ def test_the_factor_of_the_baseline_is_that_of_the_training_set(tmp_path):
 
 
 def test_operators_become_products_of_one_device_of_several():
-    """Heads, keys and inner width are divided over two devices; two models alike are one row."""
+    """Heads, keys and inner width are divided over two devices; two equal models are one row."""
     rows = operator_rows(operator_table(), CATALOG).measured
     assert len(rows) == 3 * len(OPERATORS) * 4 - 3 * 4
     found = {query.workload.kernel for query in rows.queries}
@@ -130,7 +127,7 @@ def tables(bundle: Bundle) -> list[KernelRows]:
 
 
 def test_the_constant_share_is_that_of_the_training_set(bundle):
-    """300 W of 400 W and of 350 W, where the H100 is held out, in shares of its 700 W."""
+    """Trained on 300 W of 400 W and of 350 W; for the held-out H100, shares of its 700 W."""
     folds = {
         task.device: task for fold in PowerOfKernels().folds(bundle, CATALOG) for task in fold.tasks
     }
@@ -146,8 +143,8 @@ def test_rows_become_the_kernels_that_they_measured(bundle):
     assert ExpertsKernel(256, 2048, 768, 128, 8, 2, 4, 1.2, "bf16") in found
 
 
-def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
-    """2^19 halves and 2^20 bytes are one message of 1 MiB; its time is the median of four rows."""
+def test_messages_are_in_bytes_and_versions_are_merged(bundle):
+    """2^19 halves and 2^20 bytes are one message of 1 MiB, with the median time of four rows."""
     *_, collectives = tables(bundle)
     rows = collectives.measured
     libraries = [query.workload.kernel.library for query in rows.queries]

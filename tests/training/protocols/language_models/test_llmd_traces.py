@@ -1,4 +1,4 @@
-"""Scores on the traces of llm-d's router: their parts, the floors, and that forerun beats them."""
+"""Scores on the traces of llm-d's router: their parts, floors, and a comparison with baselines."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from forerun.training.protocols.language_models.llmd_traces import LEARNED, pinb
 
 
 @pytest.mark.slow
-def test_it_is_better_than_llm_d_and_the_latest_times_at_each_number_of_requests(tmp_path):
+def test_forerun_beats_llm_d_and_the_latest_times_at_each_number_of_requests(tmp_path):
     found = list(scores(LlmdTraces().pull(folder=tmp_path / "bundle")))
     assert len(found) == 4 * len(LEARNED)
     for row in found:
@@ -21,6 +21,6 @@ def test_it_is_better_than_llm_d_and_the_latest_times_at_each_number_of_requests
     assert llm_d["after_1000/sharegpt_h200/ttft_ms"] == pytest.approx(10.7, rel=0.1)
 
 
-def test_pinball_counts_what_is_above_nine_times():
+def test_pinball_loss_weighs_underestimates_nine_times():
     measured = np.array([10.0, 20.0])
     assert pinball(measured, np.array([11.0, 19.0])) == pytest.approx((0.1 + 0.9) / 2)

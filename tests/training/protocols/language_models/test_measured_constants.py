@@ -1,4 +1,4 @@
-"""Constants of answers about language models that were taken from measured runs."""
+"""Constants of language model predictions that were derived from measured runs."""
 
 from dataclasses import astuple, replace
 
@@ -28,10 +28,10 @@ from tests.features.llm_serving.deployments import steady_state, with_engine
 pytestmark = pytest.mark.slow
 
 
-def test_first_tokens_of_requests_that_arrive_alone_take_some_milliseconds_outside(tmp_path):
+def test_first_tokens_of_single_requests_spend_milliseconds_outside_the_engine(tmp_path):
     """The 30 runs of vLLM in apex whose requests are known, at 0.06 to 0.5 requests a second.
 
-    What lies outside counts from the times of a current engine.
+    The time outside the engine is the excess over the times of a current engine.
     """
     table = Apex().pull(folder=tmp_path / "apex").table(apex.RUNS)
     kept = table[apex._known(table).tolist()].query("engine == 'vllm'")
@@ -53,16 +53,16 @@ def aggregated(tmp_path_factory) -> Measurements:
     return runs.take(runs.groups["mode"] == "agg")
 
 
-def test_no_format_that_was_measured_is_said_not_to_run(aggregated):
-    """Of 30 pairs of an engine and a GPU or more, with FP8, NVFP4 and MXFP4 among their formats."""
+def test_no_measured_format_is_reported_as_unsupported(aggregated):
+    """Covers at least 30 pairs of an engine and a GPU, including FP8, NVFP4 and MXFP4."""
     ran = {(q.deployment.engine.name, q.device, q.deployment.model) for q in aggregated.queries}
     assert [why for own in ran if (why := not_run(*own)) is not None] == []
     formats = {name for _, _, model in ran for name in astuple(model.formats.of_layer(0))}
     assert {"fp8", "nvfp4"} <= formats and len({own[:2] for own in ran}) > 10
 
 
-def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
-    """One aggregated run of a thousand takes more; with its tokens, none takes more than it has."""
+def test_prompts_hardly_ever_exceed_the_allowed_share_of_peak_arithmetic(aggregated):
+    """One aggregated run in a thousand exceeds it; with decoding, none exceeds the peak itself."""
     load = [query.deployment.load for query in aggregated.queries]
     tokens = np.array([one.output_tokens - 1.0 for one in load])
     latency_s = aggregated.column("ttft_ms") / 1e3 + tokens * aggregated.column("tpot_ms") / 1e3
@@ -80,10 +80,10 @@ def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
     assert used.max() < 1.0
 
 
-def test_steps_take_no_more_of_the_bandwidth_than_best_estimates_may(aggregated):
-    """Of the aggregated runs, 0.3 % read faster; five read faster than the device can.
+def test_steps_hardly_ever_exceed_the_allowed_share_of_bandwidth(aggregated):
+    """Of the aggregated runs, 0.3 % read faster, five of them faster than the device can.
 
-    The number of requests that decode at a time is that of Little's law.
+    The number of requests that decode at a time follows from Little's law.
     """
     load = [query.deployment.load for query in aggregated.queries]
     decoding_s = np.array([one.output_tokens - 1.0 for one in load]) * (
@@ -100,10 +100,8 @@ def test_steps_take_no_more_of_the_bandwidth_than_best_estimates_may(aggregated)
 
 
 @pytest.mark.parametrize("tokens", [(1, 32), (4096, 16_384)])
-def test_products_in_half_precision_reach_the_shares_of_the_sheet_that_kernels_reach(
-    reference, tokens
-):
-    """Products with 16 million weights and more in `aiconfigurator`, the median of seven GPUs."""
+def test_half_precision_products_reach_the_measured_share_of_the_peak(reference, tokens):
+    """Products with at least 16 million weights in `aiconfigurator`; the median of seven GPUs."""
     table = pd.read_parquet(reference / "aiconfigurator" / "gemm.parquet")
     large = (table["n"] * table["k"] >= 2**24) & table["m"].between(*tokens)
     ratios = []
@@ -131,7 +129,7 @@ def by_engine(runs: Measurements, name: str) -> Measurements:
 @pytest.mark.parametrize(
     "engine, token", [("vllm", (0.9, 1.05)), ("sglang", (0.8, 1.05)), ("trtllm", (0.85, 1.05))]
 )
-def test_requests_wait_as_long_as_measured_where_memory_is_full(aggregated, engine, token):
+def test_requests_wait_as_long_as_measured_if_memory_is_full(aggregated, engine, token):
     """Of runs with more in flight than have memory for their answers: the median ratio of the
     first token is within a factor of 2.5, of times of milliseconds to minutes.
     """
@@ -152,7 +150,7 @@ def test_requests_wait_as_long_as_measured_where_memory_is_full(aggregated, engi
     assert 0.4 < np.median(ratios["ttft_ms"]) < 2.5
 
 
-def test_lengths_of_requests_are_those_that_campaigns_drew(aggregated):
+def test_request_lengths_match_those_drawn_by_campaigns(aggregated):
     """On SGLang, runs that drew lengths are at random, and those of one length stay in step.
 
     Each token is 13 and 6 % off with nothing fitted; taken as the other kind, 16 and 25 %.

@@ -1,4 +1,4 @@
-"""Protocols of batches of one size, and of deployments of others."""
+"""Protocols of static batches and of serving deployments."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_row_is_a_batch_of_equal_requests_on_tensor_parallel_devices():
     assert found.deployment.engine.max_batched_tokens is None
 
 
-def test_llama_cpp_runs_one_sequence_in_chunks_with_its_layers_apart():
+def test_llama_cpp_runs_one_sequence_in_chunks_with_layers_split_over_devices():
     found = query(num_devices=4, framework="llama.cpp", batch_size=32)
     assert found.deployment.load.concurrency == 1
     assert found.deployment.engine.max_batched_tokens == 32
@@ -103,7 +103,7 @@ def test_a_run_of_splitwise_is_a_batch_on_a_server():
     assert len(run(model="bloom-176b").deployment.model.layers) == 70
 
 
-def test_capped_gpus_have_a_name_of_their_own_and_the_same_sheet():
+def test_power_capped_gpus_have_a_separate_name_and_the_same_sheet():
     plain, capped = run(hardware="h100-80gb").device, run(hardware="h100-80gb-pcap").device
     assert plain.name != capped.name
     assert capped.model_copy(update={"name": plain.name}) == plain
@@ -148,7 +148,7 @@ def of(folds, device):
     return next(fold for fold in folds if fold.tasks[0].device == device)
 
 
-def test_ten_rows_are_chosen_by_the_predictor_or_by_lot(folds):
+def test_ten_rows_are_chosen_by_the_predictor_or_at_random(folds):
     zero, suggested, random = of(folds, "mi250").tasks
     assert (zero.support.shots, suggested.support.shots, random.support.shots) == (0, 10, 10)
     assert (suggested.support.suggested, random.support.suggested) == (True, False)
@@ -208,9 +208,7 @@ def test_a_run_is_a_deployment_with_its_lengths_load_and_engine():
     ("batch_size", "concurrency", "workers"),
     [(13.0, 416.0, 16), (16.0, 32.0, 1), (32.0, 32.0, 1), (64.0, 32.0, 1), (np.nan, 8.0, 1)],
 )
-def test_a_batch_of_each_device_tells_how_many_workers_share_the_requests(
-    batch_size, concurrency, workers
-):
+def test_the_batch_per_device_gives_the_number_of_workers(batch_size, concurrency, workers):
     one = only(batch_size=batch_size, concurrency=concurrency)
     assert (one.pool.workers, one.devices) == (workers, 2 * workers)
 
@@ -225,7 +223,7 @@ def test_a_batch_of_each_device_tells_how_many_workers_share_the_requests(
         ({"tp_size": 16.0, "id": "x_tp16_ep1"}, 16, 16),
     ],
 )
-def test_sizes_of_every_convention_give_the_devices_once(sizes, devices, ranks):
+def test_sizes_in_every_convention_count_each_device_once(sizes, devices, ranks):
     one = only(**sizes)
     assert (one.devices, one.pool.parallelism.attention_data) == (devices, ranks)
 
@@ -290,7 +288,7 @@ def test_the_batch_of_each_rank_stands_in_for_missing_concurrency():
     assert only(concurrency=np.nan, batch_size=8.0, **sizes).load.concurrency == 32.0
 
 
-def test_a_run_is_asked_about_by_the_rate_at_which_it_answered():
+def test_a_run_becomes_a_query_with_its_served_request_rate():
     runs = serving_runs(
         table({"osl": 101, "ttft_ms": 100.0, "tpot_ms": 9.0}, {"ttft_ms": np.nan}),
         CATALOG,
@@ -317,7 +315,7 @@ def given(**row):
     return arguments(runs.queries[0], str(runs.groups["model"][0]))
 
 
-def test_a_dense_model_is_asked_about_without_sizes_of_experts():
+def test_the_query_of_a_dense_model_has_no_expert_sizes():
     assert given() == {
         "model_path": "meta-llama/Meta-Llama-3.1-8B",
         "system_name": "h100_sxm",
@@ -390,7 +388,7 @@ def test_without_the_extra_the_error_names_it():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_PEER, reason="the extra `peers` is not installed")
-def test_an_answer_has_both_times_and_the_tables_that_it_rests_on():
+def test_an_answer_has_both_times_and_the_tables_it_uses():
     found = asked(given())
     assert 0 < found.tpot_ms < found.ttft_ms
     assert found.tables

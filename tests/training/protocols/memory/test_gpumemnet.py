@@ -1,4 +1,4 @@
-"""Protocols of gpumemnet: training and held-out rows; the plan alone comes close."""
+"""Protocols of gpumemnet: training and held-out rows, and the accuracy of the memory plan alone."""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ def test_layers_become_operators():
     assert graph.parameter_elements == 40 + 32
 
 
-def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
+def test_rows_with_a_graph_become_queries_and_runs_out_of_memory_become_bounds(bundle):
     found, kept = vision_peaks(bundle, CATALOG)
     table = bundle.table("timm_training_peak")
     assert len(kept) == len(found) == 20
@@ -46,8 +46,8 @@ def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
     np.testing.assert_array_equal(~np.isnan(found.values[AT_LEAST]), why == "near_40gb_cap")
 
 
-def test_the_graph_whose_activations_grow_as_estimated_is_taken_whatever_the_weights(tmp_path):
-    """The published estimate counts weights, which are the larger part of a small batch."""
+def test_the_graph_is_selected_by_activation_growth_regardless_of_weights(tmp_path):
+    """The published estimate includes weights, which dominate for small batches."""
     columns = ("img_size", "idx", "op", "in_shapes", "out_shape", "preds", "flops")
     columns += ("in_elems", "out_elems", "param_elems", "attr")
     operators = []
@@ -77,8 +77,8 @@ def test_the_graph_whose_activations_grow_as_estimated_is_taken_whatever_the_wei
 
 
 @pytest.mark.reference
-def test_the_plan_and_one_constant_answer_for_perceptrons_within_a_percent(reference):
-    """Published: 97.6 and 98.4 % in the right bin of 1,000 MiB, by networks trained on all."""
+def test_the_memory_plan_and_one_constant_predict_perceptrons_within_a_percent(reference):
+    """Published: 97.6 and 98.4 % in the right bin of 1,000 MiB, by networks trained on all rows."""
     table = Bundle.open(reference / "gpumemnet").table("mlp_step2").iloc[::6]
     measured = mlp_peaks(table.reset_index(drop=True), CATALOG)
     plans = [memory_plan(q.workload) for q in measured.queries]

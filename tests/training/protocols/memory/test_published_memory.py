@@ -1,4 +1,4 @@
-"""published_memory: rows as measurements, and protocols: graph, set-up, metric and task."""
+"""published_memory: rows as measurements (graph, set-up, metric), and protocols."""
 
 import numpy as np
 import pytest
@@ -136,7 +136,7 @@ def test_a_forward_pass_has_no_training():
     assert found.inference == InferenceSetup("eager", "all", cache_tokens=0)
 
 
-def test_generation_keeps_the_prompt_and_what_follows():
+def test_generation_caches_the_prompt_and_the_answer():
     row = {"model": "EleutherAI/pythia-410m-deduped", "task": "generate, 100 new tokens"}
     found = described("transformers", {**USUAL, **row})
     assert found.inference.cache_tokens == 356
@@ -159,7 +159,7 @@ def test_generation_keeps_the_prompt_and_what_follows():
         ("somebody", {}, "no graph"),
     ],
 )
-def test_what_cannot_be_asked_says_why(source, row, why):
+def test_rows_without_a_query_have_a_reason(source, row, why):
     assert why in described(source, {**USUAL, **row})
 
 
@@ -180,7 +180,7 @@ def test_optimizers_are_read_as_written(written, expected):
     assert optimizer(written) == expected
 
 
-def test_fitting_ranges_changes_no_estimate(made_up, monkeypatch):
+def test_calibrating_intervals_changes_no_estimate(made_up, monkeypatch):
     monkeypatch.setattr(published_memory, "bundled_memory", Memory)
     rows = PublishedMemoryProtocols().training_rows(made_up("published_memory"), CATALOG)
     unfitted = PublishedMemoryProtocols().predictor()
@@ -189,8 +189,8 @@ def test_fitting_ranges_changes_no_estimate(made_up, monkeypatch):
         np.testing.assert_array_equal(before.values[metric], after.values[metric])
 
 
-def test_the_bundled_predictor_of_memory_is_the_calibrated_one_and_is_not_evaluated_as_it_ships():
-    """Its intervals were calibrated on the held-out rows: the memory inside it is evaluated."""
+def test_the_bundled_memory_predictor_is_calibrated_and_not_evaluated_as_shipped():
+    """Its intervals were calibrated on the held-out rows, so the model inside is evaluated."""
     others = ("cpu_latency", "llm_training_memory")
     (part,) = [p for p in bundled().predictor.parts if PEAK in p.metrics and p.name not in others]
     assert isinstance(part, CalibratedMemory)
@@ -200,8 +200,8 @@ def test_the_bundled_predictor_of_memory_is_the_calibrated_one_and_is_not_evalua
 
 
 @pytest.mark.slow
-def test_bundled_ranges_hold_nearly_all_upper_ends_of_families_and_sources_left_out(measured):
-    """Where coverage is claimed of a family left out, 90 % of its peaks or more lie inside."""
+def test_bundled_intervals_hold_nearly_all_peaks_of_held_out_families_and_sources(measured):
+    """Where coverage is claimed for a held-out family, at least 90 % of its peaks lie inside."""
     rows, claimed, held, below = measured[0], 0, 0, 0
     for key in ("family", "source"):
         for name in np.unique(rows.groups[key]):

@@ -8,8 +8,8 @@ from forerun.training.protocols.power.mlenergy import VALUES, serving_runs
 from tests.devices import CATALOG
 
 
-def test_a_run_is_asked_by_what_was_known_before_it(made_up):
-    """Everything measured may change: the questions stay."""
+def test_a_query_only_holds_facts_known_before_the_run(made_up):
+    """Measured values may change without changing the queries."""
     runs = made_up("mlenergy").table(RUNS)
     changed = runs.copy()
     for name in runs.columns:
@@ -21,7 +21,7 @@ def test_a_run_is_asked_by_what_was_known_before_it(made_up):
     assert serving_runs(changed, CATALOG).queries == serving_runs(runs, CATALOG).queries
 
 
-def test_watts_are_of_one_device_and_the_rest_of_all(made_up):
+def test_power_is_per_device_and_all_else_for_all_devices(made_up):
     runs = serving_runs(made_up("mlenergy").table(RUNS), CATALOG)
     power, rate, joules, _, samples, each = (runs.values[name] for name in VALUES)
     count = np.array([q.operation.device_count for q in runs.queries])

@@ -1,4 +1,4 @@
-"""Power is evaluated on GPUs left out whole, and comparable runs of other datasets train."""
+"""Power is evaluated on held-out GPUs, with comparable runs of other datasets for training."""
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,7 @@ def bundle(tmp_path) -> Bundle:
     return Bundle.write(tmp_path / "torch_op_energy", "torch_op_energy", tables)
 
 
-def test_an_operator_left_out_does_not_train_with_its_backward_pass(bundle):
+def test_a_held_out_operator_is_not_trained_on_with_its_backward_pass(bundle):
     folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_operator"]
     assert folds
     for fold in folds:
@@ -84,14 +84,14 @@ def test_without_the_other_datasets_its_own_rows_are_held_out(tmp_path, monkeypa
     assert devices == {"a30", "rtx-2080-ti"}
 
 
-def test_backward_passes_of_operators_train():
+def test_backward_passes_of_operators_are_training_rows():
     rows = trained_operators(ops(), CATALOG)
     assert len(rows) == 7
     assert {q.run.phase for q in rows.queries} == {"training"}
     assert set(rows.values["power_w"]) == {82.5}
 
 
-def test_jobs_are_taken_at_the_gpus_own_limit():
+def test_jobs_are_used_at_the_default_limit_of_the_gpu():
     rows = zeus_networks(trace(), CATALOG)
     assert len(rows) == 2 * len(JOBS)
     assert {q.device.name: q.run.precision for q in rows.queries} == {
@@ -105,7 +105,7 @@ def test_every_job_has_a_graph():
     assert set(JOBS.values()) <= set(power_graphs())
 
 
-def test_four_datasets_train_the_predictor_of_power(reference):
+def test_the_power_predictor_trains_on_four_datasets(reference):
     (recipe,) = [recipe for recipe in recipes() if recipe.predictor == "operator_power"]
     others = ("zeus_powercap/networks", "mlenergy/diffusion", "torch_gpu/power")
     assert recipe.sources[1:] == others
@@ -126,7 +126,7 @@ MOST_ERROR = {"a30": 0.08, "a40": 0.1, "p100-pcie-16gb": 0.1, "v100-pcie-32gb": 
 roofline times alone the A30 was 5 % off, P100 and V100 11 and 13 %."""
 
 
-def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):
+def test_held_out_gpus_are_predicted_better_than_by_a_constant(reference):
     bundle = Bundle.open(reference / "torch_op_energy", "torch_op_energy")
     dataset_protocols = protocols_of_dataset("torch_op_energy")
     for fold in dataset_protocols.folds(bundle, CATALOG):

@@ -1,4 +1,4 @@
-"""Protocols of zeus_powercap: each GPU held out, and a folder of one new GPU."""
+"""Protocols of zeus_powercap: each GPU held out, and a folder with one new GPU."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ from tests.training.fits import predictions_of
 
 
 class Quick(ZeusPowerCapProtocols):
-    """Without intervals, which take most of the time."""
+    """A predictor without intervals, which take most of the time."""
 
     def predictor(self, seed=0):
         return PowerCap(seed=seed, calibrated=False)
 
 
-def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(made_up):
+def test_time_is_per_epoch_in_milliseconds_and_the_query_has_the_limit(made_up):
     bundle = made_up("zeus_powercap")
     table, found = bundle.table(TRACE), ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
     np.testing.assert_allclose(found.values["latency_ms"], 1e3 * table["time_per_epoch"])
@@ -36,7 +36,7 @@ def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(made
     assert limits == table["power_limit"].tolist()
 
 
-def test_names_and_devices_are_keys_and_no_settings(made_up):
+def test_names_and_devices_are_keys_but_not_settings(made_up):
     found = ZeusPowerCapProtocols().training_rows(made_up("zeus_powercap"), CATALOG)
     settings = {name for query in found.queries for name, _ in query.workload.settings}
     assert settings == {"dataset", "network", "optimizer", "batch_size"}
@@ -48,7 +48,7 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
     assert board(name, CATALOG).name == "quadro-rtx-6000"
 
 
-def test_the_choice_of_a_limit_is_scored_with_the_energy(made_up):
+def test_the_choice_of_a_power_limit_is_scored_with_the_energy(made_up):
     dataset_protocols = Quick()
     fold = next(dataset_protocols.folds(made_up("zeus_powercap"), CATALOG))
     found = {
