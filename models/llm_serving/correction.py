@@ -121,7 +121,7 @@ def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:
     further = chunk * np.maximum(rows.chunks - 1.0, 0.0)
     chunks = (iteration * np.minimum(rows.chunks, 1.0) + further) * step
     fixed = np.where(rows.apart > 0.0, handover, host) * FIRST_MS
-    return np.asarray(each * rows.own + chunks + fixed + waiting)
+    return np.asarray(each * rows.batch_prefill + chunks + fixed + waiting)
 
 
 FORMS: Final[tuple[tuple[str, Time, int], ...]] = (
