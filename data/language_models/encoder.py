@@ -1,4 +1,4 @@
-"""The encoder of an encoder-decoder, whose output the decoder's layers attend to."""
+"""The encoder of an encoder-decoder model, to whose output the decoder's layers attend."""
 
 from dataclasses import dataclass
 
@@ -8,18 +8,18 @@ from forerun.data.language_models.feed_forward import Dense
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Layers that every token of the input passes once a request, all attending to all.
+    """Identical layers that process the input once per request, with bidirectional attention.
 
     Attributes:
-        layers: number of layers, all alike.
+        layers: number of layers.
         hidden_size: width of a token between layers.
         attention: attention of a layer.
-        feed_forward: what each token passes alone.
-        tokens: length that every input is brought to, as with sound of 30 s; None where it is that
-            of the prompt.
-        most_tokens: longest input, tokens; None where positions have no bound, or `tokens` says it.
-        input_parameters: number of weights of the convolutions in front of the layers; 0 where
-            the decoder's table of embeddings serves the encoder too.
+        feed_forward: feed-forward network of a layer.
+        tokens: length that every input is padded or cut to, as with 30 s of audio; None if it is
+            that of the prompt.
+        most_tokens: longest input, tokens; None if positions are unbounded or `tokens` fixes it.
+        input_parameters: number of weights of the convolutions before the layers; 0 if the encoder
+            shares the decoder's embeddings.
     """
 
     layers: int

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """One network that every token passes.
+    """A dense feed-forward network.
 
     Attributes:
-        width: inner width.
-        gated: whether a third matrix gates the inner values, as in SwiGLU.
+        width: intermediate width.
+        gated: whether a third matrix gates the intermediate values, as in SwiGLU.
     """
 
     width: int
     gated: bool = True
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         return (3 if self.gated else 2) * hidden_size * self.width
 
     def active(self, hidden_size: int) -> int:
@@ -26,14 +26,14 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: each token passes a few routed experts, and the shared ones.
+    """A mixture of experts: each token passes a few routed experts and all shared ones.
 
     Attributes:
         experts: number of routed experts.
-        per_token: routed experts that a token passes.
-        width: inner width of a routed expert.
-        gated: whether a third matrix gates the inner values.
-        shared_width: inner width of all shared experts together; 0 for none.
+        per_token: routed experts per token.
+        width: intermediate width of a routed expert.
+        gated: whether a third matrix gates the intermediate values.
+        shared_width: intermediate width of all shared experts together; 0 for none.
         latent_size: width that tokens are projected to before routed experts; None for none.
     """
 
@@ -57,7 +57,7 @@ class Experts:
         return hidden_size * (self.experts + 2 * (self.latent_size or 0))
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         return self._with(self.experts, hidden_size)
 
     def active(self, hidden_size: int) -> int:

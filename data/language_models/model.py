@@ -16,7 +16,7 @@ from forerun.data.language_models.recurrent import (
 from forerun.data.language_models.weights import BYTES, WeightFormats
 
 ANSWER_TOKENS: Final = 448
-"""Most tokens of an answer of an encoder-decoder, as in Whisper."""
+"""Longest answer of an encoder-decoder, tokens, as in Whisper."""
 
 Mixer = (
     Attention
@@ -35,9 +35,9 @@ class Layer:
     """One layer.
 
     Attributes:
-        mixer: what exchanges information between tokens; None where the layer has none.
-        feed_forward: what each token passes alone, one after the other; some layers have none.
-        cross: attention to the output of the encoder; None where the model has none.
+        mixer: attention or recurrent layer, which mixes tokens; None for none.
+        feed_forward: feed-forward networks, one after the other; some layers have none.
+        cross: cross-attention to the encoder's output; None for none.
     """
 
     mixer: Mixer | None
@@ -47,18 +47,18 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class VisionTower:
-    """The encoder of images in front of a language model.
+    """The image encoder of a language model.
 
     Attributes:
         layers: number of layers.
         hidden_size: width of a patch.
         attention_width: width of all heads together.
-        width: inner width of the feed-forward networks.
-        patch_pixels: pixels of a patch along each side.
-        merged: patches along each side that become one token.
-        output_size: width of a token of the language model.
-        merges: networks that join patches: one at the end, and one for each inner layer whose
-            values the language model takes too.
+        width: intermediate width of the feed-forward networks.
+        patch_pixels: side of a patch, pixels.
+        merged: patches along each side that are merged into one token.
+        output_size: hidden size of the language model.
+        merges: networks that merge patches: one at the end, and one for each inner layer whose
+            output the language model also uses.
     """
 
     layers: int
@@ -71,7 +71,7 @@ class VisionTower:
     merges: int = 1
 
     def pixels_per_token(self) -> int:
-        """Pixels of an image along each side that become one token of the language model."""
+        """Side of the image region that becomes one token of the language model, pixels."""
         return self.patch_pixels * self.merged
 
     def parameters(self) -> int:
@@ -83,23 +83,23 @@ class VisionTower:
 
 @dataclass(frozen=True, slots=True)
 class LanguageModel:
-    """A decoder, with an encoder of its input or of images where it has one.
+    """A decoder, optionally with an encoder of its input or of images.
 
     Attributes:
         family: `model_type` of its configuration.
         hidden_size: width of a token between layers.
-        vocabulary: number of tokens that it knows.
-        layers: the layers, first to last; layers that only draft tokens are not among them.
-        tied_embeddings: whether the output matrix is the table of embeddings.
-        most_tokens: longest context, tokens, of an encoder-decoder that of the decoder, which is of
-            the answer alone; None where the configuration does not say, or it has no bound.
-        vision: the encoder of images; None for none.
+        vocabulary: size of the vocabulary.
+        layers: the layers, first to last, without those that only draft tokens.
+        tied_embeddings: whether the output matrix is the embedding matrix.
+        most_tokens: longest context, tokens; for an encoder-decoder, the longest answer. None if
+            the configuration does not say or there is no bound.
+        vision: the image encoder; None for none.
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
-        unread_fields: fields of the configuration whose meaning is not known here.
-        misspelt_fields: those of them whose names are nearly one that is absent, with that name,
-            and fields that name an activation that is not known.
-        encoder: the encoder of an encoder-decoder; None for a decoder alone.
+        unread_fields: fields of the configuration that the reader does not know.
+        misspelt_fields: those of them that resemble a missing field, with its name, and fields that
+            name an unknown activation.
+        encoder: the encoder of an encoder-decoder; None for decoder-only models.
     """
 
     family: str
@@ -116,36 +116,36 @@ class LanguageModel:
     encoder: Encoder | None = None
 
     def __hash__(self) -> int:
-        """Hash of a few sizes and formats, which is fast where a model has many layers."""
+        """Hash a few sizes and formats only, which is fast for models with many layers."""
         sizes = (self.hidden_size, self.vocabulary, len(self.layers), self.draft_layers)
         return hash((*sizes, self.formats.cache, self.formats.layers[-1:]))
 
     def table_parameters(self) -> int:
-        """Number of weights of the table of embeddings; the output matrix has as many."""
+        """Number of weights of the embedding matrix, and also of the output matrix."""
         return self.vocabulary * self.hidden_size
 
     def parameters(self) -> int:
-        """Number of weights of the decoder, its embeddings and its output matrix, and of the
-        encoder of an encoder-decoder.
-        """
+        """Number of weights of the decoder, its embeddings, its output matrix and its encoder."""
         tables = self.table_parameters() * (1 if self.tied_embeddings else 2)
         encoder = 0 if self.encoder is None else self.encoder.parameters()
         return encoder + tables + sum(self._layer(layer, active=False) for layer in self.layers)
 
     def active_parameters(self) -> int:
-        """Number of weights that one token is multiplied with as the decoder makes it: all but
-        embeddings and the experts that it is not routed to. Of an encoder-decoder, neither the
-        encoder nor the matrices that make keys and values of its output, once a request.
+        """Number of weights that the decoder multiplies with each token.
+
+        Excluded are input embeddings, experts that the token is not routed to, and what an
+        encoder-decoder runs once per request: the encoder, and the key and value projections of its
+        output.
         """
         layers = sum(self._layer(layer, active=True) for layer in self.layers)
         return self.table_parameters() + layers
 
     def as_served(self) -> "LanguageModel":
-        """The model with attention to the encoder's output as layers of its own, in which form
-        deployments hold it.
+        """The model in the form that deployments use, with cross-attention as separate layers.
 
-        A request's tokens are those of the encoder, then those of the answer; layers of the decoder
-        attend to the latter alone. Its values are read, not made again, by a token of the answer.
+        A request's tokens are those of the encoder followed by those of the answer. The decoder's
+        own layers attend to the latter alone. Answer tokens read the cached keys and values of the
+        encoder's output.
         """
         if self.encoder is None:
             return self
@@ -160,26 +160,27 @@ class LanguageModel:
         return replace(self, layers=tuple(layers))
 
     def encoding(self) -> "LanguageModel":
-        """What a request's tokens pass in a model `as_served`: the encoder, and the matrices that
-        make keys and values of its output.
+        """The part of a model `as_served` that processes prompts.
+
+        It consists of the encoder and of the key and value projections of its output.
         """
         assert self.encoder is not None
-        one = self.encoder
-        keys = [
-            Layer(None, (Dense(own.key_value_heads * own.head_dim, gated=False),))
+        encoder = self.encoder
+        projections = [
+            Layer(None, (Dense(mixer.key_value_heads * mixer.head_dim, gated=False),))
             for layer in self.layers
-            if isinstance(own := layer.mixer, Attention) and own.values_are_keys
+            if isinstance(mixer := layer.mixer, Attention) and mixer.values_are_keys
         ]
-        passed = (Layer(one.attention, (one.feed_forward,)),) * one.layers
-        return replace(self, layers=(*passed, *keys), vocabulary=0, encoder=None)
+        layers = (Layer(encoder.attention, (encoder.feed_forward,)),) * encoder.layers
+        return replace(self, layers=(*layers, *projections), vocabulary=0, encoder=None)
 
     def cache_bytes(self, context_tokens: int, encoder_tokens: int | None = None) -> float:
         """Bytes of keys, values and states of one sequence.
 
         Args:
             context_tokens: tokens of the sequence in the decoder.
-            encoder_tokens: tokens of the input of an encoder-decoder; None for the length that
-                every input is brought to, or, where there is none, for as many as in the decoder.
+            encoder_tokens: input tokens of an encoder-decoder; None for the encoder's fixed length
+                or, if it has none, for as many as in the decoder.
         """
         attended, states = 0, 0
         fixed = None if self.encoder is None else self.encoder.tokens
@@ -197,7 +198,7 @@ class LanguageModel:
         return attended * BYTES[self.formats.cache] + states * BYTES[self.formats.state]
 
     def weight_bytes(self) -> float:
-        """Bytes of the weights that `parameters` counts, in their formats."""
+        """Bytes of all weights that `parameters` counts."""
         encoder = 0 if self.encoder is None else self.encoder.parameters()
         whole = (encoder + self.table_parameters()) * BYTES[self.formats.unquantized]
         if not self.tied_embeddings:

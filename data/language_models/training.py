@@ -1,4 +1,4 @@
-"""A language model that is trained: lengths, batch, layout over devices, and the cluster."""
+"""A training run of a language model: batch, sequence lengths, layout over devices, and cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,31 +17,30 @@ from forerun.data.training_options import FrozenFormat, Optimizer
 TrainingFramework = Literal[
     "megatron", "megatron-legacy", "torchtitan", "fsdp", "deepspeed", "maxtext"
 ]
-"""Training framework: Megatron-LM and what is built on it (NeMo, Megatron-Bridge), torchtitan and
-others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed, MaxText.
-`megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
+"""Training framework: Megatron-LM and frameworks built on it (NeMo, Megatron-Bridge), torchtitan
+and others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed,
+MaxText. `megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
 
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Number format of matrix products; attention and the output head stay in 16 bits. `fp8` has one
-scale a tensor or row, `mxfp8` one for 32 values, `nvfp4` one for 16."""
+scale per tensor or row, `mxfp8` one per 32 values, `nvfp4` one per 16."""
 
 Recompute = Literal["none", "selective", "full"]
-"""What the backward pass computes again: nothing, the scores of attention, or every layer."""
+"""What the backward pass recomputes: nothing, the attention scores, or every layer."""
 
 Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
-"""Order of a pipeline's passes: one forward, one backward (interleaved where stages hold several
-groups of layers), or ZB-H1, ZB-H2 and ZB-V, in which gradients of weights fill the bubble (Qi et
-al. 2024, arXiv 2401.10241)."""
+"""Pipeline schedule: one forward, one backward (interleaved if devices hold several virtual
+stages), or ZB-H1, ZB-H2 and ZB-V, in which weight gradients fill the bubble (Qi et al. 2024,
+arXiv 2401.10241)."""
 
 Offload = Literal["none", "optimizer", "activations"]
-"""What is kept in the host's memory: nothing, the optimizer's states and its step, or activations.
-"""
+"""What is offloaded to the host: nothing, the optimizer's states and step, or activations."""
 
 ScoreStorage = Literal["flash", "eager"]
-"""Whether attention writes its matrix of scores: FlashAttention does not, eager code does."""
+"""Whether attention materialises its score matrix: FlashAttention does not, eager code does."""
 
 Objective = Literal["time", "price", "energy"]
-"""What is least for a number of tokens: time, or seconds of devices, to which price and energy are
+"""What a search minimises per token: time, or device-seconds, to which price and energy are
 proportional (power is not predicted by layout)."""
 
 MOST_LENGTHS = 32
@@ -74,7 +73,7 @@ class SampleLength:
 
 
 def length_of(given: object) -> object:
-    """Samples of one length by TOKENS,SHARE, to be validated; anything else stays."""
+    """Parse TOKENS,SHARE into the fields of a `SampleLength`; return anything else unchanged."""
     words = f"{given},1".split(",")  # Without a share it is 1.
     return dict(zip(("tokens", "share"), words, strict=False)) if isinstance(given, str) else given
 
@@ -173,10 +172,10 @@ class LlmTraining:
     @property
     def step_tokens(self) -> float:
         """Tokens of a step, without padding."""
-        own = self.lengths if not self.packed else ()
-        total = sum(one.share for one in own)
-        used = (min(one.tokens, self.sequence_tokens) * one.share / total for one in own)
-        return self.global_batch * (sum(used) if own else self.sequence_tokens)
+        lengths = self.lengths if not self.packed else ()
+        total = sum(one.share for one in lengths)
+        used = (min(one.tokens, self.sequence_tokens) * one.share / total for one in lengths)
+        return self.global_batch * (sum(used) if lengths else self.sequence_tokens)
 
     @property
     def data(self) -> int:
@@ -190,7 +189,7 @@ class LlmTraining:
 
 
 def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
-    """What is wrong with a layout of a run, a line each; nothing where its degrees divide it."""
+    """Faults of a layout for a run, one line each; none if all degrees divide what they must."""
     product = layout.model_devices
     if run.devices % product:
         yield f"tensor x context x pipeline = {product} does not divide devices = {run.devices}."
@@ -212,7 +211,7 @@ def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
 
 
 def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -> Iterator[str]:
-    """What does not divide heads, layers and experts, where a stage has so many devices."""
+    """Faults of a layout for a model's heads, layers and experts, with `stage` devices a stage."""
     if any(heads % layout.tensor for heads in query_heads(model)):
         yield f"tensor = {layout.tensor} does not divide the model's attention heads."
     groups, layers = layout.pipeline * layout.virtual_stages, len(model.layers)
@@ -237,20 +236,20 @@ def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -
 
 @lru_cache(maxsize=256)
 def routed_experts(model: LanguageModel) -> int:
-    """Routed experts of a layer of a model; 0 where it has none."""
+    """Routed experts per layer of a model; 0 if it has none."""
     parts = (part for layer in model.layers for part in layer.feed_forward)
     return max((part.experts for part in parts if isinstance(part, Experts)), default=0)
 
 
 @lru_cache(maxsize=256)
 def query_heads(model: LanguageModel) -> frozenset[int]:
-    """The numbers of query heads of a model's attention layers."""
+    """The distinct numbers of query heads in a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.query_heads for mixer in mixers if isinstance(mixer, Attention))
 
 
 @lru_cache(maxsize=256)
 def key_heads(model: LanguageModel) -> frozenset[int]:
-    """The numbers of heads of keys of a model's attention layers."""
+    """The distinct numbers of key-value heads in a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.key_value_heads for mixer in mixers if isinstance(mixer, Attention))

@@ -9,8 +9,8 @@ from forerun.data.number_formats import FORMATS
 BYTES: Final[Mapping[str, float]] = {
     name: own.bytes for name, own in FORMATS.items() if name not in ("tf32", "nf4")
 }
-"""Bytes of one weight in a number format that configurations name; TF32 is FP32 in memory, and NF4
-counts as INT4."""
+"""Bytes per weight of the number formats in configurations. TF32 is stored as FP32, and NF4 counts
+as INT4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class LayerFormats:
     """Number formats of the matrices of one layer, keys of `BYTES`.
 
     Attributes:
-        mixer: attention, or what stands in its place.
-        dense: a dense feed-forward network.
+        mixer: attention or recurrent layer.
+        dense: dense feed-forward network.
         shared: shared experts.
         experts: routed experts.
     """
@@ -37,14 +37,14 @@ class LayerFormats:
 
 @dataclass(frozen=True, slots=True)
 class WeightFormats:
-    """Number formats of all weights, and of what is kept of each sequence.
+    """Number formats of all weights, and of caches and states.
 
     Attributes:
-        unquantized: format of what is not quantised, embeddings and routers among it.
+        unquantized: format of everything not quantised, such as embeddings and routers.
         head: format of the output matrix.
         cache: format of keys and values.
-        state: format of the state of recurrent layers.
-        layers: formats of each layer; empty where all are in `unquantized`.
+        state: format of recurrent states.
+        layers: formats of each layer; empty if all are in `unquantized`.
     """
 
     unquantized: str = "bf16"
