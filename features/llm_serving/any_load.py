@@ -3,10 +3,10 @@
 An iteration of a data-parallel rank decodes 1 + x sequences: a request's own and x others. The time
 per output token, the queueing delay and the request rate all follow from x.
 
-Prefill delays decode. By Little's law, x other requests arrive while a request decodes. Those that
-arrived during its own prefill are also processed then, and they outnumber those still waiting when
-it ends, because long iterations follow each other. Waiting prompts share an iteration: it takes all
-that arrived during the previous one, up to its token budget; the rest queue.
+Prefill delays decode. By Little's law, x other requests arrive while a request decodes. Prompts
+that arrived during its own prefill also delay it. They outnumber those still waiting when it ends,
+because long iterations follow each other. Waiting prompts share an iteration: it takes all that
+arrived during the previous one, up to its token budget; the rest queue.
 
 On engines that process all prompts before they decode, closed-loop requests with answers of one
 length start and end together (`in_step`): their prompts wait for each other and delay fewer tokens.

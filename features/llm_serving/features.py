@@ -1,8 +1,8 @@
 """Feature rows of deployments: closed-form times by part, and features of the residual correction.
 
 Names of devices, models and releases are never features. `SHAPE` holds ratios and lengths that
-transfer to other devices and models; `FIGURES` holds sizes of the device, the model and the
-engine's release, which only distinguish those of the training set.
+transfer to other devices and models. `FIGURES` holds sizes of the device and model, and the
+engine's release, which only serve to recognise those of the training set.
 
 Longer prompts may raise or lower the features in `STEADY`. They raise those in `RISING` and leave
 all others unchanged.

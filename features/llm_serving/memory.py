@@ -232,4 +232,6 @@ def serving_memory(deployment: LlmDeployment, device: Device, in_flight: float) 
     if deployment.prefill is not None:
         pools = {"prefill": deployment.prefill, "decode": deployment.pool}
     parts = (deployment.model, device, deployment.load, deployment.engine)
-    return [replace(pool_memory(*parts, own, in_flight), phase=name) for name, own in pools.items()]
+    return [
+        replace(pool_memory(*parts, pool, in_flight), phase=phase) for phase, pool in pools.items()
+    ]

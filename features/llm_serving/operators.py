@@ -77,9 +77,9 @@ class Sheet:
         used = {form for _, forms in layer_counts(model) for form in _formats(forms)}
         lines = []
         for form in sorted(used & ARITHMETIC.keys()):
-            first, found = ARITHMETIC[form][0], self.precision(form)
-            if found != first:
-                lines.append(substituted(form, first, found))
+            first, used_precision = ARITHMETIC[form][0], self.precision(form)
+            if used_precision != first:
+                lines.append(substituted(form, first, used_precision))
         return tuple(lines)
 
 

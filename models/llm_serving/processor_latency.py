@@ -224,8 +224,8 @@ class ProcessorLlmLatency(StoredPredictor):
                 residuals.append(self._left_out(runs, part.group(by), parts))
         if not steps:
             return replace(self, steps=steps, nearby=nearby, intervals=())
-        every = [np.concatenate(residuals) for residuals in left_out.values()]
-        bounds = tuple(LogQuantiles.of(own, np.concatenate(strata)) for own in every)
+        errors = [np.concatenate(residuals) for residuals in left_out.values()]
+        bounds = tuple(LogQuantiles.of(one, np.concatenate(strata)) for one in errors)
         return replace(self, steps=steps, nearby=nearby, intervals=bounds)
 
     def adapt(self, measurements: Measurements) -> Self:
