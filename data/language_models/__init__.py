@@ -1,6 +1,6 @@
-"""Plain descriptions of language models: layers, sizes and number formats of weights.
+"""Descriptions of language models: layers, sizes, and number formats of the weights.
 
-Vector parameters (biases, weights of normalisations, decay rates) are not counted: together they
-are under 0.1 % of a model with a billion parameters. Sizes are numbers of elements unless a name
-says otherwise.
+Vector parameters (biases, normalisation weights, decay rates) are not counted: they make up less
+than 0.1 % of a model with a billion parameters. Sizes are numbers of elements unless a name says
+otherwise.
 """

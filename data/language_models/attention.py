@@ -1,4 +1,4 @@
-"""Types of attention in a language model's layer, by how they store keys and values."""
+"""Attention mechanisms of language models, with their parameters and cache sizes."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ class Attention:
     """Multi-head, grouped-query or multi-query attention.
 
     Attributes:
-        query_heads: number of heads of the queries.
-        key_value_heads: number of heads of keys and values; 1 for multi-query attention.
-        head_dim: width of a head of queries and keys.
-        value_head_dim: width of a head of the values.
-        window: tokens that a token attends to; None for all earlier ones.
+        query_heads: number of query heads.
+        key_value_heads: number of key-value heads; 1 for multi-query attention.
+        head_dim: width of a query or key head.
+        value_head_dim: width of a value head.
+        window: sliding window, tokens; None to attend to all earlier tokens.
         gated: whether the output is multiplied by a gate, as wide as the queries.
-        values_are_keys: whether one projection produces both keys and values.
+        values_are_keys: whether keys and values share one projection.
         index_heads, index_dim: heads and width of the indexer that selects blocks of keys; 0 for
             none.
     """
@@ -30,7 +30,7 @@ class Attention:
     index_dim: int = 0
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         queries = self.query_heads * self.head_dim * (2 if self.gated else 1)
         keys = self.key_value_heads * self.head_dim
         values = 0 if self.values_are_keys else self.key_value_heads * self.value_head_dim
@@ -39,7 +39,7 @@ class Attention:
         return hidden_size * (queries + keys + values + outputs + indexer)
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence of that many tokens."""
+        """Number of values cached for a sequence of this length."""
         kept = context_tokens if self.window is None else min(context_tokens, self.window)
         token = self.key_value_heads * (self.head_dim + self.value_head_dim)
         return kept * (token + (self.index_dim if self.index_heads else 0))
@@ -47,20 +47,19 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention: keys and values of all heads are derived from one short vector.
+    """Multi-head latent attention: keys and values of all heads are projected from one vector.
 
     Source: DeepSeek-V2 (arXiv 2405.04434); the indexer, DeepSeek-V3.2 (arXiv 2512.02556).
 
     Attributes:
         query_heads: number of heads.
-        query_rank: width of the vector that queries are derived from; None if they are not
-            compressed.
-        key_value_rank: width of the vector that keys and values are derived from, which is cached.
-        plain_dim, rotary_dim: width of the parts of a head without and with rotary positions.
-        value_head_dim: width of a head of the values.
+        query_rank: width of the latent vector of the queries; None if they are not compressed.
+        key_value_rank: width of the latent vector of keys and values, which is cached.
+        plain_dim, rotary_dim: widths of the parts of a head without and with rotary embedding.
+        value_head_dim: width of a value head.
         gated: whether the output is multiplied by a gate.
         index_heads, index_dim: heads and width of the indexer that selects keys; 0 for none.
-        own_indexer: whether this layer has an indexer, or else reuses another layer's selection.
+        own_indexer: whether this layer has its own indexer, or reuses another layer's selection.
     """
 
     query_heads: int
@@ -75,7 +74,7 @@ class LatentAttention:
     own_indexer: bool = True
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         head = self.plain_dim + self.rotary_dim
         values = self.query_heads * self.value_head_dim
         queries = self.query_heads * head
@@ -87,7 +86,7 @@ class LatentAttention:
         return made + kept + unfolded + outputs + self.indexer(hidden_size)
 
     def indexer(self, hidden_size: int) -> int:
-        """Number of weights of the indexer in a layer of that width."""
+        """Number of weights of the indexer in a layer with this hidden size."""
         if not (self.index_heads and self.own_indexer):
             return 0
         source = hidden_size if self.query_rank is None else self.query_rank
@@ -95,7 +94,7 @@ class LatentAttention:
         return queries + hidden_size * (self.index_dim + self.index_heads)
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence of that many tokens."""
+        """Number of values cached for a sequence of this length."""
         index = self.index_dim if self.index_heads and self.own_indexer else 0
         return context_tokens * (self.key_value_rank + self.rotary_dim + index)
 
@@ -104,15 +103,16 @@ class LatentAttention:
 class CompressedAttention:
     """Attention to the latest tokens and to compressed blocks of earlier ones, as in DeepSeek-V4.
 
-    A single head of keys, which are also the values, serves all query heads.
+    All query heads share one key head, whose keys are also the values.
 
     Attributes:
         query_heads: number of heads.
         head_dim: width of a head.
-        query_rank: width of the vector that queries are derived from.
-        output_groups, output_rank: the outputs are projected in groups to vectors of this width.
-        window: number of latest tokens that are kept uncompressed.
-        block_tokens: earlier tokens in one compressed block; 0 if they are dropped.
+        query_rank: width of the latent vector of the queries.
+        output_groups, output_rank: number of groups in which outputs are projected, and the width
+            of each projection.
+        window: number of latest tokens cached uncompressed.
+        block_tokens: earlier tokens per compressed block; 0 if they are dropped.
         index_heads, index_dim: heads and width of the indexer that selects blocks; 0 for none.
     """
 
@@ -127,26 +127,26 @@ class CompressedAttention:
     index_dim: int = 0
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         queries = self.query_heads * self.head_dim
         made = self.query_rank * (hidden_size + queries) + hidden_size * self.head_dim
         outputs = self.output_rank * (queries + self.output_groups * hidden_size)
         return made + outputs + self.blocks(hidden_size)
 
     def blocks(self, hidden_size: int) -> int:
-        """Number of weights of the indexer and of the compression (values and their weights)."""
+        """Number of weights of the indexer and of the compression."""
         if not self.block_tokens:
             return 0
         blocks = 2 * hidden_size * self.head_dim
         if not self.index_heads:
             return blocks
-        # Selected blocks overlap, so that each token contributes to two of them.
+        # Selectable blocks overlap: each token enters two of them.
         queries = self.query_rank * self.index_heads * self.index_dim
         index = queries + hidden_size * (self.index_heads + 4 * self.index_dim)
         return 2 * blocks + index
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence of that many tokens."""
+        """Number of values cached for a sequence of this length."""
         latest = min(context_tokens, self.window) * self.head_dim
         if not self.block_tokens:
             return latest

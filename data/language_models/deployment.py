@@ -1,4 +1,4 @@
-"""A language model that serves requests: request lengths, load, engine, and devices per phase."""
+"""A deployed language model: its request load, its engine, and the devices of each phase."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,10 +11,10 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.model import LanguageModel
 
 EngineName = Literal["vllm", "sglang", "trtllm", "llama.cpp", "other"]
-"""Inference engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, or any other."""
+"""Inference engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, or another one."""
 
 Sampling = Literal["greedy", "top_p"]
-"""How each token of an answer is chosen."""
+"""How output tokens are sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class RequestLoad:
     Exactly one of `concurrency` and `requests_per_s` is given.
 
     Attributes:
-        input_tokens: mean length of the prompts.
-        output_tokens: mean length of the answers.
-        concurrency: requests in flight in a closed loop, where each answer is immediately followed
-            by the next request.
+        input_tokens: mean prompt length.
+        output_tokens: mean answer length.
+        concurrency: requests in flight in a closed loop, where a new request follows each answer at
+            once.
         requests_per_s: rate of Poisson arrivals (open loop).
-        cached_share: share of the input tokens whose keys and values are in a prefix cache, 0 to 1.
-        input_variation, output_variation: standard deviation of the lengths over their mean.
+        cached_share: share of the prompt tokens that hit the prefix cache, 0 to 1.
+        input_variation, output_variation: coefficients of variation of the lengths.
     """
 
     input_tokens: float
@@ -45,10 +45,10 @@ class RequestLoad:
 @dataclass(frozen=True, slots=True)
 @described
 class Engine:
-    """An inference engine and its settings that affect times; None is the engine's default.
+    """An inference engine and its settings that affect latency; None is the engine's default.
 
-    Each field is an option: `service/schemas/llm/deployment.py` derives the HTTP options from it,
-    and `service/cli/llm/options.py` those of the command line.
+    Each field is an option of HTTP (`service/schemas/llm/deployment.py`) and of the command line
+    (`service/cli/llm/options.py`).
     """
 
     name: EngineName = "vllm"
@@ -89,10 +89,10 @@ Degree = Annotated[int, Field(ge=1, le=1024)]
 @dataclass(frozen=True, slots=True)
 @described
 class Parallelism:
-    """How one worker, a copy of the model, is divided over devices.
+    """How one worker (one copy of the model) is divided over devices.
 
-    Tensor parallelism applies to attention and dense networks; experts are distributed over the
-    devices of all attention ranks.
+    Tensor parallelism applies to attention and dense networks; routed experts are spread over the
+    devices of all data-parallel attention ranks.
     """
 
     tensor: Degree = 1
@@ -116,7 +116,7 @@ class Pool:
     """Workers that serve the same phase; requests are distributed evenly over them.
 
     Attributes:
-        parallelism: devices of each worker.
+        parallelism: parallelism of each worker.
         workers: number of workers.
     """
 
@@ -130,7 +130,7 @@ class Pool:
 
 
 def is_encoder_decoder(family: str) -> UnanswerableQuery:
-    """The error for a deployment of an encoder-decoder of that family that is not supported."""
+    """The error that refuses a deployment of an encoder-decoder of that family."""
     return UnanswerableQuery(
         f"{family} is an encoder-decoder, which is answered on GPUs alone, by engines other than "
         "llama.cpp, and without workers of their own for prompts."
@@ -141,18 +141,18 @@ def is_encoder_decoder(family: str) -> UnanswerableQuery:
 class LlmDeployment:
     """A language model, the requests that it serves, and the engine and devices that serve them.
 
-    The device count of the query's `operation` is `devices`.
+    The device count of the query's `operation` equals `devices`.
 
     Raises:
-        UnanswerableQuery: the model is an encoder-decoder that is not in the form of `as_served`,
-            or that runs on llama.cpp or with separate workers for prompts.
+        UnanswerableQuery: the model is an encoder-decoder that is not `as_served`, or that runs on
+            llama.cpp or with disaggregated prefill.
 
     Attributes:
         model: layers, and number formats of weights and cache.
         load: lengths and arrivals of requests.
         engine: inference engine.
-        pool: workers that serve requests; only decoding if `prefill` is given.
-        prefill: separate workers for prompts (disaggregated serving); None for none.
+        pool: workers that serve requests, or only decode if `prefill` is given.
+        prefill: separate prefill workers (disaggregated serving); None for none.
     """
 
     model: LanguageModel
@@ -163,8 +163,8 @@ class LlmDeployment:
     kind: Literal["llm_deployment"] = "llm_deployment"
 
     def __post_init__(self) -> None:
-        apart = self.prefill is not None or self.engine.name == "llama.cpp"
-        if _attends_to_encoder(self.model) or (self.model.encoder is not None and apart):
+        unsupported = self.prefill is not None or self.engine.name == "llama.cpp"
+        if _attends_to_encoder(self.model) or (self.model.encoder is not None and unsupported):
             raise is_encoder_decoder(self.model.family)
 
     @property
@@ -175,5 +175,5 @@ class LlmDeployment:
 
 @lru_cache(maxsize=256)
 def _attends_to_encoder(model: LanguageModel) -> bool:
-    """Whether layers of the model contain cross-attention to an encoder."""
+    """Whether any layer of the model has cross-attention."""
     return any(layer.cross is not None for layer in model.layers)

@@ -1,4 +1,4 @@
-"""The encoder of an encoder-decoder, to whose output the decoder's layers attend."""
+"""The encoder of an encoder-decoder model, to whose output the decoder's layers attend."""
 
 from dataclasses import dataclass
 
@@ -8,18 +8,18 @@ from forerun.data.language_models.feed_forward import Dense
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Layers that process the input once per request; every token attends to all others.
+    """Identical layers that process the input once per request, with bidirectional attention.
 
     Attributes:
-        layers: number of layers, all identical.
+        layers: number of layers.
         hidden_size: width of a token between layers.
         attention: attention of a layer.
         feed_forward: feed-forward network of a layer.
-        tokens: length to which every input is padded, as with 30 s of sound; None for the length of
-            the prompt.
-        most_tokens: longest input, tokens; None if unbounded, or if `tokens` fixes the length.
+        tokens: length that every input is padded or cut to, as with 30 s of audio; None if it is
+            that of the prompt.
+        most_tokens: longest input, tokens; None if positions are unbounded or `tokens` fixes it.
         input_parameters: number of weights of the convolutions before the layers; 0 if the encoder
-            shares the decoder's embedding table.
+            shares the decoder's embeddings.
     """
 
     layers: int

@@ -1,8 +1,8 @@
 """Which number formats an inference engine supports on which GPUs.
 
-The table is in `engine_formats.toml`, with the public documents that it was taken from, and
-describes current releases. A format counts as supported if the engine unpacks its weights to half
-precision (Marlin) on GPUs without such arithmetic.
+The table is in `engine_formats.toml`, with the public documents that it comes from. It describes
+current releases. An engine supports a format that the GPU cannot compute in if it unpacks the
+weights to half precision (Marlin).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,29 +19,27 @@ _FACTS: Final = facts_of(__file__)
 CAPABILITY: Final[Mapping[str, float]] = _FACTS["capability"]
 """NVIDIA architecture -> compute capability of its oldest GPU."""
 ENGINES: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = _FACTS["engines"]
-"""Engine -> format of weights (`gguf` for those of GGUF), `cache-` plus format of keys and values,
-or `any` -> vendor -> lowest compute capability, or architectures."""
+"""Engine -> weight format (`gguf` for those of GGUF), cache format with the prefix `cache-`, or
+`any` -> vendor -> least compute capability, or list of architectures."""
 FP8_CACHES: Final[Mapping[str, Sequence[str]]] = _FACTS["fp8_caches"]
 MAKERS: Final[Mapping[str, str]] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
 
 def usual_cache(engine: str, weights: str) -> str | None:
-    """Default format of keys and values for checkpoints with a given weight format on an engine.
+    """Cache format that an engine uses for checkpoints with a weight format.
 
-    None stands for the format of activations. An empty engine name stands for any engine.
+    None if it is the format of the activations. An empty engine name stands for any.
     """
     return "fp8" if weights in FP8_CACHES.get(engine, FP8_CACHES["any"]) else None
 
 
 def not_run(engine: str, device: Device, model: LanguageModel | None = None) -> str | None:
-    """Why an engine cannot run a model on a GPU, in words; None if it can, or if nothing is known.
-
-    None for processors as well.
+    """Why an engine does not run a model on a GPU; None if it does, if unknown, and for CPUs.
 
     Args:
-        engine: its name.
+        engine: name of the engine.
         device: the device.
-        model: the model with its formats; None to ask only whether the engine supports the device.
+        model: the model with its formats; None to only check whether the engine runs on the device.
     """
     asked = {"any": ""} | ({} if model is None else dict(_formats(model)))
     known = ENGINES.get(engine, {}) if device.kind == "gpu" else {}
@@ -53,14 +51,11 @@ def not_run(engine: str, device: Device, model: LanguageModel | None = None) -> 
 
 
 def _formats(model: LanguageModel) -> Iterator[tuple[str, str]]:
-    """Each format of a model, by its name in the table and in words."""
+    """Each format of a model: its key in the table, and a description."""
     formats = model.formats
     layers = formats.layers or (formats.of_layer(0),)
-    for name in {
-        formats.unquantized,
-        formats.head,
-        *chain.from_iterable(map(astuple, set(layers))),
-    }:
+    of_layers = chain.from_iterable(map(astuple, set(layers)))
+    for name in {formats.unquantized, formats.head, *of_layers}:
         yield "gguf" if name in GGUF else name, f"weights in {name} "
     yield f"cache-{formats.cache}", f"caches in {formats.cache} "
 
@@ -72,10 +67,9 @@ def _unmet(needed: Any, device: Device) -> str | None:
         return f"on no GPU of {maker}, as {device.name} is"
     if isinstance(needed, list):
         listed = ", ".join(needed)
-        known = architecture is not None and architecture not in needed
-        return (
-            f"on {maker}'s {listed} alone, and {device.name} is {architecture}" if known else None
-        )
+        if architecture is None or architecture in needed:
+            return None
+        return f"on {maker}'s {listed} alone, and {device.name} is {architecture}"
     has = CAPABILITY.get(architecture or "")
     if has is None or has >= needed:
         return None
@@ -83,7 +77,7 @@ def _unmet(needed: Any, device: Device) -> str | None:
 
 
 def _architecture(device: Device) -> str | None:
-    """The architecture as the table writes it; other catalogues write `RDNA 3.0` and the like."""
+    """The architecture as spelt in the table; other catalogues write `RDNA 3.0` and the like."""
     if device.architecture is None:
         return None
     return device.architecture.replace(" ", "").removesuffix(".0")

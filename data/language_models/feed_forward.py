@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A feed-forward network that processes every token.
+    """A dense feed-forward network.
 
     Attributes:
-        width: inner width.
-        gated: whether a third matrix gates the inner values, as in SwiGLU.
+        width: intermediate width.
+        gated: whether a third matrix gates the intermediate values, as in SwiGLU.
     """
 
     width: int
     gated: bool = True
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         return (3 if self.gated else 2) * hidden_size * self.width
 
     def active(self, hidden_size: int) -> int:
@@ -26,15 +26,15 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: each token uses a few routed experts and all shared ones.
+    """A mixture of experts: each token passes a few routed experts and all shared ones.
 
     Attributes:
         experts: number of routed experts.
         per_token: routed experts per token.
-        width: inner width of a routed expert.
-        gated: whether a third matrix gates the inner values.
-        shared_width: total inner width of all shared experts; 0 for none.
-        latent_size: width to which tokens are projected before routed experts; None for none.
+        width: intermediate width of a routed expert.
+        gated: whether a third matrix gates the intermediate values.
+        shared_width: intermediate width of all shared experts together; 0 for none.
+        latent_size: width that tokens are projected to before routed experts; None for none.
     """
 
     experts: int
@@ -57,7 +57,7 @@ class Experts:
         return hidden_size * (self.experts + 2 * (self.latent_size or 0))
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         return self._with(self.experts, hidden_size)
 
     def active(self, hidden_size: int) -> int:

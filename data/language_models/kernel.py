@@ -1,4 +1,4 @@
-"""Kernels that an inference engine launches for a language model, each on one device.
+"""Kernels that an inference engine launches for a language model.
 
 Sizes are per device, after tensor and expert parallelism have divided the layer.
 """
@@ -13,7 +13,8 @@ ProductFormat = Literal[
 ]
 """Number formats of a matrix product. `fp8` has one scale per tensor or row, `fp8_block` one per
 block of 128 weights; `nvfp4` has 4 bits on both sides; `int4` and `mxfp4` are stored in 4 bits and
-multiplied in 16, `mxfp4_mxfp8` has activations of 8 bits, `mxfp4_mxfp4` of 4."""
+multiplied in 16; `mxfp4_mxfp8` multiplies them with 8-bit activations, `mxfp4_mxfp4` with 4-bit.
+"""
 
 ElementwiseName = Literal["norm", "rotary", "activation", "add", "embedding"]
 CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"]
@@ -37,15 +38,15 @@ class GemmKernel:
 
 @dataclass(frozen=True, slots=True)
 class AttentionKernel:
-    """Attention of sequences of equal length; decoding has one query token per sequence.
+    """Attention of sequences of equal length; decode has one query token in each of them.
 
     Attributes:
         sequences: number of sequences.
-        query_tokens: attending tokens per sequence.
-        context_tokens: tokens per sequence whose keys and values were already cached.
+        query_tokens: query tokens per sequence.
+        context_tokens: tokens per sequence whose keys and values are already cached.
         query_heads, key_value_heads: number of heads.
         head_dim: width of a head.
-        phase: whether prompts are processed or tokens decoded; engines use different kernels.
+        phase: prefill or decode, for which engines use different kernels.
         window: most tokens that a token attends to; None for all.
         format: number format of the products.
         cache_format: number format of keys and values.
@@ -65,16 +66,16 @@ class AttentionKernel:
 
 @dataclass(frozen=True, slots=True)
 class ExpertsKernel:
-    """The routed experts of one layer: both products, the activation between, gather and scatter.
+    """The routed experts of one layer: both products, the activation, gather and scatter.
 
     Attributes:
         tokens: number of tokens on all devices together.
         hidden_size: width of a token.
-        width: inner width of one undivided expert.
+        width: intermediate width of one expert before it is divided.
         experts: routed experts of the layer.
         experts_per_token: experts that a token is routed to.
-        tensor: devices that each expert is divided over.
-        expert: devices that experts are distributed over.
+        tensor: tensor parallelism: devices that each expert is divided over.
+        expert: expert parallelism: devices that experts are spread over.
         skew: exponent of the power law of the experts' loads; 0 for equal loads.
         format: number format of the products.
     """
@@ -95,7 +96,7 @@ class CollectiveKernel:
     """One collective operation.
 
     Attributes:
-        operation: what is exchanged.
+        operation: the collective.
         devices: devices that take part.
         message_bytes: size of the whole message, bytes.
         library: NCCL, or an engine's own kernels, launched one by one or replayed as a CUDA graph.
@@ -109,7 +110,7 @@ class CollectiveKernel:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseKernel:
-    """An operation whose time is determined by its memory traffic.
+    """A memory-bound elementwise operation.
 
     Attributes:
         operation: normalisation, rotary embedding, gated activation, residual sum or look-up.
@@ -133,7 +134,7 @@ class LlmKernel:
 
     Attributes:
         kernel: operation, sizes and number formats.
-        engine: inference engine, whose libraries and settings the time depends on.
+        engine: inference engine, whose libraries and settings affect the time.
     """
 
     kernel: KernelShape

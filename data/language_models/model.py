@@ -16,7 +16,7 @@ from forerun.data.language_models.recurrent import (
 from forerun.data.language_models.weights import BYTES, WeightFormats
 
 ANSWER_TOKENS: Final = 448
-"""Longest answer of an encoder-decoder, as in Whisper."""
+"""Longest answer of an encoder-decoder, tokens, as in Whisper."""
 
 Mixer = (
     Attention
@@ -35,9 +35,9 @@ class Layer:
     """One layer.
 
     Attributes:
-        mixer: the part that exchanges information between tokens; None if the layer has none.
-        feed_forward: networks applied to each token separately, in sequence; may be empty.
-        cross: attention to the output of the encoder; None if the model has none.
+        mixer: attention or recurrent layer, which mixes tokens; None for none.
+        feed_forward: feed-forward networks, one after the other; some layers have none.
+        cross: cross-attention to the encoder's output; None for none.
     """
 
     mixer: Mixer | None
@@ -53,12 +53,12 @@ class VisionTower:
         layers: number of layers.
         hidden_size: width of a patch.
         attention_width: width of all heads together.
-        width: inner width of the feed-forward networks.
-        patch_pixels: pixels of a patch along each side.
-        merged: patches along each side that become one token.
-        output_size: width of a token of the language model.
-        merges: number of networks that merge patches: one at the end, and one for each inner layer
-            whose values the language model also uses.
+        width: intermediate width of the feed-forward networks.
+        patch_pixels: side of a patch, pixels.
+        merged: patches along each side that are merged into one token.
+        output_size: hidden size of the language model.
+        merges: networks that merge patches: one at the end, and one for each inner layer whose
+            output the language model also uses.
     """
 
     layers: int
@@ -71,7 +71,7 @@ class VisionTower:
     merges: int = 1
 
     def pixels_per_token(self) -> int:
-        """Pixels of an image along each side that become one token of the language model."""
+        """Side of the image region that becomes one token of the language model, pixels."""
         return self.patch_pixels * self.merged
 
     def parameters(self) -> int:
@@ -88,18 +88,18 @@ class LanguageModel:
     Attributes:
         family: `model_type` of its configuration.
         hidden_size: width of a token between layers.
-        vocabulary: number of tokens in the vocabulary.
-        layers: the layers, first to last, without layers that only draft tokens.
-        tied_embeddings: whether the output matrix is the embedding table.
-        most_tokens: longest context, tokens (for an encoder-decoder, of the decoder, which only
-            holds the answer); None if the configuration does not say, or if it is unbounded.
-        vision: the encoder of images; None for none.
+        vocabulary: size of the vocabulary.
+        layers: the layers, first to last, without those that only draft tokens.
+        tied_embeddings: whether the output matrix is the embedding matrix.
+        most_tokens: longest context, tokens; for an encoder-decoder, the longest answer. None if
+            the configuration does not say or there is no bound.
+        vision: the image encoder; None for none.
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
-        unread_fields: fields of the configuration whose meaning is unknown.
-        misspelt_fields: unread fields that closely match an absent field, with that field's name,
-            and fields that name an unknown activation.
-        encoder: the encoder of an encoder-decoder; None for a decoder alone.
+        unread_fields: fields of the configuration that the reader does not know.
+        misspelt_fields: those of them that resemble a missing field, with its name, and fields that
+            name an unknown activation.
+        encoder: the encoder of an encoder-decoder; None for decoder-only models.
     """
 
     family: str
@@ -116,26 +116,26 @@ class LanguageModel:
     encoder: Encoder | None = None
 
     def __hash__(self) -> int:
-        """Hash of a few sizes and formats, which is fast even if a model has many layers."""
+        """Hash a few sizes and formats only, which is fast for models with many layers."""
         sizes = (self.hidden_size, self.vocabulary, len(self.layers), self.draft_layers)
         return hash((*sizes, self.formats.cache, self.formats.layers[-1:]))
 
     def table_parameters(self) -> int:
-        """Number of weights of the embedding table; the output matrix has as many."""
+        """Number of weights of the embedding matrix, and also of the output matrix."""
         return self.vocabulary * self.hidden_size
 
     def parameters(self) -> int:
-        """Number of weights of decoder, embeddings and output matrix, and of any encoder."""
+        """Number of weights of the decoder, its embeddings, its output matrix and its encoder."""
         tables = self.table_parameters() * (1 if self.tied_embeddings else 2)
         encoder = 0 if self.encoder is None else self.encoder.parameters()
         return encoder + tables + sum(self._layer(layer, active=False) for layer in self.layers)
 
     def active_parameters(self) -> int:
-        """Number of weights that are multiplied with each token that the decoder generates.
+        """Number of weights that the decoder multiplies with each token.
 
-        These are all weights but embeddings and the experts that the token is not routed to. For an
-        encoder-decoder, the encoder and the matrices that derive keys and values from its output
-        are excluded, since they run once per request.
+        Excluded are input embeddings, experts that the token is not routed to, and what an
+        encoder-decoder runs once per request: the encoder, and the key and value projections of its
+        output.
         """
         layers = sum(self._layer(layer, active=True) for layer in self.layers)
         return self.table_parameters() + layers
@@ -143,9 +143,9 @@ class LanguageModel:
     def as_served(self) -> "LanguageModel":
         """The model in the form that deployments use, with cross-attention as separate layers.
 
-        A request's tokens are those of the encoder, followed by those of the answer; the decoder's
-        other layers attend only to the latter. A token of the answer reads the encoder's keys and
-        values instead of recomputing them.
+        A request's tokens are those of the encoder followed by those of the answer. The decoder's
+        own layers attend to the latter alone. Answer tokens read the cached keys and values of the
+        encoder's output.
         """
         if self.encoder is None:
             return self
@@ -160,27 +160,27 @@ class LanguageModel:
         return replace(self, layers=tuple(layers))
 
     def encoding(self) -> "LanguageModel":
-        """What processes a request's input in a model `as_served`.
+        """The part of a model `as_served` that processes prompts.
 
-        It consists of the encoder, and the matrices that derive keys and values from its output.
+        It consists of the encoder and of the key and value projections of its output.
         """
         assert self.encoder is not None
         encoder = self.encoder
-        keys = [
-            Layer(None, (Dense(attention.key_value_heads * attention.head_dim, gated=False),))
+        projections = [
+            Layer(None, (Dense(mixer.key_value_heads * mixer.head_dim, gated=False),))
             for layer in self.layers
-            if isinstance(attention := layer.mixer, Attention) and attention.values_are_keys
+            if isinstance(mixer := layer.mixer, Attention) and mixer.values_are_keys
         ]
-        passed = (Layer(encoder.attention, (encoder.feed_forward,)),) * encoder.layers
-        return replace(self, layers=(*passed, *keys), vocabulary=0, encoder=None)
+        layers = (Layer(encoder.attention, (encoder.feed_forward,)),) * encoder.layers
+        return replace(self, layers=(*layers, *projections), vocabulary=0, encoder=None)
 
     def cache_bytes(self, context_tokens: int, encoder_tokens: int | None = None) -> float:
         """Bytes of keys, values and states of one sequence.
 
         Args:
             context_tokens: tokens of the sequence in the decoder.
-            encoder_tokens: input tokens of an encoder-decoder; None for the fixed input length, or
-                if there is none, for `context_tokens`.
+            encoder_tokens: input tokens of an encoder-decoder; None for the encoder's fixed length
+                or, if it has none, for as many as in the decoder.
         """
         attended, states = 0, 0
         fixed = None if self.encoder is None else self.encoder.tokens
@@ -198,7 +198,7 @@ class LanguageModel:
         return attended * BYTES[self.formats.cache] + states * BYTES[self.formats.state]
 
     def weight_bytes(self) -> float:
-        """Bytes of the weights counted by `parameters`, in their formats."""
+        """Bytes of all weights that `parameters` counts."""
         encoder = 0 if self.encoder is None else self.encoder.parameters()
         whole = (encoder + self.table_parameters()) * BYTES[self.formats.unquantized]
         if not self.tied_embeddings:

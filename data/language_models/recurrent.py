@@ -1,21 +1,21 @@
-"""Layers that keep a state of fixed size instead of keys and values."""
+"""Recurrent layers, which keep a fixed-size state instead of a KV cache."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 
 class Recurrent(ABC):
-    """A layer part that exchanges information between tokens through a state."""
+    """A layer that mixes tokens through a recurrent state."""
 
     __slots__ = ()
 
     @abstractmethod
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
 
     @abstractmethod
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence, whatever its length."""
+        """Number of values kept per sequence, independent of its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class GatedDeltaNet(Recurrent):
     Attributes:
         key_heads, value_heads: number of heads.
         key_dim, value_dim: width of a head.
-        convolution: tokens that the convolution before it covers.
+        convolution: kernel size of the preceding convolution, tokens.
     """
 
     key_heads: int
@@ -35,13 +35,13 @@ class GatedDeltaNet(Recurrent):
     convolution: int
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
         made = hidden_size * (2 * keys + 2 * values + 2 * self.value_heads)
         return made + (2 * keys + values) * self.convolution + values * hidden_size
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence, whatever its length."""
+        """Number of values kept per sequence, independent of its length."""
         channels = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
         state = self.value_heads * self.key_dim * self.value_dim
         return state + channels * (self.convolution - 1)
@@ -53,9 +53,9 @@ class KimiDeltaAttention(Recurrent):
 
     Attributes:
         heads: number of heads.
-        head_dim: width of a head of queries, keys and values.
-        convolution: tokens that the convolutions before it cover.
-        full_gate: whether the output gate is a full matrix, instead of one with the rank of a head.
+        head_dim: width of a query, key or value head.
+        convolution: kernel size of the preceding convolutions, tokens.
+        full_gate: whether the output gate is a full-rank matrix; otherwise its rank is `head_dim`.
     """
 
     heads: int
@@ -64,7 +64,7 @@ class KimiDeltaAttention(Recurrent):
     full_gate: bool = False
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         width = self.heads * self.head_dim
         low_rank = self.head_dim * (hidden_size + width)
         gate = hidden_size * width if self.full_gate else low_rank
@@ -72,7 +72,7 @@ class KimiDeltaAttention(Recurrent):
         return products + low_rank + gate + 3 * width * self.convolution
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence, whatever its length."""
+        """Number of values kept per sequence, independent of its length."""
         width = self.heads * self.head_dim
         return width * self.head_dim + 3 * width * (self.convolution - 1)
 
@@ -86,7 +86,7 @@ class StateSpace(Recurrent):
         head_dim: width of a head.
         groups: groups of heads that share input and output matrices.
         state_size: state values per channel.
-        convolution: tokens that the convolution before it covers.
+        convolution: kernel size of the preceding convolution, tokens.
     """
 
     heads: int
@@ -96,33 +96,33 @@ class StateSpace(Recurrent):
     convolution: int
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         width, shared = self.heads * self.head_dim, 2 * self.groups * self.state_size
         made = hidden_size * (2 * width + shared + self.heads)
         return made + (width + shared) * self.convolution + width * hidden_size
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence, whatever its length."""
+        """Number of values kept per sequence, independent of its length."""
         width, shared = self.heads * self.head_dim, 2 * self.groups * self.state_size
         return width * self.state_size + (width + shared) * (self.convolution - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortConvolution(Recurrent):
-    """A convolution over a few tokens between two gates (LFM2, arXiv 2511.23404).
+    """A short convolution between two gates (LFM2, arXiv 2511.23404).
 
     Attributes:
-        width: channels.
-        convolution: tokens that it covers.
+        width: number of channels.
+        convolution: kernel size, tokens.
     """
 
     width: int
     convolution: int
 
     def parameters(self, hidden_size: int) -> int:
-        """Number of weights in a layer of that width."""
+        """Number of weights in a layer with this hidden size."""
         return 4 * hidden_size * self.width + self.width * self.convolution
 
     def cached(self, context_tokens: int) -> int:
-        """Number of cached values for a sequence, whatever its length."""
+        """Number of values kept per sequence, independent of its length."""
         return self.width * (self.convolution - 1)

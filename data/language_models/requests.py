@@ -1,4 +1,4 @@
-"""Requests to a language model: when they arrive, and how long they are."""
+"""Requests to a language model: arrival times, prompt lengths and answer lengths."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ class Requests(Columns):
     """n requests in order of arrival.
 
     Attributes:
-        arrival_s: (n,) time of arrival in seconds from any origin, non-decreasing.
-        input_tokens: (n,) length of the prompt, at least 1.
-        output_tokens: (n,) length of the answer, at least 1.
+        arrival_s: (n,) arrival times, seconds from any origin, non-decreasing.
+        input_tokens: (n,) prompt length, at least 1.
+        output_tokens: (n,) answer length, at least 1.
     """
 
     arrival_s: Column
@@ -24,13 +24,13 @@ class Requests(Columns):
         return len(self.arrival_s)
 
     def rows(self) -> list[dict[str, float]]:
-        """Field -> value, for each request."""
+        """Each request as a mapping from field to value."""
         names = ("arrival_s", "input_tokens", "output_tokens")
         columns = [getattr(self, name).tolist() for name in names]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def load(self) -> RequestLoad:
-        """Mean rate, and means and variations of the lengths."""
+        """The load: mean arrival rate, and means and coefficients of variation of the lengths."""
         span_s = float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) > 1 else 0.0
         inputs, outputs = self.input_tokens, self.output_tokens
         return RequestLoad(

@@ -1,16 +1,16 @@
-"""Results of load generators for language models, as the tools write them.
+"""Reads result files of load generators for language models.
 
-These are read:
+Supported are
 
-- the JSON of `vllm bench serve --save-result` and of the script `benchmark_serving.py` before it,
-  from the releases of the end of 2024 on, which write `max_concurrency`; SGLang's `bench_serving`
-  writes the same names. A file of `--append-result` has one object per line;
+- the JSON of `vllm bench serve --save-result` and of its predecessor, `benchmark_serving.py`, in
+  releases since the end of 2024, which write `max_concurrency`; SGLang's `bench_serving` uses the
+  same names. Files of `--append-result` have one object per line;
 - the report of GuideLLM, whose benchmarks name their strategy under `args` in early releases and
   under `config` in those of 2026 (0.7);
-- `profile_export_aiperf.json` of AIPerf, whose schemas 1.0 to 1.5 have the same names of metrics,
-  and of GenAI-Perf before it, where `input_config` names the load under `loadgen` or
-  `perf_analyzer`; where it lists phases instead, the file is refused with a message;
-- the tests of llama.cpp's `llama-bench`, as `-o json` and `jsonl` write them, or its table.
+- `profile_export_aiperf.json` of AIPerf, whose schemas 1.0 to 1.5 have the same metric names, and
+  of its predecessor GenAI-Perf, if `input_config` names the load under `loadgen` or
+  `perf_analyzer`. Files that list phases instead are refused with a message;
+- the tests of llama.cpp's `llama-bench`, in the output of `-o json` and `jsonl`, or its table.
 
 Times are means. Facts that a file does not give, such as the device, are not guessed.
 """
@@ -28,31 +28,31 @@ BENCH_SERVE: Final = (
     *("completed", "total_input_tokens", "total_output_tokens"),
     *("mean_ttft_ms", "mean_tpot_ms"),
 )
-"""Figures of a result of `vllm bench serve`; the first three identify such a file."""
+"""Fields of a result of `vllm bench serve`; the first three identify the format."""
 
 WITHOUT_TIMES: Final[Mapping[str, str]] = {
     "avg_latency": "vllm bench latency",
     "num_requests": "vllm bench throughput",
 }
-"""Figure -> the command whose results have it but no times per token."""
+"""Field -> the command whose results contain it but no times per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingResult:
-    """What a load generator measured in one run; times in milliseconds, means.
+    """Results of one run of a load generator.
 
     Attributes:
-        tool: which tool's format it was.
+        tool: tool whose format the file has.
         input_tokens, output_tokens: mean lengths of prompts and answers.
-        concurrency: requests in flight; None where requests arrived at a rate.
-        requests_per_s: rate of arrivals; None where `concurrency` is given.
-        ttft_ms: time to the first token; None where the run has no such time, as of the next two.
-        tpot_ms: time for each token after the first.
-        model: the model as the file names it; empty where it does not.
-        request_latency_ms: time of a whole request.
-        cached_share: share of the input tokens whose keys and values were there before, 0 to 1.
+        concurrency: requests in flight; None for open-loop load.
+        requests_per_s: arrival rate; None for closed-loop load.
+        ttft_ms: mean time to first token, ms; None if the run has none, as for the next two.
+        tpot_ms: mean time per output token after the first, ms.
+        model: the model as the file names it; empty if it does not.
+        request_latency_ms: latency of a whole request, ms.
+        cached_share: share of the input tokens that a prefix cache held before, 0 to 1.
         command: model and engine as a command of llama.cpp; empty for other tools.
-        threads: threads of the processor that ran the model; None for a GPU and where not known.
+        threads: processor threads that ran the model; None for a GPU, and if unknown.
     """
 
     tool: str
@@ -77,12 +77,12 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
         where: name of the file in messages.
 
     Raises:
-        BadTable: it is in one of the formats, but a figure is missing or not positive; the message
-            names the field.
+        BadTable: the file has one of the formats, but a figure is missing or not positive; the
+            message names the field.
     """
     if isinstance(content, list):
-        found = [serving_results(run, f"{where}, run {i}") for i, run in enumerate(content, 1)]
-        return tuple(run for runs in found for run in runs) if all(found) else ()
+        parsed = [serving_results(run, f"{where}, run {i}") for i, run in enumerate(content, 1)]
+        return tuple(run for runs in parsed for run in runs) if all(parsed) else ()
     if not isinstance(content, Mapping):
         return ()
     if "mean_ttft_ms" in content or set(BENCH_SERVE[:3]) <= set(content):
@@ -104,7 +104,7 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
 
 
 def _bench_serve(run: Mapping[str, Any], where: str) -> ServingResult:
-    """A result of vLLM or SGLang, which use the same names."""
+    """One result of vLLM or SGLang, which use the same names."""
     missing = [name for name in BENCH_SERVE if run.get(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -115,7 +115,7 @@ def _bench_serve(run: Mapping[str, Any], where: str) -> ServingResult:
     completed = _number(run, where, "completed")
     in_flight, rate = run.get("max_concurrency"), run.get("request_rate")
     if in_flight is None and not _is_finite(rate):
-        # All requests are sent at once and none follows, which is neither a loop nor a rate.
+        # All requests were sent at once, which is neither a closed loop nor an arrival rate.
         raise BadTable(
             f"{where}: neither max_concurrency nor a finite request_rate; run with one of them."
         )
@@ -213,7 +213,10 @@ def _count(run: Mapping[str, Any], where: str, name: str) -> float:
 
 
 def _guidellm(run: Any, where: str) -> ServingResult:
-    """One benchmark of a report; GuideLLM's own time per output token includes the first."""
+    """One benchmark of a report.
+
+    Uses the inter-token latency: GuideLLM's time per output token includes the first token.
+    """
 
     def mean(name: str) -> float:
         return _number(run, where, "metrics", name, "successful", "mean")
@@ -232,11 +235,11 @@ def _guidellm(run: Any, where: str) -> ServingResult:
 
 
 def _strategy(run: Any) -> tuple[str, Any]:
-    """Kind of load of a benchmark, and its rate."""
+    """Load strategy of a benchmark, and its arrival rate."""
     for part in ("config", "args"):
-        found = _at(run, part, "strategy")
-        if isinstance(found, Mapping):
-            return str(found.get("type_", "")), found.get("rate")
+        strategy = _at(run, part, "strategy")
+        if isinstance(strategy, Mapping):
+            return str(strategy.get("type_", "")), strategy.get("rate")
     return "", None
 
 

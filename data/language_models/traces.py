@@ -1,4 +1,4 @@
-"""Traces of requests: those in the package, and the user's own."""
+"""Reads traces of requests: those that come with the package, and users' own."""
 
 import csv
 import json
@@ -20,14 +20,14 @@ ALSO: Final[Mapping[str, str]] = {
     **dict.fromkeys(("isl", "input_len"), "input_tokens"),
     **dict.fromkeys(("osl", "output_len"), "output_tokens"),
 }
-"""Alternative name of a field -> the field."""
+"""Alias of a field -> the field."""
 PUBLISHED: Final[Sequence[tuple[tuple[str, str, str], float | None]]] = (
     (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), None),
     (("timestamp", "input_length", "output_length"), 1e-3),
     (("Timestamp", "Request tokens", "Response tokens"), 1.0),
 )
-"""Fields in traces of Azure (2023 and 2024), Mooncake and BurstGPT, and the unit of the arrival
-time in seconds; None for a date with a time."""
+"""Field names in the traces of Azure (2023 and 2024), Mooncake and BurstGPT, and the unit of their
+arrival times in seconds; None for timestamps with a date."""
 MOST_REQUESTS: Final = 200_000
 MOST_BYTES: Final = 32 * 2**20
 MOST_TOKENS: Final = 10_000_000
@@ -42,11 +42,11 @@ PACKAGED: Final[Mapping[str, str]] = {
         for family in ("llama", "mistral")
     },
 }
-"""Name -> what the trace is."""
+"""Name of a trace -> its description."""
 
 
 def named_trace(name: str) -> Requests:
-    """A trace that comes with the package, starting at its first arrival.
+    """A trace that comes with the package.
 
     Raises:
         BadTrace: no trace has that name.
@@ -71,17 +71,17 @@ def named_trace(name: str) -> Requests:
 
 
 def read_trace(source: Path | str | Sequence[Mapping[str, Any]]) -> Requests:
-    """Requests from a CSV file with a header, a file with one JSON object per line, or rows.
+    """Read requests from a CSV file with a header, from a JSON Lines file, or from rows.
 
-    A string is taken as the content of such a file: JSON if it begins with an object, else CSV.
+    A string is the content of such a file: CSV, unless it begins with a JSON object.
 
     Each request has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`, or
-    the fields of a trace of Azure, Mooncake or BurstGPT; other fields are ignored. Requests are
+    the fields of an Azure, Mooncake or BurstGPT trace; other fields are ignored. Requests are
     sorted by arrival.
 
     Raises:
-        BadTrace: the file cannot be read, is too large or empty, or a field is missing or has an
-            invalid value; the message names the line.
+        BadTrace: the file is unreadable, too large or empty, or a field is missing or invalid; the
+            message names the line.
     """
     if isinstance(source, Path):
         rows = _rows(f"{source}, line", _content(source), is_csv=source.suffix == ".csv")
@@ -89,15 +89,15 @@ def read_trace(source: Path | str | Sequence[Mapping[str, Any]]) -> Requests:
         rows = _rows("line", source, is_csv=not source.lstrip().startswith("{"))
     else:
         rows = ((f"request {number}", row) for number, row in enumerate(source, 1))
-    found: list[tuple[float, int, int]] = []
+    requests: list[tuple[float, int, int]] = []
     for where, row in rows:
-        if len(found) == MOST_REQUESTS:
+        if len(requests) == MOST_REQUESTS:
             raise BadTrace(where, f"a trace has at most {MOST_REQUESTS:,} requests; divide it")
-        with in_field(*(() if isinstance(source, Path) else (len(found),))):
-            found.append(_request(where, row))
-    if not found:
+        with in_field(*(() if isinstance(source, Path) else (len(requests),))):
+            requests.append(_request(where, row))
+    if not requests:
         raise BadTrace(str(source) if isinstance(source, Path) else "trace", "it has no request")
-    return _requests([np.array(column) for column in zip(*found, strict=True)])
+    return _requests([np.array(column) for column in zip(*requests, strict=True)])
 
 
 def _requests(columns: Sequence[np.ndarray[Any, Any]]) -> Requests:
@@ -120,7 +120,7 @@ def _content(path: Path) -> str:
 
 
 def _rows(where: str, text: str, *, is_csv: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each row of a text, with its location for messages."""
+    """Location in the file, and content, of each row."""
     if is_csv:
         reader = csv.DictReader(text.splitlines())
         for row in reader:
@@ -138,7 +138,7 @@ def _rows(where: str, text: str, *, is_csv: bool) -> Iterator[tuple[str, Mapping
 def _request(where: str, row: object) -> tuple[float, int, int]:
     if not isinstance(row, Mapping):
         raise BadTrace(where, f"it is no object with the fields {', '.join(FIELDS)}")
-    row = _own_names(where, row)
+    row = _canonical(where, row)
     for name in FIELDS:
         if row.get(name) in (None, ""):
             raise BadTrace(where, f"{name} is missing")
@@ -149,8 +149,8 @@ def _request(where: str, row: object) -> tuple[float, int, int]:
     return arrival, int(inputs), int(outputs)
 
 
-def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row with the names of `FIELDS` in place of those of a published trace."""
+def _canonical(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row with the names in `FIELDS`, if it has aliases or those of a published trace."""
     if FIELDS[0] in row:
         return {**{ALSO.get(name, name): value for name, value in row.items()}, **row}
     for names, unit_s in PUBLISHED:
@@ -167,7 +167,7 @@ def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _date_s(where: str, name: str, value: object) -> float:
-    """Seconds since 1970 for a date with a time, to the microsecond."""
+    """Seconds since 1970 of a timestamp, to the microsecond."""
     text = str(value).strip()
     try:
         moment = datetime.fromisoformat(text)

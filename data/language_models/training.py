@@ -1,4 +1,4 @@
-"""A language model in training: lengths, batch, layout over devices, and the cluster."""
+"""A training run of a language model: batch, sequence lengths, layout over devices, and cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from forerun.data.training_options import FrozenFormat, Optimizer
 TrainingFramework = Literal[
     "megatron", "megatron-legacy", "torchtitan", "fsdp", "deepspeed", "maxtext"
 ]
-"""Training framework: Megatron-LM and derivatives (NeMo, Megatron-Bridge), torchtitan and others
-on PyTorch's FSDP2, those on the first FSDP (llm-foundry, accelerate), DeepSpeed, MaxText.
-`megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
+"""Training framework: Megatron-LM and frameworks built on it (NeMo, Megatron-Bridge), torchtitan
+and others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed,
+MaxText. `megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
 
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Number format of matrix products; attention and the output head stay in 16 bits. `fp8` has one
@@ -30,19 +30,19 @@ Recompute = Literal["none", "selective", "full"]
 elsewhere every other matrix product and everything between products), or every layer."""
 
 Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
-"""Order of a pipeline's passes: one forward, one backward (interleaved if stages hold several
-groups of layers), or ZB-H1, ZB-H2 and ZB-V, in which gradients of weights fill the bubble (Qi et
-al. 2024, arXiv 2401.10241)."""
+"""Pipeline schedule: one forward, one backward (interleaved if devices hold several virtual
+stages), or ZB-H1, ZB-H2 and ZB-V, in which weight gradients fill the bubble (Qi et al. 2024,
+arXiv 2401.10241)."""
 
 Offload = Literal["none", "optimizer", "activations"]
-"""What is kept in host memory: nothing, the optimizer's states and its step, or activations."""
+"""What is offloaded to the host: nothing, the optimizer's states and step, or activations."""
 
 ScoreStorage = Literal["flash", "eager"]
-"""Whether attention writes its matrix of scores: FlashAttention does not, eager code does."""
+"""Whether attention materialises its score matrix: FlashAttention does not, eager code does."""
 
 Objective = Literal["time", "price", "energy"]
-"""What is minimised for a given number of tokens: time, or device-seconds, to which price and
-energy are proportional (power is not predicted by layout)."""
+"""What a search minimises per token: time, or device-seconds, to which price and energy are
+proportional (power is not predicted by layout)."""
 
 MOST_LENGTHS = 32
 Degree = Annotated[int, Field(ge=1, le=100_000)]
@@ -74,7 +74,7 @@ class SampleLength:
 
 
 def length_of(given: object) -> object:
-    """A mapping from a text TOKENS,SHARE, to be validated; any other value is returned as it is."""
+    """Parse TOKENS,SHARE into the fields of a `SampleLength`; return anything else unchanged."""
     words = f"{given},1".split(",")  # Without a share it is 1.
     return dict(zip(("tokens", "share"), words, strict=False)) if isinstance(given, str) else given
 
@@ -193,7 +193,7 @@ class LlmTraining:
 
 
 def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
-    """What is wrong with a layout, one line each; empty if its degrees divide the run."""
+    """Faults of a layout for a run, one line each; none if all degrees divide what they must."""
     product = layout.model_devices
     if run.devices % product:
         yield f"tensor x context x pipeline = {product} does not divide devices = {run.devices}."
@@ -215,7 +215,7 @@ def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
 
 
 def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -> Iterator[str]:
-    """Which heads, layers or experts a layout does not divide, with `stage` devices per stage."""
+    """Faults of a layout for a model's heads, layers and experts, with `stage` devices a stage."""
     if any(heads % layout.tensor for heads in query_heads(model)):
         yield f"tensor = {layout.tensor} does not divide the model's attention heads."
     groups, layers = layout.pipeline * layout.virtual_stages, len(model.layers)
@@ -247,13 +247,13 @@ def routed_experts(model: LanguageModel) -> int:
 
 @lru_cache(maxsize=256)
 def query_heads(model: LanguageModel) -> frozenset[int]:
-    """The numbers of query heads in a model's attention layers."""
+    """The distinct numbers of query heads in a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.query_heads for mixer in mixers if isinstance(mixer, Attention))
 
 
 @lru_cache(maxsize=256)
 def key_heads(model: LanguageModel) -> frozenset[int]:
-    """The numbers of key heads in a model's attention layers."""
+    """The distinct numbers of key-value heads in a model's attention layers."""
     mixers = (layer.mixer for layer in model.layers)
     return frozenset(mixer.key_value_heads for mixer in mixers if isinstance(mixer, Attention))

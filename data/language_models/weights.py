@@ -9,7 +9,7 @@ from forerun.data.number_formats import FORMATS
 BYTES: Final[Mapping[str, float]] = {
     name: form.bytes for name, form in FORMATS.items() if name not in ("tf32", "nf4")
 }
-"""Bytes per weight of the number formats in configurations; TF32 is stored as FP32, and NF4 counts
+"""Bytes per weight of the number formats in configurations. TF32 is stored as FP32, and NF4 counts
 as INT4."""
 
 
@@ -18,8 +18,8 @@ class LayerFormats:
     """Number formats of the matrices of one layer, keys of `BYTES`.
 
     Attributes:
-        mixer: attention, or the part that replaces it.
-        dense: a dense feed-forward network.
+        mixer: attention or recurrent layer.
+        dense: dense feed-forward network.
         shared: shared experts.
         experts: routed experts.
     """
@@ -37,13 +37,13 @@ class LayerFormats:
 
 @dataclass(frozen=True, slots=True)
 class WeightFormats:
-    """Number formats of all weights, and of the cached values of a sequence.
+    """Number formats of all weights, and of caches and states.
 
     Attributes:
-        unquantized: format of weights that are not quantised, such as embeddings and routers.
+        unquantized: format of everything not quantised, such as embeddings and routers.
         head: format of the output matrix.
         cache: format of keys and values.
-        state: format of the state of recurrent layers.
+        state: format of recurrent states.
         layers: formats of each layer; empty if all are in `unquantized`.
     """
 

@@ -1,1 +1,1 @@
-"""Kernels of language models: sizes as arrays, bounds and dimensionless features."""
+"""Features of language-model kernels: sizes as arrays, bounds and dimensionless ratios."""

@@ -1,4 +1,4 @@
-"""Kernel families behind each part of a deployed language model's time."""
+"""Kernel families that make up each part of an iteration of a deployed language model."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,28 +10,24 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.features.llm_serving.operators import layer_counts
 
 _SIXTEEN_BITS: Final = {"fp16": "bf16"}
-"""Number formats that use the measurements of another one."""
+"""Number format -> the format whose measurements stand in for it."""
 
 
 def families_of(deployment: LlmDeployment) -> Mapping[str, frozenset[str]]:
     """Part of an iteration -> names of its kernel families, such as `gemm/bf16`.
 
-    Only parts made of kernels of known families are listed, which excludes attention of latent
-    vectors, states of recurrent layers, launches and host time. A family may lack measurements.
+    Only parts made up of known families are listed, so latent attention, recurrent states, launches
+    and host time are not. A family may lack measurements.
 
     Args:
         deployment: the model, its engine and its devices.
     """
     model = deployment.model
-    formats = [layer for _, layer in layer_counts(model)]
-    dense = (
-        {layer.mixer for layer in formats}
-        | {layer.dense for layer in formats}
-        | {model.formats.head}
-    )
+    layers = [formats for _, formats in layer_counts(model)]
+    dense = {one.mixer for one in layers} | {one.dense for one in layers} | {model.formats.head}
     parts = {"dense": {f"gemm/{_common(name)}" for name in dense}}
     if _has_experts(model):
-        parts["experts"] = {f"experts/{_common(layer.experts)}" for layer in formats}
+        parts["experts"] = {f"experts/{_common(one.experts)}" for one in layers}
     if all(isinstance(layer.mixer, Attention) for layer in model.layers):
         cache = _common(model.formats.cache)
         parts["prefill_attention"] = {f"prefill/bf16_{cache}"}

@@ -1,9 +1,8 @@
-"""Kernels of language models by family: bounds, terms of their times and features.
+"""Roofline bounds, time terms and features of language-model kernels, by family.
 
-The families are matrix products; collective operations, by latency and link rate; elementwise
-operations, which are memory-bound; routed experts of a layer, with the load of each expert; and
-attention with a KV cache, for prefill and decoding. `kernel_groups` divides queries by device and
-family.
+Families are matrix products; collectives, with a latency and a bandwidth term; memory-bound
+elementwise operations; routed experts, with their load distribution; and prefill and decode
+attention with a KV cache. `kernel_groups` groups queries by device and family.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +39,9 @@ from forerun.features.llm_kernels.table import (
 from forerun.features.operators.kinds import CLASS_CODE, CLASS_OF_NAME
 
 TILES: Final = ((256, 128), (128, 128), (64, 128), (64, 64))
-"""Rows and columns of the result tile of one compute unit, in common libraries."""
+"""Output tile sizes (rows, columns) of one compute unit in common libraries."""
 COPIES: Final = 6
-"""Sets of operands that AIConfigurator's benchmark cycles through, so that the shared cache rarely
+"""Sets of operands that AIConfigurator's benchmark cycles through, so that the L2 cache rarely
 holds the next one (`outside_loop_count` of its collector)."""
 _RESULT_BYTES = 2.0
 
@@ -65,7 +64,7 @@ GEMM_FEATURES: Final = (
     "memory_over_bound",
 )
 LAUNCH_S: Final = 1.2e-6
-"""Shorter than any measured kernel."""
+"""Lower bound on kernel times, shorter than any measured kernel, seconds."""
 
 
 def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Device) -> KernelTable:
@@ -76,7 +75,7 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
         n: (rows,) outputs.
         k: (rows,) inputs.
         form: number format.
-        device: where they run.
+        device: the device.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -102,7 +101,7 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
         *map(_alignment, (m, n, k)),
         np.log(cached_s / memory_s),
     ]
-    # Libraries quantise 16-bit activations in a separate kernel beforehand.
+    # A preceding kernel quantises the activations, which it reads in 16 bits.
     quantised_s = 2.0 * m * k / chip.bandwidth
     return KernelTable.at_full_clock(
         features=np.column_stack(features),
@@ -143,17 +142,17 @@ _TYPICAL_LINK_GBS = 64.0
 def collective_table(
     message_bytes: Column, devices: Column, operation: CollectiveName, device: Device
 ) -> KernelTable:
-    """One operation on n messages, between devices of one kind within a node.
+    """One collective operation on n messages, between identical devices of one node.
 
-    The bound is that of a ring: each device sends (devices - 1) / devices of the message, twice
-    for reduce plus gather, at half the sheet's rate for both directions. A link missing on the
-    sheet is assumed to be PCI Express 4.0.
+    The bound is that of a ring: each device sends (devices - 1) / devices of the message, twice for
+    an all-reduce, at half the sheet's bidirectional bandwidth. A link that is missing on the sheet
+    is assumed to be PCIe 4.0.
 
     Args:
         message_bytes: (n,) size of the whole message, bytes.
-        devices: (n,) participating devices.
-        operation: the collective operation.
-        device: each of them.
+        devices: (n,) devices that take part.
+        operation: the collective.
+        device: the device type.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -190,7 +189,7 @@ TRAFFIC: Final[dict[ElementwiseName, float]] = {
     "add": 3.0,
     "embedding": 2.0,
 }
-"""Values read and written per value of the result."""
+"""Values that each operation reads and writes per value of its result."""
 ELEMENTWISE_FEATURES: Final = (
     "log_tokens",
     "log_width",
@@ -206,13 +205,13 @@ _BYTES = 2.0
 def elementwise_table(
     tokens: Column, width: Column, operation: ElementwiseName, device: Device
 ) -> KernelTable:
-    """One operation at n sizes on one device.
+    """One elementwise operation at n sizes on one device.
 
     Args:
         tokens: (n,) rows.
-        width: (n,) values of one row of the result.
-        operation: what is computed.
-        device: where it runs.
+        width: (n,) values per row of the result.
+        operation: the operation.
+        device: the device.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -263,8 +262,8 @@ _PRODUCTS: Final = 3.0
 """Matrices of a gated network: gate, up and down."""
 _TILE, _TILE_COLUMNS = 64.0, 128.0
 _LARGEST_SHARE: Final = 0.8
-"""Load of the busiest expert before normalisation, over the tokens, in AIConfigurator's benchmark
-of skewed loads."""
+"""Share of tokens that the most loaded expert gets before normalisation, in AIConfigurator's
+benchmark of skewed loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,12 +272,12 @@ class ExpertSizes:
 
     Attributes:
         hidden_size: (n,) width of a token.
-        width: (n,) inner width of a whole expert.
+        width: (n,) intermediate width of a whole expert.
         experts: (n,) routed experts of the layer.
         experts_per_token: (n,) experts that a token is routed to.
-        tensor: (n,) devices that each expert is divided over.
-        expert: (n,) devices over which the experts are distributed.
-        skew: (n,) exponent of the experts' power-law load; 0 for equal loads.
+        tensor: (n,) tensor parallelism: devices that each expert is divided over.
+        expert: (n,) expert parallelism: devices that experts are spread over.
+        skew: (n,) exponent of the power law of the experts' loads; 0 for equal loads.
     """
 
     hidden_size: Column
@@ -297,9 +296,9 @@ def experts_table(
 
     Args:
         tokens: (n,) tokens of all devices together.
-        sizes: dimensions and division of the experts.
+        sizes: dimensions and parallelism of the experts.
         form: number format of the products.
-        device: where they run.
+        device: the device.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -308,21 +307,21 @@ def experts_table(
     experts, experts_per_token = sizes.experts, sizes.experts_per_token
     chip, product = Chip.of(device), PRODUCTS[form]
     peak = device.peak(product.precision, matrix=True) * 1e12
-    own_width, local = sizes.width / sizes.tensor, np.maximum(experts / expert, 1.0)
+    local_width, local = sizes.width / sizes.tensor, np.maximum(experts / expert, 1.0)
     routed = tokens * experts_per_token / expert
     covered_share, tiles_share = _loads(tokens, experts, experts_per_token, skew)
     covered, tiles = covered_share * local, tiles_share * local
-    weights = covered * _PRODUCTS * hidden_size * own_width * product.weights.bytes
-    activations = routed * (2.0 * hidden_size + 2.0 * own_width) * product.activations.bytes
-    compute_s = 2.0 * _PRODUCTS * routed * hidden_size * own_width / peak
+    weights = covered * _PRODUCTS * hidden_size * local_width * product.weights.bytes
+    activations = routed * (2.0 * hidden_size + 2.0 * local_width) * product.activations.bytes
+    compute_s = 2.0 * _PRODUCTS * routed * hidden_size * local_width / peak
     memory_s = (weights + activations) / chip.bandwidth
     bound = np.maximum(compute_s, memory_s)
     fill = np.minimum(routed / (tiles * _TILE), 1.0)
-    waves = tiles * np.ceil(2.0 * own_width / _TILE_COLUMNS) / chip.units
+    waves = tiles * np.ceil(2.0 * local_width / _TILE_COLUMNS) / chip.units
     features = [
         np.log2(tokens),
         np.log2(hidden_size),
-        np.log2(own_width),
+        np.log2(local_width),
         np.log2(local),
         np.log2(experts_per_token),
         np.log2(expert),
@@ -351,11 +350,11 @@ def experts_table(
 def _loads(
     tokens: Column, experts: Column, experts_per_token: Column, skew: Column
 ) -> tuple[Column, Column]:
-    """Share of experts that get a token, and row tiles per expert, each (n,)."""
+    """Share of experts that get a token, and row tiles per expert, (n,) each."""
     cases = np.column_stack([tokens, experts, experts_per_token, skew])
-    unique, place = np.unique(cases, axis=0, return_inverse=True)
+    unique, inverse = np.unique(cases, axis=0, return_inverse=True)
     results = np.array([_load(*map(float, case)) for case in unique]).reshape(-1, 2)
-    covered, tiles = results[place.ravel()].T
+    covered, tiles = results[inverse.ravel()].T
     return covered, tiles
 
 
@@ -363,12 +362,12 @@ def _loads(
 def _load(
     tokens: float, experts: float, experts_per_token: float, skew: float
 ) -> tuple[float, float]:
-    """Share of experts that get a token, and mean number of tiles per expert."""
+    """Share of experts that get a token, and mean number of row tiles per expert."""
     total = tokens * experts_per_token
     if skew == 0.0:
         covered = min(1.0, total / experts)
         return covered, covered * float(np.ceil(max(1.0, total / experts) / _TILE))
-    # Loads at evenly spaced quantiles of a bounded power law, normalised to their sum.
+    # Take loads at evenly spaced quantiles of a bounded power law, and normalise their sum.
     quantiles = (np.arange(experts) + 0.5) / experts
     power, most = 1.0 - skew, max(_LARGEST_SHARE * tokens, 2.0)
     loads = (1.0 + quantiles * (most**power - 1.0)) ** (1.0 / power)
@@ -411,17 +410,17 @@ PREFILL_FEATURES: Final = (
     "log_chain_over_bound",
 )
 _SPLIT_TOKENS = 256.0
-"""Minimum cached tokens for which decoding uses a separate compute unit."""
+"""Fewest cached tokens in a split of decode attention, which gets its own compute unit."""
 _QUERY_TILE = 128.0
 _ACTIVATION_BYTES = FORMATS["bf16"].bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Heads of attention in n kernels, on one device.
+    """Attention heads of n kernels, on one device.
 
     Attributes:
-        query, key_value: (n,) number of query heads, and of key-value heads.
+        query, key_value: (n,) number of query heads and of key-value heads.
         width: (n,) width of a head.
         window: (n,) maximum tokens that a token attends to; infinite without a window.
     """
@@ -433,7 +432,7 @@ class Heads:
 
     @property
     def site(self) -> Column:
-        """(n,) keys that are equal where everything but the window is."""
+        """(n,) keys, equal for heads that differ only in their window."""
         return np.asarray(self.query * 2.0**40 + self.key_value * 2.0**20 + self.width)
 
 
@@ -446,14 +445,14 @@ def decode_table(
 ) -> KernelTable:
     """Decode attention: one new token in each of several sequences, on one device.
 
-    The bound reads the cache once per key-value head.
+    The bound reads the cache once for each key-value head.
 
     Args:
         sequences: (n,) number of sequences.
         context: (n,) tokens per sequence, including the new one.
         heads: heads of the n kernels.
         cache_format: number format of keys and values.
-        device: where it runs.
+        device: the device.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -507,16 +506,16 @@ def prefill_table(
     cache_format: AttentionFormat,
     device: Device,
 ) -> KernelTable:
-    """Prefill: causal attention of prompt tokens, on one device.
+    """Prefill attention: causal attention of prompt tokens, on one device.
 
     Args:
         sequences: (n,) number of prompts.
-        tokens: (n,) attending tokens per prompt.
-        context: (n,) previously cached tokens per prompt.
+        tokens: (n,) query tokens per prompt.
+        context: (n,) tokens per prompt that are already in the cache.
         heads: heads of the n kernels.
         product_format: number format of the products.
         cache_format: number format of keys and values.
-        device: where it runs.
+        device: the device.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -560,10 +559,10 @@ def prefill_table(
 
 
 def attended_pairs(tokens: Column, context: Column, window: Column) -> Column:
-    """Pairs of a prompt token and a token that it attends to, including itself, shape (n,).
+    """Pairs of a query token and a token that it attends to, itself included, shape (n,).
 
     Args:
-        tokens: (n,) tokens that attend.
+        tokens: (n,) query tokens.
         context: (n,) tokens before them.
         window: (n,) maximum tokens that a token attends to; infinite without a window.
     """
@@ -576,11 +575,11 @@ def attended_pairs(tokens: Column, context: Column, window: Column) -> Column:
 PRODUCT_FORMATS: Final[Mapping[NumberFormat, ProductFormat]] = {"bf16": "bf16", "fp16": "fp16"}
 """Precision of an operator -> number format of the equivalent engine kernel.
 
-fp8 products are excluded: those of engines take 1.45 times as long as PyTorch's, whose operands are
+fp8 is missing: engines' products take 1.45 times as long as PyTorch's own, whose operands are
 already in fp8 (54 products of `torch_gpu` on H100 and H200)."""
 SIMILAR: Final = 0.1**0.5
-"""Distance of positions at which the weight of one device for another falls to 1/e; chosen on
-matrix products of H200, B200, GB200 and GB300, each held out in turn."""
+"""Distance between devices at which the weight of one for the other falls to 1/e; chosen on matrix
+products of H200, B200, GB200 and GB300, each held out in turn."""
 
 
 def family_of(kernel: KernelShape) -> str:
@@ -601,10 +600,10 @@ def family_of(kernel: KernelShape) -> str:
 
 
 def llm_kernel_of(workload: Workload) -> LlmKernel | None:
-    """The workload as a kernel of a language model; None if it is not one.
+    """The workload as a language-model kernel; None if it is not one.
 
-    A linear layer, or an unbatched product of two matrices, in 16 bits is the matrix product that
-    engines launch.
+    A 16-bit linear layer or unbatched product of two matrices is the same kernel that engines
+    launch.
 
     Args:
         workload: any workload.
@@ -627,10 +626,10 @@ def llm_kernel_of(workload: Workload) -> LlmKernel | None:
 
 
 def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
-    """Group the queries by family and device, in order of appearance.
+    """Group queries by family and device, in order of appearance.
 
     Args:
-        queries: kernels of language models, each of a family, on devices with a spec sheet.
+        queries: language-model kernels on devices with a spec sheet.
     """
     devices = {id(query.device): query.device for query in queries}
     kernels = [llm_kernel_of(query.workload) or query.llm_kernel for query in queries]
@@ -655,7 +654,7 @@ def _class(workload: Workload) -> int:
 
 
 def kernel_table(kernels: Sequence[KernelShape], device: Device) -> KernelTable:
-    """Kernels of one family on one device.
+    """The table of kernels of one family on one device.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.

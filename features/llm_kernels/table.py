@@ -1,7 +1,4 @@
-"""Kernels of one family on one device as arrays: features, bounds and terms of their times.
-
-Device figures that a sheet lacks are replaced by typical values.
-"""
+"""Arrays of kernels of one family on one device, and the device figures that they depend on."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,8 +23,8 @@ class Chip:
         bandwidth: memory bandwidth, bytes/s.
         units: compute units.
         clock_hz: highest clock, Hz.
-        l2_bytes: shared cache, bytes.
-        flops: dense rate of matrix units in bf16, FLOP/s.
+        l2_bytes: size of the L2 cache, bytes.
+        flops: dense bf16 peak of the matrix units, FLOP/s.
     """
 
     bandwidth: float
@@ -39,7 +36,7 @@ class Chip:
     @classmethod
     @lru_cache(maxsize=1024)
     def of(cls, device: Device) -> "Chip":
-        """Figures of the sheet; missing clock, compute units and cache are assumed.
+        """Figures of the spec sheet, with assumptions for missing clocks, compute units and L2.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
@@ -54,14 +51,14 @@ class Chip:
 
     @property
     def l2_bandwidth(self) -> float:
-        """Rate at which all compute units read the shared cache, bytes/s."""
+        """Rate at which all compute units together read the L2 cache, bytes/s."""
         return _L2_BYTES_PER_CYCLE_AND_UNIT * self.units * self.clock_hz
 
     @property
     def position(self) -> Column:
         """Log ratios by which devices are compared, shape (4,).
 
-        They are bytes over FLOPs, FLOPs and bytes per compute unit and cycle, and shared cache per
+        They are bytes per FLOP, FLOPs and bytes per compute unit and cycle, and L2 cache per
         compute unit.
         """
         cycles = self.units * self.clock_hz
@@ -77,12 +74,12 @@ class Chip:
     def memory_s(self, moved_bytes: Column, resident_bytes: Column) -> Column:
         """Time to move n amounts of data, shape (n,), seconds.
 
-        Data comes from the shared cache if the working set takes up to half of it, from memory if
-        it does not fit, and in between from both.
+        The data comes from the L2 cache if the working set fits in half of it, and from memory if
+        the working set exceeds it; in between, from both.
 
         Args:
             moved_bytes: (n,) data that a kernel moves.
-            resident_bytes: (n,) working set: data used before the same data is used again.
+            resident_bytes: (n,) working set: data used before the same is used again.
         """
         cached = np.clip(2.0 - resident_bytes / self.l2_bytes, 0.0, 1.0)
         rate = np.maximum(self.l2_bandwidth, self.bandwidth)
@@ -90,7 +87,7 @@ class Chip:
 
 
 LAUNCH_CLOCK_HZ = 1.9e9
-"""Reference clock of launches."""
+"""Clock at which `launch` is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +97,17 @@ class KernelTable(Columns):
     Attributes:
         features: (n, features) dimensionless features.
         bound_s: (n,) roofline bound, seconds.
-        serial_s: (n, serial terms) additive parts of the time, seconds at the sheet's figures.
-        parallel_s: (n, parallel terms) overlapping parts, such as arithmetic and memory traffic.
-        launch: (n,) time of a launch, relative to that at a clock of 1.9 GHz.
-        least_s: (n,) lower bound of the time, seconds.
+        serial_s: (n, serial terms) time terms that add up, seconds at spec-sheet rates.
+        parallel_s: (n, parallel terms) time terms that overlap, such as arithmetic and memory
+            traffic, seconds at spec-sheet rates.
+        launch: (n,) launch time, relative to that at a clock of 1.9 GHz.
+        least_s: (n,) lower bound on the time, seconds.
         site: (n,) keys; rows with equal keys differ only in the number of tokens.
-        power_s: (n,) shortest time that the power limit allows, 0 if unknown. A kernel that is
-            inefficient at full clock draws less power, so the two do not multiply: the larger
-            applies.
-        start_s: (n,) start and end time of a kernel, which no inefficiency prolongs; 0 where it is
-            part of `launch`.
+        power_s: (n,) shortest time that the power limit allows, seconds; 0 if unknown. A kernel
+            that is inefficient at full clock draws less power, so the two effects do not multiply:
+            the longer time holds.
+        start_s: (n,) time in which a kernel starts and ends, independent of its efficiency,
+            seconds; 0 if it is part of `launch`.
     """
 
     features: Matrix
@@ -124,9 +122,9 @@ class KernelTable(Columns):
 
     @classmethod
     def at_full_clock(cls, **columns: Any) -> Self:
-        """Kernels without known time under a power limit; all other columns are given."""
-        nothing = np.zeros(len(columns["bound_s"]))
-        return cls(**columns, power_s=nothing, start_s=nothing)
+        """Kernels without `power_s` and `start_s`; all other columns must be given."""
+        zeros = np.zeros(len(columns["bound_s"]))
+        return cls(**columns, power_s=zeros, start_s=zeros)
 
     def __len__(self) -> int:
         return len(self.bound_s)
@@ -138,15 +136,15 @@ class KernelGroup:
 
     Attributes:
         family: operation and number format, such as `gemm/bf16`.
-        device: where they run.
-        position: coordinates for comparing devices: the weight of one device for another is
-            exp(-squared distance).
-        rows: (k,) position of each kernel's query.
+        device: the device.
+        position: coordinates by which devices are compared: the weight of one device for another
+            is exp(-squared distance).
+        rows: (k,) indices of the queries that the kernels belong to.
         engines: (k,) names of the inference engines.
-        counts: (k,) executions of each.
-        classes: (k,) positions in `OPERATOR_CLASSES`; -1 for kernels that are not operators.
-        table: features, bounds and terms.
-        log_values: (k,) log of measured seconds or shares; NaN where not measured.
+        counts: (k,) how often each kernel runs.
+        classes: (k,) indices in `OPERATOR_CLASSES`; -1 for kernels that are not operators.
+        table: features, bounds and time terms.
+        log_values: (k,) logarithms of measured seconds or shares; NaN if not measured.
     """
 
     family: str

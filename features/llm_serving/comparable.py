@@ -1,4 +1,4 @@
-"""Deployments that are like measured ones, from which those with other settings are estimated."""
+"""Maps deployments to comparable ones: with measured settings, one worker, or any other load."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -10,11 +10,11 @@ from forerun.features.llm_serving.releases import is_old
 
 
 def of_one_worker(query: Query) -> Query:
-    """The deployment with one worker and its share of the load.
+    """Reduce a deployment to one worker with its share of the load.
 
-    Workers that serve whole requests have nothing in common, so that each takes the time that it
-    would take alone. Where there are fewer requests in flight than workers, its share is below one.
-    Deployments whose prompts have workers of their own are not changed: their numbers matter.
+    Workers that serve whole requests are independent, so latency does not depend on their number.
+    A worker's share is below one where there are fewer requests in flight than workers.
+    Disaggregated deployments are returned unchanged: the numbers of their workers matter.
     """
     deployment = query.deployment
     workers = deployment.pool.workers
@@ -30,9 +30,9 @@ def of_one_worker(query: Query) -> Query:
 
 
 def with_measured_settings(query: Query) -> Query:
-    """The deployment as runs were measured: without drafted tokens, cached prompts and top-p, with
-    chunked prefill and recorded launches, by a current release of an engine that serves at full
-    speed.
+    """The deployment with the settings of measured runs: chunked prefill and CUDA graphs, no
+    speculative decoding, prefix cache or top-p sampling, and a current release of vLLM, SGLang or
+    TensorRT-LLM, or an unnamed engine in place of llama.cpp.
     """
     if not has_other_settings(query):
         return query
@@ -50,7 +50,7 @@ def with_measured_settings(query: Query) -> Query:
 
 
 def has_other_settings(query: Query) -> bool:
-    """Whether a deployment is not as `with_measured_settings` has it."""
+    """Whether `with_measured_settings` changes a deployment."""
     engine, load = query.deployment.engine, query.deployment.load
     drafts = engine.draft_tokens != 0 or engine.draft_acceptance != 0.0
     samples = engine.sampling == "top_p"
@@ -59,17 +59,17 @@ def has_other_settings(query: Query) -> bool:
 
 
 def at_any_load(query: Query) -> tuple[Hashable, ...]:
-    """What a deployment has in common with those of another number or rate of requests."""
+    """Key of all deployments that differ only in concurrency or arrival rate."""
     load = query.deployment.load
     lengths = (load.input_tokens, load.output_tokens, load.input_variation, load.output_variation)
     return (*setup_of(query), load.cached_share, *lengths, in_step(query.deployment))
 
 
 def in_step(deployment: LlmDeployment) -> bool:
-    """Whether requests start and end together, time and again.
+    """Whether requests repeatedly start and end together.
 
-    Those of a closed loop with answers of one length do so, as benchmarks have them, on engines
-    that process all prompts before they decode.
+    They do in a closed loop with answers of one length, as in benchmarks, on engines that process
+    all prompts before they decode.
     """
     load = deployment.load
     alike = load.concurrency is not None and load.output_variation == 0.0
@@ -77,24 +77,24 @@ def in_step(deployment: LlmDeployment) -> bool:
 
 
 def alike_at_any_load(queries: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
-    """`at_any_load` of n deployments -> positions of those that have it in common.
+    """`at_any_load` -> positions of the deployments with that key, among n.
 
-    Those that share their parts, as closed loops of one deployment do, are compared by identity.
+    Deployments whose parts are the same objects are grouped by identity first, which is cheaper.
     """
-    same: dict[tuple[Hashable, ...], list[int]] = {}
+    by_identity: dict[tuple[Hashable, ...], list[int]] = {}
     for row, query in enumerate(queries):
-        own, load = query.deployment, query.deployment.load
-        parts = (id(own.model), id(own.engine), id(own.pool), id(own.prefill), id(query.device))
+        one, load = query.deployment, query.deployment.load
+        parts = (id(one.model), id(one.engine), id(one.pool), id(one.prefill), id(query.device))
         lengths = (load.input_tokens, load.output_tokens, load.cached_share)
-        key = (*parts, *lengths, load.input_variation, load.output_variation, in_step(own))
-        same.setdefault(key, []).append(row)
-    found: dict[tuple[Hashable, ...], list[int]] = {}
-    for rows in same.values():
-        found.setdefault(at_any_load(queries[rows[0]]), []).extend(rows)
-    return found
+        key = (*parts, *lengths, load.input_variation, load.output_variation, in_step(one))
+        by_identity.setdefault(key, []).append(row)
+    groups: dict[tuple[Hashable, ...], list[int]] = {}
+    for rows in by_identity.values():
+        groups.setdefault(at_any_load(queries[rows[0]]), []).extend(rows)
+    return groups
 
 
 def setup_of(query: Query) -> tuple[Hashable, ...]:
-    """What a deployment has in common with those that differ from it in nothing but their load."""
-    own = query.deployment
-    return own.model, own.engine, own.pool, own.prefill, query.device
+    """Key of all deployments that differ only in their load."""
+    one = query.deployment
+    return one.model, one.engine, one.pool, one.prefill, query.device

@@ -1,4 +1,4 @@
-"""Bytes on one device of a worker: weights, keys and values, activations, and what is left."""
+"""Memory use of one device of a worker, bytes: weights, KV cache, activations, and free memory."""
 
 from functools import lru_cache
 from typing import Final
@@ -14,23 +14,24 @@ from forerun.features.llm_serving.operators import cache_divided, layer_counts
 
 GIB: Final = 2.0**30
 OVERHEAD_BYTES: Final = 1.0 * GIB
-"""Context of the device, loaded kernels, recorded graphs and buffers of collectives. An assumption,
-the same for every device and engine: it is not fitted to measurements."""
+"""Device context, loaded kernels, CUDA graphs and collective buffers. An assumption, the same for
+every device and engine: it is not fitted to measurements."""
 USUAL_BATCHED_TOKENS: Final = 8192
-"""Most tokens of an iteration where the engine's setting is not given."""
+"""Token budget of an iteration where the engine's setting is not given."""
 LLAMA_BATCH: Final = 512
-"""Tokens of a micro-batch of llama.cpp."""
+"""Tokens in a micro-batch of llama.cpp."""
 USUAL_SEQUENCES: Final = 256
-"""Most sequences of an iteration where the engine's setting is not given."""
+"""Most sequences in an iteration where the engine's setting is not given."""
 
 
 def free_bytes(
     model: LanguageModel, device: Device, engine: Engine, degrees: Parallelism
 ) -> float | None:
-    """Bytes that the engine may use for keys and values; negative where weights alone, or with the
-    cache that is set aside, are more.
+    """Bytes that the engine may use for the KV cache; None if the device's memory is unknown.
 
-    None where the memory of the device is not known.
+    Negative if the weights, or the weights and the cache that is set aside, exceed the memory.
+
+    Negative where the weights alone exceed what the engine may use.
     """
     if device.memory_gib is None:
         return None
@@ -57,11 +58,11 @@ def memory_share(engine: Engine) -> float:
 
 @lru_cache(maxsize=1024)
 def weight_bytes(model: LanguageModel, degrees: Parallelism) -> float:
-    """Weights of one device.
+    """Bytes of weights on one device.
 
-    Routed experts are spread over the devices of all ranks. Of attention, only what belongs to
-    heads is divided; each device has a copy of the rest and of the routers. An encoder is
-    divided by the tensor degree, and is not divided by groups of layers.
+    Routed experts are spread over the devices of all ranks. Of attention, only the weights of heads
+    are divided; each device has a copy of the rest and of the routers. An encoder is divided by
+    tensor parallelism, but not by pipeline parallelism.
     """
     hidden, tensor, formats = model.hidden_size, degrees.tensor, model.formats
     tables = model.table_parameters() * BYTES[formats.unquantized]
@@ -79,15 +80,15 @@ def weight_bytes(model: LanguageModel, degrees: Parallelism) -> float:
                     routed = part.experts * part.expert(hidden) * BYTES[forms.experts]
                     shared = part.shared(hidden) * BYTES[forms.shared]
                     router = part.router(hidden) * BYTES[formats.unquantized]
-                    own = routed / degrees.attention_data + shared
-                    held += count * (own / tensor + router)
+                    on_rank = routed / degrees.attention_data + shared
+                    held += count * (on_rank / tensor + router)
     encoders = (one for one in (model.vision, model.encoder) if one is not None)
     encoded = sum(one.parameters() for one in encoders)
     return held / degrees.pipeline + encoded * BYTES[formats.unquantized] / tensor
 
 
 def mixer_weights(mixer: Mixer, hidden_size: int, tensor: int) -> float:
-    """Number of weights of a mixer on each of the devices that share its heads."""
+    """Number of weights of a mixer on each of its `tensor` tensor-parallel devices."""
     whole = mixer.parameters(hidden_size)
     match mixer:
         case Attention():
@@ -111,9 +112,9 @@ def mixer_weights(mixer: Mixer, hidden_size: int, tensor: int) -> float:
 
 
 def cache_bytes(model: LanguageModel, context_tokens: int, tensor: int) -> float:
-    """Keys, values and states of one sequence on each device that shares its layers.
+    """Bytes of keys, values and recurrent states of one sequence, on each tensor-parallel device.
 
-    Heads of keys are divided over devices until each has one; a latent vector is on every device.
+    Key-value heads are divided over devices until each has one; latent vectors are on every device.
     """
     held = 0.0
     for (layer, _), count in layer_counts(model).items():
@@ -129,7 +130,7 @@ def cache_bytes(model: LanguageModel, context_tokens: int, tensor: int) -> float
 
 @lru_cache(maxsize=1024)
 def activation_bytes(model: LanguageModel, engine: Engine, degrees: Parallelism) -> float:
-    """Activations of the largest iteration in 16 bits, and its logits in 32."""
+    """Bytes of the activations of the largest iteration, in 16 bits, and of its logits, in 32."""
     of_llama = engine.name == "llama.cpp"
     tokens = LLAMA_BATCH if of_llama else engine.max_batched_tokens or USUAL_BATCHED_TOKENS
     sequences = engine.max_sequences or (1 if of_llama else USUAL_SEQUENCES)
@@ -140,7 +141,7 @@ def activation_bytes(model: LanguageModel, engine: Engine, degrees: Parallelism)
 
 
 def _inner_width(part: Dense | Experts) -> int:
-    """Inner values of one token."""
+    """Width of the intermediate activations of one token."""
     if isinstance(part, Dense):
         return part.width
     return part.per_token * part.width + part.shared_width

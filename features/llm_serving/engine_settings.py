@@ -1,4 +1,4 @@
-"""Settings that an engine takes where none are given, and how many sequences fit a rank."""
+"""Default settings of inference engines, and how many sequences fit on a data-parallel rank."""
 
 from dataclasses import dataclass
 from typing import Final, Self
@@ -8,19 +8,19 @@ from forerun.data.language_models.deployment import Engine, LlmDeployment, Paral
 from forerun.features.llm_serving.device_bytes import cache_bytes, free_bytes
 
 LARGE_GIB: Final = 70.0
-"""Memory from which on vLLM takes its defaults for large GPUs (vLLM 0.15, `EngineArgs`)."""
+"""Device memory from which vLLM uses its defaults for large GPUs (vLLM 0.15, `EngineArgs`)."""
 NOT_LARGE: Final = "ampere"
-"""Architecture of GPUs that have such memory and still get vLLM's defaults for small ones.
+"""Architecture whose GPUs get vLLM's defaults for small ones despite that much memory.
 
-vLLM goes by "a100" in the name. A name is no feature here; of this architecture, only the A100 and
-its variant for export have so much memory.
+vLLM looks for "a100" in the device name. Names are not features here, and only the A100 and its
+export variant have so much memory in this architecture.
 """
 SEQUENCES: Final = 2048
 TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256
 SMALL_TOKENS: Final = 2048
 PROCESSOR_SEQUENCES: Final = 128
-"""Those of vLLM's server on processors."""
+"""Default of vLLM's server on CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,13 @@ class Limits:
     """What bounds an iteration of one data-parallel rank.
 
     Attributes:
-        tokens: most tokens of an iteration.
-        sequences: most sequences that decode together: by the engine's setting, by its memory, of
-            which each holds what it has halfway through its answer, or all that it will need
-            (`reserves`), and, next to one, by the prompts that the tokens of an iteration leave
-            room for. More would end in each iteration than can begin.
+        tokens: token budget of an iteration.
+        sequences: most sequences that decode together. Bounds are the engine's setting, memory (a
+            sequence holds its cache halfway through the answer, or all it will need if the engine
+            `reserves`), and the token budget: beyond it, more requests would end in each iteration
+            than can start.
         admitted: the same by setting and memory alone.
-        fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
-            the setting.
+        fits: whether the weights and one prompt fit in memory; if not, `sequences` ignores memory.
     """
 
     tokens: float
@@ -49,31 +48,31 @@ class Limits:
         most_tokens, most_sequences = default_limits(deployment.engine, device)
         tokens = float(deployment.engine.max_batched_tokens or most_tokens)
         admitted = float(deployment.engine.max_sequences or most_sequences)
-        begun = admitted
+        startable = admitted
         if mixes(deployment.engine) and deployment.prefill is None:
-            begun = 1.0 + tokens / _tokens_per_sequence(deployment)
+            startable = 1.0 + tokens / _tokens_per_sequence(deployment)
         prompt, share = deployment.load.input_tokens, 1.0 if reserves(deployment.engine) else 0.5
-        held = prompt + share * deployment.load.output_tokens
-        one = sequences_in_memory(deployment, device, parallelism, prompt)
-        room = sequences_in_memory(deployment, device, parallelism, held)
-        fits = one is None or one >= 1.0
+        length = prompt + share * deployment.load.output_tokens
+        prompts = sequences_in_memory(deployment, device, parallelism, prompt)
+        room = sequences_in_memory(deployment, device, parallelism, length)
+        fits = prompts is None or prompts >= 1.0
         if room is not None and fits:
             admitted = min(admitted, max(room, 1.0))
-        return cls(tokens, min(admitted, begun), admitted, fits)
+        return cls(tokens, min(admitted, startable), admitted, fits)
 
 
 def _tokens_per_sequence(deployment: LlmDeployment) -> float:
-    """Tokens of a mixed iteration for each sequence that it decodes, with those of new prompts."""
-    engine, after = deployment.engine, max(deployment.load.output_tokens - 1.0, 1.0)
-    begun = tokens_per_iteration(engine) / after
-    return 1.0 + engine.draft_tokens + begun * uncached_tokens(deployment)
+    """Tokens in a mixed iteration per sequence that it decodes, including those of new prompts."""
+    engine, further = deployment.engine, max(deployment.load.output_tokens - 1.0, 1.0)
+    started = tokens_per_iteration(engine) / further
+    return 1.0 + engine.draft_tokens + started * uncached_tokens(deployment)
 
 
 def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
-    """Most tokens and most sequences of an iteration where none are given.
+    """Most tokens and most sequences in an iteration where no setting is given.
 
-    llama.cpp has one slot unless more are given, since runs of one stream alone were measured; its
-    server starts four where `--parallel` gives none (ggml-org/llama.cpp#16736).
+    llama.cpp gets one slot, because only single-stream runs were measured; without `--parallel`,
+    its server starts four (ggml-org/llama.cpp#16736).
     """
     if engine.name == "llama.cpp":
         return SMALL_TOKENS, 1
@@ -92,42 +91,42 @@ def sequences_in_memory(
     parallelism: Parallelism,
     tokens: float,
 ) -> float | None:
-    """Sequences that fit next to the weights; None where memory is not known.
+    """Sequences whose cache fits in the memory that weights leave; None if memory is unknown.
 
     Args:
-        deployment: gives the model and the engine.
-        device: each of the devices.
-        parallelism: that of a worker.
+        deployment: its model and engine are used.
+        device: the device type.
+        parallelism: parallelism of a worker.
         tokens: length of a sequence.
     """
     model = deployment.model
     free = free_bytes(model, device, deployment.engine, parallelism)
     if free is None:
         return None
-    held = cache_bytes(model, int(tokens), parallelism.tensor) / parallelism.pipeline
-    return free / max(held, 1.0)
+    cache = cache_bytes(model, int(tokens), parallelism.tensor) / parallelism.pipeline
+    return free / max(cache, 1.0)
 
 
 def mixes(engine: Engine) -> bool:
-    """Whether one iteration holds prompts and decoded tokens; SGLang's do not by default."""
+    """Whether an iteration can both prefill and decode; SGLang's do not by default."""
     return engine.chunked_prefill and engine.name != "sglang"
 
 
 def reserves(engine: Engine) -> bool:
-    """Whether a request starts only where there is memory for its whole answer.
+    """Whether a request starts only once there is memory for its whole answer.
 
-    TensorRT-LLM does so by default (`GUARANTEED_NO_EVICT`); others give sequences up where memory
-    runs out, and start them again.
+    TensorRT-LLM reserves memory by default (`GUARANTEED_NO_EVICT`); other engines preempt sequences
+    when memory runs out, and restart them.
     """
     return engine.name == "trtllm"
 
 
 def uncached_tokens(deployment: LlmDeployment) -> float:
-    """Tokens of a prompt that are not in the prefix cache, at least one."""
+    """Prompt tokens that miss the prefix cache, at least one."""
     load = deployment.load
     return max(load.input_tokens * (1.0 - load.cached_share), 1.0)
 
 
 def tokens_per_iteration(engine: Engine) -> float:
-    """Tokens that a sequence gains in an iteration: one, and the accepted ones of the draft."""
+    """Tokens that a sequence gains in an iteration: one, plus the accepted draft tokens."""
     return 1.0 + sum(engine.draft_acceptance**k for k in range(1, engine.draft_tokens + 1))

@@ -1,11 +1,11 @@
-"""Deployments as rows: parts of their times in closed form, and features of the correction.
+"""Feature rows of deployments: closed-form times by part, and features of the residual correction.
 
-Names of devices, models and releases are never features. `SHAPE` has ratios and lengths that carry
-over to another device or model; `FIGURES` has sizes of the device, the model and the engine's
-release, which only tell those of the training set apart.
+Names of devices, models and releases are never features. `SHAPE` holds ratios and lengths that
+transfer to other devices and models. `FIGURES` holds sizes of the device and model, and the
+engine's release, which only serve to recognise those of the training set.
 
-Longer prompts may raise or lower features of `STEADY`. Of the others, they raise those of `RISING`
-and leave all else.
+Longer prompts may raise or lower the features in `STEADY`. They raise those in `RISING` and leave
+all others unchanged.
 """
 
 from collections.abc import Hashable, Sequence
@@ -49,44 +49,44 @@ FIGURES: Final = (
 )
 FIRST_MS: Final = 0.01
 SERVER_S: Final = 0.009
-"""Part of the time to the first token that is spent outside of the engine (connection, tokens of
-the text, streams), seconds; 2 to 17 ms in 30 runs of vLLM in `apex`."""
+"""Part of the time to first token spent outside of the engine (connection, tokenisation,
+streaming), seconds; 2 to 17 ms in 30 runs of vLLM in `apex`."""
 FEWEST_TOGETHER: Final = 4.0
-"""Requests in flight from which on those of a closed loop start together as in measured runs."""
+"""Concurrency from which closed-loop requests start together as much as in measured runs."""
 FEWEST_TOKENS: Final = 100.0
-"""Tokens of an answer from which on runs were measured."""
+"""Shortest answers of measured runs, tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRows(Columns):
-    """n deployments.
+    """Features and closed-form times of n deployments.
 
     Attributes:
-        decode: (n, parts) seconds of an iteration of decoding, in the order of `PARTS`.
-        accepted: (n,) tokens that a sequence gains in it, 1 without drafted tokens.
-        prefill: (n, parts) further seconds for one prompt.
-        per_token: (n,) prompts processed for each token of a request, on the same workers.
-        own: (n,) seconds of the prompts that share its iterations.
-        burst: (n,) prompts that a request of a closed loop waits for when all start together.
-        wave: (n,) share of the requests that start so.
-        waiting: (n,) seconds of queueing, but for prompts that all start together.
-        chunks: (n,) iterations that a prompt is divided over, where they decode others as well or
-            workers that decode come after; else 0.
-        service: (n,) seconds to the first token without queueing, with `SERVER_S`.
-        together: (n,) how far prompts start together and are held up by decoding as in the closed
-            loops that were measured: 0 for Poisson arrivals, for one request in flight and for
-            answers of one token, 1 from `FEWEST_TOGETHER` requests and `FEWEST_TOKENS` on.
+        decode: (n, parts) seconds of a decode iteration, in the order of `PARTS`.
+        accepted: (n,) tokens that a sequence gains per iteration, 1 without speculative decoding.
+        prefill: (n, parts) seconds that one prompt adds.
+        per_token: (n,) prompts processed per output token of a request, on the same workers.
+        batch_prefill: (n,) prefill seconds of the batch that a request's own prompt is in.
+        burst: (n,) prompts that a closed-loop request waits for when all start together.
+        wave: (n,) share of the requests that start together.
+        waiting: (n,) queueing delay, seconds, excluding that of prompts that all start together.
+        chunks: (n,) iterations that a prompt is split over if its iterations also decode or prefill
+            is disaggregated; else 0.
+        service: (n,) time to first token without queueing, seconds, including `SERVER_S`.
+        together: (n,) how closely the load resembles the measured closed loops, whose prompts start
+            together and wait for decode: 0 for Poisson arrivals, for a concurrency of 1 and for
+            answers of one token, 1 from `FEWEST_TOGETHER` requests and `FEWEST_TOKENS` tokens.
         shape: (n, features) as in `SHAPE`.
         figures: (n, features) as in `FIGURES`.
-        engine: (n, engines) 1 for the engine of the deployment, in the order of `ENGINES`.
-        apart: (n,) 1 where prompts have workers of their own, else 0.
+        engine: (n, engines) one-hot encoding of the engine, in the order of `ENGINES`.
+        apart: (n,) 1 for disaggregated prefill, else 0.
     """
 
     decode: Matrix
     accepted: Column
     prefill: Matrix
     per_token: Column
-    own: Column
+    batch_prefill: Column
     burst: Column
     wave: Column
     waiting: Column
@@ -102,54 +102,55 @@ class DeploymentRows(Columns):
     def of(
         cls, queries: Sequence[Query], worker_of: WorkerOf = WorkerTime.of
     ) -> tuple[Self, list["State"]]:
-        """Rows of n deployments, and the state of each in closed form.
+        """Rows of n deployments, and the closed-form state of each.
 
-        Grids of deployments that differ in lengths alone are computed in one pass, and kept: those
-        of others that differ in the number or rate of requests are the same.
+        Grids of deployments that differ only in lengths are computed in one pass. They are cached,
+        because deployments that differ only in concurrency or arrival rate share a grid.
 
         Args:
             queries: deployments on devices.
-            worker_of: gives the times of iterations of their workers.
+            worker_of: returns the iteration times of their workers.
 
         Raises:
-            UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+            UnknownBandwidth, UnknownPrecision: a device's spec sheet lacks a figure.
         """
         groups = alike_at_any_load(queries)
         which = np.empty(len(queries), dtype=np.intp)
-        for place, rows in enumerate(groups.values()):
-            which[rows] = place
+        for group, rows in enumerate(groups.values()):
+            which[rows] = group
         firsts = [queries[rows[0]] for rows in groups.values()]
-        known = _any_loads(list(groups), firsts, worker_of)
+        any_loads = _any_loads(list(groups), firsts, worker_of)
         loads = [query.deployment.load for query in queries]
         concurrency = np.array([load.concurrency for load in loads], dtype=np.float64)
         rates = np.array([load.requests_per_s or 0.0 for load in loads])
         arriving = np.where(np.isnan(concurrency), rates, np.nan)
-        found = SteadyStates.of([own for own, _ in known], which, concurrency, arriving)
-        fixed = np.array([list(own.values()) for _, own in known])[which].T
-        named = dict(zip(known[0][1], fixed, strict=True))
-        flags = (found.overload.tolist(), found.fits.tolist())
-        states = [State(*own) for own in zip(*flags, strict=True)]
-        return cls(*_rows(named, concurrency, found)), states
+        grids = [any_load for any_load, _ in any_loads]
+        steady = SteadyStates.of(grids, which, concurrency, arriving)
+        fixed = np.array([list(features.values()) for _, features in any_loads])[which].T
+        named = dict(zip(any_loads[0][1], fixed, strict=True))
+        flags = zip(steady.overload.tolist(), steady.fits.tolist(), strict=True)
+        states = [State(*pair) for pair in flags]
+        return cls(*_rows(named, concurrency, steady)), states
 
     def __len__(self) -> int:
         return len(self.chunks)
 
 
 class State(NamedTuple):
-    """Whether a deployment keeps up, and whether it fits; fields as in `SteadyStates`."""
+    """Whether a deployment is overloaded and whether it fits in memory, as in `SteadyStates`."""
 
     overload: bool
     fits: bool
 
 
 _ANY_LOAD: Final = Recent[tuple[Hashable, ...], tuple[AnyLoad, dict[str, float]]](2048)
-"""Deployments that were computed last, with what `_fixed` has of each."""
+"""Cache of recent deployments at any load, each with its features that do not depend on load."""
 
 
 def _any_loads(
     keys: Sequence[tuple[Hashable, ...]], queries: Sequence[Query], worker_of: WorkerOf
 ) -> list[tuple[AnyLoad, dict[str, float]]]:
-    """Each of k deployments with any load, and what is fixed of it.
+    """Each of k deployments at any load, and its features that do not depend on load.
 
     Args:
         keys: `at_any_load` of each.
@@ -158,18 +159,18 @@ def _any_loads(
     """
 
     def compute(places: list[int]) -> list[tuple[AnyLoad, dict[str, float]]]:
-        found: dict[int, tuple[AnyLoad, dict[str, float]]] = {}
+        computed: dict[int, tuple[AnyLoad, dict[str, float]]] = {}
         kinds = (
-            (setup_of(own), in_step(own.deployment)) for own in map(queries.__getitem__, places)
+            (setup_of(one), in_step(one.deployment)) for one in map(queries.__getitem__, places)
         )
-        for same in groups_of(kinds).values():
-            rows = [places[number] for number in same]
+        for group in groups_of(kinds).values():
+            rows = [places[number] for number in group]
             deployments = [queries[row].deployment for row in rows]
-            every = AnyLoad.of_each(deployments, queries[rows[0]].device, worker_of)
+            grids = AnyLoad.of_each(deployments, queries[rows[0]].device, worker_of)
             shared = _fixed_of_setup(queries[rows[0]])
-            for row, own in zip(rows, every, strict=True):
-                found[row] = own, shared | _fixed(queries[row].deployment, own)
-        return [found[place] for place in places]
+            for row, grid in zip(rows, grids, strict=True):
+                computed[row] = grid, shared | _fixed(queries[row].deployment, grid)
+        return [computed[place] for place in places]
 
     if worker_of != WorkerTime.of:
         return compute([*range(len(keys))])
@@ -179,11 +180,11 @@ def _any_loads(
 def _rows(
     named: dict[str, Column], concurrency: Column, states: SteadyStates
 ) -> tuple[Column | Matrix, ...]:
-    """The fields of `DeploymentRows` in their order, of n deployments.
+    """The fields of `DeploymentRows`, in order, for n deployments.
 
     Args:
-        named: what `_fixed` and `_fixed_of_setup` have of them, by name.
-        concurrency: (n,) requests in flight; NaN where they arrive at a rate of their own.
+        named: features from `_fixed` and `_fixed_of_setup`, by name.
+        concurrency: (n,) requests in flight; NaN for open-loop loads.
         states: their steady states.
     """
     decode = np.column_stack([states.decode[part] for part in PARTS])
@@ -191,7 +192,7 @@ def _rows(
     step, prompt = decode.sum(axis=1), np.maximum(prefill.sum(axis=1), 1e-9)
     closed, at_once = ~np.isnan(concurrency), np.fmax(concurrency, 1.0)
     in_flight = np.where(closed, at_once / named["prefill_ranks"], 1.0 + states.others)
-    per_token = states.met * named["prompts_of_others"]
+    per_token = states.interfering * named["prompts_of_others"]
     burst = np.where(closed, np.maximum(in_flight - states.batch, 0.0) / 2.0, 0.0)
     wave = np.where(states.held, 0.0, states.together * burst * prompt)
     named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
@@ -213,7 +214,7 @@ def _rows(
         named["accepted"],
         prefill,
         per_token,
-        states.own,
+        states.batch_prefill,
         burst,
         states.together,
         np.maximum(states.waiting - wave, 0.0),
@@ -226,27 +227,27 @@ def _rows(
 
 
 def _fixed(deployment: LlmDeployment, any_load: AnyLoad) -> dict[str, float]:
-    """What follows from the lengths of requests of a deployment with any load.
+    """Features that follow from the request lengths of a deployment at any load.
 
-    `prompts_of_others` are those that workers process for each token of a request and each other
-    sequence; `long_answers` is how far answers are as long as in measured runs.
+    `prompts_of_others` is the number of prompts that workers process per output token and other
+    sequence. `long_answers` rises from 0 to 1 as answers get as long as in measured runs.
     """
-    given, answer = deployment.load.input_tokens, deployment.load.output_tokens
+    prompt, answer = deployment.load.input_tokens, deployment.load.output_tokens
     stages, prompts_of_others = deployment.pool.parallelism.pipeline, 0.0
     if deployment.prefill is None:
         prompts_of_others = 1.0 / any_load.answer_tokens / stages
     return {
         "prompts_of_others": prompts_of_others,
         "long_answers": min(log(max(answer, 1.0)) / log(FEWEST_TOKENS), 1.0),
-        "log_input_tokens": log(given),
+        "log_input_tokens": log(prompt),
         "log_output_tokens": log(answer),
-        "log_input_over_output": log(given / answer),
+        "log_input_over_output": log(prompt / answer),
         "log_chunks": log(any_load.iterations),
     }
 
 
 def _fixed_of_setup(query: Query) -> dict[str, float]:
-    """What follows from the model, the engine, the pools and the device of a deployment."""
+    """Features that follow from the model, engine, pools and device of a deployment."""
     deployment, device, model = query.deployment, query.device, query.deployment.model
     split, pool = deployment.pool.parallelism, deployment.prefill or deployment.pool
     prefill_ranks = pool.workers * pool.parallelism.attention_data
@@ -271,9 +272,9 @@ def _fixed_of_setup(query: Query) -> dict[str, float]:
         "hidden_size": model.hidden_size,
         "cache_bytes": model.cache_bytes(1024),
     }
-    found = {f"log_{name}": float(np.log(value)) for name, value in logs.items()}
-    found |= {engine: float(deployment.engine.name == engine) for engine in ENGINES}
-    return found | {
+    features = {f"log_{name}": float(np.log(value)) for name, value in logs.items()}
+    features |= {engine: float(deployment.engine.name == engine) for engine in ENGINES}
+    return features | {
         "prefill_ranks": float(prefill_ranks),
         "apart": float(deployment.prefill is not None),
         "decoded_with": float(deployment.prefill is not None or mixes(deployment.engine)),

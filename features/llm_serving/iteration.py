@@ -1,4 +1,4 @@
-"""Iterations of an inference engine: one forward pass over chunks of prompts and decoded tokens."""
+"""Iterations of an inference engine: forward passes over prompt chunks and decoding sequences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ class Iterations:
     """n iterations of one worker; quantities are those of one data-parallel rank.
 
     Attributes:
-        prefill_tokens: (n,) tokens of prompts that are processed.
+        prefill_tokens: (n,) prompt tokens processed.
         prefill_pairs: (n,) pairs of such a token and a token that it attends to, before any window:
             a whole prompt of t tokens has t (t + 1) / 2, a chunk of c after k cached tokens has
             c k + c (c + 1) / 2.
         prefill_sequences: (n,) prompts that these tokens belong to.
         decode_sequences: (n,) sequences that decode one token.
-        decode_context: (n,) tokens in the caches of all these sequences together.
+        decode_context: (n,) cached tokens of all these sequences together.
     """
 
     prefill_tokens: Column
@@ -33,12 +33,12 @@ class Iterations:
         return len(self.prefill_tokens)
 
     def combined_with(self, other: Self) -> Self:
-        """Iterations that hold what n of these and n others hold."""
+        """Merge n iterations with n others, pair by pair."""
         return type(self)(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
 
     @classmethod
     def stacked(cls, several: Sequence[Self]) -> Self:
-        """All of several, one after the other."""
+        """Concatenate several sets of iterations."""
         return cls(*(np.concatenate([getattr(one, f) for one in several]) for f in _FIELDS))
 
 

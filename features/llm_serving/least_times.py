@@ -1,9 +1,8 @@
-"""Least times that the spec sheet of a device allows a deployment, whatever its software does.
+"""Lower bounds on the latencies of a deployment, from the device's spec sheet alone.
 
-A token takes at least the time to read the weights and the caches that it needs at the full
-bandwidth, or that of its arithmetic at the peak; a prompt takes that of its own products, and so
-does a token of many that are decoded together. Nothing is counted for communication, launches,
-activations and the host.
+A token takes at least as long as reading the weights and caches it needs at full bandwidth, or as
+its arithmetic at peak rate. In a large batch, a prompt or token takes at least its own arithmetic.
+Communication, launches, activations and host time count as zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,23 +23,22 @@ from forerun.features.llm_serving.step import Phase, WorkerTime
 
 PEAK: Final = Rates(1.0, 1.0, (1.0, 1.0), (1.0, 1.0), inf, 1.0, 1.0, 1.0, *(0.0,) * 7)
 MANY: Final = 1000.0
-"""Prompts of one iteration, of whose time each has no more than its arithmetic."""
+"""Prompts in an iteration so large that each costs only its arithmetic."""
 TOGETHER: Final = 1e6
-"""Tokens that are decoded together, of whose time each has no more than its arithmetic."""
+"""Sequences in a decode batch so large that each token costs only its arithmetic."""
 PRODUCTS: Final = ("dense", "experts")
 COUNTED: Final = ("dense", "experts", "prefill_attention", "decode_attention", "states")
 
 
 @dataclass(frozen=True, slots=True)
 class LeastTimes:
-    """Least times of n deployments, each of shape (n,), seconds.
+    """Lower bounds for n deployments, each of shape (n,), seconds.
 
     Attributes:
-        tpot: time for each token after the first.
-        ttft: time to the first token.
-        prompt: time that a rank works for each of many prompts that share iterations.
-        token: time that it works for each of many tokens that are decoded together, on products
-            with weights alone.
+        tpot: time per output token after the first.
+        ttft: time to first token.
+        prompt: time of a rank per prompt, in a large batch of prompts.
+        token: time of a rank per decoded token in a large batch, matrix products alone.
     """
 
     tpot: Column
@@ -51,65 +49,64 @@ class LeastTimes:
 
 @dataclass(frozen=True, slots=True)
 class LeastTime:
-    """Least times of iterations of one worker.
+    """Lower bounds on the iteration times of one worker.
 
     Attributes:
-        worker: the worker, with the rates of the sheet.
+        worker: the worker, at spec-sheet rates.
     """
 
     worker: WorkerTime
 
     @classmethod
     def of(cls, deployment: LlmDeployment, device: Device, *, phase: Phase = "both") -> Self:
-        """As `WorkerTime.of`, at the sheet's rates and without drafted tokens."""
+        """As `WorkerTime.of`, at spec-sheet rates and without speculative decoding."""
         worker = WorkerTime.of(deployment, device, phase=phase, rates=PEAK)
         return cls(replace(worker, drafted=0))
 
     def seconds(self, iterations: Iterations) -> Column:
-        """Least time of each iteration, shape (n,), seconds."""
+        """Lower bound on the time of each iteration, shape (n,), seconds."""
         return _sum(self.worker.parts(iterations), COUNTED)
 
 
 def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
-    """The least times of n deployments.
+    """Lower bounds for n deployments.
 
     Args:
         queries: deployments and their devices.
-        sequences: sequences that each rank decodes together on average, shape (n,). Where prompts
-            have workers of their own, a token is taken to be decoded alone.
+        sequences: mean decode batch of each rank, shape (n,); disaggregated deployments use 1.
 
     Raises:
-        UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+        UnknownBandwidth, UnknownPrecision: a device's spec sheet lacks a figure.
     """
     tpot, ttft, prompt, token = np.zeros((4, len(queries)))
     setups = [(q.deployment.model, q.deployment.pool, q.deployment.prefill, q.device)
               for q in queries]  # fmt: skip
     for rows in groups_of(setups).values():
-        own = [queries[row] for row in rows]
-        deployment, device = own[0].deployment, own[0].device
-        alone = np.ones(len(rows)) if deployment.prefill else sequences[rows]
+        group = [queries[row] for row in rows]
+        deployment, device = group[0].deployment, group[0].device
+        batch = np.ones(len(rows)) if deployment.prefill else sequences[rows]
         stages = deployment.pool.parallelism.pipeline
-        decodes = [_decode(own, at) for at in (alone, np.full(len(rows), TOGETHER * stages))]
-        prompts = [_prompts(own), _prompts(own, MANY)]
+        decodes = [_decode(group, at) for at in (batch, np.full(len(rows), TOGETHER * stages))]
+        prompts = [_prompts(group), _prompts(group, MANY)]
         worker = LeastTime.of(deployment, device).worker
         first = LeastTime.of(deployment, device, phase="prefill").worker
-        each, many, whole, shared = worker.parts_with(decodes, first, prompts)
-        tpot[rows] = _sum(each, COUNTED) / [
-            tokens_per_iteration(query.deployment.engine) for query in own
+        decode, large_decode, one_prompt, many_prompts = worker.parts_with(decodes, first, prompts)
+        tpot[rows] = _sum(decode, COUNTED) / [
+            tokens_per_iteration(query.deployment.engine) for query in group
         ]
-        token[rows] = _sum(many, PRODUCTS) / TOGETHER
-        ttft[rows] = _sum(whole, COUNTED)
-        prompt[rows] = _sum(shared, COUNTED) / MANY
+        token[rows] = _sum(large_decode, PRODUCTS) / TOGETHER
+        ttft[rows] = _sum(one_prompt, COUNTED)
+        prompt[rows] = _sum(many_prompts, COUNTED) / MANY
     return LeastTimes(tpot, ttft, prompt, token)
 
 
 def _sum(parts: Mapping[str, Column], counted: Sequence[str]) -> Column:
-    """Least time of each iteration, shape (n,), seconds, of some of its parts."""
+    """Time of the counted parts of each iteration, shape (n,), seconds."""
     return np.asarray(sum(parts[part] for part in counted))
 
 
 def _decode(queries: Sequence[Query], sequences: Column) -> Iterations:
-    """One iteration of decoding of each deployment, without drafted tokens and shared prefixes."""
+    """One decode iteration of each deployment, without draft tokens and shared prefixes."""
     stages = queries[0].deployment.pool.parallelism.pipeline
     context = np.array([
         uncached_tokens(query.deployment) + query.deployment.load.output_tokens / 2.0
@@ -120,7 +117,7 @@ def _decode(queries: Sequence[Query], sequences: Column) -> Iterations:
 
 
 def _prompts(queries: Sequence[Query], number: float = 1.0) -> Iterations:
-    """The whole of a number of prompts of each deployment in one iteration."""
+    """One iteration of each deployment that processes a number of whole prompts."""
     tokens = np.array([uncached_tokens(query.deployment) for query in queries])
     cached = np.array([query.deployment.load.input_tokens for query in queries]) - tokens
     none = np.zeros(len(queries))

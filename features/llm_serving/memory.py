@@ -1,4 +1,4 @@
-"""Memory of one device of a deployment: weights, keys and values, activations, and what is left."""
+"""Memory of a deployment's devices: what it needs, what fits, and the smallest parallelism."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -30,7 +30,7 @@ from forerun.features.llm_serving.device_bytes import (
 from forerun.features.llm_serving.operators import layer_counts
 
 MOST_TENSOR: Final = 8
-"""Devices that share a layer in one server; larger models are divided by layers too."""
+"""Highest tensor parallelism within a server; larger models add pipeline parallelism."""
 MOST_PIPELINE: Final = 16
 
 
@@ -40,21 +40,21 @@ MIB: Final = 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """Memory of one device of a pool, MiB, and what it has room for.
+    """Memory use of one device of a pool, MiB, and the capacity of its cache.
 
     Attributes:
         weights_mib: weights in their formats.
-        cache_mib: keys, values and states of the requests in flight, at least of one, at the end
-            of their answers; of all slots, where llama.cpp sets them aside.
+        cache_mib: keys, values and states of the requests in flight, at least one, at full length;
+            of all slots if llama.cpp sets them aside.
         activations_mib: activations and logits of the largest iteration.
-        overhead_mib: context of the device, graphs and collectives.
-        reserved_mib: what the engine takes at its start, used or not.
+        overhead_mib: device context, CUDA graphs and collective buffers.
+        reserved_mib: memory that the engine reserves at its start.
         usable_mib: memory of the device.
         cache_bytes_per_token: keys and values of one token at the load's lengths, bytes.
-        cache_tokens: tokens that the cache of one data-parallel rank has room for; 0 where weights
-            alone take more than is reserved.
-        largest_concurrency: requests of the load's lengths that the caches of all ranks hold.
-        phase: what the workers serve.
+        cache_tokens: tokens that fit in the cache of one data-parallel rank; 0 if the weights alone
+            exceed the reserved memory.
+        largest_concurrency: requests of the load's lengths that fit in the caches of all ranks.
+        phase: phase that the workers serve.
     """
 
     weights_mib: float
@@ -79,7 +79,7 @@ class PoolMemory:
         return self.largest_concurrency >= 1.0
 
     def sentence(self) -> str:
-        """The weights, the memory, and the requests that there is room for."""
+        """One sentence on the weights, the memory, and how many requests fit."""
         of = "" if self.phase == "both" else f"{self.phase}: "
         needed, reserved, usable = (
             f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.reserved_mib, self.usable_mib)
@@ -111,7 +111,7 @@ def pool_memory(
         load: lengths of the requests.
         engine: its settings bound the share of memory and the largest iteration.
         pool: workers and their parallelism.
-        in_flight: requests that are served at a time, on all workers.
+        in_flight: requests in flight on all workers.
     """
     assert device.memory_gib is not None
     usable = device.memory_gib * GIB
@@ -149,25 +149,26 @@ def smallest_parallelism(
     given: Parallelism,
     devices: int = 0,
 ) -> Parallelism:
-    """The smallest parallelism that holds the weights and one request.
+    """The smallest parallelism whose devices hold the weights and one request.
 
-    Of several devices it is the smallest whose workers have a place for each request in flight,
-    else the one with most places.
+    Given a number of devices, it is the smallest that also has room for every request in flight,
+    else the one with room for most.
 
-    Degrees of tensor parallelism are powers of two that divide the heads, up to `MOST_TENSOR`; then
-    pipeline parallelism is added. llama.cpp has pipeline parallelism only, its default split;
-    devices that no link joins have neither.
+    Degrees of tensor parallelism are powers of two that divide the heads, up to `MOST_TENSOR`;
+    beyond that, pipeline parallelism is added. llama.cpp only has pipeline parallelism, its default
+    split; devices without a link have neither.
 
     Args:
         model: the model.
         device: a device with known memory.
         load: lengths of the requests.
         engine: its settings bound the share of memory and the largest iteration.
-        given: the other degrees; its tensor parallelism is not used.
-        devices: number of devices, of all workers together; 0 where it is open.
+        given: the other degrees; its tensor parallelism is ignored.
+        devices: number of devices of all workers together; 0 if open.
 
     Raises:
-        UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
+        UnanswerableQuery: the model fits with none of the degrees tried; the message says how much
+            memory it needs.
     """
     alone = no_link(device) is not None
     tensors = [1] if alone or engine.name == "llama.cpp" else _tensor_degrees(model)
@@ -176,21 +177,21 @@ def smallest_parallelism(
     while not alone and given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
         degrees.append((tensor, pipeline))
         pipeline *= 2
-    places: dict[Parallelism, float] = {}
+    capacity: dict[Parallelism, float] = {}
     for tensor, pipeline in degrees:
-        own = Parallelism(tensor, pipeline, given.attention_data, given.expert)
-        if places and own.devices > devices:
+        tried = Parallelism(tensor, pipeline, given.attention_data, given.expert)
+        if capacity and tried.devices > devices:
             break
-        pool = Pool(own, max(1, devices // own.devices))
+        pool = Pool(tried, max(1, devices // tried.devices))
         known = pool_memory(model, device, load, engine, pool, 1.0)
         if known.fits:
-            most = pool.workers * own.attention_data * (engine.max_sequences or USUAL_SEQUENCES)
-            places[own] = min(known.largest_concurrency, float(most))
-    if places:
-        held = (own for own, room in places.items() if room >= (load.concurrency or 0.0))
-        return next(held, max(places, key=places.__getitem__))
-    one = known.cache_bytes_per_token * (load.input_tokens + load.output_tokens) / MIB
-    needed = known.weights_mib + known.activations_mib + known.overhead_mib + one
+            most = pool.workers * tried.attention_data * (engine.max_sequences or USUAL_SEQUENCES)
+            capacity[tried] = min(known.largest_concurrency, float(most))
+    if capacity:
+        sufficient = (one for one, room in capacity.items() if room >= (load.concurrency or 0.0))
+        return next(sufficient, max(capacity, key=capacity.__getitem__))
+    request = known.cache_bytes_per_token * (load.input_tokens + load.output_tokens) / MIB
+    needed = known.weights_mib + known.activations_mib + known.overhead_mib + request
     enough = (device.memory_gib or 0.0) * needed / known.reserved_mib
     raise UnanswerableQuery(
         f"The weights and one request do not fit {device.name}: with tensor parallel {tensor} and "
@@ -202,19 +203,19 @@ def smallest_parallelism(
 
 
 def _tensor_degrees(model: LanguageModel) -> list[int]:
-    """Degrees of two up to `MOST_TENSOR` that divide the heads of every layer; 1 is the first."""
+    """Powers of two up to `MOST_TENSOR` that divide the heads of every layer, starting with 1."""
     tried = [2**power for power in range(MOST_TENSOR.bit_length())]
     return [tensor for tensor in tried if divides_heads(model, tensor)]
 
 
 def divides_heads(model: LanguageModel, tensor: int) -> bool:
-    """Whether engines can divide the attention of every layer over so many devices."""
+    """Whether engines can divide every layer's attention over `tensor` devices."""
     mixers = {layer.mixer for layer, _ in layer_counts(model)}
     return all(_divides(tensor, mixer) for mixer in mixers)
 
 
 def _divides(tensor: int, mixer: Mixer | None) -> bool:
-    """Whether heads are divided evenly; heads of keys that are fewer than devices are copied."""
+    """Whether heads divide evenly; key-value heads fewer than the devices are replicated."""
     match mixer:
         case Attention():
             keys = mixer.key_value_heads
@@ -226,15 +227,17 @@ def _divides(tensor: int, mixer: Mixer | None) -> bool:
 
 
 def serving_memory(deployment: LlmDeployment, device: Device, in_flight: float) -> list[PoolMemory]:
-    """Memory of one device: of `both` phases, or of `prefill` and `decode`.
+    """Memory of one device of each pool: of `both` phases, or of `prefill` and `decode`.
 
     Args:
         deployment: the deployment.
         device: a device with known memory.
-        in_flight: requests that are served at a time, on all workers.
+        in_flight: requests in flight on all workers.
     """
     pools: dict[Phase, Pool] = {"both": deployment.pool}
     if deployment.prefill is not None:
         pools = {"prefill": deployment.prefill, "decode": deployment.pool}
     parts = (deployment.model, device, deployment.load, deployment.engine)
-    return [replace(pool_memory(*parts, own, in_flight), phase=name) for name, own in pools.items()]
+    return [
+        replace(pool_memory(*parts, pool, in_flight), phase=phase) for phase, pool in pools.items()
+    ]

@@ -1,4 +1,4 @@
-"""Sizes of a language model by which predictors of served models know it."""
+"""Summarises a language model by the sizes that predictors of served models take."""
 
 from dataclasses import dataclass
 from typing import Final, Self
@@ -10,15 +10,15 @@ from forerun.data.number_formats import GGUF
 from forerun.data.workload import LlmArchitecture, WeightFormat
 
 EIGHT_BITS: Final = 6.5
-"""Bits from which on weights of a GGUF file are nearer to eight bits than to four."""
+"""Bits per weight from which a GGUF format counts as eight bits, not four."""
 CONTEXT_TOKENS: Final = 4096
-"""Length of the sequence whose keys, values and states are divided by its tokens."""
+"""Sequence length at which cache bytes per token are computed."""
 FORMATS: dict[str, WeightFormat] = {
     **{"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8"},
     **{"int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "int4": "int4"},
     **{name: "int4" if bits < EIGHT_BITS else "int8" for name, bits in GGUF.items()},
 }
-"""Format of the weights -> the format that predictors of served models know."""
+"""Format of the weights -> nearest format that predictors of served models distinguish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class ModelSizes:
     """Parameters, experts and cache of a model.
 
     Attributes:
-        total_parameters: number of parameters, without images' encoders.
+        total_parameters: number of parameters, without image encoders.
         active_parameters: number of parameters used per token.
         architecture: kind of layers.
         experts: routed experts per layer; 0 for none.
         experts_per_token: routed experts per token.
-        cache_bytes_per_token: keys, values and states of a sequence of `CONTEXT_TOKENS`, divided
-            by its tokens, bytes.
+        cache_bytes_per_token: bytes of keys, values and states per token of a sequence of
+            `CONTEXT_TOKENS`.
         weights: number format of most weights.
     """
 
@@ -63,7 +63,7 @@ class ModelSizes:
 
 
 def _active(model: LanguageModel) -> int:
-    """Parameters without those of experts that a token does not pass; embeddings count."""
+    """Parameters that a token uses: all but those of experts it is not routed to."""
     parts = [part for layer in model.layers for part in layer.feed_forward]
     unused = sum(
         part.parameters(model.hidden_size) - part.active(model.hidden_size) for part in parts
@@ -79,7 +79,7 @@ def _architecture(model: LanguageModel) -> LlmArchitecture:
 
 
 def _format(model: LanguageModel) -> str:
-    """The format of routed experts where there are any, of dense networks elsewhere."""
+    """The format of the last layer with a feed-forward network: of its experts if it has any."""
     for number, layer in reversed(list(enumerate(model.layers))):
         formats = model.formats.of_layer(number)
         for part in layer.feed_forward:

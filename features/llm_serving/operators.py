@@ -1,7 +1,7 @@
-"""Operators of one forward pass: bytes that a device reads, arithmetic, and messages to others.
+"""Operators of a forward pass: the bytes that one device reads and the FLOPs that it computes.
 
-Layers that are alike are counted once. Everything here is of one device of a worker; tokens and
-sequences are those of one data-parallel rank.
+Identical layers are grouped. All figures are per device of a worker; tokens and sequences are those
+of one data-parallel rank.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from forerun.features.operators.roofline import PCIE_GBS
 ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
     {name: own.precisions for name, own in FORMATS.items()}
 )
-"""Format of weights -> precisions that products are computed in, best first."""
+"""Weight format -> precisions that matrix products can be computed in, best first."""
 SELECTED_TOKENS: Final = 2048
 """Tokens that an indexer selects for attention, as in DeepSeek-V3.2."""
 
@@ -37,8 +37,8 @@ class Sheet:
 
     Attributes:
         device: the device.
-        bandwidth: bytes/s from memory.
-        link: bytes/s to another device, one direction.
+        bandwidth: memory bandwidth, bytes/s.
+        link: link bandwidth to another device in one direction, bytes/s.
         switched: whether the link is faster than PCIe.
     """
 
@@ -49,7 +49,7 @@ class Sheet:
 
     @classmethod
     def of(cls, device: Device) -> Self:
-        """The sheet of a device; a link that is not known is PCIe 4.0 with 16 lanes.
+        """The sheet of a device; an unknown link is assumed to be PCIe 4.0 x16.
 
         Raises:
             UnknownBandwidth: the device has no spec sheet.
@@ -58,10 +58,10 @@ class Sheet:
         return cls(device, device.bandwidth_gbs * 1e9, link * 1e9 / 2.0, link > PCIE_GBS)
 
     def precision(self, number_format: str) -> Precision:
-        """Precision that products with weights in a format are computed in.
+        """Precision in which products with weights of a format are computed.
 
         Raises:
-            UnknownPrecision: the sheet has no peak that could stand in.
+            UnknownPrecision: the sheet has no peak for any suitable precision.
         """
         for candidate in ARITHMETIC[number_format]:
             if candidate in self.device.peak_tflops:
@@ -69,22 +69,22 @@ class Sheet:
         return self.device.computes_in(ARITHMETIC[number_format][-1])
 
     def arithmetic(self, number_format: str) -> float:
-        """Peak of products with weights in a format, FLOP/s; raises as `precision`."""
+        """Peak rate of products with weights of a format, FLOP/s; raises like `precision`."""
         return self.device.peak(self.precision(number_format), matrix=True) * 1e12
 
     def substitutes(self, model: LanguageModel) -> tuple[str, ...]:
-        """A line for each format of the model's weights without a peak on the sheet."""
+        """A line for each weight format of the model whose own precision has no peak."""
         used = {form for _, forms in layer_counts(model) for form in _formats(forms)}
         lines = []
         for form in sorted(used & ARITHMETIC.keys()):
-            first, found = ARITHMETIC[form][0], self.precision(form)
-            if found != first:
-                lines.append(substituted(form, first, found))
+            first, used_precision = ARITHMETIC[form][0], self.precision(form)
+            if used_precision != first:
+                lines.append(substituted(form, first, used_precision))
         return tuple(lines)
 
 
 def substituted(form: str, first: str, found: str) -> str:
-    """That products with weights in a format are computed in another precision than its own."""
+    """The line saying that products with a weight format are computed in another precision."""
     return f"{form} weights: no {first} peak on the sheet, so products in {found}"
 
 
@@ -94,14 +94,14 @@ def _formats(forms: LayerFormats) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def layer_counts(model: LanguageModel) -> Mapping[tuple[Layer, LayerFormats], int]:
-    """Each distinct layer with its formats -> how many layers of the model are like it."""
+    """Distinct layer and its formats -> how often it occurs in the model."""
     layers = enumerate(model.layers)
     return MappingProxyType(Counter((one, model.formats.of_layer(i)) for i, one in layers))
 
 
 @lru_cache(maxsize=256)
 def parameter_counts(model: LanguageModel) -> tuple[int, int]:
-    """Number of weights of a model, and of those that one token is multiplied with."""
+    """Total and active parameters of a model."""
     return model.parameters(), model.active_parameters()
 
 
@@ -112,7 +112,7 @@ class Work:
     Attributes:
         read: (n,) bytes from memory.
         flop: (n,) floating-point operations.
-        peak: FLOP/s that they run at.
+        peak: peak rate at which they run, FLOP/s.
     """
 
     read: Column
@@ -120,12 +120,12 @@ class Work:
     peak: float
 
     def seconds(self, bandwidth: float, share: float, overlap: float = np.inf) -> Column:
-        """Time of reading and arithmetic together, shape (n,).
+        """Time of reads and arithmetic combined, shape (n,), seconds.
 
         Args:
-            bandwidth: bytes/s that are reached.
-            share: share of the peak that is reached, 0 to 1.
-            overlap: order of the norm that joins both; infinite for the longer of the two.
+            bandwidth: achieved bandwidth, bytes/s.
+            share: achieved share of the peak rate, 0 to 1.
+            overlap: order p of the p-norm that combines the two times; infinite takes the longer.
         """
         read, flop = self.read / bandwidth, self.flop / (self.peak * share)
         longer, shorter = np.maximum(read, flop), np.minimum(read, flop)
@@ -136,13 +136,13 @@ class Work:
 
 
 def product(weights: float, number_format: str, tokens: Column, sheet: Sheet) -> Work:
-    """Product of n batches of tokens with a matrix of that many weights."""
+    """Work of multiplying n batches of tokens with a matrix of `weights` weights."""
     read = np.full_like(tokens, weights * BYTES[number_format])
     return Work(read, 2.0 * weights * tokens, sheet.arithmetic(number_format))
 
 
 def routed(part: Experts, hidden: int, number_format: str, tokens: Column, sheet: Sheet) -> Work:
-    """Routed experts, where tokens choose experts independently and evenly.
+    """Work of routed experts, assuming that tokens choose experts independently and uniformly.
 
     Args:
         part: the layer's experts.
@@ -159,7 +159,7 @@ def routed(part: Experts, hidden: int, number_format: str, tokens: Column, sheet
 
 
 def attended(mixer: Mixer, context: Column) -> Column:
-    """Tokens that one token attends to where n contexts have that mean length, shape (n,)."""
+    """Tokens that one token attends to, given n mean context lengths, shape (n,)."""
     match mixer:
         case Attention():
             return context if mixer.window is None else np.minimum(context, mixer.window)
@@ -174,11 +174,11 @@ def attended(mixer: Mixer, context: Column) -> Column:
 
 
 def pair_flop(mixer: Mixer, *, decode: bool) -> float:
-    """Floating-point operations for one token and one token that it attends to, all heads.
+    """FLOPs per pair of a token and a token that it attends to, over all heads.
 
     Args:
-        mixer: what exchanges information between tokens.
-        decode: whether latent attention works on the vectors in the cache, without unfolding them.
+        mixer: attention or recurrent layer.
+        decode: whether latent attention works on the cached vectors without expanding them.
     """
     match mixer:
         case Attention():
@@ -195,7 +195,7 @@ def pair_flop(mixer: Mixer, *, decode: bool) -> float:
 
 
 def state_values(mixer: Mixer) -> int:
-    """Number of values in the state of a recurrent layer, which each token reads and writes."""
+    """Size of a recurrent layer's state, values; each token reads and writes all of them."""
     match mixer:
         case Recurrent():
             return mixer.cached(1)
@@ -204,10 +204,10 @@ def state_values(mixer: Mixer) -> int:
 
 
 def cache_values(mixer: Mixer, context: Column) -> Column:
-    """Values that one decoded token reads from the cache of its sequence, shape (n,).
+    """Values that decoding one token reads from the cache of its sequence, shape (n,).
 
     Args:
-        mixer: what exchanges information between tokens.
+        mixer: attention or recurrent layer.
         context: (n,) mean length of the sequences.
     """
     match mixer:
@@ -229,7 +229,7 @@ def cache_values(mixer: Mixer, context: Column) -> Column:
 
 
 def cache_divided(mixer: Mixer, tensor: int) -> int:
-    """Devices that the cache of a layer is divided over; the others have copies."""
+    """Devices that a layer's cache is divided over; further devices hold copies."""
     match mixer:
         case Attention():
             return min(tensor, mixer.key_value_heads)
@@ -240,20 +240,20 @@ def cache_divided(mixer: Mixer, tensor: int) -> int:
 
 
 def dense_weights(layer: Layer, hidden: int) -> int:
-    """Number of weights of the layer's dense networks."""
+    """Number of weights of a layer's dense networks."""
     return sum(part.parameters(hidden) for part in layer.feed_forward if isinstance(part, Dense))
 
 
 def kernels(layer: Layer) -> int:
-    """About how many kernels one layer launches."""
-    found = 0
+    """Approximate number of kernels that one layer launches."""
+    count = 0
     match layer.mixer:
         case Attention():
-            found += 5
+            count += 5
         case LatentAttention() | CompressedAttention():
-            found += 10
+            count += 10
         case Recurrent():
-            found += 8
+            count += 8
     for part in layer.feed_forward:
-        found += 8 if isinstance(part, Experts) else 4
-    return found
+        count += 8 if isinstance(part, Experts) else 4
+    return count

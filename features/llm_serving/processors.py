@@ -1,9 +1,9 @@
-"""Language models on processors, and of llama.cpp on a GPU: the parts of their times.
+"""Parts of the step time of language models on CPUs, and of llama.cpp on a GPU.
 
-A step takes the sum of its parts: bytes at a bandwidth, operations at a rate, and times for each
-layer and step. How many bytes, operations and layers there are follows from the model and the
-requests; what one of them costs falls with figures of the spec sheet, by exponents that are fitted
-within bounds. So no model is faster with more bytes or operations.
+A step takes the sum of its parts: bytes at a bandwidth, operations at a rate, and fixed times per
+layer and step. The model and the requests determine the numbers of bytes, operations and layers.
+The cost of each falls with figures of the spec sheet, by exponents fitted within bounds, so more
+bytes or operations are never faster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ from forerun.data.processor_cores import core_of
 from forerun.data.query import Query
 
 DRIVERS: Final = ("threads", "nodes", "bandwidth", "speed", "rate", "units")
-"""What costs of parts follow, each a logarithm over that of a usual machine: threads, sockets,
-bytes/s, speed of a thread outside of kernels, operations/s of a thread, and what matrix units add
-to that (with vLLM 1 where a core has products in bf16, whose rate is `rate`)."""
+"""Machine figures that costs depend on, each the logarithm of its ratio to a reference machine:
+threads, memory nodes, bandwidth, speed of a thread outside of kernels, operations/s of a thread,
+and the speed-up by matrix units (for vLLM, 1 if cores multiply in bf16, at the rate `rate`)."""
 USUAL_THREADS: Final = 16.0
 USUAL_BANDWIDTH: Final = 1e11
 USUAL_RATE: Final = 1e12
-"""Threads, bytes a second and operations a second in which parts are expressed."""
+"""Threads, bytes/s and operations/s of the reference machine."""
 CORE_RATE: Final[Mapping[str, float]] = MappingProxyType({"llama.cpp": 1e11, "vllm": 2e11})
 USUAL_SPEED: Final[Mapping[str, float]] = MappingProxyType({"cpu": 1640.0, "gpu": 1.0})
 LAYER_S: Final = 5e-5
@@ -36,22 +36,22 @@ TOKEN_S: Final = 1e-9
 HOST_S: Final = 2e-3
 REQUEST_S: Final = 5e-4
 SORT_S: Final = 1e-7
-"""Seconds of a layer, of an element of a token in a layer, of the host in a step and for a request,
-and of a token of the vocabulary that is sorted, in which parts are expressed."""
+"""Reference costs, seconds: per layer; per layer and element of a token; of the host per step and
+per request; and per token of the vocabulary in a sort."""
 SORTED: Final = frozenset({128_256, 151_936, 152_064})
-"""Vocabularies of Llama 3, Qwen 2.5 and Qwen 3, whose published `generation_config.json` asks for
-top-p: vLLM follows it and sorts the vocabulary for each token. That its benchmark leaves these
-settings as they are, and that they take a substantial time, is said in vllm-project/vllm#32723."""
+"""Vocabulary sizes of Llama 3, Qwen 2.5 and Qwen 3, whose published `generation_config.json` asks
+for top-p, so that vLLM sorts the vocabulary for each token. Its benchmark keeps these settings,
+which take substantial time (vllm-project/vllm#32723)."""
 DOT: Final = 1.35
-"""Rate of kernels with products of eight-bit integers over that of kernels without."""
+"""Speed-up of kernels by dot-product instructions for eight-bit integers."""
 
 
 class Part(NamedTuple):
-    """A part of a time.
+    """A part of a step time.
 
     Attributes:
-        start: logarithm of its usual cost.
-        exponents: driver -> exponent that is usual, least and highest, with which its cost falls.
+        start: prior of the logarithm of its cost.
+        exponents: driver -> prior, lower and upper bound of the exponent with which the cost falls.
     """
 
     start: float
@@ -110,28 +110,27 @@ PARTS: Final[Mapping[str, Mapping[str, Part]]] = MappingProxyType(
         },
     }
 )
-"""Engine and time -> its parts: bytes of weights and what threads do with them; bytes of keys and
-values; layers; operations of other requests and their prompts; the host in a step and for each
-other request; sorts of the vocabulary; operations of a prompt and those of other prompts."""
+"""Engine and metric -> its parts: reading weights, and unpacking them; reading keys and values;
+per-layer time; operations of other requests and their prompts; host time per step and per other
+request; sorting the vocabulary; operations of the own prompt and of other prompts."""
 EACH: Final = 32
 MOST_THREADS: Final = 512
-"""Threads are tried one by one up to `EACH` and in fours up to `MOST_THREADS`, so that a machine
-with more cores tries all that one with fewer does."""
+"""Thread counts are tried one by one up to `EACH` and in steps of four up to `MOST_THREADS`, so
+that a machine with more cores tries all counts that one with fewer does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Figures of one device, or of all that share the layers.
+    """Figures of one device, or of all devices that share the layers.
 
     Attributes:
-        cores: cores, or units of a GPU.
-        bandwidth: bytes/s.
-        rate: operations/s of a core: on vectors of integers with llama.cpp, in bf16 with vLLM, in
-            fp32 on a GPU.
-        units: logarithm of what matrix units multiply that by; with vLLM, whether there are
-            products in bf16.
-        speed: of a thread outside of kernels, as `Core.speed`.
-        nodes: sockets, each with memory of its own.
+        cores: cores, or compute units of a GPU.
+        bandwidth: memory bandwidth, bytes/s.
+        rate: operations/s of a core: integer vector operations for llama.cpp, bf16 for vLLM, fp32
+            on a GPU.
+        units: logarithm of the speed-up by matrix units; for vLLM, whether cores multiply in bf16.
+        speed: speed of a thread outside of kernels, as `Core.speed`.
+        nodes: memory (NUMA) nodes.
     """
 
     cores: float
@@ -144,10 +143,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class StepRows(Columns):
-    """One time of n deployments under one engine.
+    """One metric of n deployments on one engine.
 
     Attributes:
-        seconds: (n, parts) of each part on a usual machine, in the order of `PARTS`.
+        seconds: (n, parts) time of each part at reference costs, in the order of `PARTS`.
         drivers: (n, drivers) columns `DRIVERS`.
     """
 
@@ -160,19 +159,20 @@ class StepRows(Columns):
         seconds = _decode if metric == "tpot_ms" else _prompt
         rows = list(zip(queries, threads, strict=True))
         names = PARTS[f"{queries[0].deployment.engine.name} {metric}"]
-        each = [seconds(query, own) for query, own in rows]
-        drivers = np.array([_drivers(query, own) for query, own in rows], dtype=np.float64)
+        times = [seconds(query, number) for query, number in rows]
+        drivers = np.array([_drivers(query, number) for query, number in rows], dtype=np.float64)
         return cls(
-            np.array([[own[name] for name in names] for own in each], dtype=np.float64), drivers
+            np.array([[parts[name] for name in names] for parts in times], dtype=np.float64),
+            drivers,
         )
 
 
 def machine_of(query: Query) -> Machine:
-    """The figures of the devices of a deployment.
+    """The figures of a deployment's devices.
 
     Raises:
-        UnanswerableQuery: the sheet of a processor lacks cores, clock or peaks.
-        UnknownBandwidth, UnknownPrecision: a sheet lacks bandwidth or peaks.
+        UnanswerableQuery: a CPU's spec sheet lacks cores, clock or peaks.
+        UnknownBandwidth, UnknownPrecision: a spec sheet lacks bandwidth or peaks.
     """
     integers = query.deployment.engine.name == "llama.cpp"
     return _machine(query.device, integers, query.deployment.pool.parallelism.tensor)
@@ -203,11 +203,11 @@ def _machine(device: Device, integers: bool, sockets: int) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a model that times follow from.
+    """Sizes of a model that determine its times.
 
     Attributes:
-        weights: bytes of the weights that any token is multiplied with.
-        parameters: number of weights that one token is multiplied with.
+        weights: bytes of all weights except embeddings that are only looked up.
+        parameters: active parameters.
         share: share of `weights` that one token reads.
         layers: number of layers.
         hidden: width of a token between layers.
@@ -222,17 +222,17 @@ class Sizes:
 
 @lru_cache(maxsize=256)
 def sizes_of(model: LanguageModel) -> Sizes:
-    """The sizes of a model, without its table of embeddings where the output has its own."""
-    active, every = model.active_parameters(), model.parameters()
-    read = every if model.tied_embeddings else every - model.table_parameters()
-    weights = model.weight_bytes() * read / every
+    """The sizes of a model, without its input embeddings unless they are tied to the output."""
+    active, total = model.active_parameters(), model.parameters()
+    read = total if model.tied_embeddings else total - model.table_parameters()
+    weights = model.weight_bytes() * read / total
     return Sizes(weights, active, active / read, len(model.layers), model.hidden_size)
 
 
 def threads_of(query: Query) -> list[float]:
-    """Numbers of threads that a deployment may run: those of its software, else any up to all.
+    """Thread counts to try for a deployment: that of its software, else any up to all cores.
 
-    An engine is taken to run as many threads as are fastest.
+    Engines are assumed to run the fastest thread count.
     """
     cores = machine_of(query).cores
     if query.device.kind == "gpu":
@@ -241,16 +241,16 @@ def threads_of(query: Query) -> list[float]:
     if given is not None:
         return [min(float(given), cores)]
     most = int(min(cores, MOST_THREADS))
-    return [float(own) for own in (*range(1, min(most, EACH) + 1), *range(EACH + 4, most + 1, 4))]
+    return [float(n) for n in (*range(1, min(most, EACH) + 1), *range(EACH + 4, most + 1, 4))]
 
 
 def in_flight(query: Query) -> float:
-    """Requests that a step works on."""
+    """Requests in a step, at least one."""
     return max(1.0, query.deployment.load.concurrency or 1.0)
 
 
 def _decode(query: Query, threads: float) -> dict[str, float]:
-    """Seconds of parts of the time for each token after the first."""
+    """Seconds of each part of the time per output token after the first, at reference costs."""
     deployment = query.deployment
     model, number, load = sizes_of(deployment.model), in_flight(query), deployment.load
     context = max(1, int(load.input_tokens + load.output_tokens / 2.0))
@@ -269,7 +269,7 @@ def _decode(query: Query, threads: float) -> dict[str, float]:
 
 
 def _prompt(query: Query, threads: float) -> dict[str, float]:
-    """Seconds of parts of the time to the first token."""
+    """Seconds of each part of the time to first token, at reference costs."""
     model, number, tokens = sizes_of(query.deployment.model), in_flight(query), prompt_tokens(query)
     products = 2.0 * model.parameters * tokens / USUAL_RATE
     return {
@@ -291,7 +291,7 @@ def _sorted_s(query: Query) -> float:
 
 
 def prompt_tokens(query: Query) -> float:
-    """Tokens of a prompt that are not in a prefix cache."""
+    """Prompt tokens that miss the prefix cache, at least one."""
     load = query.deployment.load
     return max(1.0, load.input_tokens * (1.0 - load.cached_share))
 

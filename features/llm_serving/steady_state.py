@@ -1,4 +1,4 @@
-"""Latencies of deployments in steady state, in closed form: their grids solved for a load."""
+"""Closed-form steady state of deployments: looks up a load on the grids of `any_load`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ class SteadyStates:
 
     Attributes:
         others: other sequences that decode on the same rank as a request.
-        met: prompts of others that are processed while a request writes its tokens.
+        interfering: prompts of other requests processed while a request decodes.
         batch: prompts that share an iteration.
-        own: time that these take.
-        together: share of the requests of a closed loop that start together.
-        tpot: time for each token after the first.
-        service: time to the first token without queueing.
-        waiting: further time to the first token, by queueing.
-        requests_per_s: requests answered, all devices together.
-        busy: share of its time that a rank spends on prompts.
+        batch_prefill: prefill time of the batch that a request's own prompt is in.
+        together: share of closed-loop requests that start together.
+        tpot: time per output token after the first.
+        service: time to first token without queueing.
+        waiting: queueing delay before the first token.
+        requests_per_s: throughput of all devices together.
+        busy: share of its time that a rank spends on prefill.
         overload: whether requests arrive faster than they can be answered.
-        held: whether requests wait for a place among the sequences of an iteration.
-        fits: whether weights and one sequence fit the memory.
-        decode: part of an iteration -> its time in decoding.
-        prefill: part of an iteration -> its further time for one prompt.
-        iterations: number of iterations that a prompt is divided over.
+        held: whether requests wait because iterations have no room for more sequences.
+        fits: whether the weights and one sequence fit in memory.
+        decode: part of an iteration -> its time in decode.
+        prefill: part of an iteration -> time that one prompt adds.
+        iterations: iterations that a prompt is split over.
     """
 
     others: Column
-    met: Column
+    interfering: Column
     batch: Column
-    own: Column
+    batch_prefill: Column
     together: Column
     tpot: Column
     service: Column
@@ -59,50 +59,50 @@ class SteadyStates:
         concurrency: Column,
         requests_per_s: Column,
     ) -> "SteadyStates":
-        """Those of n loads of k deployments.
+        """Solve n loads of k deployments.
 
         Args:
-            deployments: k deployments with any load.
-            which: (n,) position of the deployment of each load among them.
-            concurrency: (n,) requests in flight; NaN where they arrive at a rate of their own.
-            requests_per_s: (n,) that rate; NaN where the number in flight is given.
+            deployments: k deployments at any load.
+            which: (n,) index of the deployment that each load belongs to.
+            concurrency: (n,) requests in flight; NaN for open-loop loads.
+            requests_per_s: (n,) arrival rate; NaN for closed-loop loads.
         """
         grids = np.stack([one.grid for one in deployments])
         closed = np.isfinite(concurrency)
         sought = np.where(closed, concurrency, requests_per_s)
         known = np.where(closed[:, None], grids[which, _IN_FLIGHT], grids[which, _RATE])
         rising = np.maximum.accumulate(known, axis=1)
-        # A rate is a number of sequences over the time of an answer; both are linear in between.
+        # A rate is a number of sequences over the time of an answer; interpolate both linearly.
         times = np.where(closed[:, None], 1.0, grids[which, _TPOT])
         positions = _positions(rising, times, sought)
-        found = dict(zip(QUANTITIES, _at(grids, which, positions), strict=True))
-        # Waiting grows by orders of magnitude from one point to the next.
+        solved = dict(zip(QUANTITIES, _interpolated(grids, which, positions), strict=True))
+        # Waiting grows by orders of magnitude between grid points, so interpolate its logarithm.
         logs = np.log1p(grids[:, [_WAITING]] / NO_WAITING)
-        found["waiting"] = NO_WAITING * np.expm1(_at(logs, which, positions)[0])
+        solved["waiting"] = NO_WAITING * np.expm1(_interpolated(logs, which, positions)[0])
         over = sought > rising[:, -1]
         answer, ranks, together, fits, iterations = np.array([
             (one.answer_tokens, one.prompt_ranks, one.together, one.fits, one.iterations)
             for one in deployments
         ], dtype=np.float64)[which].T  # fmt: skip
         waiting, rate = _waiting_and_rate(
-            found, answer, ranks, together, concurrency, requests_per_s, over
+            solved, answer, ranks, together, concurrency, requests_per_s, over
         )
         return cls(
-            others=found["others"],
-            met=found["met"],
-            batch=found["batch"],
-            own=found["own"],
+            others=solved["others"],
+            interfering=solved["interfering"],
+            batch=solved["batch"],
+            batch_prefill=solved["batch_prefill"],
             together=together,
-            tpot=found["tpot"],
-            service=found["service"],
+            tpot=solved["tpot"],
+            service=solved["service"],
             waiting=waiting,
             requests_per_s=rate,
-            busy=found["busy"],
+            busy=solved["busy"],
             overload=over & ~closed,
             held=over,
             fits=fits > 0.0,
-            decode={part: found[f"decode {part}"] for part in PARTS},
-            prefill={part: found[f"prefill {part}"] for part in PARTS},
+            decode={part: solved[f"decode {part}"] for part in PARTS},
+            prefill={part: solved[f"prefill {part}"] for part in PARTS},
             iterations=iterations,
         )
 
@@ -111,11 +111,11 @@ _IN_FLIGHT, _RATE, _TPOT, _WAITING = (
     SCALARS.index(name) for name in ("in_flight", "rate", "tpot", "waiting")
 )
 NO_WAITING: Final = 1e-4
-"""Seconds that count as none."""
+"""Waiting below this many seconds is interpolated about linearly, above it logarithmically."""
 
 
 def _waiting_and_rate(
-    found: Mapping[str, Column],
+    solved: Mapping[str, Column],
     answer_tokens: Column,
     prompt_ranks: Column,
     together: Column,
@@ -123,36 +123,36 @@ def _waiting_and_rate(
     requests_per_s: Column,
     over: Mask,
 ) -> tuple[Column, Column]:
-    """Waiting before the first token, seconds, and requests a second of all devices, each (n,).
+    """Queueing delay before the first token, seconds, and throughput, requests/s, each (n,).
 
     Args:
-        found: solutions on the grids, by `SCALARS`, each (n,).
-        answer_tokens: (n,) as of `AnyLoad`.
-        prompt_ranks: (n,) as there.
-        together: (n,) as there.
-        concurrency: (n,) requests in flight, as in `SteadyStates.of`.
-        requests_per_s: (n,) rates of arrivals, as there.
-        over: (n,) whether the load is larger than what the grid covers.
+        solved: `SCALARS` interpolated on the grids, each (n,).
+        answer_tokens: (n,) as in `AnyLoad`.
+        prompt_ranks: (n,) as in `AnyLoad`.
+        together: (n,) as in `AnyLoad`.
+        concurrency: (n,) as in `SteadyStates.of`.
+        requests_per_s: (n,) as in `SteadyStates.of`.
+        over: (n,) whether the load exceeds what the grid covers.
     """
-    closed, rate = np.isfinite(concurrency), found["rate"]
-    others = np.maximum(concurrency / prompt_ranks - found["batch"], 0.0) / 2.0
-    waiting = found["waiting"] + together * others * found["work"]
-    answer = answer_tokens * found["tpot"]
-    # By Little's law a cycle takes as long as all requests in flight need.
+    closed, rate = np.isfinite(concurrency), solved["rate"]
+    ahead = np.maximum(concurrency / prompt_ranks - solved["batch"], 0.0) / 2.0
+    waiting = solved["waiting"] + together * ahead * solved["work"]
+    answer = answer_tokens * solved["tpot"]
+    # By Little's law, a request takes concurrency / rate; what is not service or decode is waiting.
     with np.errstate(divide="ignore", invalid="ignore"):
-        cycle = np.maximum(waiting, concurrency / rate - answer - found["service"])
-    waiting = np.where(over & (rate > 0.0), cycle, waiting)
-    answered = concurrency / (found["service"] + waiting + answer)
+        remainder = np.maximum(waiting, concurrency / rate - answer - solved["service"])
+    waiting = np.where(over & (rate > 0.0), remainder, waiting)
+    answered = concurrency / (solved["service"] + waiting + answer)
     arriving = np.where(over, np.minimum(requests_per_s, rate), requests_per_s)
-    return np.where(closed, waiting, found["waiting"]), np.where(closed, answered, arriving)
+    return np.where(closed, waiting, solved["waiting"]), np.where(closed, answered, arriving)
 
 
 def _positions(rising: Matrix, times: Matrix, values: Column) -> Column:
-    """Where n values lie between the points of n grids, as fractions of points, (n,).
+    """Fractional grid positions at which n quantities take the given values, (n,).
 
     Args:
-        rising: (n, g) quantities that do not fall.
-        times: (n, g) what is linear between points, as is its product with the quantity.
+        rising: (n, g) non-decreasing quantities.
+        times: (n, g) factors that are linear between points, as is their product with `rising`.
         values: (n,) values of the quantities.
     """
     rows, last = np.arange(len(values)), rising.shape[1] - 1
@@ -165,15 +165,15 @@ def _positions(rising: Matrix, times: Matrix, values: Column) -> Column:
     return np.asarray(np.where(values >= rising[:, -1], float(last), between))
 
 
-def _at(grids: Matrix, which: Positions, positions: Column) -> Matrix:
-    """Quantities at n fractions of points, by linear interpolation, (quantities, n).
+def _interpolated(grids: Matrix, which: Positions, positions: Column) -> Matrix:
+    """Quantities at n fractional grid positions, by linear interpolation, (quantities, n).
 
     Args:
         grids: (k, quantities, g) grids.
-        which: (n,) grid of each.
-        positions: (n,) fractions of its points.
+        which: (n,) index of each position's grid.
+        positions: (n,) fractional positions.
     """
-    # Absurd sheets have grids that are no numbers; what follows from them is none either.
+    # Spec sheets with absurd figures yield NaN grids, hence NaN positions; the result stays NaN.
     low = np.clip(np.nan_to_num(positions).astype(np.intp), 0, grids.shape[2] - 2)
     share = positions - low
     return np.asarray(grids[which, :, low].T * (1.0 - share) + grids[which, :, low + 1].T * share)

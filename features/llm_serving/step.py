@@ -1,8 +1,7 @@
-"""Time of one iteration of a worker in closed form, by part.
+"""Closed-form time of one iteration of a worker, by part.
 
-Each operator takes the time of its memory traffic and of its arithmetic, which partly overlap, at
-the shares of the sheet's figures that kernels reach; collectives and launches have a fixed time
-each.
+An operator's memory traffic and arithmetic partly overlap, each at the share of the spec-sheet rate
+that kernels achieve. Collectives and kernel launches have fixed times.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,24 +55,24 @@ PARTS: Final = (
     "launches",
     "host",
 )
-"""Parts of an iteration: products with dense weights, with routed experts, attention of prompts and
-of decoded tokens, states of recurrent layers, traffic of activations and of logits that tokens are
-drawn by, messages between devices and their fixed times, fixed times of kernels, and host time."""
+"""Parts of an iteration: products with dense weights and with routed experts, prefill and decode
+attention, recurrent states, memory traffic of activations and of sampling, messages between devices
+and their fixed times, fixed times of kernels, and host time."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTime:
-    """Times of iterations of one worker.
+    """Iteration times of one worker.
 
     Attributes:
         model: the model.
-        parallelism: devices of the worker.
+        parallelism: parallelism of the worker.
         sheet: figures of one device.
-        graphs: whether decoding replays recorded launches.
-        drafted: tokens that are drafted for each sequence that decodes, and verified with its next
-            token in the same iteration. Each takes a pass of one layer and of the output head.
-        rates: shares that are reached, and fixed times.
-        logit_bytes: bytes that choosing a token moves for each logit, on each device.
+        graphs: whether decode replays CUDA graphs.
+        drafted: draft tokens per decoding sequence, verified with its next token in the same
+            iteration. Drafting each takes a pass of one layer and of the output head.
+        rates: achieved shares of spec-sheet rates, and fixed times.
+        logit_bytes: bytes moved per logit to sample a token, on each device.
     """
 
     model: LanguageModel
@@ -93,13 +92,13 @@ class WorkerTime:
         phase: Phase = "both",
         rates: Rates | None = None,
     ) -> Self:
-        """A worker of the deployment's pool, or of its pool for prompts in phase `prefill`.
+        """A worker of the deployment's pool, or of its prefill pool in phase `prefill`.
 
         Raises:
             UnknownBandwidth: the device has no spec sheet.
         """
-        apart = phase == "prefill" and deployment.prefill is not None
-        pool = deployment.prefill if apart and deployment.prefill else deployment.pool
+        disaggregated = phase == "prefill" and deployment.prefill is not None
+        pool = deployment.prefill if disaggregated and deployment.prefill else deployment.pool
         engine = deployment.engine
         return cls(
             deployment.model,
@@ -112,29 +111,29 @@ class WorkerTime:
         )
 
     def with_memory(self, faster: float) -> Self:
-        """The worker with so many times the bandwidth of the memory."""
-        own = self.rates
-        rates = replace(own, bandwidth=faster * own.bandwidth, cache=faster * own.cache)
+        """The worker with its memory bandwidth multiplied by a factor."""
+        now = self.rates
+        rates = replace(now, bandwidth=faster * now.bandwidth, cache=faster * now.cache)
         return replace(self, rates=rates)
 
     def seconds(self, iterations: Iterations) -> Column:
-        """Time of each iteration, through all groups of layers one after the other, shape (n,)."""
+        """Time of each iteration through all pipeline stages, shape (n,), seconds."""
         return np.asarray(sum(self.parts(iterations).values()))
 
     def parts_of_each(self, several: Sequence[Iterations]) -> list[Mapping[str, Column]]:
-        """As `parts`, of several kinds of iterations, which are computed in one pass."""
-        found = self.parts(Iterations.stacked(several))
+        """As `parts`, for several sets of iterations, computed in one pass."""
+        parts = self.parts(Iterations.stacked(several))
         ends = np.cumsum([0, *map(len, several)]).tolist()
         return [
-            {name: own[start:end] for name, own in found.items()} for start, end in pairwise(ends)
+            {name: part[start:end] for name, part in parts.items()} for start, end in pairwise(ends)
         ]
 
     def parts_with(
         self, decodes: Sequence[Iterations], prefill: Self, prompts: Sequence[Iterations]
     ) -> list[Mapping[str, Column]]:
-        """As `parts_of_each`, of iterations that decode and then of others on a worker for prompts.
+        """As `parts_of_each`, for decode iterations followed by others on a prefill worker.
 
-        All are computed in one pass where that is the same worker.
+        All are computed in one pass if both workers are the same.
         """
         if self == prefill:
             return self.parts_of_each([*decodes, *prompts])
@@ -143,71 +142,73 @@ class WorkerTime:
     def parts(self, iterations: Iterations) -> Mapping[str, Column]:
         """Time of each of `PARTS` in each iteration, shape (n,), seconds."""
         if self.model.encoder is not None:
-            return self._of_both_halves(iterations)
-        found = self._passed(iterations)
+            return self._encoder_decoder_parts(iterations)
+        times = self._forward_parts(iterations)
         if self.drafted:
             none = np.zeros(len(iterations))
             sequences, context = iterations.decode_sequences, iterations.decode_context
-            alone = Iterations(none, none, none, sequences, context)
+            decode_only = Iterations(none, none, none, sequences, context)
             plain = replace(self, drafted=0, logit_bytes=0.0)
-            head, layers = plain._head(alone), len(self.model.layers)
-            of_layers = {**plain._passed(alone), "host": none}
+            head, layers = plain._head(decode_only), len(self.model.layers)
+            of_layers = {**plain._forward_parts(decode_only), "host": none}
             of_layers["dense"] = of_layers["dense"] - head
             for part, seconds in of_layers.items():
-                found[part] += np.where(sequences > 0.0, self.drafted * seconds / layers, 0.0)
-            found["dense"] += np.where(sequences > 0.0, self.drafted * head, 0.0)
-        return found
+                times[part] += np.where(sequences > 0.0, self.drafted * seconds / layers, 0.0)
+            times["dense"] += np.where(sequences > 0.0, self.drafted * head, 0.0)
+        return times
 
-    def _of_both_halves(self, iterations: Iterations) -> Mapping[str, Column]:
-        """As `parts`: prompts pass the encoder, where all tokens attend to all; then each gives a
-        first token, as sequences that decode do.
+    def _encoder_decoder_parts(self, iterations: Iterations) -> Mapping[str, Column]:
+        """As `parts`, for an encoder-decoder.
+
+        Prompts pass the encoder, with attention between all tokens. The decoder then yields their
+        first tokens as it does those of decoding sequences.
         """
-        own, none = iterations, np.zeros(len(iterations))
-        pairs = 2.0 * own.prefill_pairs
-        prompts = Iterations(own.prefill_tokens, pairs, own.prefill_sequences, none, none)
-        sequences = own.prefill_sequences + own.decode_sequences
-        context = own.decode_context + own.prefill_tokens
-        first = replace(self, model=self.model.encoding(), drafted=0).parts(prompts)
-        after = replace(self, model=replace(self.model, encoder=None)).parts(
+        given, none = iterations, np.zeros(len(iterations))
+        pairs = 2.0 * given.prefill_pairs
+        prompts = Iterations(given.prefill_tokens, pairs, given.prefill_sequences, none, none)
+        sequences = given.prefill_sequences + given.decode_sequences
+        context = given.decode_context + given.prefill_tokens
+        encoder = replace(self, model=self.model.encoding(), drafted=0).parts(prompts)
+        decoder = replace(self, model=replace(self.model, encoder=None)).parts(
             Iterations(none, none, none, sequences, context)
         )
-        encodes = own.prefill_tokens > 0.0
+        encodes = given.prefill_tokens > 0.0
         return {
-            part: after[part] + np.where(encodes & (part != "host"), first[part], 0.0)
+            part: decoder[part] + np.where(encodes & (part != "host"), encoder[part], 0.0)
             for part in PARTS
         }
 
-    def _passed(self, iterations: Iterations) -> dict[str, Column]:
-        """Time of each of `PARTS` without that of drafting, shape (n,), seconds."""
-        found = {part: np.zeros(len(iterations)) for part in PARTS}
+    def _forward_parts(self, iterations: Iterations) -> dict[str, Column]:
+        """Time of each of `PARTS` without drafting, shape (n,), seconds."""
+        times = {part: np.zeros(len(iterations)) for part in PARTS}
         hidden = self.model.hidden_size
         tokens = iterations.prefill_tokens + self._decoded(iterations)
         for (layer, forms), count in layer_counts(self.model).items():
             for part, seconds in self._layer(layer, forms, tokens, iterations):
-                found[part] += count * seconds
-        found["dense"] += self._head(iterations)
+                times[part] += count * seconds
+        times["dense"] += self._head(iterations)
         sequences = iterations.prefill_sequences + iterations.decode_sequences
-        drawn = sequences + self.drafted * iterations.decode_sequences
+        sampled = sequences + self.drafted * iterations.decode_sequences
         moved = len(self.model.layers) * 20.0 * hidden * tokens
-        moved += self.logit_bytes * self.model.vocabulary * drawn
-        found["activations"] += moved / self._bandwidth()
+        moved += self.logit_bytes * self.model.vocabulary * sampled
+        times["activations"] += moved / self._bandwidth()
         number, vectors = self._messages()
-        found["synchronisation"] += number * self._fixed()
-        found["messages"] += self._vector_seconds(tokens) * vectors
+        times["synchronisation"] += number * self._message_s()
+        times["messages"] += self._vector_seconds(tokens) * vectors
         rates = self.rates
         decodes = iterations.prefill_tokens == 0
-        recorded = np.where(decodes, rates.kernel_s, rates.launched_kernel_s)
-        each = recorded if self.graphs else rates.eager_kernel_s
-        found["launches"] += each * sum(
+        with_graphs = np.where(decodes, rates.kernel_s, rates.launched_kernel_s)
+        kernel_s = with_graphs if self.graphs else rates.eager_kernel_s
+        times["launches"] += kernel_s * sum(
             count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
         )
-        found["host"] += rates.iteration_s + rates.sequence_s * sequences
+        times["host"] += rates.iteration_s + rates.sequence_s * sequences
         if self.drafted:
-            found["host"] += rates.verified_s * iterations.decode_sequences
-        return found
+            times["host"] += rates.verified_s * iterations.decode_sequences
+        return times
 
     def _decoded(self, iterations: Iterations) -> Column:
-        """Tokens that decoding passes through all layers, with those that are verified, (n,)."""
+        """Tokens that decode passes through all layers, including verified draft tokens, (n,)."""
         return np.asarray((1.0 + self.drafted) * iterations.decode_sequences)
 
     def _head(self, iterations: Iterations) -> Column:
@@ -219,7 +220,7 @@ class WorkerTime:
     def _layer(
         self, layer: Layer, forms: LayerFormats, tokens: Column, iterations: Iterations
     ) -> list[tuple[str, Column]]:
-        """Parts and their times in one layer."""
+        """Parts of one layer and their times."""
         split, hidden = self.parallelism, self.model.hidden_size
         plain = self.model.formats.unquantized
         times = []
@@ -232,17 +233,18 @@ class WorkerTime:
             times.append(("dense", self._work(work)))
         for part in layer.feed_forward:
             if isinstance(part, Experts):
-                own = product(part.shared(hidden) / split.tensor, forms.shared, tokens, self.sheet)
+                per_device = part.shared(hidden) / split.tensor
+                shared = product(per_device, forms.shared, tokens, self.sheet)
                 router = product(part.router(hidden), plain, tokens, self.sheet)
-                every = tokens * split.attention_data
-                work = routed(part, hidden, forms.experts, every, self.sheet)
+                all_tokens = tokens * split.attention_data
+                work = routed(part, hidden, forms.experts, all_tokens, self.sheet)
                 devices = split.tensor * split.attention_data
-                times.append(("dense", self._work(own) + self._work(router)))
+                times.append(("dense", self._work(shared) + self._work(router)))
                 times.append(("experts", self._work(work, self.rates.experts) / devices))
         return times
 
     def _attention(self, layer: Layer, iterations: Iterations) -> list[tuple[str, Column]]:
-        """Attention of prompts and of decoded tokens, and states, in one layer."""
+        """Prefill and decode attention, or recurrent states, of one layer."""
         mixer, tensor = layer.mixer, self.parallelism.tensor
         if mixer is None:
             return []
@@ -262,19 +264,19 @@ class WorkerTime:
             values, divided = values * (mixer.query_heads / mixer.key_value_heads), tensor
         read = sequences * values * BYTES[formats.cache] / divided
         pairs = self._decoded(iterations) * attended(mixer, context)
-        each = pairs * pair_flop(mixer, decode=True) / tensor
-        decode = Work(read, each, peak)
-        reached = self.sheet.bandwidth * rates.cache
+        decode_flop = pairs * pair_flop(mixer, decode=True) / tensor
+        decode = Work(read, decode_flop, peak)
+        bandwidth = self.sheet.bandwidth * rates.cache
         return [
             ("prefill_attention", flop / min(peak * rates.attention, rates.flop_per_s)),
-            ("decode_attention", decode.seconds(reached, rates.attention)),
+            ("decode_attention", decode.seconds(bandwidth, rates.attention)),
         ]
 
     def _messages(self) -> tuple[float, float]:
-        """Number of messages of an iteration, and tokens' vectors in them for each token.
+        """Messages per iteration, and hidden-state vectors sent per token.
 
-        There are sums over tensor-parallel devices, exchange with the devices of experts where
-        ranks are data-parallel, and sends between groups of layers.
+        Messages are all-reduces over tensor-parallel devices, all-to-alls with the experts of other
+        data-parallel ranks, and sends between pipeline stages.
         """
         split = self.parallelism
         number = vectors = float(split.pipeline - 1)
@@ -291,7 +293,7 @@ class WorkerTime:
                         vectors += 2.0 * count * copies
         return number, vectors
 
-    def _fixed(self) -> float:
+    def _message_s(self) -> float:
         """Fixed time of a message, seconds."""
         split, rates = self.parallelism, self.rates
         peers = split.tensor * split.attention_data - 1.0
@@ -299,7 +301,7 @@ class WorkerTime:
         return fixed * (1.0 if self.sheet.switched else 2.0)
 
     def _vector_seconds(self, tokens: Column) -> Column:
-        """Time to send the vectors of n tokens in half precision once, seconds."""
+        """Time to send the hidden states of n token counts once, in 16 bits, (n,), seconds."""
         return 2.0 * self.model.hidden_size * tokens / (self.sheet.link * self.rates.link)
 
     def _work(self, work: Work, factors: tuple[float, float] = (1.0, 1.0)) -> Column:
@@ -307,7 +309,7 @@ class WorkerTime:
 
         Args:
             work: bytes and operations.
-            factors: on the shares of the bandwidth and of the arithmetic that are reached.
+            factors: factors on the achieved shares of bandwidth and arithmetic.
         """
         rates = self.rates
         bandwidth, arithmetic = (

@@ -1,4 +1,4 @@
-"""Predicts times and power of language-model kernels on data-centre GPUs."""
+"""Predictors of the latency and power of language-model kernels on data-centre GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,35 +53,33 @@ OTHER_SOURCES: Final = Limit(
 
 @dataclass(frozen=True)
 class _LlmExperts(KernelExperts):
-    """Kernels of language models.
+    """Predictors of language-model kernels, by family.
 
     Attributes:
-        sizes: family of matrix products -> range of the logarithms of m, n and k.
+        sizes: family of matrix products -> ranges of log2 of m, n and k.
     """
 
     sizes: Mapping[str, FeatureRange] = field(default_factory=dict)
 
     def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
-        """The kernels of queries, by family and device."""
+        """Group the kernels of queries by family and device."""
         return kernel_groups(queries)
 
     def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
-        """The predictor with the ranges of its training rows."""
+        """The predictor with the size ranges of its training rows."""
         sizes = {
             name: np.concatenate([p.table.features[:, : len(PRODUCT_SIZES)] for p in groups])
             for name, groups in parts.items()
             if name.startswith("gemm/")
         }
-        ranges = {
-            name: FeatureRange.of(PRODUCT_SIZES, log_sizes) for name, log_sizes in sizes.items()
-        }
+        ranges = {name: FeatureRange.of(PRODUCT_SIZES, rows) for name, rows in sizes.items()}
         return replace(self, sizes=ranges)
 
     def answers(self, query: Query) -> bool:
         """Whether the kernel's family was fitted and the device has a spec sheet.
 
-        Operators of networks are only answered where their family was measured on the device, at
-        sizes within the range of the measurements; other predictors answer the rest.
+        A network's operator must also be within the measured sizes of a family measured on the
+        device; other predictors answer the rest.
         """
         kernel = llm_kernel_of(query.workload)
         if kernel is None or not query.device.has_sheet:
@@ -97,12 +95,12 @@ class _LlmExperts(KernelExperts):
 
 @dataclass(frozen=True)
 class KernelLatency(_LlmExperts):
-    """Latency of kernels, with a limit where a family was not measured on the device."""
+    """Latency of kernels, with a limit if the family was not measured on the device."""
 
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """A limit where the family was not measured on the device."""
+        """A limit if the family was not measured on the device."""
         family = family_of((llm_kernel_of(query.workload) or query.llm_kernel).kernel)
         if self.measured(family, query.device) or self.adapted(query.device):
             return ()
@@ -112,12 +110,12 @@ class KernelLatency(_LlmExperts):
 
 @dataclass(frozen=True)
 class LlmKernels(KernelLatency):
-    """Latency of kernels of language models.
+    """Latency of language-model kernels.
 
     Attributes:
-        trees: boosting rounds for one family of matrix products on one device.
-        other_trees: boosting rounds for other families.
-        families: family -> analytical models and boosters.
+        trees: boosting rounds per device for a family of matrix products.
+        other_trees: the same for other families.
+        families: name of a family -> closed forms and boosters.
     """
 
     trees: int = field(default=100, metadata=SETTING)
@@ -125,10 +123,11 @@ class LlmKernels(KernelLatency):
     families: Mapping[str, Family] = field(default_factory=dict)
     name: ClassVar[str] = "llm_kernels"
     other_sources: ClassVar[float] = 0.33
-    """Bound from 16-bit products timed by others on the same GPUs: PyTorch's in `torch_gpu` (H100,
-    H200) and Vidur's (A100, H100), with root mean square errors of 0.15, 0.09, 0.12 and 0.23. It is
-    their root mean square times the Student quantile for four sources. From the first three alone
-    it would be 0.29, which covers 80 % of the fourth."""
+    """Log bound on the difference from other programs' timings on the same GPU, from products in 16
+    bits: PyTorch's own in `torch_gpu` (H100, H200) and Vidur's (A100, H100), with root mean square
+    errors of 0.15, 0.09, 0.12 and 0.23. The bound is their root mean square times Student's
+    quantile of four sources. From the first three alone it is 0.29, and covers 80 % of the fourth.
+    """
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features of gemm": GEMM_FEATURES,
         "features of elementwise": ELEMENTWISE_FEATURES,
@@ -139,22 +138,22 @@ class LlmKernels(KernelLatency):
     }
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """Adds, for measured kernels, that other programs may time the kernel differently."""
+        """For measured kernels, the limit that other programs may time the kernel differently."""
         return super().limits(query) or (() if self.adapted(query.device) else (OTHER_SOURCES,))
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
-        """Analytical models of engines, and a booster for each device."""
+        """Fit the closed forms of each engine, and a booster for each device."""
         trees = self.trees if name.startswith("gemm/") else self.other_trees
         return Family.fit(parts, Settings(trees, PARAMETERS), self.seed)
 
 
 @dataclass(frozen=True)
 class PowerShare:
-    """Share of the design power that kernels of one family draw, on any device.
+    """The share of the TDP that kernels of one family draw, on any device.
 
     Attributes:
-        booster: of its logarithm, from the features of the family.
-        known: devices on which it was measured.
+        booster: predicts the logarithm of the share from the family's features.
+        known: devices on which the family was measured.
     """
 
     booster: BoosterBag
@@ -162,7 +161,7 @@ class PowerShare:
 
     @classmethod
     def fit(cls, parts: Sequence[KernelGroup], trees: int, seed: int) -> Self:
-        """Fit a booster with equal weight per device."""
+        """Fit a booster in which all devices have the same total weight."""
         bag = BoosterBag.fit(
             np.concatenate([part.table.features for part in parts]),
             np.concatenate([part.log_values for part in parts]),
@@ -176,15 +175,15 @@ class PowerShare:
         return cls(BoosterBag(tuple(map(coarse, bag.texts))), known)
 
     def log_values(self, group: KernelGroup) -> Column:
-        """Log share of the design power of each kernel, shape (n,)."""
+        """Logarithm of each kernel's share of the TDP, shape (n,)."""
         return self.booster.predict(group.table.features)
 
     def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
-        """The log share and the features, shape (n, columns)."""
+        """Inputs of the correction: the log share and the features, shape (n, columns)."""
         return np.column_stack([log_values, group.table.features])
 
     def distance(self, group: KernelGroup) -> float:
-        """Always 0: the share varies as much between similar GPUs as between any others."""
+        """0, because no GPU's share is closer to this one's than another's."""
         return 0.0
 
     def measured(self, device: Device) -> bool:
@@ -194,13 +193,13 @@ class PowerShare:
 
 @dataclass(frozen=True)
 class KernelPower(_LlmExperts):
-    """Mean power of a GPU that repeats one kernel, as a share of its design power.
+    """Mean power of a GPU while one kernel repeats, predicted as a share of its TDP.
 
-    It is separate from `forerun.models.power`, which models operators of networks at the clocks of
-    other boards.
+    It is separate from `forerun.models.power`, whose model covers network operators at the clocks
+    of other boards.
 
     Attributes:
-        trees: boosting rounds for one family.
+        trees: boosting rounds per family.
         families: family -> booster of the share.
     """
 
@@ -211,28 +210,28 @@ class KernelPower(_LlmExperts):
     metric: ClassVar[str] = "power_w"
 
     def answers(self, query: Query) -> bool:
-        """As for kernels of language models, but only on devices with a known design power."""
+        """As for latency, on devices with a known TDP."""
         return query.device.tdp_w is not None and super().answers(query)
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Expert:
-        """One booster for all devices."""
+        """Fit one booster for all devices."""
         return PowerShare.fit(parts, self.trees, self.seed)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Correct the power on devices from a few measured kernels of fitted families."""
+        """Correct the power on devices by a few kernels of fitted families measured there."""
         kept = np.array([*map(self.answers, measurements.queries)], dtype=np.bool_)
         return super().adapt(measurements.take(kept)) if kept.any() else self
 
     def unit(self, group: KernelGroup) -> float:
-        """The design power, watts."""
+        """The TDP, watts."""
         return group.device.tdp_w or np.nan
 
     def bounds(self, group: KernelGroup) -> tuple[Column, Column | float]:
-        """Zero and the design power, which no kernel exceeds."""
+        """No kernel draws more than the TDP."""
         return np.zeros(len(group)), self.unit(group)
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
-        """A limit where no kernel was measured on the device."""
+        """A limit if no kernel was measured on the device."""
         if query.device in self.known or self.adapted(query.device):
             return ()
         line = "the device is not in the training set; the interval is that of held-out devices"

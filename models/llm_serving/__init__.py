@@ -1,4 +1,4 @@
-"""Latencies of deployed language models: the closed form, corrected by measured runs."""
+"""Latencies of deployed language models: a closed form with a fitted residual correction."""
 
 from forerun.models.llm_serving.latency import LlmLatency
 

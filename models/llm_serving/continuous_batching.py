@@ -1,8 +1,8 @@
-"""Continuous batching on one data-parallel rank, from one event to the next.
+"""Discrete-event simulation of continuous batching on one data-parallel rank.
 
-While no request arrives, ends or begins, every iteration decodes the same sequences; such
-iterations are advanced together, and their times summed as arithmetic series. A `Scheduler` has the
-limits by which an engine forms iterations.
+Between events (a request arrives, starts or ends), every iteration decodes the same sequences. Such
+iterations are advanced in one step, by summing their times as arithmetic series. A `Scheduler`
+holds the limits by which an engine forms iterations.
 """
 
 from collections import deque
@@ -27,15 +27,15 @@ class Scheduler:
     """Limits of one data-parallel rank.
 
     Attributes:
-        max_batched_tokens: most tokens of one iteration.
-        max_sequences: most sequences of one iteration.
-        block_tokens: tokens in a block of keys and values.
-        blocks: blocks of keys and values that the rank holds.
-        chunked_prefill: whether prompts are divided over iterations and share them with decoding,
-            which goes first; otherwise whole prompts go first, in iterations of their own.
-        tokens_per_step: tokens that a sequence gains in an iteration of decoding, on average.
-        reserves: whether a request starts only where there are blocks for its whole answer.
-        held: iterations that a prompt waits for while others decode.
+        max_batched_tokens: most tokens in an iteration.
+        max_sequences: most sequences in an iteration.
+        block_tokens: tokens in a KV-cache block.
+        blocks: KV-cache blocks of the rank.
+        chunked_prefill: whether prompts are split over iterations that also decode, with decode
+            first; otherwise whole prompts go first, in iterations of their own.
+        tokens_per_step: mean tokens that a sequence gains per decode iteration.
+        reserves: whether a request starts only once there are blocks for its whole answer.
+        held: decode iterations that the engine's settings hold a prompt back.
     """
 
     max_batched_tokens: int
@@ -64,17 +64,17 @@ class Scheduler:
 
     @property
     def steps_per_block(self) -> int:
-        """Iterations of decoding after which a sequence needs another block, rounded."""
+        """Decode iterations after which a sequence needs another block, rounded."""
         return max(1, round(self.block_tokens / self.tokens_per_step))
 
     def blocks_for(self, tokens: float) -> int:
-        """Blocks that so many tokens of one sequence take."""
+        """Blocks that hold this many tokens of one sequence."""
         return -int(-tokens // self.block_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Mean and percentiles of what is known of several values; NaN where nothing is."""
+    """Mean and percentiles of the known values; NaN if there are none."""
 
     mean: float
     p50: float
@@ -83,7 +83,7 @@ class Statistics:
 
     @classmethod
     def of(cls, values: Column) -> "Statistics":
-        """Of the values of shape (n,) that are not NaN."""
+        """Statistics of the values, shape (n,), that are not NaN."""
         known = values[~np.isnan(values)]
         if not len(known):
             return cls(*[float("nan")] * 4)
@@ -92,18 +92,18 @@ class Statistics:
 
 @dataclass(slots=True)
 class Request:
-    """One request and what has become of it.
+    """One request and its progress.
 
     Attributes:
-        arrival_s: when it arrives at the rank, seconds.
+        arrival_s: time of arrival at the rank, seconds.
         input_tokens: length of the prompt.
-        output_tokens: tokens to write.
-        cached_tokens: tokens of the prompt that need not be processed; all of them where another
-            worker has processed it and written the first token.
-        written: tokens written so far.
-        first_token_s: when the first token was written; NaN before.
-        finished_s: when the last token was written; NaN before, and where it was refused.
-        preemptions: how often its keys and values were given up.
+        output_tokens: tokens to generate.
+        cached_tokens: prompt tokens that need no prefill; all of them if another worker has
+            processed the prompt and generated the first token.
+        written: tokens generated so far.
+        first_token_s: time of the first token; NaN before.
+        finished_s: time of the last token; NaN before, and if the request was refused.
+        preemptions: how often the request was preempted, which discards its keys and values.
     """
 
     arrival_s: float
@@ -115,27 +115,27 @@ class Request:
     finished_s: float = nan
     preemptions: int = 0
     _decoding_since: int = -1
-    """Step of the rank at which decoding began; -1 while it does not decode."""
+    """Step of the rank at which decode began; -1 while it does not decode."""
     _written_before: int = 0
-    """Tokens written when it began."""
+    """Tokens generated before decode began."""
     _phase: int = 0
-    """Step modulo steps per block at which it needs another block."""
+    """Step, modulo steps per block, at which it needs another block."""
     _blocks: int = 0
-    """Blocks that it held when decoding began, or holds while its prompt is processed."""
+    """Blocks held when decode began, or during prefill."""
 
 
 @dataclass
 class Rank:
-    """The state of one data-parallel rank at a moment between two iterations.
+    """State of one data-parallel rank between two iterations.
 
     Attributes:
         scheduler: limits of an iteration.
-        table: times of iterations.
+        table: iteration times.
         now_s: end of the last iteration, seconds.
         busy_s: time of all iterations so far, seconds.
-        sequence_s: sum over iterations of their time and the sequences that they decode, seconds.
+        sequence_s: sum over iterations of their time times the sequences that decode, seconds.
         most_blocks: most blocks in use at the end of an iteration.
-        tokens: tokens of prompts processed and tokens written so far.
+        tokens: prompt tokens processed and tokens generated so far.
     """
 
     scheduler: Scheduler
@@ -164,11 +164,11 @@ class Rank:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were submitted and are not finished."""
+        """Requests submitted but not finished."""
         return self._sequences + len(self._queue) + (self._chunk is not None)
 
     def submit(self, request: Request) -> None:
-        """Add a request, which arrives no earlier than those before it.
+        """Add a request, which must not arrive before those already submitted.
 
         A request that the rank can never hold is refused: its times stay NaN.
         """
@@ -179,7 +179,7 @@ class Rank:
         """Run iterations until one ends at `until_s` or later, or nothing is left to do.
 
         Raises:
-            DeadlineExceeded: the time of the request is over.
+            DeadlineExceeded: the deadline of the query has passed.
         """
         while self.now_s < until_s:
             check()
@@ -193,18 +193,18 @@ class Rank:
                 self._decode(until_s)
 
     def _make_room(self) -> bool:
-        """Preempt the latest sequences until the next step has its blocks; whether none was."""
-        untouched = True
+        """Preempt the latest sequences until the next step has its blocks; True if none was."""
+        had_room = True
         while self._free < self._needed():
             self._preempt()
-            untouched = False
-        return untouched
+            had_room = False
+        return had_room
 
     def _needed(self) -> int:
         return self._phases[self._step % len(self._phases)]
 
     def _admissible(self, sequences: int) -> Request | None:
-        """The first request that waits, if it may begin now."""
+        """The first waiting request, if it may start now."""
         if not self._queue or sequences >= self.scheduler.max_sequences:
             return None
         request = self._queue[0]
@@ -218,31 +218,31 @@ class Rank:
         return request if needed <= free else None
 
     def _ready_s(self, request: Request) -> float:
-        """When a request may begin."""
-        held = self.scheduler.held if self._sequences else 0.0
-        return request.arrival_s + held * self._step_s
+        """Earliest time at which a request may start, seconds."""
+        hold = self.scheduler.held if self._sequences else 0.0
+        return request.arrival_s + hold * self._step_s
 
     def _whole(self, request: Request) -> int:
-        """Blocks of a request at its end."""
+        """Blocks that a request needs at full length."""
         return self.scheduler.blocks_for(request.input_tokens + request.output_tokens - 1)
 
     def _chunks(self, budget: int) -> Iterator[tuple[Request, int, int]]:
-        """Requests whose prompts the next iteration processes: tokens before, and tokens in it."""
+        """Prompt chunks of the next iteration: request, tokens done before, and tokens in it."""
         sequences = self._sequences
         whole = not self.scheduler.chunked_prefill
         if self._chunk is not None:
-            begun, done = self._chunk
-            count = min(budget, begun.input_tokens + begun.written - done)
+            partial, done = self._chunk
+            count = min(budget, partial.input_tokens + partial.written - done)
             self._chunk = None
             budget -= count
             sequences += 1
-            yield begun, done, count
+            yield partial, done, count
         first = True
         while budget > 0 and (request := self._admissible(sequences)):
-            left = request.input_tokens + request.written - request.cached_tokens
-            if whole and left > budget and not first:
+            uncached = request.input_tokens + request.written - request.cached_tokens
+            if whole and uncached > budget and not first:
                 return
-            count = left if whole else min(left, budget)
+            count = uncached if whole else min(uncached, budget)
             self._queue.popleft()
             request._blocks = self.scheduler.blocks_for(request.input_tokens + request.written)
             self._free -= request._blocks
@@ -253,9 +253,9 @@ class Rank:
             yield request, request.cached_tokens, count
 
     def _prefill(self) -> bool:
-        """One iteration with tokens of prompts; False where there are none."""
-        together = self.scheduler.chunked_prefill
-        budget = self.scheduler.max_batched_tokens - (self._sequences if together else 0)
+        """Run one iteration with prompt tokens; False if there are none."""
+        mixed = self.scheduler.chunked_prefill
+        budget = self.scheduler.max_batched_tokens - (self._sequences if mixed else 0)
         chunks = list(self._chunks(budget))
         if not chunks:
             return False
@@ -263,10 +263,10 @@ class Rank:
         for _, before, count in chunks:
             tokens += count
             pairs += count * before + count * (count + 1) / 2
-        sequences, context = (self._sequences, self._context) if together else (0, 0.0)
+        sequences, context = (self._sequences, self._context) if mixed else (0, 0.0)
         self._pass(self.table.mixed(tokens, pairs, sequences, context))
         self.tokens[0] += tokens
-        if together:
+        if mixed:
             self._step_on(1)
         for request, before, count in chunks:
             if before + count < request.input_tokens + request.written:
@@ -277,7 +277,7 @@ class Rank:
         return True
 
     def _decode(self, until_s: float, only: int | None = None) -> None:
-        """Iterations of decoding alone, `only` so many or up to the next event."""
+        """Run decode-only iterations: `only` of them, or up to the next event."""
         if not self._sequences:
             return
         size = self.scheduler.tokens_per_step
@@ -313,7 +313,7 @@ class Rank:
         return max(1, steps)
 
     def _step_on(self, steps: int) -> None:
-        """Every sequence that decodes gains the tokens of so many steps; ended ones leave."""
+        """Advance all decoding sequences by `steps`; finished ones leave the batch."""
         cycle = len(self._phases)
         rounds, rest = divmod(steps, cycle)
         taken = rounds * self._sequences
@@ -329,7 +329,7 @@ class Rank:
             request.finished_s = self.now_s
 
     def _begin(self, request: Request) -> None:
-        """A prompt is processed: its first or next token is written, and it decodes from now."""
+        """Generate the token that ends a request's prefill, and start its decode."""
         request.written += 1
         self.tokens[1] += 1
         if request.written == 1:
@@ -356,7 +356,7 @@ class Rank:
         self._admitted.append(request)
 
     def _release(self, request: Request) -> None:
-        """Take a sequence that decodes out of the batch and free its blocks."""
+        """Remove a decoding sequence from the batch and free its blocks."""
         steps, cycle = self._step - request._decoding_since, len(self._phases)
         size = self.scheduler.tokens_per_step
         before = (request._phase - request._decoding_since) % cycle
@@ -371,7 +371,7 @@ class Rank:
         self._context = self._context - context if self._sequences else 0.0
 
     def _preempt(self) -> None:
-        """Give up the blocks of the sequence that was admitted last; it waits first in line."""
+        """Free the blocks of the sequence admitted last, and put it at the front of the queue."""
         if self._chunk is not None:
             request, self._chunk = self._chunk[0], None
             self._free += request._blocks

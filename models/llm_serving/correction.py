@@ -1,24 +1,26 @@
-"""Corrections of times in closed form: of deployments, and of the iterations of one worker.
+"""Residual corrections of closed-form times, of deployments and of one worker's iterations.
 
-The times of a deployment have factors on the parts of the closed form, fitted to the logarithms of
-measured times; boosters predict what is left over. They predict the ratio of the measured time to
-the closed form, and minimise the mean absolute percentage error: few runs wait for minutes where
-most wait for milliseconds, and boosters of the logarithm of the ratio are further off on average.
+Each time of a deployment gets factors on the parts of its closed form, fitted to the logarithms of
+measured times. Gradient-boosted trees predict the residual, as the ratio of the measured time to
+the closed form. They minimise the mean absolute percentage error: a few runs wait for minutes where
+most wait for milliseconds, and boosters of the logarithm of the ratio are worse on average.
 
-No time falls as prompts get longer: boosters on all features see only those that stay then or rise,
-and do not fall with these. Measured times grow less with prompts than the closed form, so these
-boosters predict the ratio to a part of its logarithm (`KEPT`).
+No time falls as prompts get longer: the full-feature boosters see only features that stay constant
+or rise with prompt length, and are monotone in the rising ones. Measured times grow more slowly
+with prompt length than the closed form, so these boosters predict the ratio to a power of it
+(`KEPT`).
 
-Runs of one release of an engine with one model have something in common that runs of another do
-not have. Boosters on all features are therefore believed where such runs were measured: of the time
-per token on the same device, of the time to the first token on any. Of all others, the time per
-token is the closed form alone, since boosters and fitted factors made its error larger on releases
-that they had not seen. The time to the first token is the closed form times a ratio that boosters
-predict from features that carry over, since it depends on how clients start.
+Residuals are specific to a model and an engine release. The full-feature boosters are therefore
+used only where runs with both were measured: on the same device for the time per output token, on
+any device for the time to first token. Elsewhere, the time per output token is the closed form
+alone, because boosters and fitted factors increased its error on unseen releases. The time to first
+token is the closed form times a ratio that boosters predict from transferable features, because it
+depends on how clients start.
 
-The time for each token after the first is an iteration of decoding and the prompts that are
-processed meanwhile. The time to the first token is the prompt's own work, waiting for a part of
-an iteration, for prompts that started at the same time, for independent arrivals, and host time.
+The time per output token after the first is a decode iteration, plus the prompts processed in the
+meantime. The time to first token is the prefill of the prompt itself, part of an iteration that it
+waits for, the wait for prompts that started at the same time and for independent arrivals, and host
+time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,18 +46,18 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.gradient_boosting.bags import coarse
 
 WIDEST_SCALE: Final = 4.0
-"""Scales beyond this factor either way are cut off: there the two disagree about something else."""
+"""Scale factors are clipped to this range either way: beyond it, something else must be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedTime:
-    """Times of iterations, those of decoding and those of prompts each times a factor.
+    """Iteration times with scale factors on prefill and decode.
 
     Attributes:
-        time: times that are scaled.
-        prefill: factor of what prompts add to an iteration.
-        decode: factor of an iteration that only decodes.
-        least: times that no iteration is faster than; None for no such bound.
+        time: the unscaled times.
+        prefill: factor on the time that prompts add to an iteration.
+        decode: factor on the time of a decode-only iteration.
+        least: lower bound on iteration times; None for no bound.
     """
 
     time: IterationTime
@@ -72,20 +74,21 @@ class FittedTime:
                 replace(iterations, prefill_tokens=none, prefill_pairs=none, prefill_sequences=none)
             )
         )
-        alone = np.where(iterations.decode_sequences > 0, np.minimum(decodes, plain), 0.0)
-        found = self.decode * alone + self.prefill * (plain - alone)
-        return found if self.least is None else np.maximum(found, self.least.seconds(iterations))
+        decode = np.where(iterations.decode_sequences > 0, np.minimum(decodes, plain), 0.0)
+        scaled = self.decode * decode + self.prefill * (plain - decode)
+        return scaled if self.least is None else np.maximum(scaled, self.least.seconds(iterations))
 
 
 def cut_off(factor: float) -> float:
-    """A factor of at most `WIDEST_SCALE` either way."""
+    """Clip a factor to at most `WIDEST_SCALE` either way."""
     return min(max(factor, 1.0 / WIDEST_SCALE), WIDEST_SCALE)
 
 
 SCALE: Final = 0.15
-"""Log error from which on a row counts less than by its square."""
+"""Scale of the robust loss: larger log errors count about linearly, not by their squares."""
 PRIOR_ROWS: Final = 0.05
-"""Weight of a factor of one, as a share of the weight of all rows, for a log factor of one."""
+"""Strength of the prior at factors of one: a log factor of 1 costs as much as an error of `SCALE`
+in this share of all rows."""
 P: Final = len(PARTS)
 E: Final = len(ENGINES)
 EXTRA: Final = 2 * E + 5
@@ -94,10 +97,10 @@ Time = Callable[[Column, DeploymentRows], Column]
 
 
 def token_seconds(logs: Column, rows: DeploymentRows) -> Column:
-    """Time for each token after the first, shape (n,).
+    """Time per output token after the first, shape (n,), seconds.
 
     Args:
-        logs: (2 parts,) logarithms of the factors on parts of decoding and of prompts.
+        logs: (2 parts,) logarithms of the factors on the parts of decode and of prefill.
         rows: n deployments.
     """
     prompt = rows.prefill @ np.exp(logs[P : 2 * P])
@@ -106,22 +109,22 @@ def token_seconds(logs: Column, rows: DeploymentRows) -> Column:
 
 
 def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:
-    """Time to the first token, shape (n,).
+    """Time to first token, shape (n,), seconds.
 
     Args:
-        logs: (`EXTRA`,) logarithms of the factors on host time and on prompts that start together,
-            by engine; on host time where prompts have workers of their own, on an iteration, on
-            waiting, on an iteration for each further chunk, and on prompts.
+        logs: (`EXTRA`,) logarithms of factors: by engine, on host time and on prompts that start
+            together; then on host time with disaggregated prefill, on the first iteration, on
+            queueing delay, on the iteration of each further chunk, and on prefill.
         rows: n deployments.
     """
-    host, together = (rows.engine @ np.exp(own) for own in (logs[:E], logs[E : 2 * E]))
-    handover, iteration, arrivals, chunk, each = np.exp(logs[2 * E :])
+    host, together = (rows.engine @ np.exp(each) for each in (logs[:E], logs[E : 2 * E]))
+    handover, iteration, queueing, chunk, prefill = np.exp(logs[2 * E :])
     prompt, step = rows.prefill.sum(axis=1), rows.decode.sum(axis=1)
-    waiting = together * each * rows.wave * rows.burst * prompt + arrivals * rows.waiting
+    waiting = together * prefill * rows.wave * rows.burst * prompt + queueing * rows.waiting
     further = chunk * np.maximum(rows.chunks - 1.0, 0.0)
     chunks = (iteration * np.minimum(rows.chunks, 1.0) + further) * step
     fixed = np.where(rows.apart > 0.0, handover, host) * FIRST_MS
-    return np.asarray(each * rows.own + chunks + fixed + waiting)
+    return np.asarray(prefill * rows.batch_prefill + chunks + fixed + waiting)
 
 
 FORMS: Final[tuple[tuple[str, Time, int], ...]] = (
@@ -132,15 +135,15 @@ FORMS: Final[tuple[tuple[str, Time, int], ...]] = (
 
 
 def as_started(metric: str, logs: Column, rows: DeploymentRows) -> Column:
-    """Logarithms of a time, shape (n,), of requests that start as those of each deployment do.
+    """Adjust the logarithms of a time, shape (n,), to how closely requests start together.
 
-    Prompts start together in the closed loops of the training set, and what is fitted to them holds
-    that. The time to the first token of a prompt that starts alone is its time without queueing and
-    the waiting of arrivals, in closed form.
+    In the closed loops of the training set, prompts start together, and fitted times include that
+    wait. For a prompt that starts alone, the time to first token is the closed form: its time
+    without queueing, plus the queueing delay of independent arrivals.
 
     Args:
         metric: the time.
-        logs: (n,) logarithms of the seconds of prompts that start together.
+        logs: (n,) logarithms of seconds, for prompts that start together.
         rows: n deployments.
     """
     if metric != "ttft_ms":
@@ -151,17 +154,17 @@ def as_started(metric: str, logs: Column, rows: DeploymentRows) -> Column:
 
 @dataclass(frozen=True)
 class PartScales:
-    """Logarithms of the factors on the parts of one time.
+    """Fitted factors on the parts of one time.
 
     Attributes:
-        logs: the logarithms.
+        logs: logarithms of the factors.
     """
 
     logs: Column
 
     @classmethod
     def fit(cls, form: Time, number: int, rows: DeploymentRows, target: Column) -> Self:
-        """Robust least squares on log errors, with a prior at factors of one.
+        """Fit by robust least squares on log errors, with a prior at factors of one.
 
         Args:
             form: closed form of the time.
@@ -176,8 +179,9 @@ class PartScales:
         def errors(logs: Column) -> Column:
             return np.append(np.log(form(logs, rows)) - target, weight * SCALE * logs)
 
-        found = least_squares(errors, np.zeros(number), loss="soft_l1", f_scale=SCALE, max_nfev=25)
-        return cls(found.x)
+        start = np.zeros(number)
+        result = least_squares(errors, start, loss="soft_l1", f_scale=SCALE, max_nfev=25)
+        return cls(result.x)
 
 
 _SHARED: Final = MappingProxyType(
@@ -205,17 +209,17 @@ TRANSFER_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 TRANSFER_TREES: Final = 300
 TRANSFER_BAG: Final = 4
-"""Boosters of the ratio that carries over, whose mean is smoother than each."""
+"""Boosters of the transferable ratio; their mean is smoother than each."""
 THRESHOLD_DIGITS: Final = 9
-"""Releases such as 10200.03 differ in the last of seven digits."""
+"""Significant digits of thresholds: releases such as 10200.03 differ in the last of seven."""
 LEAST: Final = 0.05
-"""Smallest ratio that is predicted."""
+"""Smallest predicted ratio."""
 KEPT: Final = 0.8
-"""Share of the logarithm of the closed form in what boosters on all features are a ratio to, so
-that they may rise by less with prompts. With deployments left out, .75 to .85 are within 0.3
-points of each other, and 1 is 1.0 worse for the first token, .5 is 1.0 worse for others."""
+"""Power of the closed form that the full-feature boosters predict a ratio to, so that predictions
+can grow more slowly with prompt length. With held-out deployments, 0.75 to 0.85 are within 0.3
+points of each other; 1 is 1.0 worse for the first token, 0.5 is 1.0 worse for the others."""
 USUAL_S: Final = 0.05
-"""Time from which this share is taken, seconds."""
+"""Time at which this power leaves the closed form unchanged, seconds."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +227,12 @@ class Correction:
     """The fitted prediction of one time.
 
     Attributes:
-        form: position of the time in `FORMS`.
+        form: index of the time in `FORMS`.
         scales: factors on the parts of the closed form.
-        transfer: boosters of the ratio to the closed form without factors on the features of
-            `SHAPE`; None where the closed form with factors is taken instead.
-        own: boosters of the ratio to a part of the closed form with factors (`KEPT`), on all
-            features that do not fall with longer prompts.
+        transfer: boosters, on the features in `SHAPE`, of the ratio to the closed form without
+            factors; None to use that closed form as it is.
+        own: boosters, on all features that do not fall with longer prompts, of the ratio to a power
+            (`KEPT`) of the closed form with factors.
     """
 
     form: int
@@ -243,53 +247,54 @@ class Correction:
         """Fit to n deployments.
 
         Args:
-            form: position in `FORMS`.
+            form: index in `FORMS`.
             rows: n deployments.
             target: (n,) logarithms of measured seconds.
-            trees: boosting rounds for models of the training set.
+            trees: boosting rounds of the full-feature boosters.
             seeds: seeds of the boosters.
         """
         metric, seconds, number = FORMS[form]
         scales = PartScales.fit(seconds, number, rows, target)
         transfer = None
         if metric == "ttft_ms":
-            left = target - np.log(seconds(np.zeros(number), rows))
-            several = [TRANSFER_BAG * seed + k for seed in seeds for k in range(TRANSFER_BAG)]
-            transfer = _fitted(rows.shape, left, TRANSFER_SETTINGS, TRANSFER_TREES, several)
-        left = target - _kept(seconds(scales.logs, rows))
-        return cls(form, scales, transfer, _fitted(_all(rows), left, SETTINGS, trees, seeds))
+            residuals = target - np.log(seconds(np.zeros(number), rows))
+            bag_seeds = [TRANSFER_BAG * seed + k for seed in seeds for k in range(TRANSFER_BAG)]
+            transfer = _fitted(rows.shape, residuals, TRANSFER_SETTINGS, TRANSFER_TREES, bag_seeds)
+        residuals = target - _damped_log(seconds(scales.logs, rows))
+        boosters = _fitted(_monotone_features(rows), residuals, SETTINGS, trees, seeds)
+        return cls(form, scales, transfer, boosters)
 
     def predict(self, rows: DeploymentRows, known: Mask) -> Column:
         """Logarithm of seconds, shape (n,).
 
         Args:
             rows: n deployments.
-            known: (n,) whether the boosters on all features are used.
+            known: (n,) whether to use the full-feature boosters.
         """
         metric, seconds, number = FORMS[self.form]
-        found = np.log(seconds(np.zeros(number), rows))
+        logs = np.log(seconds(np.zeros(number), rows))
         if known.any():
-            own = rows.take(known)
-            base = _kept(seconds(self.scales.logs, own))
-            found[known] = base + _log_ratio(self.own, _all(own))
+            known_rows = rows.take(known)
+            base = _damped_log(seconds(self.scales.logs, known_rows))
+            logs[known] = base + _log_ratio(self.own, _monotone_features(known_rows))
         if self.transfer is not None:
-            found[~known] += _log_ratio(self.transfer, rows.shape[~known])
-        return as_started(metric, found, rows)
+            logs[~known] += _log_ratio(self.transfer, rows.shape[~known])
+        return as_started(metric, logs, rows)
 
 
 def _fitted(
-    matrix: Matrix, left: Column, settings: Mapping[str, Any], trees: int, seeds: Sequence[int]
+    matrix: Matrix, residuals: Column, settings: Mapping[str, Any], trees: int, seeds: Sequence[int]
 ) -> BoosterBag:
-    """Boosters of a ratio less one; an absolute error counts by its share of the ratio.
+    """Fit boosters of a ratio minus one, with errors weighted relative to the ratio.
 
     Args:
         matrix: (n, features).
-        left: (n,) logarithms of the ratio.
+        residuals: (n,) logarithms of the ratio.
         settings: parameters of the boosters.
         trees: boosting rounds.
         seeds: seeds of the boosters.
     """
-    ratio, weights = np.expm1(left), np.exp(-left)
+    ratio, weights = np.expm1(residuals), np.exp(-residuals)
     bag = BoosterBag.fit(
         matrix, ratio, parameters=settings, trees=trees, seeds=seeds, weights=weights
     )
@@ -302,10 +307,10 @@ def _log_ratio(boosters: BoosterBag, matrix: Matrix) -> Column:
     return np.asarray(np.log(np.maximum(1.0 + boosters.predict(matrix), LEAST)))
 
 
-def _kept(seconds: Column) -> Column:
-    """Part of the logarithm of times in closed form, (n,)."""
+def _damped_log(seconds: Column) -> Column:
+    """Logarithms of closed-form times raised to the power `KEPT`, (n,)."""
     return np.asarray(KEPT * np.log(seconds / USUAL_S) + np.log(USUAL_S))
 
 
-def _all(rows: DeploymentRows) -> Matrix:
+def _monotone_features(rows: DeploymentRows) -> Matrix:
     return np.column_stack([rows.shape[:, len(STEADY) :], rows.figures])

@@ -1,4 +1,4 @@
-"""Domain of a training set of deployments: the devices, models and settings of its runs."""
+"""Applicability domain of the serving models: devices, models and settings of the training runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -33,37 +33,38 @@ ARRIVALS: Final = Limit(
     severity="transfer",
 )
 OTHER_MAKERS: Final = frozenset({"amd", "intel"})
-"""Makers of GPUs none of which is in the training set."""
+"""GPU vendors without any device in the training set."""
 KNOWN_BACKENDS: Final = frozenset({("amd", "vllm")})
-"""Makers and engines whose runs intervals hold without being wider: in `llm_inference_bench` 98 and
-93 % of those of vLLM on an MI250 and an MI300X."""
+"""Vendors and engines whose intervals need no widening: in `llm_inference_bench`, they cover 98 and
+93 % of the runs of vLLM on an MI250 and an MI300X."""
 WIDER_OF_MAKERS: Final = 3.0
-"""Factor on log bounds of the time per token under other engines of these makers. Of the runs of
-llama.cpp on an MI250 and an MI300X, and of both engines on a Max 1550, intervals hold 86, 44 and
-42 % without it. The other two of these devices call for 2.8, 2.7 and 2.6."""
+"""Factor on the log bounds of the time per output token, for other engines on these vendors' GPUs.
+Without it, intervals cover 86, 44 and 42 % of the runs of llama.cpp on an MI250 and an MI300X, and
+of both engines on a Max 1550. For each, the other two of these devices call for 2.8, 2.7 and 2.6.
+"""
 MAKER: Final = Limit("serving was measured on devices of other makers")
 RELEASE: Final = Limit("the engine's release is before those of all measured runs of such models")
 EARLIER: Final = float(np.log(1.7))
-"""Logarithm of a factor on the upper end of the time per token under releases before all measured
-ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see `tests/public_cases`."""
+"""Logarithm of the factor on the upper bound of the time per output token, for releases that
+precede all measured ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see
+`tests/public_cases`."""
 OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
 NOWHERE: Final = KnownDevices()
 FEWEST_RUNS: Final = 10
-"""Runs of a format from which on others take what it shows. With formats left out, those with more
-runs bring the error per token from 20 to 14 % (524 runs), those with fewer from 8 to 27 (100)."""
+"""Runs of a number format from which its residuals are applied to other formats. With formats held
+out, that reduces the error of the time per output token from 20 to 14 % (524 runs); with formats
+that have fewer runs, it raises it from 8 to 27 % (100)."""
 Sizes = tuple[int, int, int, int]
-"""Layers, width, and total and active parameters: what tells models apart."""
+"""Layers, hidden size, total and active parameters; together they identify a model."""
 
 
 def is_of_other_maker(device: Device) -> bool:
-    """Whether no GPU of the device's maker is in the training set; False for processors."""
+    """Whether no GPU of the device's vendor is in the training set; False for CPUs."""
     return device.kind == "gpu" and device.vendor in OTHER_MAKERS
 
 
 def width_of_makers(queries: Sequence[Query]) -> Column:
-    """Factor on the log bounds of the time per token of n deployments, by what other makers'
-    devices show, (n,).
-    """
+    """Factor on the log bounds of the time per output token, by vendor and engine, (n,)."""
     unknown = [
         is_of_other_maker(query.device)
         and (query.device.vendor, query.deployment.engine.name) not in KNOWN_BACKENDS
@@ -74,15 +75,15 @@ def width_of_makers(queries: Sequence[Query]) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class KnownRuns:
-    """What the runs of a training set have.
+    """What the runs of a training set cover.
 
     Attributes:
-        devices: their devices.
-        models: their models.
-        formats: number format of weights -> devices with runs in it.
-        campaigns: model, formats, engine and its release, where it is named -> devices with runs.
-        well_measured: the same -> devices with `FEWEST_RUNS` at least.
-        shortest_s: shortest time per token of all, seconds.
+        devices: devices with runs.
+        models: models with runs.
+        formats: number format of the weights -> devices with runs.
+        campaigns: model, formats, engine and named release -> devices with runs.
+        well_measured: the same -> devices with at least `FEWEST_RUNS` runs.
+        shortest_s: shortest measured time per output token, seconds.
     """
 
     devices: KnownDevices = field(default_factory=KnownDevices)
@@ -94,7 +95,7 @@ class KnownRuns:
 
     @classmethod
     def of(cls, queries: Sequence[Query], token_s: Column) -> Self:
-        """What these deployments have, given the time per token of each, (n,), seconds."""
+        """Coverage of n deployments, with the time per output token of each, (n,), seconds."""
         formats: dict[str, list[Device]] = {}
         campaigns: dict[str, list[Device]] = {}
         for query in queries:
@@ -105,99 +106,99 @@ class KnownRuns:
         return cls(
             KnownDevices.of([query.device for query in queries]),
             tuple(sorted({sizes(query.deployment) for query in queries})),
-            {form: KnownDevices.of(own) for form, own in sorted(formats.items())},
-            {name: KnownDevices.of(own) for name, own in sorted(campaigns.items())},
+            {form: KnownDevices.of(devices) for form, devices in sorted(formats.items())},
+            {name: KnownDevices.of(devices) for name, devices in sorted(campaigns.items())},
             {
-                name: KnownDevices.of([one for one in own if own.count(one) >= FEWEST_RUNS])
-                for name, own in sorted(campaigns.items())
+                name: KnownDevices.of([one for one in runs if runs.count(one) >= FEWEST_RUNS])
+                for name, runs in sorted(campaigns.items())
             },
             float(token_s.min()),
         )
 
     def slower(self, queries: Sequence[Query], token_s: Column) -> Column:
-        """Logarithm of a factor on the upper end of the time per token of n deployments, (n,).
+        """Logarithm of a factor on the upper bound of the time per output token, (n,).
 
-        Releases before all measured ones were slower, by `EARLIER`. No measured iteration was
-        shorter than `least_s`, which the host and launches may take at least.
+        It widens the interval by `EARLIER` for releases earlier than all measured ones, and up to
+        `least_s` for predictions below the shortest measured iteration, because host time and
+        launches may take that long at least.
 
         Args:
-            queries: the deployments.
-            token_s: (n,) time per token that is answered, seconds.
+            queries: the n deployments.
+            token_s: (n,) predicted time per output token, seconds.
         """
         earlier = np.array([_is_earlier(query.deployment) for query in queries])
         short = np.log(np.maximum(self.least_s(queries) / token_s, 1.0))
         return np.where(earlier, EARLIER, 0.0) + short
 
     def least_s(self, queries: Sequence[Query]) -> Column:
-        """The shortest measured iteration over the tokens that a sequence gains in it, (n,)."""
-        gained = [tokens_per_iteration(query.deployment.engine) for query in queries]
-        return self.shortest_s / np.array(gained)
+        """The shortest measured iteration per token that a sequence gains in it, (n,), seconds."""
+        tokens = [tokens_per_iteration(query.deployment.engine) for query in queries]
+        return self.shortest_s / np.array(tokens)
 
     def too_short(self) -> Limit:
-        """That a time per token is shorter than those of all runs."""
+        """The limit that a time per output token is below those of all runs."""
         return Limit(f"no measured run took less than {1e3 * self.shortest_s:.2g} ms per token")
 
     def have(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
-        """Whether there are runs of the model under the engine's release, each (n,).
+        """Whether runs cover the model under the engine's release, for n deployments.
 
         Returns:
-            Whether there are any on the device, and whether there are any on some device.
+            Whether there are runs on the same device, and whether there are runs on any, each (n,).
         """
         names: dict[tuple[int, int], str] = {}
-        found = []
+        covered = []
         for query in queries:
-            own = query.deployment
-            key = id(own.model), id(own.engine)
+            one = query.deployment
+            key = id(one.model), id(one.engine)
             if key not in names:
-                names[key] = _campaign(own)
-            found.append(self.campaigns.get(names[key]))
+                names[key] = _campaign(one)
+            covered.append(self.campaigns.get(names[key]))
         here = [
-            own is not None and query.device in own
-            for query, own in zip(queries, found, strict=True)
+            devices is not None and query.device in devices
+            for query, devices in zip(queries, covered, strict=True)
         ]
-        anywhere = [own is not None for own in found]
+        anywhere = [devices is not None for devices in covered]
         return np.array(here, dtype=np.bool_), np.array(anywhere, dtype=np.bool_)
 
     def in_measured_formats(self, queries: Sequence[Query]) -> list[Query]:
-        """N deployments, with weights of the nearest well-measured format where their own has no
-        runs.
+        """Replace weight formats without runs by the nearest well-measured one, in n deployments.
 
-        These are runs of the same model under the same release on the device. What they have in
-        common carries over to other formats, and fewer bytes stay no slower.
+        That format has runs of the same model, release and device. Its residual transfers to other
+        formats, and keeps formats with fewer bytes from being predicted slower.
         """
         models: dict[tuple[int, ...], LanguageModel] = {}
-        found = []
+        replaced = []
         for query in queries:
-            own = query.deployment
-            key = (id(own.model), id(own.engine), id(query.device))
+            one = query.deployment
+            key = (id(one.model), id(one.engine), id(query.device))
             if key not in models:
-                models[key] = self._in_measured_format(own, query.device)
-            if models[key] is not own.model:
-                query = replace(query, workload=replace(own, model=models[key]))
-            found.append(query)
-        return found
+                models[key] = self._in_measured_format(one, query.device)
+            if models[key] is not one.model:
+                query = replace(query, workload=replace(one, model=models[key]))
+            replaced.append(query)
+        return replaced
 
     def _in_measured_format(self, deployment: LlmDeployment, device: Device) -> LanguageModel:
-        """The model of a deployment in the nearest format that is well measured on the device."""
+        """The deployment's model in the nearest format that is well measured on the device."""
         model, formats, name = deployment.model, _formats(deployment.model), _campaign(deployment)
         is_known = device in self.campaigns.get(name, NOWHERE)
         if not deployment.engine.version or len(formats) > 1 or is_known:
             return model
-        (own,) = formats
-        start = name.removesuffix(own)
+        (current,) = formats
+        start = name.removesuffix(current)
         known = [
             form for form in self.formats if device in self.well_measured.get(start + form, NOWHERE)
         ]
         if not known:
             return model
-        nearest = min(known, key=lambda form: abs(log(BYTES[form] / BYTES[own])))
+        nearest = min(known, key=lambda form: abs(log(BYTES[form] / BYTES[current])))
         layers = (LayerFormats.all_in(nearest),) * len(model.layers)
         return replace(model, formats=replace(model.formats, layers=layers))
 
     def have_settings(self, queries: Sequence[Query]) -> Mask:
-        """Whether there are runs with the formats and the settings of each of n deployments, (n,).
+        """Whether runs cover the number formats and settings of n deployments, (n,).
 
-        A format counts where it was measured on the device, or, of other devices, on any.
+        On a device with runs, a format must have been measured there; on other devices, anywhere.
         """
         return np.array(
             [not self._new_formats(query) and not _not_varied(query) for query in queries],
@@ -205,18 +206,18 @@ class KnownRuns:
         )
 
     def limits_of_load(self, query: Query) -> list[Limit]:
-        """What the number or rate of requests of a deployment has that no run has."""
+        """Limits on the concurrency or arrival rate of a deployment."""
         load = query.deployment.load
         if load.concurrency is None:
             return [ARRIVALS]
         return [FEW] if load.concurrency < FEWEST_TOGETHER else []
 
     def limits_at_any_load(self, query: Query, *, of_user: bool = False) -> list[Limit]:
-        """What else a deployment has that no run has, one limit each.
+        """Limits on all properties of a deployment except its concurrency or arrival rate.
 
         Args:
             query: the deployment.
-            of_user: whether runs of a user on its device carry the answer.
+            of_user: whether the prediction relies on the user's own runs on the device.
         """
         new, far = [], []
         if not self.have([query])[0].all():
@@ -242,14 +243,14 @@ class KnownRuns:
         return [*far, *others]
 
     def _later_release(self, engine: Engine) -> list[str]:
-        """That a release is later than those of all measured runs of the engine."""
+        """A line if the release is later than those of all measured runs of the engine."""
         last = _last_releases(tuple(self.campaigns)).get(engine.name)
         if last is None or not release(engine) > release(last):
             return []
         return [f"{engine.name} {engine.version} is later than all measured runs ({last.version})"]
 
     def _new_formats(self, query: Query) -> list[str]:
-        """Number formats of the weights that were not measured."""
+        """Number formats of the weights that no run covers."""
         is_known = query.device in self.devices
         return sorted(
             form
@@ -259,7 +260,7 @@ class KnownRuns:
 
 
 def _campaign(deployment: LlmDeployment) -> str:
-    """Model, number formats of its weights, engine and release, as one name."""
+    """Name of the runs of one model, in given number formats, on one engine release."""
     engine, model = deployment.engine, deployment.model
     formats = "+".join(sorted(_formats(model)))
     return f"{engine.name} {engine.version}, {'x'.join(map(str, sizes(deployment)))} {formats}"
@@ -267,7 +268,7 @@ def _campaign(deployment: LlmDeployment) -> str:
 
 @lru_cache(maxsize=16)
 def _last_releases(campaigns: tuple[str, ...]) -> dict[str, Engine]:
-    """Engine -> the last of its releases among the names of campaigns, which begin with them."""
+    """Engine -> its latest release among campaigns, whose names begin with engine and release."""
     named = [name.partition(",")[0].partition(" ")[::2] for name in campaigns]
     engines = [Engine(name, version) for name, version in named]  # type: ignore[arg-type]
     known = [engine for engine in engines if np.isfinite(release(engine))]
@@ -275,41 +276,41 @@ def _last_releases(campaigns: tuple[str, ...]) -> dict[str, Engine]:
 
 
 def _is_earlier(deployment: LlmDeployment) -> bool:
-    """Whether the release is before all measured ones; old vLLM has rates of its own."""
+    """Whether the release precedes all measured ones; old vLLM, with rates of its own, does not."""
     if not is_before_runs(deployment.engine):
         return False
     mixers = [layer.mixer for layer, _ in layer_counts(deployment.model)]
-    return not (is_old(deployment.engine) and all(isinstance(own, Attention) for own in mixers))
+    return not (is_old(deployment.engine) and all(isinstance(one, Attention) for one in mixers))
 
 
 def sizes(deployment: LlmDeployment) -> Sizes:
-    """What identifies a model: its layers, width, and total and active parameters."""
+    """The sizes that identify a model: layers, hidden size, total and active parameters."""
     model = deployment.model
     return (len(model.layers), model.hidden_size, *parameter_counts(model))
 
 
 @lru_cache(maxsize=256)
 def _formats(model: LanguageModel) -> frozenset[str]:
-    """Number formats of the weights; both half precisions count as one."""
-    found = {form for _, layer in layer_counts(model) for form in astuple(layer)}
-    return frozenset("bf16" if form == "fp16" else form for form in found)
+    """Number formats of the weights; fp16 counts as bf16."""
+    formats = {form for _, layer in layer_counts(model) for form in astuple(layer)}
+    return frozenset("bf16" if form == "fp16" else form for form in formats)
 
 
 def _not_varied(query: Query) -> list[str]:
     """A sentence for each setting of a deployment that no measured run varies."""
     if not has_other_settings(query):
         return []
-    usual, own = with_measured_settings(query).deployment, query.deployment
+    measured, asked = with_measured_settings(query).deployment, query.deployment
     settings = {
-        "drafted tokens": own.engine.draft_tokens > 0,
-        "sampling by top-p": own.engine.sampling == "top_p",
-        "a prefix cache": own.load.cached_share > 0.0,
-        "prompts in one piece": own.engine.chunked_prefill != usual.engine.chunked_prefill,
-        "launches that are not recorded": own.engine.graphs != usual.engine.graphs,
-        "so old a release of vLLM": own.engine.version != usual.engine.version,
+        "drafted tokens": asked.engine.draft_tokens > 0,
+        "sampling by top-p": asked.engine.sampling == "top_p",
+        "a prefix cache": asked.load.cached_share > 0.0,
+        "prompts in one piece": asked.engine.chunked_prefill != measured.engine.chunked_prefill,
+        "launches that are not recorded": asked.engine.graphs != measured.engine.graphs,
+        "so old a release of vLLM": asked.engine.version != measured.engine.version,
     }
     return [
         f"the effect of {name} is that of the closed form, not of measured runs"
-        for name, is_own in settings.items()
-        if is_own
+        for name, differs in settings.items()
+        if differs
     ]

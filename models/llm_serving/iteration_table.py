@@ -1,8 +1,4 @@
-"""Times of iterations interpolated between a grid, and times of deployments as columns.
-
-A replay need not compute each iteration anew. Columns hold the times and rates of deployments
-before those that are answered become predictions.
-"""
+"""Interpolated iteration times for replays, and columns of predicted times of deployments."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +16,11 @@ from forerun.models.prediction import Estimate, Prediction, Predictions
 
 @dataclass(frozen=True, slots=True)
 class TimeColumns(Columns):
-    """Times and rates of n deployments, whose intervals are kept however wide they are.
+    """Times and rates of n deployments, with intervals of any width, before they are answered.
 
     Attributes:
-        estimates: metric -> best estimates and the low and high ends of their intervals, (n, 3);
-            NaN where there is none.
-        coverage: metric -> (n,) nominal coverages of the intervals; NaN where there is none.
+        estimates: metric -> best estimates, lower and upper bounds, (n, 3); NaN for none.
+        coverage: metric -> (n,) nominal coverage of the intervals; NaN for none.
         limits: n tuples of limits.
     """
 
@@ -40,9 +35,9 @@ class TimeColumns(Columns):
         for name in metrics:
             ends = (found.low.get(name, nothing), found.high.get(name, nothing))
             estimates[name] = np.stack([found.values[name], *ends], axis=1)
-            own = np.full(len(found), found.coverage_of(name), dtype=np.float64)
-            stated = found.row_coverage.get(name, own)
-            coverage[name] = np.where(np.isnan(stated), own, stated)
+            nominal = np.full(len(found), found.coverage_of(name), dtype=np.float64)
+            stated = found.row_coverage.get(name, nominal)
+            coverage[name] = np.where(np.isnan(stated), nominal, stated)
         return cls(estimates, coverage, found.limits or [()] * len(found))
 
     @classmethod
@@ -50,8 +45,8 @@ class TimeColumns(Columns):
         """The columns of n predictions."""
         estimates, coverage = {}, {}
         for name in dict.fromkeys(name for one in found for name in one.estimates):
-            every = [one.estimates.get(name, _NOTHING) for one in found]
-            rows = [(own.value, own.low, own.high, own.coverage) for own in every]
+            column = [one.estimates.get(name, _NOTHING) for one in found]
+            rows = [(one.value, one.low, one.high, one.coverage) for one in column]
             columns = np.array(rows, dtype=np.float64)
             estimates[name], coverage[name] = columns[:, :3], columns[:, 3]
         return cls(estimates, coverage, [one.limits for one in found])
@@ -61,21 +56,21 @@ class TimeColumns(Columns):
 
     def prediction(self, row: int) -> Prediction:
         """The prediction of one deployment."""
-        (found,) = self.take(slice(row, row + 1)).predictions()
-        return found
+        (prediction,) = self.take(slice(row, row + 1)).predictions()
+        return prediction
 
     def predictions(self) -> list[Prediction]:
         """The prediction of each deployment."""
         columns = {
-            name: np.column_stack([own, self.coverage[name]]).tolist()
-            for name, own in self.estimates.items()
+            name: np.column_stack([estimates, self.coverage[name]]).tolist()
+            for name, estimates in self.estimates.items()
         }
         return [
             Prediction(
                 {
-                    name: _estimate(*own[row])
-                    for name, own in columns.items()
-                    if not isnan(own[row][0])
+                    name: _estimate(*column[row])
+                    for name, column in columns.items()
+                    if not isnan(column[row][0])
                 },
                 all(limit.in_domain for limit in limits),
                 limits,
@@ -84,16 +79,16 @@ class TimeColumns(Columns):
         ]
 
     def scaled(self, factors: Mapping[str, Column]) -> Self:
-        """The same, metrics and their intervals times factors of shape (n,)."""
-        changed = {name: self.estimates[name] * own[:, None] for name, own in factors.items()}
-        return replace(self, estimates={**self.estimates, **changed})
+        """Multiply metrics and their intervals by factors of shape (n,)."""
+        scaled = {name: self.estimates[name] * each[:, None] for name, each in factors.items()}
+        return replace(self, estimates={**self.estimates, **scaled})
 
 
 _NOTHING: Final = Estimate(nan)
 
 
 def _estimate(value: float, low: float, high: float, coverage: float) -> Estimate:
-    """An estimate from numbers that are NaN where there is none."""
+    """An estimate from numbers, of which NaN stands for none."""
     if isnan(low):
         return Estimate(value)
     return Estimate(value, low, high, None if isnan(coverage) else coverage)
@@ -107,11 +102,11 @@ _CONTEXT_RATIO = 3.0
 
 @dataclass(frozen=True)
 class DecodeTimes:
-    """Times of iterations in which a fixed number of sequences decode, by their mean context.
+    """Times of iterations that decode a fixed number of sequences, by their mean context.
 
     Attributes:
-        contexts: mean tokens in the cache of a sequence, rising from 0.
-        seconds: time of an iteration at each; linear between them.
+        contexts: mean cached tokens per sequence, rising from 0.
+        seconds: iteration time at each context; linear between them.
     """
 
     contexts: list[float]
@@ -120,16 +115,16 @@ class DecodeTimes:
     def advance(
         self, context: float, growth: float, iterations: int, until_s: float
     ) -> tuple[int, float]:
-        """Iterations in sequence, and the time that they take, seconds.
+        """Run consecutive iterations; returns their number and total time, seconds.
 
-        They end when `iterations` are done, or with the first that ends at `until_s` or later; one
-        is always done.
+        It stops after `iterations`, or after the first that ends at `until_s` or later; it always
+        runs at least one.
 
         Args:
-            context: mean tokens in a sequence's cache at the first of them.
-            growth: tokens that each iteration adds to it.
+            context: mean cached tokens per sequence in the first iteration.
+            growth: tokens that each iteration adds to the context.
             iterations: most iterations.
-            until_s: time from the start of the first, seconds.
+            until_s: time from the start of the first iteration, seconds.
         """
         done, spent = 0, 0.0
         contexts, seconds = self.contexts, self.seconds
@@ -138,9 +133,9 @@ class DecodeTimes:
             width = contexts[cell] - contexts[cell - 1]
             slope = (seconds[cell] - seconds[cell - 1]) / width
             first = seconds[cell - 1] + slope * (context - contexts[cell - 1])
-            left = iterations - done
+            remaining = iterations - done
             inside = ceil((contexts[cell] - context) / growth)
-            count = min(left, inside) if inside > 0 else left
+            count = min(remaining, inside) if inside > 0 else remaining
             step = slope * growth
             if until_s < spent + first * count + step * count * (count - 1) / 2:
                 count = min(count, _terms(first, step, until_s - spent))
@@ -162,18 +157,18 @@ def _terms(first: float, step: float, total: float) -> int:
 
 @dataclass(frozen=True)
 class IterationTable:
-    """Times of a worker's iterations, interpolated.
+    """Interpolated iteration times of a worker.
 
-    Iterations of decoding alone are computed for each number of sequences and interpolated in
-    their context. Those with tokens of prompts are interpolated between products of four axes;
-    a single prompt is assumed in each.
+    Decode-only iterations are computed for each number of sequences, and interpolated over the mean
+    context. Iterations with prompt tokens are interpolated on a grid of four axes, assuming one
+    prompt in each.
 
     Attributes:
-        time: what is interpolated.
-        contexts: grid of the mean context, tokens, of the first kind.
-        axes: tokens of prompts, tokens that each attends to, sequences that decode, their mean
-            context: the grid of the second kind.
-        seconds: times on `axes`, in the order of a C array.
+        time: the interpolated times.
+        contexts: mean contexts of decode-only iterations, tokens.
+        axes: grid of iterations with prompts: prompt tokens, tokens that each attends to, decoding
+            sequences, and their mean context.
+        seconds: times on `axes`, in C order.
     """
 
     time: IterationTime
@@ -186,12 +181,12 @@ class IterationTable:
     def of(
         cls, time: IterationTime, most_tokens: int, most_sequences: int, most_context: int
     ) -> Self:
-        """A table for iterations up to these sizes.
+        """Build a table for iterations up to these sizes.
 
         Args:
-            time: what is interpolated.
-            most_tokens: tokens of prompts in one iteration.
-            most_sequences: sequences that decode in one iteration.
+            time: the times to interpolate.
+            most_tokens: most prompt tokens in an iteration.
+            most_sequences: most decoding sequences in an iteration.
             most_context: tokens of the longest sequence.
         """
         axes = (
@@ -212,22 +207,22 @@ class IterationTable:
         return cls(time, contexts, axes, np.asarray(time.seconds(rows)).tolist())
 
     def decoding(self, sequences: int) -> DecodeTimes:
-        """Times of iterations in which so many sequences decode, and nothing else happens."""
-        found = self._decoding.get(sequences)
-        if found is None:
+        """Times of decode-only iterations with this many sequences."""
+        times = self._decoding.get(sequences)
+        if times is None:
             contexts = np.array(self.contexts)
             seconds = np.asarray(self.time.seconds(decode_only(sequences, contexts))).tolist()
-            found = self._decoding[sequences] = DecodeTimes(self.contexts, seconds)
-        return found
+            times = self._decoding[sequences] = DecodeTimes(self.contexts, seconds)
+        return times
 
     def mixed(self, tokens: int, pairs: float, sequences: int, context: float) -> float:
-        """Time of one iteration with tokens of prompts, seconds.
+        """Time of one iteration with prompt tokens, seconds.
 
         Args:
-            tokens: tokens of prompts, at least 1.
+            tokens: prompt tokens, at least 1.
             pairs: pairs of such a token and one that it attends to.
             sequences: sequences that decode one token.
-            context: tokens in the caches of all these together.
+            context: cached tokens of all these sequences together.
         """
         p, a, d, c = self.axes
         i, u = _cell(p, tokens)
@@ -247,7 +242,7 @@ class IterationTable:
 
 
 def decode_only(sequences: int, contexts: Column) -> Iterations:
-    """Iterations in which so many sequences of these mean contexts, shape (n,), decode."""
+    """Decode-only iterations with this many sequences, at mean contexts of shape (n,)."""
     none = np.zeros(len(contexts))
     return Iterations(
         none, none, none, np.full(len(contexts), float(sequences)), sequences * contexts
@@ -255,13 +250,13 @@ def decode_only(sequences: int, contexts: Column) -> Iterations:
 
 
 def _cell(axis: list[float], value: float) -> tuple[int, float]:
-    """Position of the interval that holds the value, and where in it the value lies, 0 to 1."""
+    """Index of the axis interval that holds the value, and the value's position in it, 0 to 1."""
     cell = min(max(bisect_right(axis, value), 1), len(axis) - 1) - 1
     share = (value - axis[cell]) / (axis[cell + 1] - axis[cell])
     return cell, min(max(share, 0.0), 1.0)
 
 
 def _axis(first: int, last: int, ratio: float) -> list[float]:
-    """Whole numbers from first to last, each at most about `ratio` times the one before."""
+    """Integers from first to last, each at most about `ratio` times the one before."""
     count = 1 + ceil(np.log(last / first) / np.log(ratio))
     return [float(value) for value in np.unique(np.rint(np.geomspace(first, last, count)))]

@@ -1,4 +1,4 @@
-"""Rates and times of requests from both times of a deployment, by Little's law."""
+"""Request latency and throughput from time to first token and time per token, by Little's law."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -10,12 +10,12 @@ from forerun.data.query import Query
 
 
 class Loads(NamedTuple):
-    """Loads of n deployments, each (n,); NaN where requests arrive otherwise.
+    """Loads of n deployments, each (n,).
 
     Attributes:
         output: tokens of an answer.
-        in_flight: requests in flight of closed loops.
-        arrivals: rates of arrivals, requests a second.
+        in_flight: concurrency of closed-loop loads; NaN for open-loop ones.
+        arrivals: arrival rate of open-loop loads, requests/s; NaN for closed-loop ones.
         devices: devices of all pools.
     """
 
@@ -42,9 +42,9 @@ def metrics_of(
     tpot: Column,
     ttft: Column,
 ) -> dict[str, Column]:
-    """Metric -> (n,) values from both times in seconds, by Little's law.
+    """Metric -> (n,) values, from both times in seconds, by Little's law.
 
-    Requests that arrive at a rate of their own are taken to be answered at that rate.
+    Under open-loop load, throughput is assumed to equal the arrival rate.
     """
     latency = ttft + np.maximum(loads.output - 1.0, 0.0) * tpot
     rate = np.where(np.isnan(loads.in_flight), loads.arrivals, loads.in_flight / latency)

@@ -1,9 +1,9 @@
-"""Times of language models on processors by vLLM and llama.cpp, and by llama.cpp on one GPU.
+"""Latency of language models on CPUs with vLLM and llama.cpp, and on one GPU with llama.cpp.
 
 The time of a step is a sum of parts (`forerun.features.llm_serving.processors`), whose costs and
-exponents are fitted to measured runs. Exponents have bounds: no answer is slower for more
-bandwidth, faster arithmetic or fewer bits, and none is faster for more requests in flight or longer
-prompts and contexts. Where the number of threads is open, it is the one that makes the time least.
+exponents are fitted to measured runs. Bounds on the exponents keep predictions monotone: they never
+rise with more bandwidth, faster arithmetic or fewer bits per weight, and never fall with higher
+concurrency or longer prompts and contexts. An open number of threads is the fastest one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,19 +30,19 @@ from forerun.models.predictor import SETTING
 
 METRICS: Final = ("tpot_ms", "ttft_ms")
 PULL: Final = 1e-3
-"""Weight of the usual costs and exponents against each run."""
+"""Weight of the prior costs and exponents, relative to each run."""
 SAMPLE: Final = 6000
-"""Most runs that one fit takes."""
+"""Most runs in one fit; more are subsampled."""
 ROUNDS: Final = 4
 FAR: Final = 0.3
-"""Rounds of a fit, and the error in logarithms from which on a run weighs less in the next."""
+"""Rounds of reweighted least squares, and the log error above which a run loses weight."""
 MANY_LAYERS: Final = 0.2
-"""Share of layers in the time on a usual machine from which on a model counts as small."""
+"""Share of per-layer time, at reference costs, above which a model counts as small."""
 MOST_TENSOR: Final = 8
 """Most sockets that share the layers."""
 ENGINES: Final = ("vllm", "llama.cpp")
 LEFT_OUT: Final = ("family", "model")
-"""Groups that calibration leaves out."""
+"""Groups that calibration holds out."""
 FEW_MODELS: Final = Limit(
     "few models were measured with this engine on such devices; intervals are those of models and "
     "devices left out",
@@ -58,10 +58,10 @@ OTHER_FORMAT: Final = Limit(
 
 @dataclass(frozen=True)
 class Step:
-    """The costs of the parts of one time.
+    """Fitted costs of the parts of one time.
 
     Attributes:
-        values: of each part the logarithm of its cost, and its exponents of `DRIVERS`.
+        values: for each part, the logarithm of its cost and its exponents of `DRIVERS`.
     """
 
     values: tuple[float, ...]
@@ -70,14 +70,14 @@ class Step:
     def fit(
         cls, parts: Sequence[Part], rows: StepRows, seconds: Column, families: Names, seed: int
     ) -> Self:
-        """Least squares of the logarithms of n runs, pulled to the usual costs and exponents.
+        """Fit by least squares on logarithms, regularised towards prior costs and exponents.
 
         Args:
-            parts: what is fitted.
-            rows: the runs, n rows.
-            seconds: (n,) measured times.
-            families: (n,) labels, of which each weighs as the root of its number of runs.
-            seed: of the runs that are drawn.
+            parts: the parts to fit.
+            rows: n runs.
+            seconds: (n,) measured times, seconds.
+            families: (n,) labels; a family weighs as much as the square root of its run count.
+            seed: seed of the subsample.
         """
         from scipy.optimize import least_squares
 
@@ -91,52 +91,52 @@ class Step:
         pull = np.sqrt(PULL * len(few))
         slopes = np.concatenate([np.ones((len(few), 1)), -rows.drivers], axis=1)
 
-        def whole(values: Column) -> Column:
+        def with_fixed(values: Column) -> Column:
             every = start.copy()
             every[free] = values
             return np.asarray(every)
 
-        found = start[free]
+        solution = start[free]
         roots = np.sqrt(weights)
 
         def errors(values: Column) -> Column:
-            left = np.log(_seconds(rows, whole(values)).sum(axis=1)) - target
-            return np.append(left * roots, pull * (values - start[free]))
+            residuals = np.log(_seconds(rows, with_fixed(values)).sum(axis=1)) - target
+            return np.append(residuals * roots, pull * (values - start[free]))
 
         def jacobian(values: Column) -> Matrix:
-            own = _seconds(rows, whole(values))
-            shares = own / own.sum(axis=1, keepdims=True) * roots[:, None]
+            times = _seconds(rows, with_fixed(values))
+            shares = times / times.sum(axis=1, keepdims=True) * roots[:, None]
             slope = (shares[:, :, None] * slopes[:, None, :]).reshape(len(few), -1)[:, free]
             return np.vstack([slope, pull * np.eye(int(free.sum()))])
 
         for _ in range(ROUNDS):
             fitted = least_squares(
                 errors,
-                found,
+                solution,
                 jacobian,
                 bounds=(low[free], high[free]),
                 max_nfev=25,
                 ftol=1e-5,
                 xtol=1e-5,
             )
-            found = fitted.x
-            left = errors(found)[: len(few)] / roots
-            roots = np.sqrt(weights / np.sqrt(1.0 + (left / FAR) ** 2))
-        return cls(tuple(float(f"{value:.6g}") for value in whole(found)))
+            solution = fitted.x
+            residuals = errors(solution)[: len(few)] / roots
+            roots = np.sqrt(weights / np.sqrt(1.0 + (residuals / FAR) ** 2))
+        return cls(tuple(float(f"{value:.6g}") for value in with_fixed(solution)))
 
     def predict(self, rows: StepRows) -> Column:
-        """Seconds, (n,)."""
+        """Predicted times, (n,), seconds."""
         return np.asarray(_seconds(rows, np.array(self.values)).sum(axis=1))
 
 
 def _seconds(rows: StepRows, values: Column) -> Matrix:
-    """Seconds of parts of n runs, (n, parts)."""
-    each = values.reshape(-1, 1 + len(DRIVERS))
-    return np.asarray(rows.seconds * np.exp(each[:, 0] - rows.drivers @ each[:, 1:].T))
+    """Times of the parts of n runs, (n, parts), seconds."""
+    costs = values.reshape(-1, 1 + len(DRIVERS))
+    return np.asarray(rows.seconds * np.exp(costs[:, 0] - rows.drivers @ costs[:, 1:].T))
 
 
 def _bounds(parts: Sequence[Part]) -> Matrix:
-    """Usual, least and highest values of a step, (3, values); equal where none is fitted."""
+    """Priors, lower and upper bounds of a step's values, (3, values); equal for fixed values."""
     none = (0.0, 0.0, 0.0)
     each = [
         (
@@ -149,22 +149,22 @@ def _bounds(parts: Sequence[Part]) -> Matrix:
 
 
 CLOSED_FORM: Final[Mapping[str, Step]] = MappingProxyType(
-    {key: Step(tuple(_bounds([*own.values()])[0].tolist())) for key, own in PARTS.items()}
+    {key: Step(tuple(_bounds([*parts.values()])[0].tolist())) for key, parts in PARTS.items()}
 )
-"""Engine and time -> usual costs, where no run tells more."""
+"""Engine and metric -> prior costs, used where no runs were fitted."""
 
 
 @dataclass(frozen=True)
 class ProcessorLlmLatency(StoredPredictor):
-    """Time to the first token, time per token, and rates on processors.
+    """Time to first token, time per output token, and throughput on CPUs.
 
     Attributes:
-        seed: seed of the runs that are drawn.
+        seed: seed of the subsample of runs.
         calibrated: whether `fit` also calibrates intervals.
-        steps: engine, kind of device and time -> its fitted costs.
-        nearby: the same -> what runs of like machines show beyond them.
-        intervals: bounds of log(measured / predicted), with families of cores or GPUs left
-            out, and with models left out; the wider ones hold.
+        steps: engine, kind of device and metric -> fitted costs.
+        nearby: the same -> smoothed residuals on similar machines.
+        intervals: bounds of log(measured / predicted), with families of cores or GPUs held out, and
+            with models held out; predictions take the wider ones.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -183,10 +183,11 @@ class ProcessorLlmLatency(StoredPredictor):
     )
 
     def answers(self, query: Query) -> bool:
-        """Deployed language models on processors, and with llama.cpp on one GPU.
+        """Whether the query is a deployed language model on CPUs, or with llama.cpp on one GPU.
 
-        Not on GPUs of AMD, nor in micro-batches of fewer tokens than usual: no run has either, and
-        runs of others are nearer to the closed form of deployments (`llm_inference_bench`).
+        AMD GPUs and smaller micro-batches than the default are left to other predictors: no run has
+        either, and the closed form of deployments is closer to others' runs
+        (`llm_inference_bench`).
         """
         if query.workload.kind != "llm_deployment" or not query.device.has_sheet:
             return False
@@ -202,56 +203,56 @@ class ProcessorLlmLatency(StoredPredictor):
         """Fit each time to its rows.
 
         Args:
-            measurements: rows with `ttft_ms` or `tpot_ms`. Rows of one `family` and of one
-                `model` (groups) are held out together in the calibration.
+            measurements: rows with `ttft_ms` or `tpot_ms`. Calibration holds out the rows of each
+                `family` and `model` (groups) together.
         """
         steps: dict[str, Step] = {}
         nearby: dict[str, NearbyRuns] = {}
         left_out: dict[str, list[Column]] = {by: [] for by in LEFT_OUT if self.calibrated}
         strata: list[Names] = []
         for key, positions in _by_step(measurements).items():
-            own = measurements.take(positions)
+            part = measurements.take(positions)
             engine, _, metric = key.split()
-            threads = _given_threads(own.queries)
-            rows = StepRows.of(metric, own.queries, threads)
+            threads = _given_threads(part.queries)
+            rows = StepRows.of(metric, part.queries, threads)
             parts = (*PARTS[f"{engine} {metric}"].values(),)
-            places = Places.of(own.queries, threads)
-            runs = _Runs(rows, places, own.column(metric) / 1e3, own.group("family"))
+            places = Places.of(part.queries, threads)
+            runs = _Runs(rows, places, part.column(metric) / 1e3, part.group("family"))
             steps[key], nearby[key] = runs.fitted(parts, self.seed)
             strata.append(_strata(key, rows))
             for by, residuals in left_out.items():
-                residuals.append(self._left_out(runs, own.group(by), parts))
+                residuals.append(self._left_out(runs, part.group(by), parts))
         if not steps:
             return replace(self, steps=steps, nearby=nearby, intervals=())
-        every = [np.concatenate(residuals) for residuals in left_out.values()]
-        bounds = tuple(LogQuantiles.of(own, np.concatenate(strata)) for own in every)
+        errors = [np.concatenate(residuals) for residuals in left_out.values()]
+        bounds = tuple(LogQuantiles.of(one, np.concatenate(strata)) for one in errors)
         return replace(self, steps=steps, nearby=nearby, intervals=bounds)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Nothing changes: measured bandwidth belongs in the spec sheet."""
+        """Return the predictor unchanged: measured bandwidth belongs in the spec sheet."""
         return self
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions with intervals and limits, in the order of the queries.
 
         Raises:
-            UnanswerableQuery: a deployment is not covered; the message says which part.
-            UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+            UnanswerableQuery: a deployment is not covered; the message says why.
+            UnknownBandwidth, UnknownPrecision: a device's spec sheet lacks a figure.
         """
         if not queries:
             return Predictions({metric: np.zeros(0) for metric in self.metrics})
         for query in queries:
             _check(query)
-        found = [self._log_seconds(metric, queries) for metric in METRICS]
-        logs = np.column_stack([own for own, _ in found])
+        times = [self._log_seconds(metric, queries) for metric in METRICS]
+        logs = np.column_stack([column for column, _ in times])
         width = width_of_makers(queries)[:, None]
-        bounds = [width * self._log_ends(strata) for _, strata in found]
-        loads, whole = Loads.of(queries), np.ones(len(queries))
+        bounds = [width * self._log_ends(strata) for _, strata in times]
+        loads, service_share = Loads.of(queries), np.ones(len(queries))
         values, low, high = (
-            metrics_of(loads, whole, *np.exp(logs + add).T)
-            for add in (
+            metrics_of(loads, service_share, *np.exp(logs + offsets).T)
+            for offsets in (
                 np.zeros(2),
-                *(np.column_stack([own[:, end] for own in bounds]) for end in (0, 1)),
+                *(np.column_stack([ends[:, end] for ends in bounds]) for end in (0, 1)),
             )
         )
         for metric in self.metrics:
@@ -260,50 +261,50 @@ class ProcessorLlmLatency(StoredPredictor):
         return Predictions(values, low, high, 0.9, [_limits(query) for query in queries])
 
     def _log_seconds(self, metric: str, queries: Sequence[Query]) -> tuple[Column, Names]:
-        """Logarithms of the time at the number of threads that makes it least, and strata, (n,)."""
-        each = [threads_of(query) for query in queries]
-        owner = np.repeat(np.arange(len(queries)), [len(own) for own in each])
+        """Logarithms of the time at the fastest number of threads, and strata, (n,) each."""
+        choices = [threads_of(query) for query in queries]
+        owner = np.repeat(np.arange(len(queries)), [len(threads) for threads in choices])
         tried = [queries[row] for row in owner.tolist()]
-        number = np.array([one for own in each for one in own])
+        number = np.array([count for threads in choices for count in threads])
         seconds, strata = np.zeros(len(tried)), np.full(len(tried), "", dtype=np.dtype("<U60"))
-        for key, found in groups_of(_key(query, metric) for query in tried).items():
-            places = np.array(found)
-            own = StepRows.of(metric, [tried[row] for row in found], number[places].tolist())
+        for key, members in groups_of(_key(query, metric) for query in tried).items():
+            at = np.array(members)
+            rows = StepRows.of(metric, [tried[row] for row in members], number[at].tolist())
             closed = CLOSED_FORM[f"{key.split()[0]} {metric}"]
-            seconds[places] = self.steps.get(key, closed).predict(own)
+            seconds[at] = self.steps.get(key, closed).predict(rows)
             if key in self.nearby:
-                at = Places.of([tried[row] for row in found], number[places].tolist())
-                seconds[places] *= np.exp(self.nearby[key].at(at))
-            strata[places] = _strata(key, own)
+                places = Places.of([tried[row] for row in members], number[at].tolist())
+                seconds[at] *= np.exp(self.nearby[key].at(places))
+            strata[at] = _strata(key, rows)
         order = np.lexsort((seconds, owner))
         best = order[np.unique(owner[order], return_index=True)[1]]
         return np.log(seconds[best]), strata[best]
 
     def _log_ends(self, strata: Names) -> Matrix:
-        """Log bounds of times, (n, 2): the wider ones of those in `intervals`."""
-        ends = [own.log_ends(strata) for own in self.intervals or (LogQuantiles(),)]
+        """Log bounds of times, (n, 2): the widest of `intervals`."""
+        bounds = [one.log_ends(strata) for one in self.intervals or (LogQuantiles(),)]
         return np.column_stack(
             [
-                np.min([own[:, 0] for own in ends], axis=0),
-                np.max([own[:, 1] for own in ends], axis=0),
+                np.min([one[:, 0] for one in bounds], axis=0),
+                np.max([one[:, 1] for one in bounds], axis=0),
             ]
         )
 
     def _left_out(self, runs: "_Runs", by: Names, parts: Sequence[Part]) -> Column:
-        """log(measured / predicted) by fits without a row's group, (n,); NaN with one group."""
+        """log(measured / predicted) by fits without the row's group, (n,); NaN for one group."""
 
         def predicted(held: Mask) -> Column:
             step, nearby = runs.take(~held).fitted(parts, self.seed)
-            own = runs.take(held)
-            return np.log(step.predict(own.rows)) + nearby.at(own.places)
+            held_out = runs.take(held)
+            return np.log(step.predict(held_out.rows)) + nearby.at(held_out.places)
 
-        found: Matrix = out_of_fold(by, predicted)
-        return np.asarray(np.log(runs.seconds) - found[0])
+        logs: Matrix = out_of_fold(by, predicted)
+        return np.asarray(np.log(runs.seconds) - logs[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs(Columns):
-    """Runs of one time: their parts, places, measured seconds and families, each of n rows."""
+    """n runs of one metric: parts, smoother coordinates, measured seconds and families."""
 
     rows: StepRows
     places: Places
@@ -311,14 +312,14 @@ class _Runs(Columns):
     families: Names
 
     def fitted(self, parts: Sequence[Part], seed: int) -> tuple[Step, NearbyRuns]:
-        """The step fitted to these runs, and its errors near them."""
+        """The step fitted to these runs, and its smoothed residuals."""
         step = Step.fit(parts, self.rows, self.seconds, self.families, seed)
         errors = np.log(self.seconds / step.predict(self.rows))
         return step, NearbyRuns.of(self.places, errors)
 
 
 def _by_step(measurements: Measurements) -> dict[str, list[int]]:
-    """Engine, kind of device and time -> positions of the rows in which it was measured."""
+    """Engine, kind of device and metric -> positions of the rows that measure it."""
     steps: dict[str, list[int]] = {}
     for metric in METRICS:
         for row in np.flatnonzero(np.isfinite(measurements.column(metric))).tolist():
@@ -331,7 +332,7 @@ def _key(query: Query, metric: str) -> str:
 
 
 def _strata(key: str, rows: StepRows) -> Names:
-    """Engine, device and time of n rows, and whether the model is so small that layers matter."""
+    """Strata of n rows: `key`, and whether the model is so small that per-layer time matters."""
     engine, _, metric = key.split()
     layers = list(PARTS[f"{engine} {metric}"]).index("layers")
     share = rows.seconds[:, layers] / rows.seconds.sum(axis=1)
@@ -339,15 +340,15 @@ def _strata(key: str, rows: StepRows) -> Names:
 
 
 def _given_threads(queries: Sequence[Query]) -> list[float]:
-    """Threads of measured runs: those of their software, else all cores."""
+    """Threads of measured runs: those of their software setup, else all cores."""
     return [threads_of(query)[-1] for query in queries]
 
 
 def _check(query: Query) -> None:
-    """Refuse what no run covers.
+    """Refuse deployments that no run covers.
 
     Raises:
-        UnanswerableQuery: with the part that is not covered.
+        UnanswerableQuery: the deployment is not covered; the message says why.
     """
     deployment, split = query.deployment, query.deployment.pool.parallelism
     engine, load = deployment.engine, deployment.load

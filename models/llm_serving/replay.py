@@ -1,4 +1,4 @@
-"""A list of requests served by a deployment: times of each, and their distribution."""
+"""Replays a trace of requests against a simulated deployment, and reports per-request times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,23 +15,23 @@ from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.worker import Worker
 
 Dispatch = Literal["round_robin", "least_loaded"]
-"""How requests are spread over workers and ranks: in turn, or to one with the fewest in flight."""
+"""How requests are dispatched to workers and ranks: in turn, or to one with fewest in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What n requests met; NaN where a request is longer than the cache of a rank.
+    """Results for n requests; NaN for requests longer than the cache of a rank.
 
     Attributes:
-        ttft_s: (n,) from the arrival to the first token, seconds.
-        tpot_s: (n,) time of each token after the first, seconds; NaN where there is only one.
-        latency_s: (n,) from the arrival to the last token, seconds.
-        preemptions: (n,) how often the keys and values of a request were given up.
-        span_s: from the first arrival to the last token, seconds.
-        output_tokens: tokens written for requests that were not refused.
-        busy_share: share of the span in which the ranks of the pool that decodes are busy, mean.
-        mean_sequences: sequences that decode on such a rank, mean over its busy time.
-        most_cache_share: largest share of the blocks of such a rank in use.
+        ttft_s: (n,) time from arrival to the first token, seconds.
+        tpot_s: (n,) time per output token after the first, seconds; NaN if there is only one.
+        latency_s: (n,) time from arrival to the last token, seconds.
+        preemptions: (n,) how often each request was preempted.
+        span_s: time from the first arrival to the last token, seconds.
+        output_tokens: tokens generated for requests that were not refused.
+        busy_share: mean utilisation of the decode pool's ranks over the span, 0 to 1.
+        mean_sequences: mean decode batch of such a rank while it is busy.
+        most_cache_share: peak share of such a rank's cache blocks in use.
     """
 
     ttft_s: Column
@@ -46,21 +46,21 @@ class Replay:
 
     @property
     def refused(self) -> int:
-        """Requests that are longer than the cache of a rank."""
+        """Number of requests longer than the cache of a rank."""
         return int(np.isnan(self.latency_s).sum())
 
     @property
     def requests_per_s(self) -> float:
-        """Requests answered a second."""
+        """Throughput, requests/s."""
         return (len(self.ttft_s) - self.refused) / self.span_s if self.span_s else 0.0
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens written a second, all devices together."""
+        """Output throughput of all devices together, tokens/s."""
         return self.output_tokens / self.span_s if self.span_s else 0.0
 
     def times_ms(self) -> dict[str, Column]:
-        """Metric -> times of the requests as clients see them, milliseconds, (n,); NaN as above."""
+        """Metric -> times as seen by clients, (n,), milliseconds; NaN as above."""
         return {
             "ttft_ms": 1e3 * (self.ttft_s + SERVER_S),
             "tpot_ms": 1e3 * self.tpot_s,
@@ -79,16 +79,15 @@ def replay(
 ) -> Replay:
     """Serve requests, from the first arrival until the last is finished.
 
-    The load of the deployment counts for its cached share alone.
+    Of the deployment's load, only the cached share is used.
 
     Args:
-        requests: what arrives, in the order of arrival.
+        requests: requests in the order of arrival.
         deployment: engine and pools.
-        worker: of `deployment.pool`.
-        prefill: of `deployment.prefill`; needed where the deployment has one.
-        handover_s_per_token: time after which the keys and values of one token of a prompt have
-            moved from one pool to the other, seconds.
-        dispatch: how requests are spread.
+        worker: a worker of `deployment.pool`.
+        prefill: a worker of `deployment.prefill`; required if the deployment has one.
+        handover_s_per_token: time to move the cache of one prompt token between pools, seconds.
+        dispatch: how requests are dispatched to ranks.
     """
     if len(requests):
         requests = replace(requests, arrival_s=requests.arrival_s - requests.arrival_s[0])
@@ -102,8 +101,9 @@ def replay(
         if prefill is None:
             raise ValueError("A deployment with a pool for prompts needs the times of its workers.")
         served = _prefilled(served, deployment, prefill, handover_s_per_token, dispatch)
-    late = sorted(served, key=lambda request: request.arrival_s)
-    ranks = _run([r for r in late if not _done(r)], deployment, deployment.pool, worker, dispatch)
+    ordered = sorted(served, key=lambda request: request.arrival_s)
+    waiting = [request for request in ordered if not _done(request)]
+    ranks = _run(waiting, deployment, deployment.pool, worker, dispatch)
     return _replay(requests, served, ranks)
 
 
@@ -118,7 +118,7 @@ def _prefilled(
     handover_s_per_token: float,
     dispatch: Dispatch,
 ) -> list[Request]:
-    """The requests as they reach the pool that decodes, after the pool for prompts."""
+    """The requests as they reach the decode pool, after the prefill pool."""
     assert deployment.prefill is not None
     first = [replace(request, output_tokens=1) for request in served]
     _run(first, deployment, deployment.prefill, prefill, dispatch)
@@ -143,7 +143,7 @@ def _run(
     worker: Worker,
     dispatch: Dispatch,
 ) -> list[Rank]:
-    """The ranks of a pool after they have served these requests."""
+    """The ranks of a pool after serving these requests."""
     scheduler = Scheduler.of(deployment.engine, worker)
     prompt = max((r.input_tokens + r.written for r in served), default=1)
     longest = max((r.input_tokens + r.output_tokens for r in served), default=1)
@@ -172,13 +172,13 @@ def _replay(requests: Requests, served: Sequence[Request], ranks: Sequence[Rank]
     arrival = requests.arrival_s
     first = np.array([request.first_token_s for request in served])
     last = np.array([request.finished_s for request in served])
-    more = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
+    further = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
     known = ~np.isnan(last)
     span = float(last[known].max() - arrival[0]) if known.any() else 0.0
     busy = sum(rank.busy_s for rank in ranks)
     return Replay(
         np.where(known, first - arrival, np.nan),
-        (last - first) / more,
+        (last - first) / further,
         last - arrival,
         np.array([request.preemptions for request in served]),
         span,

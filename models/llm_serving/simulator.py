@@ -1,7 +1,7 @@
-"""Times of batches for simulators of inference engines.
+"""Batch times for simulators of inference engines.
 
-An `IterationPredictor` stands where SGLang's simulator has an `InferTimePredictor`, or the
-regressor of its predictor by features; neither library is imported.
+An `IterationPredictor` takes the place of an `InferTimePredictor` in SGLang's simulator, or of the
+regressor in its feature-based predictor. Neither library is imported.
 """
 
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ FEATURES: Final = (
     *("log1p_sum_past", "log1p_sum_attention", "batch_size_sum_extend", "range_past"),
     *("is_decode", "is_prefill"),
 )
-"""Features of a batch in the order of SGLang's simulator."""
+"""Features of a batch, in the order of SGLang's simulator."""
 
 
 class BatchRequest(Protocol):
     """One request of a batch.
 
     Attributes:
-        extend_length: tokens that the iteration processes; 1 where it decodes.
-        past_kv_length: tokens in its cache before.
+        extend_length: tokens that the iteration processes; 1 for decode.
+        past_kv_length: tokens already in its cache.
     """
 
     extend_length: int
@@ -48,12 +48,12 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class IterationPredictor:
-    """Times of iterations of one worker, for a simulator that forms the batches.
+    """Iteration times of one worker, for a simulator that forms the batches.
 
     Attributes:
-        time: times of iterations.
+        time: iteration times.
         table: the same, interpolated.
-        most_tokens, most_sequences, most_context: sizes up to which the table answers.
+        most_tokens, most_sequences, most_context: largest sizes in the table.
     """
 
     time: IterationTime
@@ -71,12 +71,12 @@ class IterationPredictor:
         most_sequences: int = 1024,
         most_context: int = 131_072,
     ) -> Self:
-        """A predictor with a table up to these sizes; larger batches are computed each.
+        """A predictor with a table up to these sizes; larger batches are computed directly.
 
         Args:
             time: `WorkerTime`, or `FittedTime` with the factors of `LlmLatency`.
-            most_tokens: tokens of prompts in one iteration.
-            most_sequences: sequences that decode in one iteration.
+            most_tokens: most prompt tokens in an iteration.
+            most_sequences: most decoding sequences in an iteration.
             most_context: tokens of the longest sequence.
         """
         table = IterationTable.of(time, most_tokens, most_sequences, most_context)
@@ -100,7 +100,7 @@ class IterationPredictor:
     def predict(self, features: ArrayLike) -> Column:
         """Time of each batch, shape (n,), seconds, from (n, 18) values in the order of `FEATURES`.
 
-        Features do not tell which requests of a mixed batch decode; all count as prompts there.
+        Features do not say which requests of a mixed batch decode, so all count as prompts.
 
         Raises:
             ValueError: there are not 18 features.
@@ -127,8 +127,8 @@ class IterationPredictor:
         sizes = (tokens, sequences, mean)
         limits = (self.most_tokens, self.most_sequences, self.most_context)
         if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-            given = (tokens, pairs, prompts, sequences, context)
-            rows = Iterations(*(np.array([float(value)]) for value in given))
+            batch = (tokens, pairs, prompts, sequences, context)
+            rows = Iterations(*(np.array([float(value)]) for value in batch))
             return float(self.time.seconds(rows)[0])
         if tokens:
             return self.table.mixed(tokens, pairs, sequences, context)

@@ -1,9 +1,9 @@
-"""Times of single requests, from what a router knows of a server when it sends one there.
+"""Times of single requests, from what a router knows of a server when it dispatches one.
 
-The closed form gives the times in parts, such as the own prompt and the prompts before it. What was
-measured of requests gives each part a weight that is not negative, and then a curve that never
-falls, so that more work never takes less time. Both start from the closed form, and the latest
-requests count most.
+The closed form splits the times into parts, such as the request's own prompt and the prompts ahead
+of it. Measured requests fit a non-negative weight for each part, and then a non-decreasing
+calibration curve, so that more work never takes less time. Both start from the closed form, and
+recent requests count most.
 """
 
 from dataclasses import dataclass
@@ -21,44 +21,44 @@ from forerun.models.llm_serving.worker import Worker
 Time = Literal["ttft_ms", "tpot_ms"]
 
 QUANTILE: Final = 0.9
-"""Quantile that is answered, which is the default of llm-d's predictor."""
+"""Predicted quantile, the default of llm-d's predictor."""
 WINDOW: Final = 1_000
-"""Latest measured requests that are learned from."""
+"""Number of latest measured requests to learn from."""
 HALF_LIFE: Final = 300.0
-"""Requests after which one counts half for the weights of the parts."""
+"""Half-life of a measurement in the fit of the weights, requests."""
 CURVE_HALF_LIFE: Final = 70.0
 """As `HALF_LIFE`, for the slope and the curve."""
 RIDGE: Final = 5.0
-"""Requests that the weights of the closed form count as."""
+"""Strength of the prior on the weights, requests."""
 SLOPE_RIDGE: Final = 0.04
-"""Requests, times a variance of logarithms, that a slope of one counts as."""
+"""Strength of the prior on a slope of one, requests times a variance of logarithms."""
 BELIEF: Final = 10.0
-"""Requests that the closed form counts as for the level, and the quantile over all recent ones at
-each point of the curve."""
+"""Strength of the prior on the level (the closed form) and on each point of the curve (the quantile
+over all recent requests), requests."""
 BANDWIDTH: Final = 0.5
-"""Width of the kernel of the curve, in standard deviations of the logarithm of the times."""
+"""Kernel bandwidth of the curve, in standard deviations of the logarithm of the times."""
 LEAST_BANDWIDTH: Final = 0.03
 KNOTS: Final = 24
 OUTLIER: Final = 0.5
-"""Logarithm of a ratio from which on a request counts less for the weights."""
+"""Log error above which a request is down-weighted in the fit of the weights."""
 SPREAD: Final = {"ttft_ms": 1.5, "tpot_ms": 1.15}
-"""Quantile over best estimate before anything is measured, of the two times."""
+"""Ratio of quantile to best estimate before anything is measured."""
 STILL_READ: Final = 0.1
-"""Share of the work of a cached token that the closed form expects to be left."""
+"""Prior share of a prompt token's work that remains when the router expects it to be cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStates(Columns):
-    """n requests, and the server of each when it is sent there.
+    """State of the server when each of n requests is dispatched to it.
 
     Attributes:
-        cache_share: (n,) share of the blocks of the cache in use, 0 to 1.
-        input_tokens: (n,) length of the prompt.
-        waiting: (n,) requests that wait.
-        running: (n,) requests that run, with or without those that wait.
-        prefix_share: (n,) share of the prompt that the router takes to be in the prefix cache.
-        prefill_tokens: (n,) tokens of prompts that were sent there before and are not processed; 0
-            where the router does not say.
+        cache_share: (n,) share of the cache blocks in use, 0 to 1.
+        input_tokens: (n,) length of the request's prompt.
+        waiting: (n,) waiting requests.
+        running: (n,) running requests, with or without the waiting ones.
+        prefix_share: (n,) share of the prompt that the router expects in the prefix cache, 0 to 1.
+        prefill_tokens: (n,) prompt tokens dispatched earlier and not yet processed; 0 if the router
+            does not say.
     """
 
     cache_share: Column
@@ -81,8 +81,8 @@ class ServerTimes:
         ranks: its data-parallel ranks, which share its requests.
         input_tokens, output_tokens: mean lengths of its requests.
         has_cache: whether prompts are expected in a prefix cache.
-        lone_s, full_s: an iteration of one sequence, and of as many as fill the cache, seconds.
-        token_s: what a token of a prompt adds to an iteration, seconds.
+        lone_s, full_s: decode iteration of one sequence, and of as many as fill the cache, seconds.
+        token_s: time that a prompt token adds to an iteration, seconds.
     """
 
     worker: Worker
@@ -109,7 +109,7 @@ class ServerTimes:
         contexts = np.array([0.0, room, 0.0])
         pairs = prompt * (prompt + 1.0) / 2.0
         each = Iterations(prompt, pairs, np.minimum(prompt, 1.0), sequences, contexts)
-        lone, full, chunked = (float(own) for own in worker.time.seconds(each))
+        lone, full, chunked = (float(seconds) for seconds in worker.time.seconds(each))
         return cls(
             worker,
             deployment.pool.parallelism.attention_data,
@@ -122,19 +122,20 @@ class ServerTimes:
         )
 
     def prior(self, time: Time) -> Column:
-        """Weight of each part of a time in the closed form."""
+        """Prior weight of each part of a time."""
         cached = STILL_READ if self.has_cache else 1.0
         return np.array([1.0, 1.0, 1.0, cached, 1.0, 1.0] if time == "ttft_ms" else np.ones(4))
 
     def parts(self, time: Time, states: ServerStates) -> Matrix:
-        """Parts of a time, shape (n, parts), milliseconds; none falls when a request or a prompt
-        is added.
+        """Parts of a time, shape (n, parts), milliseconds.
 
-        To the first token: the iteration that is waited for, what decoding adds to it, the own
-        prompt without and with what the router takes to be cached, all prompts before it at the
-        speed of prompts, and what those of them that find no room in the cache wait for answers.
-        For each further token: an iteration of one sequence, what the sequences and what their
-        contexts add, and the prompts that take the places of finished requests meanwhile.
+        Time to first token: the iteration that a request waits for, what decode adds to it, the
+        uncached and the cached part of its own prompt, the prefill of all prompts ahead of it, and
+        the time until answers finish to free cache for those of them that do not fit.
+        Time per further token: an iteration of one sequence, what further sequences and what their
+        contexts add, and the prompts that replace finished requests in the meantime.
+
+        No part falls when a request or a prompt is added.
         """
         worker, n = self.worker, len(states)
         running = np.minimum(states.running / self.ranks + 1.0, worker.max_sequences)
@@ -143,19 +144,19 @@ class ServerTimes:
         tokens = np.concatenate([np.zeros(n), context])
         decoding = Iterations(none, none, none, np.tile(running, 2), tokens)
         sequences, both = np.asarray(worker.time.seconds(decoding)).reshape(2, n)
-        # By Little's law, this many tokens of prompts come with each iteration and cached token.
-        new = self.input_tokens / (self.input_tokens + self.output_tokens / 2.0)
-        entering = new / self.output_tokens
+        # By Little's law, this many prompt tokens enter per iteration and cached token.
+        prompt_share = self.input_tokens / (self.input_tokens + self.output_tokens / 2.0)
+        entering = prompt_share / self.output_tokens
         if time == "tpot_ms":
-            entered = entering * context * self.token_s
-            return 1e3 * np.stack([lone, sequences - lone, both - sequences, entered], axis=1)
-        own, cached = states.input_tokens, states.input_tokens * states.prefix_share
+            prefill = entering * context * self.token_s
+            return 1e3 * np.stack([lone, sequences - lone, both - sequences, prefill], axis=1)
+        prompt, cached = states.input_tokens, states.input_tokens * states.prefix_share
         ahead = np.maximum(states.prefill_tokens, states.waiting * self.input_tokens) / self.ranks
         without_room = np.maximum(ahead - (worker.capacity_tokens - context), 0.0)
         parts = [
             SERVER_S + 1.5 * lone,
             both - lone,
-            (own - cached) * self.token_s,
+            (prompt - cached) * self.token_s,
             cached * self.token_s,
             ahead * self.token_s,
             without_room * self.full_s / (entering * worker.capacity_tokens),
@@ -165,13 +166,13 @@ class ServerTimes:
 
 @dataclass(frozen=True, slots=True)
 class LearnedTime:
-    """One time of requests: the closed form, and what was measured.
+    """One time of requests: the closed form, calibrated on measured requests.
 
     Attributes:
-        weights: of the parts.
-        slope, centre, level: the logarithm of the best estimate is `level` plus `slope` times what
-            the weighted sum has above `centre`, in logarithms.
-        knots, curve: logarithms of best estimates, rising, and of the quantile at each.
+        weights: weights of the parts.
+        slope, centre, level: the logarithm of the best estimate is
+            `level + slope * (log(weighted sum of parts) - centre)`.
+        knots, curve: rising logarithms of best estimates, and of the quantile at each.
     """
 
     weights: Column
@@ -183,13 +184,13 @@ class LearnedTime:
 
     @classmethod
     def of(cls, time: Time, prior: Column, parts: Matrix, measured_ms: Column) -> Self:
-        """Learned from n requests in the order in which they were measured; n may be 0.
+        """Learn from n requests in the order of measurement; n may be 0.
 
         Args:
             time: which of the two times.
             prior: weights of the parts in the closed form.
-            parts: of the requests, milliseconds, shape (n, parts).
-            measured_ms: the time of each, positive, milliseconds.
+            parts: (n, parts) parts of the requests' times, milliseconds.
+            measured_ms: (n,) measured times, positive, milliseconds.
         """
         spread = float(np.log(SPREAD[time]))
         parts, measured_ms = parts[-WINDOW:], measured_ms[-WINDOW:]
@@ -202,12 +203,12 @@ class LearnedTime:
         sums, logs = np.log(parts @ weights), np.log(measured_ms)
         centre = float(np.average(sums, weights=recent))
         level = centre + float(recent @ (logs - sums) / (recent.sum() + BELIEF))
-        varied = recent @ (sums - centre) ** 2 + SLOPE_RIDGE
-        together = recent @ ((sums - centre) * (logs - level)) + SLOPE_RIDGE
-        slope = float(np.clip(together / varied, 0.0, 1.5))
+        variance = recent @ (sums - centre) ** 2 + SLOPE_RIDGE
+        covariance = recent @ ((sums - centre) * (logs - level)) + SLOPE_RIDGE
+        slope = float(np.clip(covariance / variance, 0.0, 1.5))
         best = level + slope * (sums - centre)
-        wide = np.sqrt(np.average((best - level) ** 2, weights=recent))
-        width = max(LEAST_BANDWIDTH, BANDWIDTH * float(wide))
+        deviation = np.sqrt(np.average((best - level) ** 2, weights=recent))
+        width = max(LEAST_BANDWIDTH, BANDWIDTH * float(deviation))
         knots = np.linspace(best.min(), best.max() + 1e-9, KNOTS)
         errors = logs - best
         overall = _quantile(errors, recent[None], spread)
@@ -222,29 +223,29 @@ class LearnedTime:
 
 
 def _weights(prior: Column, parts: Matrix, measured_ms: Column, counts: Column) -> Column:
-    """Weights of the parts, none negative, by least squares of relative errors without outliers."""
+    """Weights of the parts, by robust non-negative least squares on relative errors."""
     from scipy.optimize import nnls
 
     weights, rows = prior, np.sqrt(RIDGE) * np.eye(len(prior))
     for _ in range(4):
-        known = np.maximum(parts @ weights, 1e-9)
-        far = np.maximum(np.abs(np.log(measured_ms / known)), 1e-9)
-        scale = np.sqrt(counts * np.minimum(1.0, OUTLIER / far)) / known
-        left = np.vstack([scale[:, None] * parts, rows])
-        weights, _ = nnls(left, np.append(scale * measured_ms, rows @ prior))
-    # A sum of zero has no logarithm.
+        predicted = np.maximum(parts @ weights, 1e-9)
+        errors = np.maximum(np.abs(np.log(measured_ms / predicted)), 1e-9)
+        scale = np.sqrt(counts * np.minimum(1.0, OUTLIER / errors)) / predicted
+        design = np.vstack([scale[:, None] * parts, rows])
+        weights, _ = nnls(design, np.append(scale * measured_ms, rows @ prior))
+    # Positive weights keep the logarithm of the sum finite.
     return np.maximum(np.asarray(weights), 1e-6)
 
 
 def _quantile(values: Column, counts: Matrix, belief: float) -> Column:
-    """`QUANTILE` of n values that count differently in each of k rows, shape (k,).
+    """Weighted `QUANTILE` of n values, with the weights in each of k rows, shape (k,).
 
-    Before them stand `BELIEF` values whose quantile is `belief`.
+    The prior consists of `BELIEF` pseudo-values whose quantile is `belief`.
     """
     values = np.append(values, [-np.inf, belief])
     above = (1.0 - QUANTILE) * BELIEF + 1e-9
-    believed = np.tile([BELIEF - above, above], (len(counts), 1))
+    prior = np.tile([BELIEF - above, above], (len(counts), 1))
     order = np.argsort(values)
-    below = np.cumsum(np.hstack([counts, believed])[:, order], axis=1)
+    below = np.cumsum(np.hstack([counts, prior])[:, order], axis=1)
     at = (below >= QUANTILE * below[:, -1:]).argmax(axis=1)
     return np.asarray(values[order][at])

@@ -1,4 +1,4 @@
-"""A worker of a deployment as a queue sees it: times of iterations, and its limits."""
+"""A worker of a deployment, as a queueing simulation sees it: iteration times and limits."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -15,13 +15,13 @@ _UNLIMITED_TOKENS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What one worker of a pool can do.
+    """Iteration times and default limits of one worker of a pool.
 
     Attributes:
-        time: times of its iterations.
-        capacity_tokens: tokens whose keys and values one data-parallel rank holds.
-        max_batched_tokens: most tokens of an iteration where the engine's settings do not say.
-        max_sequences: most sequences of an iteration where the engine's settings do not say.
+        time: iteration times.
+        capacity_tokens: tokens that fit in the KV cache of one data-parallel rank.
+        max_batched_tokens: default token budget of an iteration.
+        max_sequences: default for the most sequences in an iteration.
     """
 
     time: IterationTime
@@ -31,17 +31,17 @@ class Worker:
 
     @classmethod
     def of(cls, deployment: LlmDeployment, device: Device, *, phase: Phase = "both") -> Self:
-        """A worker of the deployment's pool, or of its pool for prompts in phase `prefill`.
+        """A worker of the deployment's pool, or of its prefill pool in phase `prefill`.
 
-        The cache takes the memory that the engine may use and weights leave; it has no limit where
-        the memory of the device is not known.
+        The cache takes all memory that the engine may use and weights leave free. It is unlimited
+        if the device's memory is unknown.
 
         Raises:
-            UnknownBandwidth, UnknownPrecision: the device's sheet lacks a figure.
-            UnanswerableQuery: weights leave no room for a sequence.
+            UnknownBandwidth, UnknownPrecision: the device's spec sheet lacks a figure.
+            UnanswerableQuery: the weights leave no room for a sequence.
         """
-        apart = phase == "prefill" and deployment.prefill is not None
-        pool = deployment.prefill if apart and deployment.prefill else deployment.pool
+        disaggregated = phase == "prefill" and deployment.prefill is not None
+        pool = deployment.prefill if disaggregated and deployment.prefill else deployment.pool
         context = deployment.load.input_tokens + deployment.load.output_tokens / 2
         room = sequences_in_memory(deployment, device, pool.parallelism, context)
         if room is not None and room < 1:
