@@ -33,8 +33,8 @@ PROMPTS: Final = 4.0
 """Ratio of input to output tokens, relative to usual requests, above which power counts as
 extrapolated: prefill then dominates work that measured servers did not have."""
 LONG_ANSWER, LONG_PROMPT = 2000.0, 2.0
-"""Output tokens from which on requests count as reasoning, and input tokens for one output token
-from which on they count as code completion."""
+"""Output tokens from which requests count as reasoning, and input tokens per output token from
+which they count as code completion."""
 UNUSUAL: Final = 3.0
 """Factor between a length and the usual one, in either direction, above which power counts as
 transferred."""
