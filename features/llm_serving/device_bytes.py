@@ -30,8 +30,6 @@ def free_bytes(
     """Bytes that the engine may use for the KV cache; None if the device's memory is unknown.
 
     Negative if the weights, or the weights and the cache that is set aside, exceed the memory.
-
-    Negative where the weights alone exceed what the engine may use.
     """
     if device.memory_gib is None:
         return None
