@@ -95,10 +95,7 @@ def release(
     before = [] if base is None else stored_with(base)
     evaluations = _accepted(scored, before, accepted)
     replaced = {*predictions, *_evaluated_datasets(chosen)}
-    scored = [
-        *(evaluation for evaluation in before if evaluation["dataset"] not in replaced),
-        *evaluations,
-    ]
+    scored = [*(e for e in before if e["dataset"] not in replaced), *evaluations]
     made = train(
         output,
         names=names,
