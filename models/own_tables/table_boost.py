@@ -246,8 +246,8 @@ class TableBoost(StoredPredictor):
             for wider, scale in ((self.beyond, distances), (self.new_models, new)):
                 if metric in wider:
                     least, most = wider[metric].around(values[metric], [""] * len(queries), scale)
-                    low[metric] = np.minimum(low[metric], least)
-                    high[metric] = np.maximum(high[metric], most)
+                    low[metric] = _widened(values[metric], low[metric], least)
+                    high[metric] = _widened(values[metric], high[metric], most)
         unseen = Limit(UNSEEN.format(table=self.table))
         limits = [
             self._of_every_metric((*own, unseen) if far else own)
@@ -335,6 +335,15 @@ def _ends(queries: Sequence[Query]) -> Iterator[tuple[Mask, float]]:
             continue
         for end, following in ((known[0], known[1]), (known[-1], known[-2])):
             yield values == end, _distance(end, following)
+
+
+def _widened(values: Column, ends: Column, further: Column) -> Column:
+    """Ends of intervals with a second, independent error: their log distances from the values add
+    up as squares, shape (n,).
+    """
+    reach = np.hypot(np.log(ends / values), np.log(further / values))
+    side = np.where(further < values, -1.0, 1.0)
+    return np.where(further == values, ends, values * np.exp(side * reach))
 
 
 def _outside(limit: Limit) -> float:

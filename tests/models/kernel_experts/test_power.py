@@ -70,7 +70,7 @@ def test_no_answer_is_above_the_design_power():
     adapted = fitted().adapt(drawn(kernels("l40s", 30, seed=4), 3.0))
     answers = adapted.predict(kernels("l40s", 50, seed=5))
     assert answers.values["power_w"].max() == device.tdp_w
-    assert answers.high["power_w"].max() <= device.tdp_w
+    assert answers.high["power_w"].max() <= device.tdp_w * (1.0 + 1e-12)  # sums are rounded
 
 
 def test_a_device_without_a_design_power_is_not_answered():
