@@ -522,15 +522,15 @@ def _strata(metric: str, rows: DeploymentRows) -> Names:
 def _strata_of(metric: str, rows: DeploymentRows) -> tuple[Names, Names]:
     """Strata of a time for n deployments, for short and for long prompt queues.
 
-    With short queues, the time to first token has a stratum per engine: with models held out, 90 %
-    of the vLLM runs lie within a factor of 3.4.
+    The time to first token has strata per engine: with models held out, 90 % of the vLLM runs with
+    short queues lie within a factor of 3.4, and those of other engines vary more.
     """
     few = np.full(len(rows), metric)
     if metric == "ttft_ms":
         names = np.array(["", *(f" {engine}" for engine in ENGINES)])
         which = rows.engine @ np.arange(1, len(ENGINES) + 1)
         few = np.char.add(metric, names[which.astype(np.intp)])
-    return few, np.full(len(rows), f"{metric}, many in flight")
+    return few, np.char.add(few, ", many in flight")
 
 
 def _positions(names: Sequence[str]) -> list[int]:

@@ -122,7 +122,7 @@ def test_the_upper_bound_of_a_prompt_that_waits_for_none_is_no_farther_than_the_
 
 def test_intervals_change_gradually_where_many_prompts_start_together() -> None:
     few, many = LogQuantiles({"all": (-0.5, 0.5)}), (-2.0, 2.0)
-    bounds = replace(few, bounds={**few.bounds, "ttft_ms, many in flight": many})
+    bounds = replace(few, bounds={**few.bounds, "ttft_ms vllm, many in flight": many})
     model = replace(fitted(), intervals=Intervals(bounds, bounds))
     answer = model.predict([ask(concurrency=float(c)) for c in np.geomspace(4.0, 256.0, 60)])
     reach = np.log(answer.high["ttft_ms"] / answer.values["ttft_ms"])
