@@ -59,7 +59,7 @@ def with_burst(deployed: Deployed, count: int, in_use: InUse) -> Deployed:
         f"times and rates are means over {count:,} requests that arrive {arrive}, by the event "
         f"model; the last answer ends after {count / values[RATE]:,.3g} s",
     )
-    estimates = dict(found.estimates)
+    estimates = _within_request(found.estimates, deployed.query.deployment.load.output_tokens)
     estimates.pop("ttft_service_ms", None)
     trust = {n: NOT_SCORED if n != "peak_memory_mib" else deployed.trust[n] for n in estimates}
     missing = {n: why for n, why in deployed.missing.items() if n not in estimates}
@@ -79,6 +79,19 @@ def _with(deployed: Deployed, values: Mapping[str, float], limit: str) -> Deploy
     moved = with_rate(moved, rate, devices, deployed.price)
     estimates: dict[str, Estimate] = {name: moved[name] for name in METRICS if name in moved}
     return replace(deployed, estimates=estimates, limits=(*deployed.limits, Limit(limit)))
+
+
+def _within_request(estimates: Mapping[str, Estimate], tokens: float) -> dict[str, Estimate]:
+    """Estimates in which the first token of an answer of `tokens` leaves time for the others.
+
+    The interval of the steady state covers queues of any length; a burst has one that ends.
+    """
+    first, each, whole = (estimates.get(name) for name in ("ttft_ms", "tpot_ms", LATENCY))
+    if first is None or first.high is None or whole is None or whole.high is None:
+        return dict(estimates)
+    others = 0.0 if each is None else (tokens - 1.0) * (each.low or 0.0)
+    high = max(first.value, min(first.high, whole.high - others))
+    return {**estimates, "ttft_ms": replace(first, high=high)}
 
 
 def _means(deployed: Deployed, count: int, in_use: InUse) -> dict[str, float]:
