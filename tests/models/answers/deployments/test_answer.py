@@ -37,3 +37,11 @@ def test_one_stream_of_llama_cpp_is_answered_by_the_runs_of_one_stream(tokens):
         for engine in ("llama.cpp", {"name": "llama.cpp", "max_sequences": 1})
     )
     assert one.ttft_ms.value == pytest.approx(slots.ttft_ms.value)
+
+
+@pytest.mark.parametrize("count", [32, 256])
+def test_the_first_token_of_a_burst_comes_before_the_last_at_the_upper_ends_too(count):
+    lengths = {"input_tokens": 1024, "output_tokens": 256}
+    answer = forerun.llm("llama-3.1-8b", device="a100-sxm-80gb", num_prompts=count, **lengths)
+    first, each, whole = answer.ttft_ms, answer.tpot_ms, answer.request_latency_ms
+    assert first.value <= first.high <= whole.high - 255 * each.low + 1e-6
