@@ -40,7 +40,7 @@ from forerun.models.predictor import SETTING
 
 MANY: Final = 16.0
 """Mean number of prompts queued ahead of a request from which calibration uses the stratum of long
-queues. From half to twice this number, intervals blend from one stratum to the other."""
+queues. From here to four times this number, intervals blend from one stratum to the other."""
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
 SERVED: Final = 0.5
 """Share of service in the time to first token below which its error is down-weighted: how long
@@ -509,7 +509,7 @@ def _log_ends(intervals: Intervals, metric: str, rows: DeploymentRows, seen: Mas
         seen: (n,) whether the training set has runs like these.
     """
     few, many = (intervals.log_ends(names, seen) for names in _strata_of(metric, rows))
-    share = np.clip(np.log2(np.maximum(rows.burst, 1.0) * 2.0 / MANY) / 2.0, 0.0, 1.0)[:, None]
+    share = np.clip(np.log2(np.maximum(rows.burst / MANY, 1.0)) / 2.0, 0.0, 1.0)[:, None]
     return np.asarray(few + share * (many - few))
 
 
