@@ -1,11 +1,20 @@
 """Requests for plans of serving: traffic, limits, devices at hand."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from math import inf
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from forerun.data.cloud_instances import matching
 from forerun.data.columns import Column
@@ -47,8 +56,12 @@ NEEDS: Final = {
 """Field -> what it is of, and the field without which it has no effect."""
 BOUNDS: Final = (
     *((name, tail_of(name), "a 99th percentile is above the mean") for name in TIMES),
-    ("ttft_ms", "request_latency_ms", "a request takes longer than its first token"),
-    ("ttft_p99_ms", "request_latency_p99_ms", "a request takes longer than its first token"),
+    *((name, tail_of(name, 95), "a 95th percentile is above the mean") for name in TIMES),
+    *((tail_of(name, 95), tail_of(name), "a 99th percentile is above the 95th") for name in TIMES),
+    *(
+        (of("ttft_ms"), of("request_latency_ms"), "a request takes longer than its first token")
+        for of in (str, tail_of, partial(tail_of, percent=95))
+    ),
 )
 """Limits of which the second is not below the first, and why."""
 
@@ -135,6 +148,17 @@ DraftMethod = Literal["mtp", "eagle", "eagle3", "ngram"]
 CLASS_LIMITS: Final = (*TIMES, *(tail_of(name, own) for own in (95, 99) for name in TIMES))
 
 
+def _contradictions(limits: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+    """Each limit that is below one that it bounds, that one, and what is wrong, with {} for them
+    and the second again.
+    """
+    for least, most, why in BOUNDS:
+        low, high = limits.get(least, 0.0), limits.get(most, inf)
+        if low > high:
+            fault = f"{{}} {high:g} is below {{}} {low:g}, but {why}: raise it, or leave {{}} out"
+            yield most, least, fault
+
+
 class DraftIn(Strict):
     """Speculative decoding that may be used."""
 
@@ -180,9 +204,11 @@ class ClassIn(Strict):
 
     @field_validator("limits")
     @classmethod
-    def _known(cls, given: dict[str, float]) -> dict[str, float]:
+    def _hold(cls, given: dict[str, float], info: ValidationInfo) -> dict[str, float]:
         for name in given.keys() - set(CLASS_LIMITS):
             raise ValueError(f"{name} is no limit: there are {', '.join(CLASS_LIMITS)}")
+        for most, least, fault in _contradictions(given):
+            raise ValueError(f"{info.data.get('name')}: {fault.format(most, least, least)}")
         return given
 
     def load(self) -> RequestLoad:
@@ -335,11 +361,9 @@ class LlmPlanIn(NamedPart):
             raise about_fields("two of {} have the same tokens and acceptance", "drafts")
         if self.formats and self.model.quantization is not None:
             raise about_fields("give one of {} and {}", "formats", "model.quantization")
-        for least, most, why in BOUNDS:
-            low, high = getattr(self, least), getattr(self, most)
-            if low is not None and high is not None and low > high:
-                fault = f"{{}} {high:g} is below {{}} {low:g}, but {why}"
-                raise about_fields(f"{fault}: raise it, or leave {{}} out", most, least, least)
+        limits = {n: own for n in (*TIMES, *P99) if (own := getattr(self, n)) is not None}
+        for most, least, fault in _contradictions(limits):
+            raise about_fields(fault, most, least, least)
         return self
 
     def engines(self) -> list[Engine]:
