@@ -239,6 +239,12 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
     if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
         with in_field("disaggregated"):
             raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
+    if asked.drafts and (is_llama_cpp or kinds == {"cpu"}):
+        with in_field("drafts"):
+            raise BadRequest(
+                "Drafts are answered with vllm, sglang and trtllm on GPUs, not with llama.cpp or "
+                "on processors."
+            )
     if (tails or asked.classes) and (is_llama_cpp or "cpu" in kinds):
         with in_field("classes" if asked.classes else next(iter(tails))):
             raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")

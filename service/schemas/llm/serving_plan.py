@@ -18,7 +18,7 @@ from pydantic import (
 
 from forerun.data.cloud_instances import matching
 from forerun.data.columns import Column
-from forerun.data.errors import in_field
+from forerun.data.errors import BadRequest, in_field
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
@@ -144,6 +144,8 @@ def size_of(word: str) -> dict[str, str]:
     return dict(zip(SizeIn.model_fields, word.split(","), strict=False))
 
 
+CLASS_FORM: Final = "NAME,RATE,INPUT,OUTPUT[,LIMIT=VALUE...]"
+DRAFT_FORM: Final = "METHOD,TOKENS,ACCEPTANCE[,MODEL]"
 DraftMethod = Literal["mtp", "eagle", "eagle3", "ngram"]
 CLASS_LIMITS: Final = (*TIMES, *(tail_of(name, own) for own in (95, 99) for name in TIMES))
 
@@ -180,8 +182,15 @@ class DraftIn(Strict):
 
 
 def draft_of(word: str) -> dict[str, str]:
-    """Drafts by METHOD,TOKENS,ACCEPTANCE,MODEL, to be validated."""
-    return dict(zip(DraftIn.model_fields, word.split(","), strict=False))
+    """Drafts by `DRAFT_FORM`, to be validated.
+
+    Raises:
+        BadRequest: the text is not of that form.
+    """
+    given = word.split(",")
+    if not 3 <= len(given) <= 4:
+        raise BadRequest(f"{word!r:.80} is not {DRAFT_FORM}.")
+    return dict(zip(DraftIn.model_fields, given, strict=False))
 
 
 class ClassIn(Strict):
@@ -219,10 +228,16 @@ class ClassIn(Strict):
 
 
 def class_of(word: str) -> dict[str, Any]:
-    """A class by NAME,RATE,INPUT,OUTPUT,FIELD=VALUE,..., to be validated."""
+    """A class by `CLASS_FORM`, to be validated.
+
+    Raises:
+        BadRequest: the text is not of that form.
+    """
     given = word.split(",")
-    fields = dict(zip(ClassIn.model_fields, (own for own in given if "=" not in own), strict=False))
-    more = dict(own.split("=", 1) for own in given if "=" in own)
+    if len(given) < 4 or ["=" in own for own in given] != [False] * 4 + [True] * (len(given) - 4):
+        raise BadRequest(f"{word!r:.80} is not {CLASS_FORM}.")
+    fields = dict(zip(ClassIn.model_fields, given[:4], strict=False))
+    more = dict(own.split("=", 1) for own in given[4:])
     own = {name: more.pop(name) for name in VARIATIONS if name in more}
     return {**fields, **own, "limits": more}
 
@@ -329,8 +344,8 @@ class LlmPlanIn(NamedPart):
         if self.classes is not None and self.requests_per_s is not None:
             raise about_fields("{} follows from {}: leave it out", "requests_per_s", "classes")
         names = [own.name for own in self.classes or ()]
-        if len(set(names)) < len(names):
-            raise about_fields("{} have one name twice", "classes")
+        if twice := next((own for own in names if names.count(own) > 1), None):
+            raise about_fields(f"two of {{}} have the name {twice}", "classes")
         if not traced and not names and self.requests_per_s is None:
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):

@@ -483,7 +483,7 @@ def test_a_mean_above_the_limit_of_a_percentile_is_said_as_such(home, limits):
         ({"input_tokens": 3}, "input_tokens follows from classes"),
         ({"trace": "splitwise_conv"}, "give one of trace and classes"),
         ({"mix": True}, "classes is not kept by a mix"),
-        ({"classes": [CHAT, CHAT]}, "classes have one name twice"),
+        ({"classes": [CHAT, CHAT]}, "two of classes have the name chat"),
         (
             {"classes": [{**CHAT, "limits": {"ttft_p50_ms": 1}}]},
             "ttft_p50_ms is no limit: there are",
@@ -549,6 +549,10 @@ def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
         ({"drafts": [drafted(1, 0.5, model="org/head")]}, "ngram has no model"),
         ({"drafts": [drafted(1, 0.5), drafted(1, 0.5)]}, "have the same tokens and acceptance"),
         ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
+        (
+            {"drafts": [drafted(1, 0.5)], "engine": {"name": "llama.cpp"}},
+            "Drafts are answered with vllm, sglang and trtllm on GPUs",
+        ),
     ],
     ids=str,
 )
