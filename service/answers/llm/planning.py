@@ -1,7 +1,7 @@
 """Plans of serving a language model, as doors give them."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -235,13 +235,7 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         asked = asked.model_copy(update={"objective": "vcpus"})
     times = {n: most for n in TIMES if (most := getattr(asked, n)) is not None}
     tails = asked.tails()
-    kinds, is_llama_cpp = {one.device.kind for one in stocks}, asked.engine.name == "llama.cpp"
-    if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
-        with in_field("disaggregated"):
-            raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
-    if (tails or asked.classes) and (is_llama_cpp or "cpu" in kinds):
-        with in_field("classes" if asked.classes else next(iter(tails))):
-            raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
+    _check_kinds(asked, tails, {one.device.kind for one in stocks})
     limits = ServingLimits(
         times, tails, asked.max_usd_per_hour or inf, asked.max_power_w or inf, asked.risk
     )
@@ -251,6 +245,27 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         with in_field("objective"):
             raise BadRequest("Carbon needs the electricity: give region or grid_g_co2_per_kwh too.")
     return _Question(asked, models, stocks, names, limits, grid, in_use, not_searched)
+
+
+def _check_kinds(asked: LlmPlanIn, tails: Iterable[str], kinds: Set[str]) -> None:
+    """Whether what is asked is answered on devices of these kinds.
+
+    Raises:
+        InputError: it is not.
+    """
+    is_llama_cpp = asked.engine.name == "llama.cpp"
+    if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
+        with in_field("disaggregated"):
+            raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
+    if asked.drafts and (is_llama_cpp or kinds == {"cpu"}):
+        with in_field("drafts"):
+            raise BadRequest(
+                "Drafts are answered with vllm, sglang and trtllm on GPUs, not with llama.cpp or "
+                "on processors."
+            )
+    if (tails or asked.classes) and (is_llama_cpp or "cpu" in kinds):
+        with in_field("classes" if asked.classes else next(iter(tails))):
+            raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
 
 
 def _not_run(

@@ -90,9 +90,16 @@ class Served:
         prefill = self.deployment.prefill
         return prefill if role == "prefill" and prefill is not None else self.deployment.pool
 
+    @property
+    def resource(self) -> str:
+        """Resource of the device plugin: of a MIG slice, that of its profile."""
+        _, _, profile = self.device.name.partition("-mig-")
+        named = f"nvidia.com/mig-{profile.replace('-', '.')}"
+        return named if profile else RESOURCES[self.device.vendor]
+
     def resources(self, devices: int) -> dict[str, Any]:
         """So many devices of a pod."""
-        return {"limits": {RESOURCES[self.device.vendor]: str(devices)}}
+        return {"limits": {self.resource: str(devices)}}
 
     def selector(self) -> dict[str, Any]:
         """Nodes with this type of device; empty where its label is not known."""
@@ -193,7 +200,10 @@ def helm(
         "modelArtifacts": {
             **{"name": served.model, "uri": f"hf://{served.model}", "labels": labels}
         },
-        "accelerator": {"type": served.device.vendor},
+        "accelerator": {
+            **{"type": served.device.vendor},
+            "resources": {served.device.vendor: served.resource},
+        },
         "routing": {
             **{"servicePort": PORTS["vllm"]},
             "proxy": {"enabled": apart, "targetPort": PROXIED_PORT},

@@ -122,9 +122,11 @@ def plan(
     if size:
         content["sizes"] = list(map(size_of, size))
     if request_class:
-        content["classes"] = list(map(class_of, request_class))
+        with in_field("classes"):
+            content["classes"] = list(map(class_of, request_class))
     if draft:
-        content["drafts"] = list(map(draft_of, draft))
+        with in_field("drafts"):
+            content["drafts"] = list(map(draft_of, draft))
     if trace is not None:
         content |= _traced(trace)
     out = _planned(content, OF_PLAN.names(context))

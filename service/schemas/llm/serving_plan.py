@@ -1,15 +1,24 @@
 """Requests for plans of serving: traffic, limits, devices at hand."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from math import inf
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from forerun.data.cloud_instances import matching
 from forerun.data.columns import Column
-from forerun.data.errors import in_field
+from forerun.data.errors import BadRequest, in_field
 from forerun.data.language_models.deployment import Engine, RequestLoad
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
@@ -47,8 +56,12 @@ NEEDS: Final = {
 """Field -> what it is of, and the field without which it has no effect."""
 BOUNDS: Final = (
     *((name, tail_of(name), "a 99th percentile is above the mean") for name in TIMES),
-    ("ttft_ms", "request_latency_ms", "a request takes longer than its first token"),
-    ("ttft_p99_ms", "request_latency_p99_ms", "a request takes longer than its first token"),
+    *((name, tail_of(name, 95), "a 95th percentile is above the mean") for name in TIMES),
+    *((tail_of(name, 95), tail_of(name), "a 99th percentile is above the 95th") for name in TIMES),
+    *(
+        (of("ttft_ms"), of("request_latency_ms"), "a request takes longer than its first token")
+        for of in (str, tail_of, partial(tail_of, percent=95))
+    ),
 )
 """Limits of which the second is not below the first, and why."""
 
@@ -131,8 +144,21 @@ def size_of(word: str) -> dict[str, str]:
     return dict(zip(SizeIn.model_fields, word.split(","), strict=False))
 
 
+CLASS_FORM: Final = "NAME,RATE,INPUT,OUTPUT[,LIMIT=VALUE...]"
+DRAFT_FORM: Final = "METHOD,TOKENS,ACCEPTANCE[,MODEL]"
 DraftMethod = Literal["mtp", "eagle", "eagle3", "ngram"]
 CLASS_LIMITS: Final = (*TIMES, *(tail_of(name, own) for own in (95, 99) for name in TIMES))
+
+
+def _contradictions(limits: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+    """Each limit that is below one that it bounds, that one, and what is wrong, with {} for them
+    and the second again.
+    """
+    for least, most, why in BOUNDS:
+        low, high = limits.get(least, 0.0), limits.get(most, inf)
+        if low > high:
+            fault = f"{{}} {high:g} is below {{}} {low:g}, but {why}: raise it, or leave {{}} out"
+            yield most, least, fault
 
 
 class DraftIn(Strict):
@@ -156,8 +182,15 @@ class DraftIn(Strict):
 
 
 def draft_of(word: str) -> dict[str, str]:
-    """Drafts by METHOD,TOKENS,ACCEPTANCE,MODEL, to be validated."""
-    return dict(zip(DraftIn.model_fields, word.split(","), strict=False))
+    """Drafts by `DRAFT_FORM`, to be validated.
+
+    Raises:
+        BadRequest: the text is not of that form.
+    """
+    given = word.split(",")
+    if not 3 <= len(given) <= 4:
+        raise BadRequest(f"{word!r:.80} is not {DRAFT_FORM}.")
+    return dict(zip(DraftIn.model_fields, given, strict=False))
 
 
 class ClassIn(Strict):
@@ -180,9 +213,11 @@ class ClassIn(Strict):
 
     @field_validator("limits")
     @classmethod
-    def _known(cls, given: dict[str, float]) -> dict[str, float]:
+    def _hold(cls, given: dict[str, float], info: ValidationInfo) -> dict[str, float]:
         for name in given.keys() - set(CLASS_LIMITS):
             raise ValueError(f"{name} is no limit: there are {', '.join(CLASS_LIMITS)}")
+        for most, least, fault in _contradictions(given):
+            raise ValueError(f"{info.data.get('name')}: {fault.format(most, least, least)}")
         return given
 
     def load(self) -> RequestLoad:
@@ -193,10 +228,16 @@ class ClassIn(Strict):
 
 
 def class_of(word: str) -> dict[str, Any]:
-    """A class by NAME,RATE,INPUT,OUTPUT,FIELD=VALUE,..., to be validated."""
+    """A class by `CLASS_FORM`, to be validated.
+
+    Raises:
+        BadRequest: the text is not of that form.
+    """
     given = word.split(",")
-    fields = dict(zip(ClassIn.model_fields, (own for own in given if "=" not in own), strict=False))
-    more = dict(own.split("=", 1) for own in given if "=" in own)
+    if len(given) < 4 or ["=" in own for own in given] != [False] * 4 + [True] * (len(given) - 4):
+        raise BadRequest(f"{word!r:.80} is not {CLASS_FORM}.")
+    fields = dict(zip(ClassIn.model_fields, given[:4], strict=False))
+    more = dict(own.split("=", 1) for own in given[4:])
     own = {name: more.pop(name) for name in VARIATIONS if name in more}
     return {**fields, **own, "limits": more}
 
@@ -303,8 +344,8 @@ class LlmPlanIn(NamedPart):
         if self.classes is not None and self.requests_per_s is not None:
             raise about_fields("{} follows from {}: leave it out", "requests_per_s", "classes")
         names = [own.name for own in self.classes or ()]
-        if len(set(names)) < len(names):
-            raise about_fields("{} have one name twice", "classes")
+        if twice := next((own for own in names if names.count(own) > 1), None):
+            raise about_fields(f"two of {{}} have the name {twice}", "classes")
         if not traced and not names and self.requests_per_s is None:
             raise about_fields("{} is missing, the rate of all requests", "requests_per_s")
         if self.mix and self.objective not in ("price", "devices"):
@@ -335,11 +376,9 @@ class LlmPlanIn(NamedPart):
             raise about_fields("two of {} have the same tokens and acceptance", "drafts")
         if self.formats and self.model.quantization is not None:
             raise about_fields("give one of {} and {}", "formats", "model.quantization")
-        for least, most, why in BOUNDS:
-            low, high = getattr(self, least), getattr(self, most)
-            if low is not None and high is not None and low > high:
-                fault = f"{{}} {high:g} is below {{}} {low:g}, but {why}"
-                raise about_fields(f"{fault}: raise it, or leave {{}} out", most, least, least)
+        limits = {n: own for n in (*TIMES, *P99) if (own := getattr(self, n)) is not None}
+        for most, least, fault in _contradictions(limits):
+            raise about_fields(fault, most, least, least)
         return self
 
     def engines(self) -> list[Engine]:

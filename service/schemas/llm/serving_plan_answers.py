@@ -1,7 +1,9 @@
 """Answers about what to serve a language model on."""
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 from forerun.data.described import Described
@@ -51,6 +53,15 @@ def in_words(limit: str) -> str:
     """A limit, of a class of requests such as `chat.ttft_ms` too."""
     own, _, name = limit.rpartition(".")
     return f"{own and f'{own}: '}{NAMES.get(name, name)}"
+
+
+def limit_of(name: str, most: Mapping[str, float]) -> tuple[str, float]:
+    """The limit that a figure misses, and its most: of a mean, the least of its own and those of
+    its percentiles, which bound it.
+    """
+    limits = {own.removeprefix("max_"): value for own, value in most.items()}
+    found = [own for own in limits.items() if name in (own[0], mean_of(own[0]))]
+    return min(found, key=itemgetter(1), default=(name, 0.0))
 
 
 class TrafficOut(Described):
@@ -145,11 +156,11 @@ class PlannedServingOut(ReplicasOut):
         """Each limit that it misses, with the figure that counts."""
         lines = []
         for name, by in self.over.items():
-            tails = [own for limit, own in most.items() if mean_of(limit) == name]
-            limit = most.get(name) or most.get(f"max_{name}") or min(tails, default=0.0)
+            source, limit = limit_of(name, most)
             end = "up to " * (risk == "upper" and name != "usd_per_hour")
             figure = f"{end}{digits(by * limit)} {UNITS.get(name, 'ms')}"
-            own = f"{in_words(name)} {figure} (limit {digits(limit)})"
+            mean = "" if source == name else ": already the mean is"
+            own = f"{in_words(source)}{mean} {figure} (limit {digits(limit)})"
             if name == "memory":
                 own = f"weights and one request take {by:.2f} times the memory for them"
             elif name == "devices":
@@ -481,10 +492,11 @@ class LlmPlanOut(LimitedAnswerOut):
 
     def counts(self) -> list[str]:
         """What was searched, and what failed by which limit, one line each."""
-        failed = ", ".join(
-            f"{count:,} {FAILED.get(name) or f'exceed the limit on {in_words(name)}'}"
-            for name, count in self.failed.items()
-        )
+        counts: Counter[str] = Counter()
+        for name, count in self.failed.items():
+            limit, _ = limit_of(name, self.most)
+            counts[FAILED.get(name) or f"exceed the limit on {in_words(limit)}"] += count
+        failed = ", ".join(f"{count:,} {why}" for why, count in counts.items())
         lines = [f"{self.fitting:,} of {self.searched:,} options keep all limits"]
         lines += [f"not searched: {why}" for why in self.not_searched]
         lines += [f"left out: {failed}"] if failed else []

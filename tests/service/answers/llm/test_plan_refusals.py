@@ -11,6 +11,7 @@ from forerun.data.language_models.deployment import Parallelism
 from forerun.service.answers.llm import planning
 from forerun.service.cli import app
 from forerun.service.schemas.llm.answers import EngineOut, PoolOut
+from forerun.service.schemas.llm.serving_plan import CLASS_FORM, DRAFT_FORM
 from forerun.service.schemas.llm.serving_plan_answers import PlannedServingOut
 from tests.service.answers.llm.test_planning import FEW, TRACED, asked
 
@@ -265,6 +266,20 @@ def test_what_another_field_leaves_without_effect_is_refused(
 def test_what_is_given_twice_is_refused_at_each_place(client, changes, fields):
     content = {"model": FEW["model"], "devices": ["h100"], "trace": "splitwise_conv", **changes}
     assert pointers(asked(client, content, 422)) == [f"#/{name}" for name in fields]
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("--class", "chat,10,500"),
+        ("--class", "chat,10,500,200,ttft_p99_ms"),
+        ("--draft", "ngram,3"),
+        ("--draft", "eagle,3,0.4,org/head,9"),
+    ],
+)
+def test_a_class_or_draft_of_another_form_is_shown_the_form(home, option, word):
+    forms = {"--class": CLASS_FORM, "--draft": DRAFT_FORM}
+    assert refused((*PLAN, option, word)) == f"{option}: {word!r} is not {forms[option]}."
 
 
 @pytest.mark.parametrize("form", ["vllm", "megatron"])

@@ -23,6 +23,7 @@ from forerun.models.catalog import Scope
 from forerun.models.llm_serving.fleet import Autoscaling, Traffic, fleet_over_time
 from forerun.models.llm_serving.plans import ServingLimits, Stock, units_of
 from forerun.service.cli import app
+from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN
 
 FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
@@ -457,7 +458,22 @@ def test_each_class_of_requests_has_its_own_limits(adapting, home, capsys):
     called = ("llm", "plan", "llama-3.1-8b", "--device", "l40s,h100-sxm-80gb", "--kept", "1")
     app([*called, "--class", words[0], "--class", words[1]], standalone_mode=False)
     said = capsys.readouterr().out
-    assert "batch: time to first token up to" in said and "(limit 10)" in said
+    assert "exceed the limit on batch: 95th percentile of the time to first token" in said
+
+
+@pytest.mark.parametrize("limits", [{"ttft_p95_ms": 10}, {"ttft_ms": 9, "ttft_p95_ms": 10}])
+def test_a_mean_above_the_limit_of_a_percentile_is_said_as_such(home, limits):
+    """With the figure of the mean and the limit that it exceeds."""
+    plan = forerun.llm_plan(
+        "llama-3.1-8b", devices=["l40s"], classes=[{**CHAT, "limits": limits}]
+    ).content
+    miss = plan.misses[0]
+    high = digits(miss.metrics["ttft_ms"].high)
+    mean = f"chat: time to first token up to {high} ms (limit 9)"
+    if len(limits) == 1:
+        limit = "chat: 95th percentile of the time to first token"
+        mean = f"{limit}: already the mean is up to {high} ms (limit 10)"
+    assert miss.missed(plan.most, plan.risk) == [mean]
 
 
 @pytest.mark.parametrize(
@@ -467,10 +483,18 @@ def test_each_class_of_requests_has_its_own_limits(adapting, home, capsys):
         ({"input_tokens": 3}, "input_tokens follows from classes"),
         ({"trace": "splitwise_conv"}, "give one of trace and classes"),
         ({"mix": True}, "classes is not kept by a mix"),
-        ({"classes": [CHAT, CHAT]}, "classes have one name twice"),
+        ({"classes": [CHAT, CHAT]}, "two of classes have the name chat"),
         (
             {"classes": [{**CHAT, "limits": {"ttft_p50_ms": 1}}]},
             "ttft_p50_ms is no limit: there are",
+        ),
+        (
+            {"classes": [{**CHAT, "limits": {"ttft_ms": 1000, "ttft_p99_ms": 10}}]},
+            "chat: ttft_p99_ms 10 is below ttft_ms 1000, but a 99th percentile is above the mean",
+        ),
+        (
+            {"classes": [{**CHAT, "limits": {"tpot_p95_ms": 20, "tpot_p99_ms": 10}}]},
+            "chat: tpot_p99_ms 10 is below tpot_p95_ms 20, but a 99th percentile is above the 95th",
         ),
         ({"engine": {"name": "llama.cpp"}}, "Percentiles are answered on GPUs alone"),
         (
@@ -525,6 +549,10 @@ def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
         ({"drafts": [drafted(1, 0.5, model="org/head")]}, "ngram has no model"),
         ({"drafts": [drafted(1, 0.5), drafted(1, 0.5)]}, "have the same tokens and acceptance"),
         ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
+        (
+            {"drafts": [drafted(1, 0.5)], "engine": {"name": "llama.cpp"}},
+            "Drafts are answered with vllm, sglang and trtllm on GPUs",
+        ),
     ],
     ids=str,
 )

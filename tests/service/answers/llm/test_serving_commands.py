@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec import convert
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.device_slices import slice_of
 from forerun.data.language_models.deployment import (
     Engine,
     LlmDeployment,
@@ -27,6 +29,8 @@ from forerun.models.llm_serving.plans import Stock, units_of
 from forerun.service.answers.llm.serving_autoscaling import Scaling
 from forerun.service.answers.llm.serving_commands import commands, drafting, gpus_of_server
 from forerun.service.answers.llm.serving_manifests import GKE, KARPENTER, LABELS, PRODUCT
+from forerun.service.http.kubernetes.extender import Pod
+from forerun.service.http.kubernetes.nodes import requested_slice
 from forerun.service.requests.commands import fields_of
 from forerun.service.schemas.serving import LlmEstimateIn
 from tests.service.http.kubernetes.requests import device_of
@@ -300,6 +304,20 @@ def test_values_of_the_chart_have_its_keys_and_the_gpus_of_the_plan(pool, prefil
         assert option(words, "port") == str(ports[role])
         assert option(words, "tensor-parallel-size") == str(split["tensor"])
         assert ("--kv-transfer-config" in words) == (prefill is not None)
+
+
+@pytest.mark.parametrize("profile", ["1g.20gb", "3g.40gb"])
+def test_pods_on_a_slice_ask_for_the_resource_that_the_extender_reads_as_it(profile):
+    whole = CATALOG.get("h100-sxm-80gb")
+    found = commands(deployed(model=LLAMA), slice_of(whole, profile), LLAMA, "", 1)
+    values = yaml.safe_load(found["helm"])
+    assert values["accelerator"]["resources"] == {"nvidia": f"nvidia.com/mig-{profile}"}
+    (container,) = values["decode"]["containers"]
+    (own,) = yaml.safe_load(found["kubernetes"])["spec"]["template"]["spec"]["containers"]
+    for one in (container, own):
+        assert one["resources"]["limits"] == {f"nvidia.com/mig-{profile}": "1"}
+        asked = convert({"spec": {"containers": [one]}, "metadata": {}}, Pod)
+        assert requested_slice(asked) == profile
 
 
 def test_the_chart_is_not_written_where_a_worker_takes_several_servers():
