@@ -44,8 +44,8 @@ MOST_TENSOR: Final = 8
 """Most sockets that share the layers."""
 ENGINES: Final = ("vllm", "llama.cpp")
 OFFSET_FACTOR: Final = 2.0
-"""Factor on the prior deviation of a device's error, to 0.4: that of intervals that span a factor of
-3.7, as for times to first token on GPUs."""
+"""Factor on the prior deviation of a device's error, to 0.4: that of intervals that span a
+factor of 3.7, as for times to first token on GPUs."""
 LEFT_OUT: Final = ("family", "model")
 """Groups that calibration holds out."""
 FEW_MODELS: Final = Limit(
