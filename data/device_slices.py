@@ -37,6 +37,16 @@ GB200 round differently).
 """
 COMPUTE_SLICES: Final = {"4": 4, "7": 8}
 """Slices of the largest profile -> parts of the compute units, of which each slice has one."""
+COMPUTE_UNITS: Final = {
+    108: (14, 14, 14, 28, 42, 56, 98),
+    114: (14, 14, 14, 30, 46, 62, 114),
+    132: (16, 16, 26, 32, 60, 64, 132),
+}
+"""Compute units of the whole GPU -> those of its profiles, in the order of `PROFILES`.
+
+Listed by `nvidia-smi mig -lgip` on A100, H100 PCIe and H100 SXM (80 GB); PyTorch sees 60 and 32 of
+H200 as 3g.71gb and 2g.35gb, too.
+"""
 SAME_MEMORY: Final = 0.01
 """Relative difference up to which memory is that of a row of `PROFILES`."""
 MEMORY_SLICES: Final = 8
@@ -94,10 +104,11 @@ def slice_of(device: Device, profile: str) -> Device | None:
     does not have.
 
     Bandwidth, cache and memory of a slice are in proportion to the memory of the profile, in
-    eighths; compute units and arithmetic in proportion to its compute slices. No link joins slices
-    (NVIDIA, "Multi-Instance GPU User Guide", application considerations), and they share the power
-    limit of the GPU, which bounds none of them. A share has all but the memory to itself while
-    nobody else is at work.
+    eighths; compute units are those of `COMPUTE_UNITS`, else (and of a part of a slice) in
+    proportion to its compute slices; arithmetic is in proportion to compute units. No link joins
+    slices (NVIDIA, "Multi-Instance GPU User Guide", application considerations), and they share the
+    power limit of the GPU, which bounds none of them. A share has all but the memory to itself
+    while nobody else is at work.
 
     Args:
         device: the whole GPU.
@@ -120,11 +131,16 @@ def slice_of(device: Device, profile: str) -> Device | None:
     return device.model_copy(update={**common, **figures})
 
 
+def is_slice(device: Device) -> bool:
+    """Whether a device is a MIG slice."""
+    return "-mig-" in device.name
+
+
 def no_link(device: Device) -> str | None:
     """Why one model is not divided over several such devices, in words; None where it may be."""
     if device.kind == "cpu" or device.node_devices != 1:
         return None
-    why = " (MIG slices have neither NVLink nor peer-to-peer access)" * ("-mig-" in device.name)
+    why = " (MIG slices have neither NVLink nor peer-to-peer access)" * is_slice(device)
     return f"no link joins one {device.name} to another{why}"
 
 
@@ -132,7 +148,7 @@ def no_power(device: Device) -> str | None:
     """Why the power of a GPU is not known, in words; None where its sheet has a design power."""
     if device.kind == "cpu" or device.tdp_w is not None:
         return None
-    if "-mig-" in device.name:
+    if is_slice(device):
         return "MIG slices share the power limit of the GPU; none has a design power of its own"
     return "the sheet of the device has no design power"
 
@@ -188,9 +204,13 @@ def _sliced(device: Device, profile: str) -> dict[str, object] | None:
     units, gigabytes, part = found["units"], found["gigabytes"], found["part"]
     media = f"{found['sign']}{found['media']}" if found["media"] else ""
     whole = f"{units}g.{gigabytes}gb"
-    if not {whole + media, whole + media.replace(".", "+", 1)} & {*known} or (part or "1") > units:
+    names = (whole + media, whole + media.replace(".", "+", 1))
+    own = next((known.index(name) for name in names if name in known), None)
+    if own is None or (part or "1") > units:
         return None
     compute = int(part or units) / COMPUTE_SLICES[known[-1][0]]
+    if (count := device.compute_units) in COMPUTE_UNITS and part in (None, units):
+        compute = COMPUTE_UNITS[count][own] / count
     memory = round(MEMORY_SLICES * int(gigabytes) / device.memory_gib) / MEMORY_SLICES
     named = f"{part}c.{whole}" if part else whole
     return {
@@ -201,6 +221,7 @@ def _sliced(device: Device, profile: str) -> dict[str, object] | None:
         "peak_tflops": {name: compute * peak for name, peak in device.peak_tflops.items()},
         "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, compute),
         "compute_units": device.compute_units and max(round(compute * device.compute_units), 1),
+        "interconnect_gbs": None,
         "l2_mib": _scaled(device.l2_mib, memory),
         "tdp_w": None,
         "idle_w": None,

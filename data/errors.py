@@ -189,10 +189,21 @@ def did_you_mean(name: str, known: Collection[str], cutoff: float) -> tuple[list
     return found, f"Did you mean {' or '.join(found)}? " if found else ""
 
 
+_REPOSITORY: Final = re.compile(
+    r"([\w-][\w.-]*/)?[\w-][\w.-]*(?<!\.onnx)(?<!\.pt2)(?<!\.json)", re.ASCII
+)
+
+
 def to_fetch(name: str) -> str:
-    """The command that puts a model of Hugging Face into its local cache; empty for other names."""
+    """How to get a model of Hugging Face into its local cache, or how such models are named; empty
+    for other names.
+    """
     plain = name.removeprefix("hf:")
-    return f"`hf download {plain:.80} config.json`" if plain != name or "/" in name else ""
+    if plain == name and "/" not in name:
+        return ""
+    if _REPOSITORY.fullmatch(plain) is None:
+        return "name a model of Hugging Face as ORG/MODEL, which this is not"
+    return f"fetch it by `hf download {plain:.80} config.json`"
 
 
 class UnknownGraph(InputError):
@@ -204,7 +215,7 @@ class UnknownGraph(InputError):
         self.did_you_mean, hint = did_you_mean(digest, names, 0.6)
         listed = ", or name one of the networks that GET /v1/workloads lists" if names else ""
         if fetch := to_fetch(digest):
-            listed += f", or run {fetch} on the host of the service"
+            listed += f", or {fetch}" + " on the host of the service" * fetch.endswith("`")
         super().__init__(
             f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
             f" {hint}".rstrip()
@@ -228,7 +239,7 @@ class UnknownLanguageModel(InputError):
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         self.did_you_mean, hint = did_you_mean(name, known, 0.5)
-        fetch = f"; or fetch it by {to_fetch(name)}" if to_fetch(name) else ""
+        fetch = f"; or {to_fetch(name)}" if to_fetch(name) else ""
         super().__init__(
             f"No language model named {name!r:.80} is built in or in the local cache of Hugging "
             f"Face. {hint}Give its config.json: the file in place of the name in a command, "

@@ -354,7 +354,8 @@ def _line(item: Mapping[str, Any], place: Sequence[str | int], holder: Any = Non
     if item["type"] == "missing":
         return f"{start}{item['msg']}"
     said = message_of(item, partial(name_in, holder))
-    return f"{start}{said} (given {excerpt(holder if isinstance(holder, dict) else given)})"
+    shown = holder if isinstance(holder, dict) else given
+    return f"{start}{said} (given {'null' if shown is None else excerpt(shown)})"
 
 
 def _named_line(

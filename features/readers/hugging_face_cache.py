@@ -8,7 +8,7 @@ HUGGING_FACE: Final = "hf:"
 """What a name of a model of Hugging Face may begin with; one without an owner has to."""
 _DESCRIBE: Final = ("model_index.json", "config.json", "params.json")
 """Files that say what a model is; the first that there is counts."""
-_ID: Final = re.compile(r"hf:.+|[\w-][\w.-]*/[\w.-]+(?<!\.onnx)(?<!\.pt2)(?<!\.json)")
+_ID: Final = re.compile(r"hf:.*|[\w-][\w.-]*/[\w.-]+(?<!\.onnx)(?<!\.pt2)(?<!\.json)")
 
 
 def is_id(name: str) -> bool:

@@ -63,7 +63,7 @@ def unknown_name(name: str) -> UnreadableModel:
         return UnreadableModel(
             name,
             "there is no such file, its config.json is not in the local cache of Hugging Face, and "
-            f"nothing is downloaded: give the file, or fetch it by {to_fetch(name)}.",
+            f"nothing is downloaded: give the file, or {to_fetch(name)}.",
         )
     return UnreadableModel(
         name,

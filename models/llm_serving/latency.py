@@ -161,13 +161,13 @@ class LlmLatency(StoredPredictor):
         logs = self._log_seconds(queries, rows)
         share = _service_share(logs, rows)
         values = metrics_of(Loads.of(queries), share, *np.exp(logs.T))
-        request_errors = _request_errors(measurements, values)
+        whole = request_errors(measurements, values)
         devices, engines, points = _points(queries, rows)
         support = []
         for process, metric, predicted in zip(self.support, TIMES, logs.T, strict=True):
             with np.errstate(invalid="ignore", divide="ignore"):
                 errors = np.log(measurements.column(metric) / 1e3) - predicted
-            errors = np.where(np.isnan(errors), request_errors, errors)
+            errors = np.where(np.isnan(errors), whole, errors)
             if metric == "ttft_ms":
                 errors = errors * np.minimum(share / SERVED, 1.0)
             for device_rows in rows_by([device.name for device in devices]).values():
@@ -454,7 +454,7 @@ def _service_share(logs: Matrix, rows: DeploymentRows) -> Column:
     return np.asarray(np.minimum(rows.service / np.exp(logs[:, 1]), 1.0))
 
 
-def _request_errors(measurements: Measurements, predicted: Mapping[str, Column]) -> Column:
+def request_errors(measurements: Measurements, predicted: Mapping[str, Column]) -> Column:
     """Log errors of request latency, or of throughput, (n,); NaN if neither was measured."""
     errors = np.full(len(measurements), np.nan)
     for metric, sign in WHOLE.items():

@@ -19,10 +19,12 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.device_bytes import LLAMA_BATCH, USUAL_SEQUENCES
 from forerun.features.llm_serving.processors import DRIVERS, PARTS, Part, StepRows, threads_of
+from forerun.models.adaptation.error_process import Offsets
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.domain import MAKER, is_of_other_maker, width_of_makers
+from forerun.models.llm_serving.latency import request_errors
 from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.llm_serving.nearby_runs import NearbyRuns, Places
 from forerun.models.prediction import Predictions
@@ -41,6 +43,9 @@ MANY_LAYERS: Final = 0.2
 MOST_TENSOR: Final = 8
 """Most sockets that share the layers."""
 ENGINES: Final = ("vllm", "llama.cpp")
+OFFSET_FACTOR: Final = 2.0
+"""Factor on the prior deviation of a device's error, to 0.4: that of intervals that span a
+factor of 3.7, as for times to first token on GPUs."""
 LEFT_OUT: Final = ("family", "model")
 """Groups that calibration holds out."""
 FEW_MODELS: Final = Limit(
@@ -165,6 +170,7 @@ class ProcessorLlmLatency(StoredPredictor):
         nearby: the same -> smoothed residuals on similar machines.
         intervals: bounds of log(measured / predicted), with families of cores or GPUs held out, and
             with models held out; predictions take the wider ones.
+        offsets: device, engine and metric -> log(measured / predicted), from `adapt`.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -172,6 +178,7 @@ class ProcessorLlmLatency(StoredPredictor):
     steps: Mapping[str, Step] = field(default_factory=dict)
     nearby: Mapping[str, NearbyRuns] = field(default_factory=dict)
     intervals: tuple[LogQuantiles, ...] = ()
+    offsets: Mapping[str, float] = field(default_factory=dict)
     name: ClassVar[str] = "processor_llm_latency"
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "drivers": DRIVERS,
@@ -223,14 +230,36 @@ class ProcessorLlmLatency(StoredPredictor):
             for by, residuals in left_out.items():
                 residuals.append(self._left_out(runs, part.group(by), parts))
         if not steps:
-            return replace(self, steps=steps, nearby=nearby, intervals=())
+            return replace(self, steps=steps, nearby=nearby, intervals=(), offsets={})
         errors = [np.concatenate(residuals) for residuals in left_out.values()]
         bounds = tuple(LogQuantiles.of(one, np.concatenate(strata)) for one in errors)
-        return replace(self, steps=steps, nearby=nearby, intervals=bounds)
+        return replace(self, steps=steps, nearby=nearby, intervals=bounds, offsets={})
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Return the predictor unchanged: measured bandwidth belongs in the spec sheet."""
-        return self
+        """Learn the error of each time by device and engine, the same for all models and loads.
+
+        Where a row lacks a time, the error of its request latency or throughput stands in. The new
+        error of a device replaces its earlier one.
+        """
+        covered = [_fault(query) is None for query in measurements.queries]
+        measurements = measurements.take(np.array(covered, dtype=np.bool_))
+        if not len(measurements):
+            return self
+        queries, offsets = measurements.queries, dict(self.offsets)
+        logs = np.column_stack([self._log_seconds(metric, queries)[0] for metric in METRICS])
+        values = metrics_of(Loads.of(queries), np.ones(len(queries)), *np.exp(logs.T))
+        whole = request_errors(measurements, values)
+        models = np.array([hash(query.deployment.model) for query in queries])
+        for metric, predicted in zip(METRICS, logs.T, strict=True):
+            errors = np.log(measurements.column(metric) / 1e3) - predicted
+            errors = np.where(np.isnan(errors), whole, errors)
+            for key, rows in groups_of(_own_key(query, metric) for query in queries).items():
+                at = np.array(rows)[np.isfinite(errors[rows])]
+                if len(at):
+                    strata = np.full(len(at), key)
+                    fitted = Offsets.fit(errors[at], strata, models[at], OFFSET_FACTOR)
+                    offsets[key] = fitted.strata[key]
+        return replace(self, offsets=offsets)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions with intervals and limits, in the order of the queries.
@@ -242,9 +271,13 @@ class ProcessorLlmLatency(StoredPredictor):
         if not queries:
             return Predictions({metric: np.zeros(0) for metric in self.metrics})
         for query in queries:
-            _check(query)
+            if (reason := _fault(query)) is not None:
+                raise UnanswerableQuery(f"Not answered on {query.device.name}: {reason}.")
         times = [self._log_seconds(metric, queries) for metric in METRICS]
         logs = np.column_stack([column for column, _ in times])
+        logs += [
+            [self.offsets.get(_own_key(q, metric), 0.0) for metric in METRICS] for q in queries
+        ]
         width = width_of_makers(queries)[:, None]
         bounds = [width * self._log_ends(strata) for _, strata in times]
         loads, service_share = Loads.of(queries), np.ones(len(queries))
@@ -331,6 +364,10 @@ def _key(query: Query, metric: str) -> str:
     return f"{query.deployment.engine.name} {query.device.kind} {metric}"
 
 
+def _own_key(query: Query, metric: str) -> str:
+    return f"{query.device.name} {_key(query, metric)}"
+
+
 def _strata(key: str, rows: StepRows) -> Names:
     """Strata of n rows: `key`, and whether the model is so small that per-layer time matters."""
     engine, _, metric = key.split()
@@ -344,12 +381,8 @@ def _given_threads(queries: Sequence[Query]) -> list[float]:
     return [threads_of(query)[-1] for query in queries]
 
 
-def _check(query: Query) -> None:
-    """Refuse deployments that no run covers.
-
-    Raises:
-        UnanswerableQuery: the deployment is not covered; the message says why.
-    """
+def _fault(query: Query) -> str | None:
+    """Why no run covers a deployment; None where one does."""
     deployment, split = query.deployment, query.deployment.pool.parallelism
     engine, load = deployment.engine, deployment.load
     others = split.pipeline * split.attention_data * split.expert
@@ -373,8 +406,7 @@ def _check(query: Query) -> None:
         )
     elif engine.draft_tokens or engine.hold_iterations:
         reason = "drafted tokens and prompts that are held back are not answered on processors"
-    if reason is not None:
-        raise UnanswerableQuery(f"Not answered on {query.device.name}: {reason}.")
+    return reason
 
 
 def _limits(query: Query) -> tuple[Limit, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.device import Device
+from forerun.data.device_slices import is_slice
 from forerun.data.language_models.training import (
     LlmTraining,
     Objective,
@@ -241,7 +242,9 @@ def _with_wins(
 
 
 def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
-    """All layouts that a run can have on its number of devices."""
+    """All layouts that a run can have on its number of devices; none over several MIG slices."""
+    if run.devices > 1 and is_slice(device):
+        return []
     node = run.cluster.node_devices or device.node_devices or NODE_DEVICES
     divides = run.framework not in ONLY_DATA
     recompute: tuple[Recompute, ...] = ("none", "full")

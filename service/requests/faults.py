@@ -9,6 +9,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 LONGEST_VALUE: Final = 80
 """Characters of a value that are repeated."""
+SHORT: Final = ("model", "engine")
+"""Parts whose name alone may stand for them."""
 LIKE: Final = 0.75
 """Similarity from which on the name of a field is suggested for one that does not exist, 0 to 1."""
 
@@ -80,6 +82,8 @@ def message_of(item: Mapping[str, Any], name_of: Callable[[str], str] = str) -> 
         name = str(item["loc"][-1])
         close = get_close_matches(name, _field_names(BaseModel) - {name}, 1, LIKE)
         return f"{name!r:.80} is no field" + (f"; did you mean {close[0]}?" if close else "")
+    if item["type"] == "model_attributes_type":
+        return f"Input should be {'a name or ' * bool({*item['loc'][-1:]} & {*SHORT})}an object"
     return str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
@@ -94,7 +98,7 @@ def excerpt(value: Any) -> str:
     if isinstance(value, str | bytes | list):
         return repr(value[:LONGEST_VALUE])[:LONGEST_VALUE]
     if isinstance(value, dict):
-        return f"an object with {_listed(list(value))}"
+        return f"an object with {_listed(list(value)) or 'no fields'}"
     return repr(value)[:LONGEST_VALUE]
 
 

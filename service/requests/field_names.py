@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
-from forerun.service.requests.faults import fault_in
+from forerun.service.requests.faults import SHORT, fault_in
 
 ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "device": ("system",),
@@ -43,9 +43,6 @@ NEGATED: Final[Mapping[str, str]] = {
     "disable_cuda_graph": "engine.graphs",
 }
 """Name of a switch -> path of the field that is its opposite."""
-
-SHORT: Final = ("model", "engine")
-"""Parts whose name alone may stand for them."""
 
 PATHS: Final = {name: path for path, names in ALSO.items() for name in names} | dict(NEGATED)
 """Further name of a field -> its path."""

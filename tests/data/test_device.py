@@ -428,6 +428,25 @@ def test_slices_of_every_profile_are_in_proportion(name, units):
         assert own == CATALOG.get(own.name) == CATALOG.get(f"{name}-mig-{profile}")
 
 
+@pytest.mark.parametrize(
+    ("name", "units"),
+    [
+        ("a100-pcie-40gb", (14, 14, 14, 28, 42, 56, 98)),
+        ("h100-pcie-80gb", (14, 14, 14, 30, 46, 62, 114)),
+        ("h100-sxm-80gb", (16, 16, 26, 32, 60, 64, 132)),
+        ("h200-sxm-141gb", (16, 16, 26, 32, 60, 64, 132)),
+    ],
+)
+def test_slices_have_the_compute_units_that_nvidia_smi_lists(name, units):
+    whole = CATALOG.get(name)
+    slices = [slice_of(whole, profile) for profile in profiles_of(whole)]
+    assert tuple(own.compute_units for own in slices) == units
+    for own in slices:
+        share = own.compute_units / whole.compute_units
+        assert own.peak("bf16") == pytest.approx(share * whole.peak("bf16"))
+        assert own.interconnect_gbs is None
+
+
 def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
     """The largest is the whole memory."""
     divided = [own for own in CATALOG if profiles_of(own)]

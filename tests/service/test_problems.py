@@ -52,6 +52,19 @@ def test_problems_of_one_type_have_one_title(client):
     assert {problem["title"] for problem in problems} == {"The request is not valid"}
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({}, "(given an object with no fields)"),
+        (None, "should be a name or an object (given null)"),
+        (5, "should be a name or an object (given 5)"),
+    ],
+)
+def test_what_is_no_model_is_named_as_json_has_it(client, model, said):
+    asked = {"device": "l4", "model": model}
+    assert said in client.post(ESTIMATE, json=asked).json()["detail"]
+
+
 def test_a_wrong_field_is_named_with_its_value_and_nothing_else(client):
     """A union says what is wrong with the member that was meant, not with all."""
     sheet = {"name": "x", "vendor": "v", "kind": "gpu", "memory_bandwidth_gbs": -3}

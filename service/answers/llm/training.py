@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from forerun.data.device import Device
+from forerun.data.device_slices import is_slice, no_link
 from forerun.data.errors import BadRequest, UnanswerableQuery, in_field
 from forerun.data.grid_carbon import grid_of
 from forerun.data.language_models.model import LanguageModel
@@ -210,6 +211,9 @@ def _question(
     if device.kind != "gpu":
         with in_field("device"):
             raise UnanswerableQuery(f"Training is answered for GPUs alone; {device.name} is none.")
+    if (asked.devices or 1) > 1 and is_slice(device):
+        with asked.as_written(), in_field("devices"):
+            raise UnanswerableQuery(f"{no_link(device)}: each trains by itself.")
     with asked.as_written(), in_field("model"):
         model = asked.model.language_model()
     if model is None:

@@ -175,6 +175,22 @@ def test_what_runs_of_a_microarchitecture_show_holds_for_it_alone():
     )
 
 
+@pytest.mark.parametrize("measured", [["tpot_ms", "ttft_ms"], ["tokens_per_s"]])
+def test_measurements_of_a_gpu_move_its_answers_with_that_engine_alone(predictor, measured):
+    asked = [query(device=CATALOG.get(name)) for name in ("rtx-4090", "rtx-3090")]
+    before = predictor.predict(asked).values
+    slower = {name: before[name][:1] * (0.5 if "_s" in name else 2.0) for name in measured}
+    unread = [query("sglang", device=ZEN)]
+    rows = Measurements(asked[:1] + unread, {n: np.append(v, v) for n, v in slower.items()}, {})
+    adapted = predictor.adapt(rows)
+    after = adapted.predict(asked)
+    for name in ("tpot_ms", "ttft_ms", "request_latency_ms"):
+        assert after.values[name] / before[name] == pytest.approx([2.0, 1.0], rel=0.1)
+        assert after.low[name][0] < 2.0 * before[name][0] < after.high[name][0]
+    other = [query("vllm", weights="bf16")]
+    assert times(adapted, other, "tpot_ms") == times(predictor, other, "tpot_ms")
+
+
 def test_errors_of_runs_fade_away_from_them():
     logs = np.array([[3.0, 33.0], [3.0, 34.0], [5.0, 33.0], [9.0, 40.0]])
     at = Places(np.array(["zen4"] * 4), logs)

@@ -9,6 +9,7 @@ import pytest
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
+from forerun.data.device_slices import slice_of
 from forerun.data.language_models.training import (
     Cluster,
     LlmTraining,
@@ -92,6 +93,9 @@ def test_devices_that_no_link_joins_share_data_alone() -> None:
                       for own in found} == {(1, 1, 1, 1)}  # fmt: skip
     linked = replace(run, cluster=Cluster(node_devices=8))
     assert max(own.expert for own in layouts_of(linked, alone)) == 8
+    piece = slice_of(H100, "3g.40gb")
+    assert piece is not None and not layouts_of(linked, piece)
+    assert layouts_of(replace(run, devices=1), piece)
 
 
 class Uncertain:

@@ -78,6 +78,17 @@ def test_what_is_not_in_the_cache_is_refused_with_what_fetches_it(forerun, name)
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "./x/config.json", "hf:", "hf:a/b/c", "hf:../x"])
+def test_what_is_no_name_of_hugging_face_is_not_to_be_fetched(name):
+    workload = {"kind": "network", "graph": name}
+    for path, asked in (
+        ("predict", {"workload": workload}),
+        ("training/estimate", {"model": name}),
+    ):
+        said = asked_over_http(f"/v1/{path}", asked | {"device": "l4"}).json()["detail"]
+        assert ("as ORG/MODEL, which this is not" in said, "hf download" in said) == (True, False)
+
+
 def test_a_name_that_leads_out_of_the_cache_is_not_found(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     for name in ("hf:../..", "hf:me/../../..", "hf:/etc", "../hub", "me/vit/snapshots", "hf:"):

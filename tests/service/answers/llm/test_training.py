@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 import forerun
+from forerun.data.device import DeviceCatalog
+from forerun.data.device_slices import no_link
 from forerun.data.errors import InputError
 from forerun.data.language_models.training import LlmTraining
 from forerun.features.llm_training.graph import decoder_graph
@@ -17,6 +19,7 @@ from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
 from tests.service.answers.llm.predictors import LLAMA
 
+CATALOG = DeviceCatalog.load()
 LAYOUT = example("training_layout")
 WORDS = (
     *("llama-3.1-70b", "--device", "h100-sxm-80gb", "--devices", "64", "--tokens", "1e12"),
@@ -95,6 +98,14 @@ def test_without_a_number_of_devices_it_is_the_fewest_that_are_enough(adapting, 
     assert f"{said}: give devices for others" in found["chosen"]
     own = {name: value for name, value in content.items() if name != "model"}
     assert said in str(forerun.training_plan(content["model"], **own)).splitlines()[0]
+
+
+@pytest.mark.parametrize("path", ["estimate", "plan"])
+def test_one_model_is_not_trained_over_mig_slices(adapting, path):
+    content = {"model": "llama-3.2-1b", "device": "h100-sxm-80gb-mig-3g-40gb", "devices": 2}
+    problem = asked(adapting, path, content, status=422)
+    assert problem["detail"].startswith(str(no_link(CATALOG.get(content["device"]))))
+    assert problem["errors"][0]["pointer"] == "#/devices"
 
 
 def test_a_budget_may_take_more_devices_than_a_step_has_sequences(adapting):

@@ -172,8 +172,8 @@ def test_a_slice_has_its_part_of_each_figure_and_no_power():
     own = device_of({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"})
     assert own.memory_gib == whole.memory_gib / 2
     assert own.memory_bandwidth_gbs == whole.memory_bandwidth_gbs / 2
-    assert own.peak("fp16") == pytest.approx(whole.peak("fp16") * 3 / 8)
-    assert own.compute_units == round(whole.compute_units * 3 / 8)
+    assert own.peak("fp16") == pytest.approx(whole.peak("fp16") * 42 / 108)
+    assert own.compute_units == 42
     assert own.tdp_w is None
     assert "mig" in own.name
 
