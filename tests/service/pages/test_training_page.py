@@ -5,7 +5,7 @@ import pytest
 from tests.service.pages.harness import asking, enter
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-LARGE = "/training?name=llama-3.1-70b&device=h100-sxm-80gb&devices=64&lora_rank=0&tokens=1e12"
+LARGE = "/training?name=llama-3.1-70b&device=h100-sxm-80gb&devices=128&lora_rank=0&tokens=1e12"
 
 
 def test_the_default_question_is_adapters_on_one_card(page_at):
@@ -33,10 +33,10 @@ def test_a_plan_has_a_table_memory_by_stage_and_a_front(page_at):
 
 def test_more_devices_are_asked_without_loading_the_page(page_at):
     page = page_at(LARGE)
-    with asking(page, "devices=128"):
-        enter(page, "#devices", "128")
-    assert "on 128 × H100" in page.locator("#answer h2").first.inner_text()
-    assert "devices=128" in page.url
+    with asking(page, "devices=256"):
+        enter(page, "#devices", "256")
+    assert "on 256 × H100" in page.locator("#answer h2").first.inner_text()
+    assert "devices=256" in page.url
 
 
 def test_what_does_not_fit_is_said_first_with_the_nearest_layouts(page_at):
