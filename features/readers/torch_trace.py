@@ -16,7 +16,7 @@ import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -180,14 +180,18 @@ OF_VALUES: Final = "GuardOnDataDependentSymNode"
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without what torch logs and prints of an export that fails; its error says the same."""
-    before = logging.root.manager.disable
-    logging.disable()
+    """Hide what torch logs and prints about a failed export; the error says the same."""
+    named = logging.root.manager.loggerDict.items()
+    loggers = [one for name, one in named if name.partition(".")[0] == "torch"]
+    enabled = [one for one in loggers if isinstance(one, logging.Logger) and not one.disabled]
+    for logger in enabled:
+        logger.disabled = True
     try:
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        with redirect_stderr(StringIO()):
             yield
     finally:
-        logging.disable(before)
+        for logger in enabled:
+            logger.disabled = False
 
 
 def _said(error: Exception) -> str:

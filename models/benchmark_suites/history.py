@@ -430,8 +430,8 @@ def _round_number(years: float) -> float:
 
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")
 OWN = ("device", "part", "submitter", "platform")
-"""Keys that carry an adaptation to other rows; a system's support set says nothing about the same
-models on other devices."""
+"""Keys whose adaptation carries over to other rows. A system's support set does not inform answers
+about the same models on other devices."""
 
 LATE_ROUNDS = 2
 """Number of last rounds held out for calibration, each predicted from the rounds before it."""

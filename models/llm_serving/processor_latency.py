@@ -15,6 +15,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
 from forerun.data.errors import UnanswerableQuery
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.device_bytes import LLAMA_BATCH, USUAL_SEQUENCES
@@ -249,7 +250,8 @@ class ProcessorLlmLatency(StoredPredictor):
         logs = np.column_stack([self._log_seconds(metric, queries)[0] for metric in METRICS])
         values = metrics_of(Loads.of(queries), np.ones(len(queries)), *np.exp(logs.T))
         whole = request_errors(measurements, values)
-        models = np.array([hash(query.deployment.model) for query in queries])
+        codes: dict[LanguageModel, int] = {}
+        models = np.array([codes.setdefault(q.deployment.model, len(codes)) for q in queries])
         for metric, predicted in zip(METRICS, logs.T, strict=True):
             errors = np.log(measurements.column(metric) / 1e3) - predicted
             errors = np.where(np.isnan(errors), whole, errors)

@@ -126,7 +126,7 @@ class LlmTrainingMemory(StoredPredictor):
         seen = np.concatenate([by_configuration, elsewhere(rows.devices)])
         by_framework = out_of_fold(rows.frameworks, errors)[0]
         unseen = np.concatenate([by_framework, elsewhere(rows.places)])
-        # Of few frameworks and architectures, the sign of an error says nothing about the next one.
+        # With so few frameworks and architectures, a new one may err either way: use both signs.
         unseen = np.concatenate([unseen, -unseen])
         return replace(
             self,

@@ -196,7 +196,7 @@ def _device_of_suite(given: str | Device, suite: KnownSuite, device_named: Devic
     """The device of a test.
 
     Raises:
-        BadBenchmark: the suite does not run on such a device, or its table says nothing of others.
+        BadBenchmark: the suite does not run on such a device, or its table covers no other device.
     """
     if suite.kinds == ("fpga",):
         return _chip(given, VU13P)

@@ -1,15 +1,17 @@
 """Uploaded graphs: written to disk before they are acknowledged, with a cache in memory."""
 
 import json
+import sys
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from forerun.data.errors import UnknownGraph
+from forerun.data.collectors.runner.worker import finished
+from forerun.data.errors import UnknownGraph, UnreadableModel
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
-from forerun.features.readers import read_graph
 from forerun.features.readers.hugging_face_cache import cached_model
 from forerun.service.settings import Settings
 from forerun.service.stores.places import Place, StoreFull, log_damage, place_of, records_in
@@ -81,8 +83,8 @@ class GraphStore:
 
         Raises:
             UnknownGraph: no such graph was uploaded, or its file is damaged.
-            UnreadableModel: the model of the cache cannot be traced.
-            MissingExtra: torch or transformers is not installed, which trace it.
+            UnreadableModel: the model of the cache cannot be traced, also because torch or
+                transformers is not installed.
         """
         if _is_digest(digest):
             with suppress(FileNotFoundError, DamagedFile):
@@ -112,8 +114,20 @@ class GraphStore:
 
 @lru_cache(maxsize=16)
 def _traced(snapshot: Path) -> OperatorGraph:
-    """The graph of a model of the cache, the path of which holds the hash of its content."""
-    return read_graph(snapshot)
+    """The graph of a model in the cache, whose path contains the hash of its content.
+
+    Another process traces it, so that the service does not import torch.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "graph.json"
+        program = "from forerun.service.cli import main; main()"
+        command = [sys.executable, "-c", program, "trace", str(snapshot), "--output", str(file)]
+        done = finished(command)
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["tracing failed"])[-1]
+            why = why.removeprefix("forerun: ").replace(str(snapshot), "its folder")
+            raise UnreadableModel("a model of the cache", why)
+        return from_text(file.read_text(encoding="utf-8"))
 
 
 def _is_digest(text: str) -> bool:

@@ -1,11 +1,13 @@
 """A model of the local cache of Hugging Face is named alike in Python, commands and HTTP."""
 
 import socket
+import sys
 
 import pytest
 from fastapi.testclient import TestClient
 
 import forerun as package
+from forerun.data.collectors.runner.worker import finished
 from forerun.data.errors import InputError
 from forerun.features.readers.hugging_face_cache import cached_model
 from forerun.features.readers.language_model.reader import named_config
@@ -45,6 +47,36 @@ def test_a_network_of_the_cache_is_answered_alike_through_every_door(forerun, na
     workload = {"kind": "network", "graph": name, "precision": "fp16"}
     answer = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"}).json()
     assert answer["metrics"]["latency_ms"]["value"] == pytest.approx(own, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_service_answers_about_a_network_of_the_cache_without_importing_torch(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    script = (
+        "import sys\n"
+        "from fastapi.testclient import TestClient\n"
+        "from forerun.service.http.app import create_app\n"
+        "from forerun.service.settings import Settings\n"
+        "asked = {'workload': {'kind': 'network', 'graph': 'hf:me/vit'}, 'device': 'l4'}\n"
+        "with TestClient(create_app(Settings.load())) as client:\n"
+        "    print(client.post('/v1/predict', json=asked).status_code, 'torch' in sys.modules)\n"
+    )
+    said = finished([sys.executable, "-c", script]).stdout
+    assert said.splitlines()[-1] == "200 False"
+
+
+@pytest.mark.slow
+def test_a_network_of_the_cache_that_cannot_be_traced_is_refused_without_paths(tmp_path):
+    config = next((tmp_path / "hub").rglob("models--me--vit/**/config.json"))
+    config.write_text('{"model_type": "of mine"}')
+    workload = {"kind": "network", "graph": "hf:me/vit"}
+    answer = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"})
+    assert answer.status_code == 422
+    assert "Cannot read a model of the cache" in answer.json()["detail"]
+    assert str(tmp_path) not in answer.text
 
 
 @pytest.mark.slow
