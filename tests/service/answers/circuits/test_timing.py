@@ -152,7 +152,7 @@ def test_paths_that_too_many_clocks_share_are_refused_with_their_number(circuits
     [
         ({"modules": {}}, "modules"),
         (document({"a": {"type": "$add"}}), "$add"),
-        ([], "dictionary"),
+        ([], "object"),
         (document({"a": LOOP, "b": REGISTER}), "themselves"),
         (document({"a": LOOP}), "themselves"),
     ],
