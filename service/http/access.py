@@ -22,9 +22,8 @@ from forerun.service.log import log
 from forerun.service.problems import problem_of, response, response_of
 from forerun.service.requests.record import current
 from forerun.service.settings import Settings
-from forerun.service.stores.keys import Key, KeyStore
+from forerun.service.stores.keys import Key, KeyStore, keys_of
 from forerun.service.stores.keys import Scope as KeyScope
-from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     from forerun.service.http.telemetry import Telemetry
@@ -192,11 +191,6 @@ class NoKeys(InputError):
     """The service would answer anybody on a public address."""
 
 
-def key_store(settings: Settings) -> KeyStore:
-    """The keys of a service."""
-    return KeyStore(place_of(settings) / "keys")
-
-
 def asks_for_keys(settings: Settings, keys: KeyStore) -> bool:
     """Whether requests need a key now; on a public address also when the folder is gone."""
     if settings.auth == "auto":
@@ -211,7 +205,7 @@ def check_address(settings: Settings) -> None:
         NoKeys: `host` is not a loopback address, there are no keys, and `auth` is `auto`.
     """
     public = not is_loopback(settings.host)
-    if public and settings.auth == "auto" and not key_store(settings).is_used():
+    if public and settings.auth == "auto" and not keys_of(settings).is_used():
         raise NoKeys(
             f"{settings.host} is not a loopback address, and there are no keys: create one with "
             "`forerun keys create NAME --scope read`, set FORERUN_AUTH=required to create it "
@@ -371,7 +365,7 @@ class Authorized:
     def __init__(self, app: ASGIApp, settings: Settings, telemetry: "Telemetry") -> None:
         self._app, self._settings = app, settings
         self._refused = telemetry.refused.labels("requests_per_s_per_key")
-        self._keys = key_store(settings)
+        self._keys = keys_of(settings)
         self._quotas = Quotas(settings.requests_per_s_per_key)
         self._is_public = not is_loopback(settings.host)
 

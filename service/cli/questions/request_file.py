@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -219,7 +219,7 @@ def presets(name: Annotated[str | None, typer.Argument()] = None, json: o.Json =
         print_json(preset_named(name).request)
         return
     if json:
-        print_json({"presets": [asdict(preset) for preset in known()]})
+        print_json({"presets": list(known())})
         return
     rows = table("preset", "kind")
     rows.add_column("question")
