@@ -29,7 +29,7 @@ from forerun.models.power.limit_response import ENERGY
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
-from forerun.service.answers.answer import answers_to, predictor_out
+from forerun.service.answers.answer import answers_to, predictor_out, rendered
 from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import (
     NO_IDLE,
@@ -40,7 +40,6 @@ from forerun.service.schemas.answers import (
     ExcludedOut,
     IntervalOut,
     LimitedOut,
-    LimitOut,
     Objective,
     PredictionOut,
     RankedOut,
@@ -415,8 +414,10 @@ def swept(
     limits = distinct(in_words(limit) for run in sweep.runs for limit in run.limits)
     limits = [own for own in (*limits, *set_up_limits(query)) if own.concerns("energy_j")]
     limits += level_notes((LATENCY, POWER), query)
+    common = rendered(query, limits, in_use)
+    del common["in_domain"]
     return SweepOut(
-        device=DeviceOut(name=query.device.name, origin=query.device.origin),
+        **common,
         tdp_w=query.device.tdp_w,
         idle_w=query.device.idle_w,
         peak_power_w=None,
@@ -427,11 +428,7 @@ def swept(
         least_energy=AdviceOut.filled(sweep.least_energy),
         slow_down=slow_down,
         within_slow_down=AdviceOut.filled(sweep.within(slow_down)),
-        limits=[str(limit) for limit in limits],
-        limit_details=[LimitOut.of(limit) for limit in limits],
-        level=query.level,
         graph=query.workload.graph.digest if isinstance(query.workload, Network) else None,
-        predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
         picture=None,
     )
 

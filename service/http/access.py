@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -114,20 +115,13 @@ class Guarded:
         Raises:
             SeveralHosts, UnknownHost, CrossSite, Encoded: the request is refused.
         """
-        host = origin = site = ""
-        hosts = {value for name, value in scope["headers"] if name == b"host"}
-        if len(hosts) > 1:
+        headers = Headers(scope=scope)
+        if len(set(headers.getlist("host"))) > 1:
             raise SeveralHosts("The request has several headers Host; send one.")
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host = value.decode("latin-1").lower()
-            elif name == b"origin":
-                origin = value.decode("latin-1").lower()
-            elif name == b"sec-fetch-site":
-                site = value.decode("latin-1")
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                given = value.decode("latin-1")
+        for given in headers.getlist("content-encoding"):
+            if given.lower() != "identity":
                 raise Encoded(f"The body has the content encoding {given!r:.80}; send it without.")
+        host, origin = (headers.get(name, "").lower() for name in ("host", "origin"))
         name = _name(host)
         # No browser leaves the header out; programs that speak HTTP/1.0 do.
         known = not host or name in self._allowed or name == _reached(scope)
@@ -137,7 +131,8 @@ class Guarded:
                 "start it with FORERUN_ALLOWED_HOSTS set to the names that it is reached by."
             )
         if scope["method"] not in READING and (
-            site == "cross-site" or (origin and _network_location(origin) != host)
+            headers.get("sec-fetch-site") == "cross-site"
+            or (origin and _network_location(origin) != host)
         ):
             raise CrossSite(
                 f"A page of another site ({origin or 'its name is unknown':.80}) may not send this "
@@ -430,10 +425,10 @@ def presented_key(scope: Scope) -> str | None:
 
     None where the header is missing, repeated or of another form.
     """
-    given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    given = Headers(scope=scope).getlist("authorization")
     if len(given) != 1:
         return None
-    scheme, _, credentials = given[0].decode("latin-1").partition(" ")
+    scheme, _, credentials = given[0].partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
     if scheme.lower() != "basic":

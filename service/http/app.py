@@ -10,7 +10,6 @@ from threading import Lock
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
@@ -190,7 +189,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         docs_url=None,
         redoc_url=None,
         responses=problems.RESPONSES,
-        generate_unique_id_function=_operation,
+        generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(known_parameters)],
     )
     app.state.forerun = state
@@ -288,7 +287,3 @@ async def readiness(app: FastAPI) -> int:
     }
     await app(scope, receive, send)
     return statuses[0]
-
-
-def _operation(route: APIRoute) -> str:
-    return route.name

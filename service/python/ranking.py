@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forerun.models.answers.answer import BY_HOST
 from forerun.service.python.answer import MAIN
-from forerun.service.python.view import Answered, Estimate, Fit, View, record_of
+from forerun.service.python.view import Answered, Estimate, Fit, View, columns_of, record_of
 from forerun.service.schemas.answers import (
     GRADES,
     NOT_CALIBRATED,
@@ -86,11 +86,9 @@ class Ranking(Answered):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per ranked device."""
         for row in self.ranked:
-            record: dict[str, Any] = {"rank": row.rank, "device": row.device}
-            record |= row.objective.record("objective")
-            for name, estimate in row.metrics.items():
-                record |= estimate.record(name)
-            yield record | {"fits": None if row.fits is None else row.fits.fits}
+            place = {"rank": row.rank, "device": row.device}
+            figures = columns_of({"objective": row.objective, **row.metrics})
+            yield {**place, **figures, "fits": None if row.fits is None else row.fits.fits}
 
     def view(self) -> View:
         """One row per ranked device, then the others with their reasons."""
@@ -194,11 +192,9 @@ class Sweep(Answered):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per limit."""
         for run in self.runs:
-            record: dict[str, Any] = {"limit_w": run.limit_w}
-            for name in COLUMNS:
-                record |= getattr(run, name).record(name)
-            rest = ("slow_down", "saving", "on_front")
-            yield record | {name: getattr(run, name) for name in rest}
+            figures = columns_of({name: getattr(run, name) for name in COLUMNS})
+            rest = {name: getattr(run, name) for name in ("slow_down", "saving", "on_front")}
+            yield {"limit_w": run.limit_w, **figures, **rest}
 
     def view(self) -> View:
         """One row per limit, then the advised limits."""

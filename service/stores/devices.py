@@ -6,7 +6,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Literal
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX
 from forerun.features.caches import Recent
@@ -108,6 +108,15 @@ class DeviceStore:
                 found[name] = catalog.find(name)
             held.put(name, found[name] or False)
         return {name: own for name, own in found.items() if own}
+
+    def listed(self, kind: DeviceKind | None, vendor: str | None) -> list[Device]:
+        """Devices of a kind and of a vendor, in any case; of all of them where None is given."""
+        wanted = vendor.lower() if vendor else None
+        return [
+            device
+            for device in self.catalog
+            if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
+        ]
 
     def held(self, name: str) -> Device | None:
         """The device from the cache of names; None if it is not there or something changed."""

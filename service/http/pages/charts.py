@@ -22,6 +22,7 @@ from forerun.service.http.pages.chart import (
     coloured,
     doubling,
     interval_curve,
+    joined_points,
     label,
     layer,
     logarithmic,
@@ -166,16 +167,7 @@ def trade_off(
         logarithmic(field, columns[field], [float(str(row[field])) for row in rows])
         for field in axes
     )
-    text = {"type": "text", "dy": -12, "fontSize": 11}
-    spec = {
-        "height": 280,
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            layer({"type": "line", "color": "var(--line)"}),
-            layer({"type": "point", "size": 80, "opacity": 1}, tooltip=shown(**columns)),
-            layer(text, text={"field": next(iter(columns))}),
-        ],
-    }
+    spec = joined_points(x, y, next(iter(columns)), {}, tooltip=shown(**columns))
     return Chart(title, f"{title}: what no other beats in both.", spec, rows, columns)
 
 

@@ -13,8 +13,8 @@ from forerun.service.http.pages.chart import (
     coloured,
     interval_cells,
     interval_curve,
+    joined_points,
     label,
-    layer,
     number,
     short,
     shown,
@@ -102,18 +102,10 @@ def front_chart(sweep: SweepOut) -> Chart:
         number("ms", "time of one run, ms", **close),
         number("j", "energy of one run, J", **close),
     )
-    text = {"type": "text", "dy": -12, "fontSize": 11}
     colour = coloured("kind", (row["kind"] for row in rows))
-    spec = {
-        "height": 280,
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            layer({"type": "line", "color": "var(--line)"}, order={"field": "limit"}),
-            layer({"type": "point", "size": 80, "opacity": 1}, color=colour,
-                  tooltip=shown(text="limit", kind="", ms="ms", j="J")),
-            layer(text, text={"field": "text"}),
-        ],
-    }  # fmt: skip
+    tooltip = shown(text="limit", kind="", ms="ms", j="J")
+    in_order = {"order": {"field": "limit"}}
+    spec = joined_points(x, y, "text", in_order, color=colour, tooltip=tooltip)
     least = sweep.least_energy.limit_w
     summary = f"Energy over time at {len(rows)} power limits; least energy at {short(least)} W."
     columns = {"limit": "limit, W", "ms": "time, ms", "j": "energy, J", "kind": ""}

@@ -23,7 +23,6 @@ from forerun.service.python.own_measurements.verifying import (
     MY_CPU,
     Compared,
     columns_of,
-    register,
     words_of,
 )
 from forerun.service.python.question import Asked, asked_about
@@ -32,6 +31,7 @@ from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import Estimate, View, Viewed, text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.workloads import workload_in
+from forerun.service.stores.device_sheets import local_device
 
 SAMPLE_S = 0.1
 """Seconds from one sample of memory and power to the next."""
@@ -208,7 +208,7 @@ class Measurement(Viewed):
             InputError: no predictor can learn from it.
         """
         rows = self.measurements
-        register(self.device, session())
+        local_device(session().devices, self.device.name, lambda name: self.device)
         return adapt(rows, device=self.device.name)
 
     def records(self) -> Iterator[Mapping[str, Any]]:
