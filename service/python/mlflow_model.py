@@ -31,9 +31,9 @@ class RegisteredPredictors:
             params: none are known.
         """
         rows = enumerate(model_input.to_dict("records"))
-        given = {f"/rows/{number}": _request(row) for number, row in rows}
+        given = {number: _request(row) for number, row in rows}
         here = self._session
-        found = answers_in(given, here.in_use, here.devices.get, here.graphs.get)
+        found = answers_in("rows", given, here.in_use, here.devices.get, here.graphs.get)
         return [json.loads(written(own)) for own in found]
 
 

@@ -59,8 +59,8 @@ def answered(lines: Sequence[tuple[int, str]], expected: str) -> tuple[list[byte
             "all machines the same version of forerun, and one FORERUN_HOME or database."
         )
     here = session()
-    given = {f"/lines/{number}": _parsed(line, number) for number, line in lines}
-    found = answers_in(given, here.in_use, here.devices.get, here.graphs.get)
+    given = {number: _parsed(line, number) for number, line in lines}
+    found = answers_in("lines", given, here.in_use, here.devices.get, here.graphs.get)
     return [*map(written, found)], sum(isinstance(one, Problem) for one in found)
 
 
