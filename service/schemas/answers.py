@@ -47,6 +47,12 @@ class IntervalOut(Described):
         own = {name: None if end is None else end * factor for name, end in ends.items()}
         return self.model_copy(update={**own, "unit": unit})
 
+    def over(self, amount: float, unit: str) -> Self:
+        """An amount over this value, such as a rate from a time; ends that are zero give none."""
+        low, high = (amount / end if end else None for end in (self.high, self.low))
+        own = {"value": amount / self.value, "low": low, "high": high, "unit": unit}
+        return self.model_copy(update=own)
+
     def text(self) -> str:
         """The value with its unit."""
         return with_unit(self.value, self.unit)
@@ -244,9 +250,7 @@ def samples_of(query: "Query") -> int:
 
 def per_sample(energy: "Estimate", samples: int) -> IntervalOut:
     """The energy of one run divided by its samples."""
-    low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
-    value = energy.value / samples
-    return IntervalOut(value=value, low=low, high=high, coverage=energy.coverage, unit="J")
+    return IntervalOut.filled(energy, unit="J").times(1.0 / samples, "J")
 
 
 Objective = Literal[

@@ -21,6 +21,7 @@ from forerun.service.http.pages.chart import (
     category,
     coloured,
     doubling,
+    interval_cells,
     interval_curve,
     joined_points,
     label,
@@ -90,16 +91,13 @@ def _curve_row(point: BatchPoint, rate: bool) -> Mapping[str, Cell] | None:
     estimate = point.answer.metrics.get("latency_ms")
     if estimate is None:
         return None
-    value, low, high = estimate.value, estimate.low, estimate.high
-    if rate:
-        samples = 1e3 * point.batch_size
-        value = samples / value
-        low, high = (None if not end else samples / end for end in (high, low))
+    drawn = estimate.over(1e3 * point.batch_size, "samples/s") if rate else estimate
     return {
-        "device": label(point.device), "batch": point.batch_size, "value": value, "low": low,
-        "high": high, "text": quantity(value, "samples/s" if rate else "ms"),
+        "device": label(point.device),
+        "batch": point.batch_size,
+        **interval_cells(drawn, drawn.unit),
         "memory": fit_in_words(point.answer),
-    }  # fmt: skip
+    }
 
 
 OTHER = "other"
