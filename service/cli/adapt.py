@@ -1,7 +1,6 @@
 """`forerun adapt`, `observe` and `drift`: measurements to adapt to, or to compare answers with."""
 
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +72,7 @@ def adapt(
         raise InputError("Give one file of measurements; --suggest says which to take.")
     else:
         if sheet is not None:
-            from forerun.service.answers.adapting import register_for
+            from forerun.service.python.own_measurements.measured_file import register_for
 
             registered = register_for(settings, device, sheet, files[0])
             progress(f"{registered.name} is registered as {registered.title}")
@@ -95,12 +94,10 @@ def _learn(
     served: dict[str, Any],
 ) -> None:
 
-    from forerun.service.answers.adapting import adapt_to_file
-    from forerun.service.loading import adaptation_here
+    from forerun.service.python.own_measurements.measured_file import adapt_to_file
     from forerun.service.schemas.llm.answers import counted
 
-    opens = partial(adaptation_here, settings)
-    result, left_out = adapt_to_file(opens, name, file, graphs, progress, served)
+    result, left_out = adapt_to_file(settings, name, file, graphs, progress, served)
     if json:
         print_json(_facts(result, left_out))
         return
@@ -210,13 +207,12 @@ def observe(
         engine: engine that served it
         json: print one JSON object
     """
-    from forerun.service.answers.adapting import observe_file
     from forerun.service.answers.observing import summary_of
-    from forerun.service.loading import adaptation_here
     from forerun.service.python.own_measurements.adapting import Observations
+    from forerun.service.python.own_measurements.measured_file import observe_file
 
-    opens = partial(adaptation_here, Settings.load())
-    own, left_out = observe_file(opens, device, file, graphs, served(model, tensor, engine))
+    how = served(model, tensor, engine)
+    own, left_out = observe_file(Settings.load(), device, file, graphs, how)
     observed = Observations.of(own, left_out)
     if json:
         content = summary_of(own.kept).model_dump()
