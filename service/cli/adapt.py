@@ -93,7 +93,6 @@ def _learn(
     json: bool,
     served: dict[str, Any],
 ) -> None:
-
     from forerun.service.python.own_measurements.measured_file import adapt_to_file
     from forerun.service.schemas.llm.answers import counted
 
@@ -111,28 +110,13 @@ def _learn(
 
 
 def _facts(result: "AdaptationResult", left_out: int) -> dict[str, Any]:
-    kept = result.kept
-    return {
-        "set": kept.id,
-        "device": kept.device,
-        "rows": len(kept.rows),
-        "left_out": left_out,
-        "rows_in_use": result.rows,
-        "version": result.version,
-        **error_facts(result.errors),
+    """The stored set, errors before and after adaptation, and whether the rows suffice."""
+    errors = {
+        metric: asdict(own) | {"enough": own.enough, "worse": own.worse}
+        for metric, own in result.errors.metrics.items()
     }
-
-
-def error_facts(errors: "HeldOut") -> dict[str, Any]:
-    """Errors before and after adaptation as JSON, and whether the rows suffice."""
-    return {
-        "errors": {
-            m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()
-        },
-        "folds": errors.folds,
-        "one_by_one": errors.one_by_one,
-        "enough": errors.enough,
-    }
+    known = result.out().model_dump(exclude={"source"})
+    return {**known, "errors": errors, "left_out": left_out, "enough": result.errors.enough}
 
 
 def show_errors(errors: "HeldOut") -> None:
