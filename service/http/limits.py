@@ -10,7 +10,7 @@ so functions of Python read the numbers of which large bodies mostly consist.
 import asyncio
 import json
 from asyncio import TimerHandle, Transport
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection
 from functools import partial
 from http import HTTPStatus
 from json import JSONDecodeError
@@ -28,7 +28,7 @@ from forerun.data.shapes import Int
 from forerun.service import problems
 from forerun.service.http.access import ALWAYS_ANSWERED
 from forerun.service.http.lanes import Busy, Departure
-from forerun.service.http.state import State, ThreadRoute, state_of
+from forerun.service.http.state import Handler, State, ThreadRoute, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.requests.faults import excerpt
 from forerun.service.settings import Settings
@@ -431,20 +431,15 @@ class JsonRoute(ThreadRoute):
     parsing, validation, the answer, and its conversion to JSON.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler that FastAPI makes, on a thread where the body is large."""
-        handler = super().get_route_handler()
+    async def answered(self, handler: Handler, request: Request) -> Response:
+        """The answer by FastAPI's handler, on a thread where the body is large."""
         if self.body_field is None:
-            return handler
-
-        async def handled(given: Request) -> Response:
-            request = bounded(given)
-            if len(await request.body()) <= ON_THE_LOOP_BYTES:
-                return await handler(request)
-            state = await state_of(request)
-            return await state.upload(lambda: asyncio.run(handler(request)))
-
-        return handled
+            return await handler(request)
+        own = bounded(request)
+        if len(await own.body()) <= ON_THE_LOOP_BYTES:
+            return await handler(own)
+        state = await state_of(own)
+        return await state.upload(lambda: asyncio.run(handler(own)))
 
 
 def bounded(request: Request) -> Request:

@@ -1,6 +1,6 @@
 """POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -14,7 +14,7 @@ from forerun.service.answers.question_list import answered_each, written
 from forerun.service.http.answers import Answers
 from forerun.service.http.limits import ON_THE_LOOP_BYTES, JsonRoute, bounded
 from forerun.service.http.routes.graphs import BINARY, graph_in, received
-from forerun.service.http.state import State, TheAnswers, TheState, json_response, state_of
+from forerun.service.http.state import Handler, State, TheAnswers, TheState, json_response, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import PredictionOut
@@ -36,16 +36,11 @@ class PredictRoute(JsonRoute):
     problems and the OpenAPI document are FastAPI's.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """A handler that asks FastAPI's one only where it does not know the answer itself."""
-        handler = super().get_route_handler()
-
-        async def handled(given: Request) -> Response:
-            request = bounded(given)
-            answer = await _at_once(request)
-            return await handler(request) if answer is None else json_response(answer)
-
-        return handled
+    async def answered(self, handler: Handler, request: Request) -> Response:
+        """What is known at once; where it is not, the answer by FastAPI's handler."""
+        own = bounded(request)
+        answer = await _at_once(own)
+        return await super().answered(handler, own) if answer is None else json_response(answer)
 
 
 single = APIRouter(prefix="/v1", tags=["predict"], route_class=PredictRoute)
