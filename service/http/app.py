@@ -13,7 +13,6 @@ from fastapi import Depends, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Message, Scope
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from forerun import __version__
@@ -22,6 +21,7 @@ from forerun.features.readers import read_graph
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service import problems
 from forerun.service.answers.answer import answer_of
+from forerun.service.http import in_process
 from forerun.service.http.access import Authorized, Guarded
 from forerun.service.http.answers import Answers, answers_with
 from forerun.service.http.limits import Admission
@@ -267,23 +267,5 @@ async def _ask_rest(state: State) -> None:
 
 async def readiness(app: FastAPI) -> int:
     """The HTTP status of GET /readyz, which the application answers itself, without a server."""
-    statuses: list[int] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    scope: Scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/readyz",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost")],
-        "server": ("localhost", 80),
-        "client": None,
-    }
-    await app(scope, receive, send)
-    return statuses[0]
+    asked = in_process.InnerRequest("GET", "/readyz", [(b"host", b"localhost")], client="")
+    return (await in_process.answer_of(app, asked)).status
