@@ -113,8 +113,7 @@ class Goal:
         own = IntervalOut.filled(estimate, unit=self.unit)
         if self.objective == "cost":
             price = self._price_per_hour(device)
-            hours = own.times(1.0 / MS_AN_HOUR, "h")
-            return None if price is None else hours.times(price, self.unit)
+            return None if price is None else own.times(price, self.unit, MS_AN_HOUR)
         if self.objective == "throughput_per_w":
             return own.over(self.samples, self.unit) if own.value else None
         return own

@@ -41,10 +41,10 @@ class IntervalOut(Described):
         interval = self.interval_text()
         return f"{self.text()} ({interval})" if interval else self.text()
 
-    def times(self, factor: float, unit: str) -> Self:
-        """The value and both ends, each multiplied, in another unit."""
+    def times(self, factor: float, unit: str, per: float = 1.0) -> Self:
+        """The value and both ends, each multiplied by `factor` over `per`, in another unit."""
         ends = {"value": self.value, "low": self.low, "high": self.high}
-        own = {name: None if end is None else end * factor for name, end in ends.items()}
+        own = {name: None if end is None else end * factor / per for name, end in ends.items()}
         return self.model_copy(update={**own, "unit": unit})
 
     def over(self, amount: float, unit: str) -> Self:
@@ -250,7 +250,7 @@ def samples_of(query: "Query") -> int:
 
 def per_sample(energy: "Estimate", samples: int) -> IntervalOut:
     """The energy of one run divided by its samples."""
-    return IntervalOut.filled(energy, unit="J").times(1.0 / samples, "J")
+    return IntervalOut.filled(energy, unit="J").times(1.0, "J", samples)
 
 
 Objective = Literal[
