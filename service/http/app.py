@@ -1,7 +1,6 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
 import asyncio
-import difflib
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from forerun import __version__
-from forerun.data.errors import BadRequest, InputError, MissingExtra
+from forerun.data.errors import BadRequest, InputError, MissingExtra, did_you_mean
 from forerun.features.readers import read_graph
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service import problems
@@ -63,8 +62,7 @@ class UnknownParameter(InputError):
     """The path takes no query parameter of that name."""
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""
+        self.did_you_mean, hint = did_you_mean(name, known, 0.5, most=1)
         listed = f"There are {', '.join(known)}" if known else "The path takes none"
         super().__init__(f"No query parameter {name!r:.80}. {hint}{listed}.")
 
