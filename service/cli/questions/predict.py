@@ -370,18 +370,14 @@ def _other_answer(
     request: Request, names: list[str], run: RunIn, *, explain: bool, json: bool
 ) -> None:
     """Print the answer about programs on one host, or about a circuit."""
-    if request.endpoint == COLOCATION:
-        answer = colocation(request, names, run)
-        if json:
-            print_json(answer)
-        else:
-            show_programs(answer)
-        return
-    timing = circuit(request, names, run)
+    is_colocation = request.endpoint == COLOCATION
+    answer: Any = (colocation if is_colocation else circuit)(request, names, run)
     if json:
-        print_json(timing)
+        print_json(answer)
+    elif is_colocation:
+        show_programs(answer)
     else:
-        show_circuit(request.title, timing, explain=explain)
+        show_circuit(request.title, answer, explain=explain)
 
 
 def _answers(
