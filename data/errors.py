@@ -183,9 +183,11 @@ class UnknownDataset(InputError):
         super().__init__(f"No dataset named {name!r}; there are {', '.join(known)}.")
 
 
-def did_you_mean(name: str, known: Collection[str], cutoff: float) -> tuple[list[str], str]:
+def did_you_mean(
+    name: str, known: Collection[str], cutoff: float, most: int = 3
+) -> tuple[list[str], str]:
     """Names that are similar to `name`, and a sentence that suggests them."""
-    found = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=cutoff)
+    found = difflib.get_close_matches(name.lower(), list(known), n=most, cutoff=cutoff)
     return found, f"Did you mean {' or '.join(found)}? " if found else ""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from forerun.data.described import first_fault
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
@@ -61,11 +62,8 @@ def read_profile(path: Path) -> ProgramIn:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read {path}: {error}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(
-            f"{path} holds no profile of a program: {where}: {first['msg']}."
-        ) from error
+        why = first_fault(error, "the file")
+        raise InputError(f"{path} holds no profile of a program: {why}.") from error
 
 
 GUEST = Software()

@@ -19,6 +19,7 @@ from forerun.data.collectors.system.host import (
     text_of,
     usable_cpus,
 )
+from forerun.data.described import first_fault
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.stores.devices import DeviceStore
@@ -120,9 +121,7 @@ def read_sheet(path: Path, name: str | None = None) -> Device:
     try:
         return Device.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the sheet"
-        raise BadSheet(f"{path}, {where}: {first['msg']}.") from None
+        raise BadSheet(f"{path}, {first_fault(error, 'the sheet')}.") from None
 
 
 def black_box_sheet(name: str, kind: str) -> Device:

@@ -258,10 +258,11 @@ def _listed(
 def _predicted(device: str, answer: PredictionOut, samples: int) -> CellOut:
     """The cell of a workload whose run has so many samples."""
     latency, memory = answer.metrics.get("latency_ms"), answer.metrics.get(PEAK)
+    time = _interval(latency)
     return CellOut(
         device=device,
-        latency_ms=_interval(latency),
-        throughput_per_s=None if latency is None else _rate(latency, samples),
+        latency_ms=time,
+        throughput_per_s=None if time is None else time.over(1e3 * samples, "samples/s"),
         peak_memory_mib=_interval(memory),
         fits=None if answer.fits is None else answer.fits.fits,
         grade=None if latency is None else latency.grade,
@@ -293,21 +294,6 @@ def _deployed(device: str, answer: ServingOut) -> CellOut:
 def _interval(own: IntervalOut | None) -> IntervalOut | None:
     """An estimate without its grade."""
     return None if own is None else IntervalOut.filled(own)
-
-
-def _rate(latency: IntervalOut, samples: int) -> IntervalOut:
-    """Samples per second of runs one after another."""
-
-    def rate(time_ms: float | None) -> float | None:
-        return None if not time_ms else samples * 1e3 / time_ms
-
-    return IntervalOut(
-        value=samples * 1e3 / latency.value,
-        low=rate(latency.high),
-        high=rate(latency.low),
-        coverage=latency.coverage,
-        unit="samples/s",
-    )
 
 
 def _unreadable(path: Path, error: Exception) -> BadWorkloadClasses:
