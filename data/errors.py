@@ -208,7 +208,7 @@ def why_unreadable(error: Exception) -> str:
         return " ".join(str(getattr(error, "strerror", None) or error).split())
     begun, context = getattr(error, "context_mark", None), getattr(error, "context", None)
     within = f" {context} from line {begun.line + 1}" if begun and context else ""
-    problem = str(getattr(error, "problem", "")).replace("\t", "a tab")
+    problem = getattr(error, "problem", "")
     mend = "mend its quotes, brackets or indentation"
     return f"line {mark.line + 1} is no YAML: {problem}{within}; {mend}"
 

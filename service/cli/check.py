@@ -49,7 +49,7 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
     devices = list(map(answers.devices.get, names))
     with working("checking"):
         lines = [own for one in asked for own in _lines(one, answers, devices)]
-        lines += _unchecked(asked, named=bool(devices or lines))
+        lines += _unchecked(asked, named=bool(devices), found=bool(lines))
     if json:
         print_json({"findings": lines})
     else:
@@ -69,7 +69,9 @@ def _lines(
     return sorted((_line(own, asked) for own in found), key=lambda own: own["line"])
 
 
-def _unchecked(asked: "Sequence[Asked]", *, named: bool) -> "list[dict[str, str | int]]":
+def _unchecked(
+    asked: "Sequence[Asked]", *, named: bool, found: bool
+) -> "list[dict[str, str | int]]":
     """Which pods or jobs of a file name no workload, or not the GPU of the slices they request."""
     from forerun.service.cli.job_scripts import COMMENT
     from forerun.service.http.kubernetes.findings import Finding
@@ -78,7 +80,7 @@ def _unchecked(asked: "Sequence[Asked]", *, named: bool) -> "list[dict[str, str 
 
     able = [one for one in asked if any(n.startswith(PREFIX) for n in one.places)]
     left, lines = [one for one in asked if one not in able], []
-    if left:
+    if left and (able or not found):
         how = f"the annotation {PREFIX}graph or {PREFIX}llm"
         if left[0].is_job:
             how = f"--comment={COMMENT}graph=resnet50,batch_size=64 (or another network)"
@@ -87,7 +89,7 @@ def _unchecked(asked: "Sequence[Asked]", *, named: bool) -> "list[dict[str, str 
         why = f"{which if able else 'nothing was checked'}: {how} names the workload"
         lines = [_line(Finding("", why), left[0]) | {"severity": "note"}]
     sliced = (one for one in able if requested_slice(one.pod) and not named_products(one.pod))
-    if not named and (first := next(sliced, None)) is not None:
+    if not (named or found) and (first := next(sliced, None)) is not None:
         why = "whether it fits was not checked: name the GPU by nvidia.com/gpu.product or --device"
         lines.append(_line(Finding("", why), first) | {"severity": "note"})
     return lines
