@@ -150,7 +150,7 @@ class AboutTrainingOut(LimitedAnswerOut):
         return f"{', '.join(first)} or {last}" if first else last
 
     def facts(self) -> list[str]:
-        """Price, what departs from the device or the model, carbon intensity, and what was chosen."""
+        """Price, carbon intensity, what is not as the device or the model has it, and choices."""
         lines = [] if self.price is None else [self.price.sentence()]
         lines += [own.message for own in self.limit_details if own.feature in NAMED]
         if self.grid is not None:
