@@ -21,7 +21,7 @@ from forerun.data.collectors.system.host import (
 )
 from forerun.data.described import first_fault
 from forerun.data.device import Device, DeviceKind
-from forerun.data.errors import InputError, UnknownDevice
+from forerun.data.errors import InputError, UnknownDevice, why_unreadable
 from forerun.service.stores.devices import DeviceStore
 
 
@@ -113,7 +113,7 @@ def read_sheet(path: Path, name: str | None = None) -> Device:
     except OSError:
         raise BadSheet(f"No sheet {path}.") from None
     except (ValueError, yaml.YAMLError) as error:
-        raise BadSheet(f"{path} is not a valid sheet: {error}".replace("\n", " ")) from None
+        raise BadSheet(f"{path} is not a valid sheet: {why_unreadable(error)}.") from None
     if not isinstance(content, dict):
         raise BadSheet(f"{path}: a sheet is a list of figures by name, such as `kind: cpu`.")
     if name is not None:

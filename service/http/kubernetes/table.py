@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from forerun import __version__
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import DeadlineExceeded, InputError
+from forerun.data.errors import DeadlineExceeded, InputError, why_unreadable
 from forerun.data.query import Query
 from forerun.models.answers.answer import PEAK
 from forerun.service.answers.question import question_about
@@ -162,11 +162,8 @@ def read(path: Path) -> WorkloadClassesIn:
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
         return WorkloadClassesIn.model_validate(given)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _unreadable(path, error) from None
-    except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
-        raise _refused(path, f"no YAML: {why}") from None
     except ValidationError as error:
         why = unfit(error.errors()).detail
         raise _refused(path, why) from None
@@ -297,8 +294,7 @@ def _interval(own: IntervalOut | None) -> IntervalOut | None:
 
 
 def _unreadable(path: Path, error: Exception) -> BadWorkloadClasses:
-    why = getattr(error, "strerror", None) or str(error)
-    return _refused(path, f"it cannot be read: {why}.")
+    return _refused(path, f"it cannot be read: {why_unreadable(error)}.")
 
 
 def _refused(path: Path, why: str) -> BadWorkloadClasses:

@@ -393,6 +393,17 @@ def test_sequences_longer_than_the_model_takes_are_said(home):
         assert ("sequences are longer than the 131,072 tokens" in str(answer)) == is_said
 
 
+def test_a_format_that_the_device_lacks_and_lengths_beyond_the_model_are_lines_of_the_answer(home):
+    """A100s have no fp8 units; some of the sequences are short."""
+    run = {"precision": "fp8", "devices": 8, "lengths": ["4096,1", "200000,1"]}
+    answer = forerun.llm_training("llama-3.1-8b", device="a100", sequence_tokens=200_000, **run)
+    for line in (
+        "the sheet of the device has no fp8 peak: products are taken in bf16",
+        "sequences are longer than the 131,072 tokens of the model's configuration",
+    ):
+        assert line in str(answer).splitlines() and line in answer.limits
+
+
 def test_what_kernels_answer_comes_with_its_command_as_a_network(home, tmp_path, capsys):
     """And the command has the same answer: differences are those of a traced graph."""
     pytest.importorskip("transformers")
