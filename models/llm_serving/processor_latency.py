@@ -61,8 +61,8 @@ FEW_MODELS: Final = Limit(
     "transfer",
 )
 NOT_AS_RUN: Final = Limit(
-    "runs have one stream on one device: what more requests, stages or smaller micro-batches change "
-    "follows from the spec sheet",
+    "runs have one stream on one device: what more requests, stages or smaller micro-batches "
+    "change follows from the spec sheet",
     LATENCY,
 )
 OTHER_FORMAT: Final = Limit(

@@ -45,7 +45,9 @@ def test_slots_and_stages_change_no_prompt_of_one_stream_of_llama_cpp(tokens, de
     )
     for name in ("ttft_ms", "tpot_ms", "request_latency_ms"):
         found = [getattr(own, name) for own in (one, *others)]
-        assert [own.value for own in found] == pytest.approx([found[0].value] * len(found), rel=0.05)
+        assert [own.value for own in found] == pytest.approx(
+            [found[0].value] * len(found), rel=0.05
+        )
         assert [own.high for own in found[:3]] == pytest.approx([found[0].high] * 3)
 
 
