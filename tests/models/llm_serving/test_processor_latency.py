@@ -255,9 +255,9 @@ def test_gpus_of_makers_without_runs_have_wider_intervals_and_processors_have_no
     assert [MAKER in own for own in found.limits] == [False, True, False, False]
 
 
-def on_a100(engine={}, pipeline=1, **load):
+def on_a100(engine=None, pipeline=1, **load):
     one = query(device=CATALOG.get("a100-sxm-80gb"), **load)
-    engine, pool = Engine("llama.cpp", **engine), Pool(Parallelism(pipeline=pipeline))
+    engine, pool = Engine("llama.cpp", **engine or {}), Pool(Parallelism(pipeline=pipeline))
     return replace(one, workload=replace(one.deployment, engine=engine, pool=pool))
 
 

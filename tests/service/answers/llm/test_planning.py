@@ -168,6 +168,16 @@ def test_formats_that_the_engine_does_not_run_are_not_searched_and_refused(adapt
     assert {"message": why, "severity": "refusal"}.items() <= answer["limit_details"][0].items()
 
 
+def test_formats_are_one_option_by_two_names(home, capsys):
+    words = ("llm", "plan", "llama-3.1-8b", "--device", "l40s", "--isl", "500", "--osl", "100")
+    shown = []
+    for name in ("--format", "--quantization"):
+        app([*words, "--request-rate", "1", name, "fp8,bf16", "--json"], standalone_mode=False)
+        shown.append(json.loads(capsys.readouterr().out))
+    assert shown[0] == shown[1]
+    assert {one["format"] for one in shown[0]["best"]} == {"fp8", "bf16"}
+
+
 def test_the_command_prints_one_form_alone(home, capsys):
     words = ("llm", "plan", "llama-3.1-8b", "--device", "h100", "--request-rate", "2")
     words += ("--input-tokens", "500", "--output-tokens", "100", "--as")
