@@ -173,8 +173,7 @@ def training_plan(
             "sequences and the model's heads and layers; change devices or global_batch."
         )
     own = replace(own, run=nearest[0].run, chosen=(*own.chosen, *found.chosen))
-    close = searched.close or 0
-    kept = (*searched.best[: asked.kept], *searched.best[max(asked.kept, close) : close + 1])
+    kept = [one for n, one in enumerate(searched.best) if n < asked.kept or n == searched.close]
     layouts = {"best": kept, "misses": searched.misses, "front": found.front}
     runs = [one.run for several in layouts.values() for one in several]
     answers, is_one_power = _compared([own.run, *runs], own, known)
