@@ -51,7 +51,11 @@ Types = Annotated[
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--format", help="formats of weights to try, such as fp8,nvfp4; repeatable"),
+    typer.Option(
+        "--format",
+        "--quantization",
+        help="formats of weights to try, such as fp8,nvfp4; repeatable",
+    ),
 ]
 Traced = Annotated[
     str | None,

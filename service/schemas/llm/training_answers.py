@@ -211,7 +211,7 @@ class TrainingPlanOut(AboutTrainingOut):
     withheld: int
     """how many were left out: their time is not known within a factor of 10"""
     best: list[PlannedOut]
-    """layouts that fit, best first"""
+    """layouts that fit, best first, and the one that `measure` names"""
     misses: list[PlannedOut]
     """layouts that do not fit and would be faster, nearest to fitting first"""
     front: list[PlannedOut]

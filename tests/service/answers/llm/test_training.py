@@ -17,6 +17,7 @@ from forerun.service.answers.llm import training
 from forerun.service.cli import app
 from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
+from forerun.service.schemas.llm.training_answers import PlannedOut
 from tests.service.answers.llm.predictors import LLAMA
 
 CATALOG = DeviceCatalog.load()
@@ -335,6 +336,8 @@ def test_a_plan_within_a_budget_names_the_measurement_that_would_settle_it(adapt
     plan = asked(adapting, "plan", content)
     assert plan["best"][0]["wins"] < 0.9
     assert plan["measure"].startswith("Close: the first is fastest in ")
+    _, rival = map(PlannedOut.model_validate, plan["best"])  # it is listed, too
+    assert f"Time a few steps of it and of {rival.words()}." in plan["measure"]
 
 
 def test_a_first_layout_that_is_not_the_likely_best_says_which_to_take():
@@ -342,7 +345,7 @@ def test_a_first_layout_that_is_not_the_likely_best_says_which_to_take():
     found = [PlannedLayout(run, 1.0, 0.9, 1.1, 1.0, 1.0, wins=own) for own in (0.3, 0.6)]
     own = TrainingPlan(tuple(found), (), (), 2, 2, 0, close=1)
     line = training._measure(own, "time")
-    assert "The likely best is layout 2, in 60 %; best estimates decide the order" in line
+    assert "That is the likely best, in 60 %; best estimates decide the order" in line
     even = replace(own, best=(found[1], found[0]))
     assert "likely best" not in training._measure(even, "time")
 
