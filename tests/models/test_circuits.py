@@ -48,7 +48,9 @@ def fitted() -> PlacedBoost:
 class TestPlacedBoost(PredictorContract):
     """The contract of every predictor."""
 
-    def make(self):
+    @staticmethod
+    @cache
+    def make():
         return PlacedBoost(trees=8, threads=1).fit(rows())
 
     training_rows = staticmethod(rows)

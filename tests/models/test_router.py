@@ -66,14 +66,6 @@ def test_the_first_part_that_answers_is_asked():
     np.testing.assert_array_equal(answers.values["latency_ms"], [2.0, 7.0])
 
 
-def test_energy_follows_from_power_and_latency():
-    chosen = Router((KernelsOnly(), Constant({"latency_ms": 7.0})))
-    assert "energy_j" in chosen.metrics
-    answer = chosen.predict([KERNEL])[0]
-    assert answer.estimates["energy_j"].value == pytest.approx(0.2)
-    assert answer.estimates["energy_j"].low == pytest.approx(0.2 * 0.8**2)
-
-
 def test_a_metric_that_nobody_answers_is_absent_not_zero():
     answer = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK])[0]
     assert set(answer.estimates) == {"latency_ms"}
@@ -99,12 +91,6 @@ def test_a_part_learns_from_rows_that_an_earlier_one_answers_if_it_says_so():
     ):
         adapted = Router((KernelsOnly(), part)).adapt(rows)
         assert adapted.parts[1].means == pytest.approx({"latency_ms": mean})
-
-
-def test_limits_are_kept_and_belong_to_their_row():
-    answers = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK, KERNEL])
-    assert answers[0].in_domain
-    assert answers[1].limits == (TOO_HOT,)
 
 
 def test_a_query_that_no_part_answers_is_refused_with_its_kind_and_device():

@@ -93,7 +93,9 @@ def fitted():
 
 
 class TestServingPower(PredictorContract):
-    def make(self):
+    @staticmethod
+    @cache
+    def make():
         return ServingPower(trees=4, bag=1).fit(FEW)
 
     def training_rows(self):

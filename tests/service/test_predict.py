@@ -1,14 +1,10 @@
 """POST /v1/predict: bounds, limits, versions, clear errors, and files that fix their batch."""
 
-import json
-
 import pytest
 from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
-from typer.testing import CliRunner
 
 import forerun
-from forerun.service.cli import app
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
@@ -169,15 +165,6 @@ def test_python_takes_the_batch_of_the_file(file):
     )
     (compared,) = forerun.compare(file, device=["l4"]).answers
     assert compared.batch_size == FIXED
-
-
-def test_the_command_takes_the_batch_of_the_file(file):
-    own = CliRunner().invoke(app, ["predict", str(file), "--device", "l4"])
-    assert own.exit_code == 0
-    assert f"batch {FIXED}," in own.output
-    given = ["--batch-size", "1", "--json"]
-    scaled = CliRunner().invoke(app, ["predict", str(file), "--device", "l4", *given])
-    assert any("fixes its first dimension" in s for s in sentences(json.loads(scaled.stdout)))
 
 
 def test_http_takes_the_batch_of_the_file(file, bundled):

@@ -1,13 +1,8 @@
 """POST /v1/rank answers as `predict` does; `level` is the same through every door."""
 
-import json
-
 import pytest
-from typer.testing import CliRunner
 
-import forerun
 from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.cli import app
 from forerun.service.schemas.fields import example
 from forerun.service.settings import Settings
 from tests.service.answered import problem_of
@@ -165,18 +160,3 @@ def test_kinds_without_measured_ratios_are_refused(bundled_client, kind):
         f"level: intervals of kind {kind} were calibrated at 90 % alone; leave it out."
     )
     assert bundled_client.post("/v1/predict", json=example(kind) | {"level": 90}).status_code == 200
-
-
-def test_python_and_the_command_line_take_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
-    answer = forerun.predict("resnet50", device="l4", level=80)
-    assert answer.latency_ms.coverage == 0.8
-    assert "80 % interval" in str(answer)
-    served = forerun.llm(1e9, device="l4", level=95)
-    assert served.content.level == 95.0
-    assert forerun.diffusion(1e9, device="l4", height=512, width=512, level=95).content.level == 95
-    run = CliRunner().invoke(
-        app, ["predict", "resnet50", "--device", "l4", "--level", "80", "--json"]
-    )
-    own = json.loads(run.stdout)["metrics"]["latency_ms"]
-    assert (own["low"], own["high"]) == (answer.latency_ms.low, answer.latency_ms.high)

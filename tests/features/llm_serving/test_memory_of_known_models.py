@@ -2,13 +2,9 @@
 
 import pytest
 
-from forerun.data.device import Device
-from forerun.data.language_models.deployment import Engine, Parallelism, RequestLoad
+from forerun.data.language_models.deployment import Parallelism
 from forerun.features.llm_serving.device_bytes import cache_bytes, mixer_weights, weight_bytes
-from forerun.features.llm_serving.memory import smallest_parallelism
 from forerun.features.readers.language_model.reader import named_language_model
-
-LOAD = RequestLoad(1000, 200, concurrency=8)
 
 
 def test_layers_with_a_window_keep_no_more_than_the_window():
@@ -17,25 +13,6 @@ def test_layers_with_a_window_keep_no_more_than_the_window():
     token = 8 * 128 * 2
     assert cache_bytes(model, 128, 1) == 36 * 128 * token
     assert cache_bytes(model, 1000, 1) == 18 * (1000 + 128) * token
-
-
-def test_eight_devices_hold_one_head_of_keys_and_an_eighth_of_the_weights_each():
-    model = named_language_model("llama-3.1-70b")
-    # 80 layers x 1 head x (128 + 128) values of 2 bytes.
-    assert cache_bytes(model, 1, 8) == 80 * 256 * 2
-    layer = 8192 * (2 * 64 + 2 * 8) * 128 + 3 * 8192 * 28672
-    whole = 2 * (80 * layer + 2 * 128_256 * 8192)
-    assert weight_bytes(model, Parallelism(tensor=8)) == pytest.approx(whole / 8)
-
-
-@pytest.mark.parametrize(
-    ("name", "tensor"),
-    [("llama-3.1-8b", 1), ("llama-3.1-70b", 2), ("mistralai/Mixtral-8x7B-v0.1", 2)],
-)
-def test_the_smallest_degree_on_80_gib_in_half_precision(name, tensor):
-    device = Device(name="any", vendor="any", kind="gpu", memory_gib=80.0)
-    found = smallest_parallelism(named_language_model(name), device, LOAD, Engine(), Parallelism())
-    assert found == Parallelism(tensor=tensor)
 
 
 @pytest.mark.parametrize(

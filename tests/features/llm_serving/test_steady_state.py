@@ -66,21 +66,6 @@ def test_an_open_loop_is_the_closed_loop_with_as_many_requests_decoding():
     assert opened.tpot == pytest.approx(closed.tpot, rel=0.15)
 
 
-def test_longer_prompts_and_answers_take_longer():
-    assert state(input_tokens=4000.0).ttft > state().ttft
-    assert state(input_tokens=4000.0).tpot > state().tpot
-    assert state(output_tokens=2000.0).requests_per_s < state().requests_per_s
-
-
-def test_more_workers_answer_more_requests():
-    assert state(workers=2).requests_per_s > state().requests_per_s
-    assert state(tensor=4).tpot < state().tpot
-
-
-def test_a_cached_prefix_is_not_processed_again():
-    assert state(cached_share=0.9).service < state().service
-
-
 def test_accepted_drafts_give_several_tokens_for_one_iteration():
     plain = deployment(concurrency=1.0)
     drafted = with_engine(plain, draft_tokens=3, draft_acceptance=0.8)

@@ -115,13 +115,6 @@ def test_experts_are_spread_over_all_ranks_and_see_the_tokens_of_all():
     assert ranks["dense"][0] == pytest.approx(alone["dense"][0])
 
 
-def test_times_rise_with_sequences_contexts_and_prompts():
-    worker = WorkerTime.of(deployment(expert_model()), DEVICE)
-    for iterations in (decode([1, 2, 8, 64, 512]), prompt([16, 128, 1024, 8192])):
-        assert (np.diff(worker.seconds(iterations)) > 0).all()
-    assert worker.seconds(decode(8, 4000.0))[0] > worker.seconds(decode(8, 1000.0))[0]
-
-
 def test_the_parts_add_up_to_the_time():
     worker = WorkerTime.of(deployment(tensor=2), DEVICE)
     found = worker.parts(decode([1, 8]))

@@ -1,7 +1,6 @@
 """How long tensors live, and which are kept for the backward pass."""
 
 from dataclasses import replace
-from itertools import pairwise
 from math import prod
 
 import pytest
@@ -21,7 +20,6 @@ from forerun.features.memory.saved_tensors import (
     saved_tensors,
 )
 from tests.every import for_every
-from tests.features.memory.test_training_step import tracker
 
 # The largest live set equals counting by hand and what torch holds, and grows with the batch.
 
@@ -46,34 +44,6 @@ def test_running_several_times_takes_no_more_memory():
     once = OperatorGraph((op(10, reads=5), op(20, 0)))
     often = OperatorGraph(tuple(replace(one, repeat=12) for one in once.operators))
     assert peak_bytes(once) == peak_bytes(often)
-
-
-def held_by_torch(module, x):
-    """Most bytes of activations alive after any operator of a pass without gradients."""
-    import torch
-
-    weights = {p.untyped_storage()._cdata for p in module.parameters()}
-    with torch.no_grad(), tracker(weights) as track:
-        track.keep(x)
-        module(x)
-    return track.peak
-
-
-def test_a_sequential_module_holds_what_torch_holds():
-    import torch
-    from torch import nn
-
-    torch.set_num_threads(1)
-    widths = (64, 256, 16, 512, 8)
-    module = nn.Sequential(*(nn.Linear(k, n, bias=False) for k, n in pairwise(widths)))
-    ops = tuple(
-        Operator("linear", "fc", ((32, k),), ((32, n),), 0, inputs=(i - 1,) if i else ())
-        for i, (k, n) in enumerate(pairwise(widths))
-    )
-    graph = OperatorGraph(ops, batch_size=32)
-    for factor in (1, 3):
-        held = held_by_torch(module, torch.zeros(32 * factor, 64))
-        assert 4 * peak_bytes(graph, factor=factor) == held
 
 
 def test_what_the_batch_leaves_alone_is_not_scaled():

@@ -175,24 +175,6 @@ def test_accumulation_trains_large_batches_in_small_ones():
     assert parted.live >= plan(batch=640).live
 
 
-def test_checkpointing_trades_activations_for_work():
-    peaks = [plan(replace(PLAIN, checkpoint_segments=s), batch=6400).live for s in (0, 2, 4)]
-    assert peaks[0] > peaks[1] > peaks[2]
-
-
-def test_adapters_alone_get_gradients():
-    found = plan(replace(PLAIN, lora_rank=8, optimizer="adam"), batch=64)
-    adapters = 8 * 2 * WIDE * 8 * 4 / 2**20
-    assert found.parts["weights"] == pytest.approx(WEIGHTS_MIB + adapters)
-    assert found.parts["gradients"] <= adapters + 1e-6
-    assert found.live < plan(replace(PLAIN, optimizer="adam"), batch=64).live
-
-
-def test_tensor_parallelism_halves_weights_and_activations():
-    whole, half = plan(), plan(replace(PLAIN, tensor_parallel=2))
-    assert half.live == pytest.approx(whole.live / 2, rel=0.01)
-
-
 def test_autocast_keeps_weights_twice_and_half_the_activations():
     full, auto = plan(batch=6400), plan(batch=6400, precision="amp")
     assert auto.parts["weights"] == pytest.approx(1.5 * full.parts["weights"], rel=0.01)

@@ -161,11 +161,6 @@ def test_pointwise_convolutions_are_in_no_spatial_class():
     assert sizes(kernel=(1, 1), groups=1) == {"pointwise_all": BOTH}
 
 
-def test_sizes_grow_with_the_batch():
-    one, many = (sizes(factor, kernel=(3, 3), groups=1) for factor in (1.0, 4.0))
-    assert many == pytest.approx({name: 4 * size for name, size in one.items()})
-
-
 # Terms of the memory plan in bytes counted by hand: layouts, unread weights, losses, shards.
 
 

@@ -37,11 +37,6 @@ def test_nine_of_ten_equal_weights_reach_the_level():
     assert weighted_quantile(values, np.full(10, 3.0), 1.5) == 9.0
 
 
-def test_weights_of_a_group_add_up_to_one():
-    groups = np.array(["a", "b", "a", "a"])
-    assert group_weights(groups) == pytest.approx([1 / 3, 1.0, 1 / 3, 1 / 3])
-
-
 def test_few_groups_widen_a_normal_interval():
     assert student_quantile(4.0, 0.9) == pytest.approx(t.ppf(0.95, 4))
     assert student_quantile(1e9, 0.8) == pytest.approx(norm.ppf(0.9))

@@ -522,14 +522,6 @@ def test_an_effect_of_all_loops_together_is_divided_equally(loops):
         assert list(own.factors.values()) == pytest.approx([1024.0 ** (-1 / loops)] * loops)
 
 
-def test_a_loop_that_changes_nothing_has_the_factor_one():
-    def cycles(designs):
-        return np.array([4.0 if "L0" in directives_by_loop(own) else 9.0 for own in designs])
-
-    own = loop_effects(design_of_loops(3), cycles)
-    assert sorted(own.factors.values()) == pytest.approx([4.0 / 9.0, 1.0, 1.0])
-
-
 @pytest.mark.parametrize("adapted", [False, True])
 def test_the_factors_multiply_to_the_answer_of_boosters_and_of_the_adapted_process(adapted):
     predictor = fitted().adapt(measured(NEW).take(range(0, 60, 3))) if adapted else fitted()

@@ -19,9 +19,7 @@ from tests.models.kernel_experts.rows import CATALOG, GPUS, fitted, kernels, tim
 class TestLlmKernels(PredictorContract):
     """The contract of every predictor."""
 
-    def make(self):
-        return LlmKernels(trees=8, calibrated=False).fit(training_rows())
-
+    make = staticmethod(fitted)
     training_rows = staticmethod(training_rows)
 
     def queries(self):

@@ -204,9 +204,7 @@ def fitted_to_amd() -> AmdKernels:
 
 
 class TestAmdKernels(PredictorContract):
-    def make(self):
-        return AmdKernels(trees=8, calibrated=False).fit(training_rows())
-
+    make = staticmethod(fitted_to_amd)
     training_rows = staticmethod(training_rows)
 
     def queries(self):

@@ -39,9 +39,7 @@ def fitted() -> KernelPower:
 class TestKernelPower(PredictorContract):
     """The contract of every predictor."""
 
-    def make(self):
-        return KernelPower(trees=8).fit(training_rows())
-
+    make = staticmethod(fitted)
     training_rows = staticmethod(training_rows)
 
     def queries(self):

@@ -35,37 +35,6 @@ def test_a_request_alone_takes_its_prompt_and_one_iteration_for_each_further_tok
     assert rank.tokens == [100, 4]
 
 
-def test_a_single_token_ends_with_its_prompt():
-    (request,), rank = served(ROOMY, (0.0, 100, 1))
-    assert request.finished_s == request.first_token_s > 0
-    assert rank.in_flight == 0
-
-
-def test_a_long_prompt_is_divided_over_iterations():
-    (request,), _ = served(ROOMY, (0.0, 600, 1))
-    pairs = (512 * 513 / 2, 88 * 512 + 88 * 89 / 2)
-    expected = sum(
-        0.005 + 2e-5 * tokens + 1e-9 * pair for tokens, pair in zip((512, 88), pairs, strict=True)
-    )
-    assert request.first_token_s == pytest.approx(expected, rel=1e-12)
-
-
-def test_cached_tokens_are_attended_to_and_not_processed():
-    (request,), rank = served(ROOMY, (0.0, 100, 1), cached=60)
-    expected = 0.005 + 40 * 2e-5 + 1e-9 * (40 * 60 + 40 * 41 / 2)
-    assert request.first_token_s == pytest.approx(expected, rel=1e-12)
-    assert rank.tokens[0] == 40
-
-
-def test_a_request_waits_for_the_end_of_the_iteration_in_which_it_arrives():
-    (first, second), _ = served(ROOMY, (0.0, 100, 50), (0.0075, 100, 2))
-    prompt = 0.005 + 100 * 2e-5 + 5050 * 1e-9
-    decode = 0.005 + 1e-5 + 3e-8 * 100
-    together = prompt + 1e-5 + 3e-8 * 101
-    assert first.first_token_s == pytest.approx(prompt, rel=1e-12)
-    assert second.first_token_s == pytest.approx(prompt + decode + together, rel=1e-12)
-
-
 def test_decoding_pauses_for_whole_prompts_where_they_are_not_divided():
     whole = replace(ROOMY, chunked_prefill=False)
     (first, second), _ = served(whole, (0.0, 100, 3), (0.001, 700, 2))
@@ -74,13 +43,6 @@ def test_decoding_pauses_for_whole_prompts_where_they_are_not_divided():
     both = 0.005 + 2e-5 + 3e-8 * 800
     assert second.finished_s == pytest.approx(sum(prompts) + both, rel=1e-12)
     assert first.finished_s == pytest.approx(second.finished_s + 0.00501 + 3e-8 * 101, rel=1e-12)
-
-
-def test_no_more_sequences_than_the_limit_decode_at_a_time():
-    one = replace(ROOMY, max_sequences=1)
-    (first, second), rank = served(one, (0.0, 16, 8), (0.0, 16, 8))
-    assert second.first_token_s > first.finished_s
-    assert rank.sequence_s < rank.busy_s
 
 
 def test_the_last_admitted_gives_up_its_blocks_and_is_processed_again():

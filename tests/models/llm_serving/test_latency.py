@@ -83,17 +83,6 @@ def test_unfitted_it_answers_by_the_closed_form_without_intervals():
     assert answer.values["tpot_ms"][0] > 0
 
 
-def test_rates_follow_from_the_times():
-    query = ask(concurrency=16.0, workers=2)
-    value = {name: column[0] for name, column in fitted().predict([query]).values.items()}
-    latency = value["ttft_ms"] + 199 * value["tpot_ms"]
-    assert value["request_latency_ms"] == pytest.approx(latency)
-    assert value["requests_per_s"] == pytest.approx(16e3 / latency)
-    assert value["tokens_per_s"] == pytest.approx(200 * value["requests_per_s"])
-    assert value["tokens_per_s_per_device"] == pytest.approx(value["tokens_per_s"] / 2)
-    assert value["ttft_service_ms"] <= value["ttft_ms"]
-
-
 def test_it_learns_how_much_slower_than_the_closed_form_runs_are():
     plain = LlmLatency().predict(ROWS.queries).values["tpot_ms"]
     ours = fitted().predict(ROWS.queries).values["tpot_ms"]

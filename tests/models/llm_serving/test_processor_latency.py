@@ -1,6 +1,7 @@
 """Language models on processors: laws, limits, refusals, and that the doors agree."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -60,6 +61,7 @@ def queries():
     ]
 
 
+@cache
 def rows():
     """Runs that take twice the closed form, and longer with many threads, with noise of 5 %."""
     asked = queries()
@@ -75,20 +77,20 @@ def rows():
     return Measurements(asked, {n: found[n] * slow for n in ("tpot_ms", "ttft_ms")}, groups)
 
 
+@cache
+def fitted():
+    return ProcessorLlmLatency().fit(rows())
+
+
 class TestProcessorLlmLatency(PredictorContract):
-    def make(self):
-        return ProcessorLlmLatency().fit(rows())
-
-    def training_rows(self):
-        return rows()
-
-    def queries(self):
-        return queries()
+    make = staticmethod(fitted)
+    training_rows = staticmethod(rows)
+    queries = staticmethod(queries)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["closed form", "fitted"])
 def predictor(request):
-    return ProcessorLlmLatency().fit(rows()) if request.param else ProcessorLlmLatency()
+    return fitted() if request.param else ProcessorLlmLatency()
 
 
 def times(predictor, asked, metric):

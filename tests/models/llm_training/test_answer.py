@@ -32,7 +32,7 @@ from forerun.models.llm_training.step_time import LlmTrainingStep
 from forerun.models.prediction import Estimate
 from tests.devices import A100, CATALOG, H100
 from tests.golden.bundle import predictors
-from tests.models.llm_training.test_step_time import made_up_rows
+from tests.models.llm_training.test_step_time import fitted_step
 
 LLAMA_13B = named_language_model("meta-llama/Llama-2-13b-hf")
 RUN = LlmTraining(LLAMA_13B, 4096, 256, 32, TrainingLayout(tensor=4))
@@ -42,7 +42,7 @@ COST = Costs(1e11, Price(2.5, "as given"), grid_of("france", None))
 @pytest.fixture(scope="module")
 def known() -> TrainingPredictors:
     """Predictors of times that know made-up runs, and of memory that know nothing."""
-    return TrainingPredictors(LlmTrainingStep().fit(made_up_rows()), LlmTrainingMemory())
+    return TrainingPredictors(fitted_step(), LlmTrainingMemory())
 
 
 def values(answer: TrainingAnswer) -> dict[str, float]:
@@ -216,16 +216,14 @@ def test_what_was_fitted_to_nothing_is_extrapolated() -> None:
 
 def test_a_longer_time_never_takes_more_devices(known: TrainingPredictors) -> None:
     """A budget in days takes the cheapest devices that are in time; one of money the fastest."""
-    counts = [
-        planned(RUN, H100, known, COST, budget=Budget(days=days)).plan.best[0].run.devices
-        for days in (2.0, 5.0, 20.0, 80.0)
-    ]
+    limits = (2.0, 5.0, 20.0, 80.0)
+    best = [planned(RUN, H100, known, COST, budget=Budget(days=own)).plan.best[0] for own in limits]
+    counts = [one.run.devices for one in best]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
     around = planned(RUN, H100, known, COST).front
     assert {one.run.devices for one in around} <= {8, 16, 32, 64, 128}
-    for days, count in zip((2.0, 5.0, 20.0, 80.0), counts, strict=True):
-        own = planned(replace(RUN, devices=count), H100, known, COST).plan.best[0]
-        assert 1e11 / own.tokens_per_s / 86_400.0 <= days * (1.0 + 1e-9)
+    for days, one in zip(limits, best, strict=True):
+        assert 1e11 / one.tokens_per_s / 86_400.0 <= days * (1.0 + 1e-9)
 
 
 def test_a_budget_that_nothing_keeps_is_one_line(known: TrainingPredictors) -> None:

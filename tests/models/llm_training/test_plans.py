@@ -23,7 +23,7 @@ from forerun.models.llm_training.plans import layouts_of, plan
 from forerun.models.llm_training.predictors import Seconds, TrainingPredictors
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from tests.devices import H100
-from tests.models.llm_training.test_step_time import made_up_rows
+from tests.models.llm_training.test_step_time import fitted_step
 
 LLAMA = named_language_model("meta-llama/Meta-Llama-3-70B")
 DEEPSEEK = named_language_model("deepseek-ai/DeepSeek-V3")
@@ -128,7 +128,7 @@ def test_layouts_known_within_more_than_a_factor_of_ten_are_counted_and_not_rank
 
 def test_the_best_layout_fits_and_no_other_that_fits_is_faster() -> None:
     """Without limits of memory another one wins, which is named among those that do not fit."""
-    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), fitted_step()
     found = plan(run, H100, known(step, WeightsAlone()))
     limit = H100.usable_mib
     assert limit is not None
@@ -152,7 +152,7 @@ def test_nothing_is_called_fitting_where_nothing_fits() -> None:
 
 def test_the_front_trades_time_for_device_hours() -> None:
     """Along the front each layout is slower and cheaper than the one before."""
-    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), fitted_step()
     found = plan(
         run, H100, known(step, WeightsAlone()), devices=(32, 64, 128, 256), objective="price"
     )
@@ -165,7 +165,7 @@ def test_the_front_trades_time_for_device_hours() -> None:
 
 def test_wins_are_shares_and_a_close_call_names_the_second() -> None:
     """Shares of draws add up to one over the drawn layouts; equal ones are a close call."""
-    run, step = LlmTraining(LLAMA, 4096, 256, 64), LlmTrainingStep().fit(made_up_rows())
+    run, step = LlmTraining(LLAMA, 4096, 256, 64), fitted_step()
     found = plan(run, H100, known(step, WeightsAlone()), kept=20)
     assert sum(one.wins for one in found.best) == pytest.approx(1.0)
     if found.best[0].wins < 0.9:

@@ -1,7 +1,7 @@
 """`TableBoost`: every metric of a table, wider on devices outside it, restricted where asked."""
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -69,7 +69,9 @@ class TestNetworksContract(PredictorContract):
 
 
 class TestSettingsContract(PredictorContract):
-    def make(self):
+    @staticmethod
+    @cache
+    def make():
         return TableBoost(table="mine", trees=20).fit(settings())
 
     def queries(self):

@@ -1,13 +1,10 @@
 """Requests about every kind of workload: what they mean, and what is refused with a remedy."""
 
 import json
-from typing import get_args
 
 import pytest
 
 from forerun.data.named.networks import program_named
-from forerun.data.named.search_spaces import FbnetBlock, Nb201Operation
-from tests.golden.stored import questions_of, stored_answers
 
 CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 NB201 = {"kind": "architecture", "space": "nb201", "cell": CELL}
@@ -26,42 +23,6 @@ def benchmark(suite, **settings):
 
 
 RESNET = benchmark("mlperf_inference", model="resnet50", scenario="Offline")
-
-
-def form_of(workload):
-    """An architecture or benchmark of the stored questions as a request writes it."""
-    if workload["kind"] == "benchmark":
-        return workload
-    space, codes = workload["space"], workload["operators"]
-    given = {"kind": "architecture", "space": space}
-    if space == "nb201":
-        return given | {"cell": [get_args(Nb201Operation)[code] for code in codes]}
-    if space == "fbnet":
-        return given | {"blocks": [get_args(FbnetBlock)[code] for code in codes]}
-    lists = {"kernel_sizes": codes[:20], "expansions": codes[20:40], "depths": codes[40:45]}
-    return given | lists | {"image_size": codes[45]}
-
-
-@pytest.mark.parametrize("kind", ["architectures", "benchmark_suites", "power_capped_jobs"])
-def test_over_http_the_predictors_answer_what_they_answer_in_python(adapting, kind):
-    stored, compared = stored_answers(kind), 0
-    for name, question in list(questions_of(kind)["questions"].items())[::3]:
-        device = question["device"]
-        asked = {
-            "workload": form_of(question["workload"]),
-            "device": device if isinstance(device, str) else device["name"],
-            "operation": question.get("operation", {}),
-        }
-        answer = adapting.post("/v1/predict", json=asked)
-        if answer.status_code != 200:
-            continue
-        for metric, estimate in answer.json()["metrics"].items():
-            if estimate is not None:
-                ours = stored[name]["metrics"][metric]
-                assert estimate["value"] == pytest.approx(ours["value"], rel=1e-6), name
-                assert estimate["high"] == pytest.approx(ours["high"], rel=1e-6), name
-                compared += 1
-    assert compared >= 5
 
 
 def ask(adapting, workload, device, **more):

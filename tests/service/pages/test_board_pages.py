@@ -10,7 +10,7 @@ PAGES = {
     "leaderboard-dataset": "/leaderboard?dataset=neusight&outcome=behind",
     "devices": "/devices",
     "device": "/devices/rtx-4090",
-    "coverage": "/coverage",
+    "coverage": "/coverage?by=phase",
 }
 
 

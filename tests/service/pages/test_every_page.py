@@ -110,14 +110,6 @@ def test_a_page_answers_without_scripts(page_at, name):
     assert page.locator("#answer table").count() > 0
 
 
-def test_the_headers_of_a_page_forbid_other_hosts_and_inline_scripts(page_at):
-    page = page_at("/")
-    policy = page.evaluate("fetch('/').then((r) => r.headers.get('content-security-policy'))")
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert "http" not in policy
-
-
 TWO = "/?graph=resnet50&title=ResNet-50&devices=a100-pcie-80gb&devices=l4"
 
 

@@ -85,18 +85,6 @@ def test_requests_that_wait_are_said_first_with_what_more_devices_give(page_at):
     assert "4 × H100" in page.inner_text("#answer")
 
 
-@pytest.mark.parametrize(
-    "address", ["/llm?input_tokens=1000000", "/llm?name=llama-3.1-70b&device=l4&device_count=1"]
-)
-def test_what_cannot_run_is_said_first_and_its_figures_are_folded(page_at, address):
-    page = page_at(address)
-    assert "Cannot run as asked" in page.locator("#answer > *").first.inner_text()
-    assert page.locator("#answer strong:visible").count() == 0
-    page.locator("#answer .refused a").click()
-    wait_for_charts(page)
-    assert figures(page) == 11
-
-
 def test_the_start_page_offers_few_examples_and_its_models_have_every_figure(page_at):
     page = page_at("/")
     assert "First, drop your network" in page.inner_text("#answer h2")

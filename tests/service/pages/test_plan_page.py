@@ -201,39 +201,15 @@ def test_a_wrong_device_is_said_at_its_field_until_it_is_mended(page_at):
     assert page.locator(".at-field, [aria-invalid], .stale").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "said"),
-    [
-        ("&devices=l4=x", "devices", "count of types to choose from"),
-        ("&devices==4", "devices", "No device named ''"),
-        ("&tpot_ms=0", "tpot_ms", "greater than 0"),
-        ("&max_sequences=0", "max_sequences", "greater than or equal to 1"),
-        ("&trace=splitwise_conv", "input_tokens", "follows from Name of a public trace"),
-        ("&cap_kw=5", "cap_kw", "give Windows of the trace too"),
-        ("&region=atlantis", "region", "give carbon intensity of the electricity"),
-        ("&name=llama-9", "name", "llama-9"),
-        ("&kept=many", "kept", "valid integer"),
-    ],
-)
 @pytest.mark.parametrize("scripts", [True, False])
-def test_an_address_with_an_error_is_the_form_with_one_line_at_the_field(
-    page_at, changes, field, said, scripts
-):
-    page = page_at(ADDRESS + changes, scripts=scripts)
-    lines = page.locator("#answer .unanswered [data-field]")
-    assert lines.count() == 1
-    assert lines.get_attribute("data-field") == field
-    assert said in lines.inner_text()
+def test_an_address_with_an_error_is_the_form_with_one_line_at_the_field(page_at, scripts):
+    page = page_at(f"{ADDRESS}&devices=l4=x", scripts=scripts)
+    line = page.locator("#answer .unanswered [data-field=devices]")
+    assert "count of types to choose from" in line.inner_text()
     assert page.locator("#requests_per_s").input_value() == "20"
     if scripts:
-        assert page.locator(".at-field:visible").inner_text() == lines.inner_text()
-        assert page.locator(f"[name={field}][aria-invalid]").count() == 1
-    page.wrong.clear()  # the browser reports the status in its console
-
-
-def test_a_field_that_there_is_not_is_said_with_the_nearest(page_at):
-    page = page_at(f"{ADDRESS}&format=fp8")
-    assert "'format' is no field; did you mean formats?" in page.inner_text("#answer")
+        assert page.locator(".at-field:visible").inner_text() == line.inner_text()
+        assert page.locator("[name=devices][aria-invalid]").count() == 1
     page.wrong.clear()  # the browser reports the status in its console
 
 
@@ -277,19 +253,3 @@ def test_a_device_is_added_by_choosing_it(page_at):
     with asking(page, "devices=l4%3D2%2C%20l40s"):
         page.get_by_label("Add a device").select_option("l40s")
     assert page.locator("#devices").input_value() == "l4=2, l40s"
-
-
-def test_a_tighter_limit_is_asked_without_loading_the_page(page_at):
-    page = page_at(f"{ADDRESS}&devices=l40s&tpot_ms=50")
-    with asking(page, "tpot_ms=30"):
-        enter(page, "#tpot_ms", "30")
-    assert "tpot_ms 30" in page.inner_text("#answer")
-
-
-def test_limits_that_nothing_keeps_are_said_with_the_nearest(page_at):
-    page = page_at(f"{ADDRESS}&devices=l4&tpot_ms=5")
-    assert "nothing keeps all limits" in page.locator("#answer .card").first.inner_text()
-
-
-def test_no_limit_is_asked_where_none_is_given(page_at):
-    assert "no limits on latency" in page_at(f"{ADDRESS}&devices=h100").inner_text("#answer")

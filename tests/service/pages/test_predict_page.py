@@ -47,22 +47,6 @@ def test_a_file_that_is_no_model_is_explained_beside_the_field(page_at, tmp_path
     page.wrong.clear()  # the browser reports the refused upload in its console
 
 
-def test_training_takes_more_memory(page_at):
-    page = page_at(RESNET)
-    inference = estimate(page, "Peak memory")
-    answered(page, lambda: page.check("[name=phase][value=training]", force=True))
-    assert estimate(page, "Peak memory") > inference
-
-
-def test_a_power_limit_takes_time(page_at):
-    page = page_at(RESNET)
-    free = estimate(page, "Time of one run")
-    page.click("text=Further options")
-    page.fill("[name=power_limit_w]", "110")
-    answered(page, lambda: page.press("[name=power_limit_w]", "Enter"))
-    assert estimate(page, "Time of one run") > free
-
-
 def test_the_slider_sets_the_batch_size(page_at):
     page = page_at(RESNET)
     page.focus("[data-powers-of]")

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.service.pages.harness import asking, enter
-
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LARGE = "/training?name=llama-3.1-70b&device=h100-sxm-80gb&devices=128&lora_rank=0&tokens=1e12"
 
@@ -29,14 +27,6 @@ def test_a_plan_has_a_table_memory_by_stage_and_a_front(page_at):
     assert "stage 2" in "".join(page.locator(".plot svg").all_text_contents())
     page.get_by_text("As arguments of megatron").click()
     assert "--tensor-model-parallel-size" in page.inner_text("#answer pre")
-
-
-def test_more_devices_are_asked_without_loading_the_page(page_at):
-    page = page_at(LARGE)
-    with asking(page, "devices=256"):
-        enter(page, "#devices", "256")
-    assert "on 256 × H100" in page.locator("#answer h2").first.inner_text()
-    assert "devices=256" in page.url
 
 
 def test_what_does_not_fit_is_said_first_with_the_nearest_layouts(page_at):

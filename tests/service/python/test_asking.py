@@ -5,7 +5,7 @@ import json
 import pytest
 
 import forerun
-from forerun.data.errors import InputError, UnanswerableQuery, UnknownDevice, UnknownMetric
+from forerun.data.errors import UnanswerableQuery, UnknownDevice, UnknownMetric
 from forerun.data.named.networks import network_named
 from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from tests.service.answers.llm.predictors import LLAMA
@@ -47,19 +47,6 @@ def test_an_answer_has_units_intervals_and_the_content_of_http(squeezenet, clien
     assert answer.reserved_memory_mib.value >= answer.allocated_memory_mib.value
     assert answer.utilisation is None
     assert "utilisation" in answer.missing
-
-
-def test_options_reach_the_query(squeezenet):
-    base = forerun.predict(squeezenet, device="l4")
-    assert forerun.predict(squeezenet, device="l4", batch_size=8).batch_size == 8
-    assert forerun.predict(squeezenet, device="l4", precision="fp16").precision == "fp16"
-    assert forerun.predict(squeezenet, device="l4", runtime="compiled").runtime == "compiled"
-    limited = forerun.predict(squeezenet, device="l4", batch_size=64, power_limit_w=50)
-    assert limited.power_w.value <= 50
-    training = forerun.predict(squeezenet, device="l4", phase="training", optimizer="sgd")
-    adam = forerun.predict(squeezenet, device="l4", phase="training", optimizer="adam")
-    assert base.peak_memory_mib.value < training.peak_memory_mib.value
-    assert training.breakdown_mib["optimizer"] < adam.breakdown_mib["optimizer"]
 
 
 def test_only_the_wanted_metrics_are_answered(squeezenet):
@@ -294,19 +281,6 @@ def test_models_that_serve_answer_as_over_http(client):
     assert "peak_memory_mib" in answer.missing
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"tensor_parallel": 2}, "tensor_parallel cannot be more than device_count, 1"),
-        ({"request": "poem"}, "model.request 'poem'"),
-        ({"active_parameters": 9e9}, "active_parameters cannot be more than total_parameters"),
-    ],
-)
-def test_a_model_that_cannot_be_served_is_refused(options, said):
-    with pytest.raises(forerun.InputError, match=said):
-        forerun.llm(8e9, device="h100-sxm-80gb", **options)
-
-
 def test_a_deployment_answers_as_over_http(client):
     answer = forerun.llm(
         "llama-3.1-8b", device="h100_sxm", input_tokens=1024, output_tokens=256,
@@ -390,8 +364,3 @@ def test_a_language_model_is_read_from_its_folder_with_its_quantisation(tmp_path
 def test_what_is_no_device_is_one_clear_line(squeezenet):
     with pytest.raises(forerun.InputError, match="device: give a name, a spec sheet or a list"):
         forerun.predict(squeezenet, device=3)
-
-
-def test_a_list_of_devices_is_refused_where_one_is_taken():
-    with pytest.raises(InputError, match="ask for each"):
-        forerun.llm(8e9, device=["h100", "l4"])

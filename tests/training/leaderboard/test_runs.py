@@ -7,7 +7,6 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.errors import InputError, MissingData
-from forerun.training.evaluation import evaluate as evaluation
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.leaderboard import runs as module
 from forerun.training.leaderboard.entries import Leaderboard
@@ -130,16 +129,6 @@ def test_results_of_other_data_settings_or_code_are_evaluated_again(
     assert Mean.fits
 
 
-def test_results_on_other_data_are_shown_but_not_ranked(data, results):
-    run(Plan(data=data, protocols=["whole"], predictors=["mean"]), results)
-    Bundle.write(data / "toy", "toy", {"rows": pd.DataFrame({"x": [2.0]})})
-    run(Plan(data=data, protocols=["whole"], predictors=["seeded"]), results)
-    (section,) = Leaderboard().with_entries(results.entries()).sections()
-    ranked = {row.entry.predictor: row.rank for row in section.rows if row.entry.kind == "ours"}
-    assert ranked == {"mean": None, "seeded": 2}, "the constant is exact here"
-    assert [r.note[:10] for r in section.rows if r.entry.predictor == "mean"] == ["other data"]
-
-
 @pytest.mark.slow
 def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
     found = run(Plan(**ALONE, data=data, shots=(0, 2), seeds=2), results)
@@ -180,19 +169,6 @@ def test_a_damaged_result_is_left_out(data, results):
     (results.folder / "toy--strange.json").write_text("[]")
     assert {entry.task for entry in results.entries()} == {"whole/x"}
     assert "toy" in stored(results).datasets()
-
-
-def test_evaluation_runs_the_protocols_as_before(data, monkeypatch):
-    monkeypatch.setattr(evaluation, "protocols_of_dataset", lambda name: ToyProtocols())
-    predictions = list(
-        run_protocols(
-            *(ToyProtocols(), Bundle.open(data / "toy", "toy")),
-            shots=3,
-            seeds=2,
-            predictors=["mean"],
-        )
-    )
-    assert {a.shots for a in predictions} == {3} and {a.seed for a in predictions} == {0, 1}
 
 
 @pytest.mark.slow

@@ -40,9 +40,6 @@ from forerun.training.protocols.circuits.circuit_fpga import (
     estimated_ps,
 )
 from forerun.training.protocols.hls_designs.hls_designs import (
-    SHOTS,
-    HLSynProtocols,
-    WaHls4mlProtocols,
     performance,
     share,
 )
@@ -55,14 +52,6 @@ def test_the_published_scale_of_cycles():
     """10 million cycles give 0, and every factor of four fewer cycles adds 1."""
     assert performance(np.array([1e7, 2.5e6])) == pytest.approx([0.0, 1.0])
     assert share(np.array([0.5])) == pytest.approx([0.5])
-
-
-def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(made_up):
-    tasks = [t for e in HLSynProtocols().folds(made_up("hlsyn"), CATALOG) for t in e.tasks]
-    for task in tasks:
-        assert task.support.shots == (SHOTS if "_20_shot" in task.name else 0)
-        assert task.support.suggested == bool(task.support.shots)
-        assert task.support.pool is None
 
 
 # Protocols of circuit_fpga: what is held out, what is asked, and the placer's own estimate.
@@ -94,13 +83,6 @@ def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(m
         placed, unplaced = fold.tasks
         assert all(own.placement is not None for own in circuits_of(placed.held_out.queries))
         assert all(own.placement is None for own in circuits_of(unplaced.held_out.queries))
-
-
-def test_a_design_with_two_clocks_has_no_row(made_up):
-    runs = made_up("circuit_fpga").table("runs")
-    measured, kept = circuit_measurements(made_up("circuit_fpga"))
-    assert len(measured) == len(kept) == int(runs["fmax_mhz"].notna().sum()) < len(runs)
-    assert runs["fmax_mhz"].to_numpy()[kept].tolist() == measured.column("fmax_mhz").tolist()
 
 
 def test_frequencies_of_the_table_follow_from_the_delays_after_routing(made_up):
@@ -348,12 +330,3 @@ def test_tokens_become_samples_by_the_reference_output_length(reference):
     mine &= rows["platform"].str.contains("H100") & (rows["accelerators_per_node"] == 8)
     rate = (rows["result"] / unit)[mine].groupby(rows["round"]).median()
     assert 1.0 < rate["v4.1"] / rate["v4.0"] < 2.0
-
-
-def test_failed_layers_are_not_training_rows_and_labels_are_not_settings(made_up):
-    train = WaHls4mlProtocols().training_rows(made_up("wa_hls4ml"), CATALOG)
-    assert len(train) == 15
-    names = {name for q in train.queries for name, _ in q.workload.settings}
-    assert names == {
-        *("d_in", "d_out", "precision_bits", "reuse_factor", "strategy", "multipliers")
-    }

@@ -16,18 +16,13 @@ from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import gpu_measurements
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.catalog import PREDICTORS
 from forerun.models.networks.host_time import HostTime
 from forerun.models.prediction import Predictions
 from forerun.training.evaluation.predictions import median_offset, predict_task
 from forerun.training.leaderboard.store import shipped
 from forerun.training.protocols import TRAINING_PARTS, protocol
 from forerun.training.protocols.networks import torch_gpu
-from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols, kernel_rows
 from forerun.training.protocols.networks.deepbench import (
-    CONVOLUTIONS,
-    DeepBenchProtocols,
-    fp32_convolutions,
     kernel_measurements,
 )
 from forerun.training.protocols.networks.published_networks import (
@@ -35,7 +30,6 @@ from forerun.training.protocols.networks.published_networks import (
     MODELLED,
     PublishedNetworksProtocols,
     graph_name,
-    graphs_of,
     left_out,
     long_runs,
     published_measurements,
@@ -58,33 +52,7 @@ from tests.devices import CATALOG, T4
 # Protocols of amd_kernels: no row of a chip that is left out, or of a shape held out, trains.
 
 
-def test_rows_without_a_query_are_left_out_and_counted(made_up):
-    """Of three directions and two formats, two directions and one format remain."""
-    bundle = made_up("amd_kernels")
-    conv = bundle.table("conv")
-    assert len(kernel_rows("conv", conv, CATALOG).measured) == len(conv) * 2 // 6
-    left_out = AmdKernelProtocols().left_out(bundle, CATALOG, {})
-    assert sum(n for why, n in left_out.items() if why.startswith("conv")) == len(conv) * 4 // 6
-
-
-def test_a_gradient_of_the_data_is_a_transposed_convolution(made_up):
-    rows = kernel_rows("conv", made_up("amd_kernels").table("conv"), CATALOG).measured
-    for part, query in zip(rows.groups["part"], rows.queries, strict=True):
-        operator = query.run.operator
-        assert operator.kind == ("conv" if part.startswith("conv_F") else "conv_transpose")
-        sides = np.array([operator.input_shapes[0][1], operator.output_shapes[0][1]])
-        assert sides.tolist() == ([16, 32] if operator.kind == "conv" else [32, 16])
-
-
 # Protocols of deepbench: a GPU or an architecture held out, and a folder of one new GPU.
-
-
-def test_times_are_those_of_the_requested_pass(made_up):
-    rows = kernel_measurements(made_up("deepbench"), CATALOG)
-    backward = rows.groups["kernel_class"] == "conv_backward_input"
-    assert {q.run.operator.kind for q in rows.take(backward).queries} == {"conv_transpose"}
-    expected = made_up("deepbench").table("conv")["bwd_input_ms"].dropna()
-    np.testing.assert_allclose(np.sort(rows.values["latency_ms"][backward]), np.sort(expected))
 
 
 def test_names_and_devices_are_keys_but_not_attributes(made_up):
@@ -93,23 +61,6 @@ def test_names_and_devices_are_keys_but_not_attributes(made_up):
     attributes = {name for query in rows.queries for name in query.run.operator.attributes}
     sizes = {"kernel", "stride", "padding", "groups"}
     assert attributes == {"transpose_a", "transpose_b", *sizes}
-
-
-def test_recurrent_layers_never_train_a_predictor(made_up):
-    rows = DeepBenchProtocols().training_rows(made_up("deepbench"), CATALOG)
-    assert set(rows.groups["kernel_class"]) == {"gemm", *CONVOLUTIONS}
-
-
-def test_convolutions_train_operators_together_with_neusight():
-    assert PREDICTORS["operator_boost"].trained_on == (("neusight", "deepbench/fp32_convolutions"),)
-
-
-def test_only_convolutions_in_fp32_train_the_predictors_in_use(made_up):
-    rows = fp32_convolutions(made_up("deepbench"), CATALOG)
-    assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
-    assert {query.run.precision for query in rows.queries} == {"fp32"}
-    every = DeepBenchProtocols().training_rows(made_up("deepbench"), CATALOG)
-    assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}
 
 
 # published_networks: rows as measurements, and protocols: graph, software, board and task.
@@ -129,28 +80,6 @@ def packaged():
 def measured(packaged):
     graphs = read_graphs(packaged.table("graphs"))
     return published_measurements(packaged.table("table"), graphs, CATALOG, {*MODELLED, "tensorrt"})
-
-
-def test_rows_become_networks_on_boards_under_software(made_up):
-    bundle = made_up("published_networks")
-    found, kept = PublishedNetworksProtocols().measured(bundle, CATALOG)
-    assert kept.tolist() == list(range(8))
-    query = found.queries[0]
-    assert query.device.name == "a100-sxm-80gb"
-    assert query.workload.graph == graphs_of(bundle)["resnet50-224"]
-    assert (query.software.version, query.software.runtime) == ("1.9.0", "eager")
-    assert query.software.layout == "nhwc"
-    np.testing.assert_allclose(found.values["latency_ms"], 10.0)
-    assert set(found.groups) == {
-        *("device", "chip", "model", "family", "graph", "host", "runtime", "precision", "phase"),
-        *("band", "part", "source"),
-    }
-
-
-def test_task_names_contain_runtime_phase_precision_and_batch_band(made_up):
-    found, _ = PublishedNetworksProtocols().measured(made_up("published_networks"), CATALOG)
-    bands = {f"eager_inference_amp_{band}" for band in ("1-16", "above_16")}
-    assert set(found.groups["part"]) == bands
 
 
 def test_rows_without_a_certain_configuration_are_counted():
@@ -301,14 +230,6 @@ def tasks(made_up):
     return {(task.name, task.device): task for task in found}
 
 
-def test_baselines_are_medians_of_other_gpus_and_a_share_of_the_design_power(tasks):
-    latency = tasks["eager/inference_latency", GPUS[0]]
-    np.testing.assert_allclose(latency.baselines["other_devices"], [1.0])
-    power = tasks["eager/training_power", GPUS[1]]
-    np.testing.assert_allclose(power.baselines["other_devices"], [350.0])
-    np.testing.assert_allclose(power.baselines["constant_share"], [630.0])
-
-
 def test_recorded_networks_are_scored_without_the_host(tasks):
     predictor = bundled().predictor
     recorded = tasks["recorded/inference_latency", GPUS[1]]
@@ -319,18 +240,6 @@ def test_recorded_networks_are_scored_without_the_host(tasks):
     assert columns[0]["predicted"] == pytest.approx(columns[1]["predicted"] - host_ms)
     assert np.isnan(columns[0]["low"]).all()
     assert np.isfinite(columns[1]["low"]).all()
-
-
-def test_recorded_runs_and_eager_power_each_train_one_predictor():
-    uses = {
-        name: [s for sources in entry.trained_on for s in sources if s.startswith("torch_gpu")]
-        for name, entry in PREDICTORS.items()
-    }
-    assert {name: found for name, found in uses.items() if found} == {
-        "device_time": ["torch_gpu/recorded", "torch_gpu/operators"],
-        "operator_power": ["torch_gpu/power"],
-    }
-    assert set(TorchGpuProtocols.parts) == {"recorded", "operators", "power"}
 
 
 @pytest.fixture(scope="module")

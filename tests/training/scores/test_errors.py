@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import mean_absolute_percentage_error
 
 from forerun.training.scores.errors import (
-    absolute_percentage_errors,
     mean_and_standard_error,
     r2,
     score,
@@ -51,14 +50,6 @@ def test_a_perfect_answer_scores_perfectly(rows):
     assert found["spearman"] == (None if len(set(measured)) == 1 else pytest.approx(1))
 
 
-@given(pairs, st.floats(-0.9, 5.0))
-def test_predictions_off_by_a_factor_have_the_corresponding_error(rows, factor):
-    measured, _ = columns(rows)
-    found = score(measured, measured * (1 + factor))
-    assert found["mape"] == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
-    assert found["median_ape"] == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
-
-
 @given(pairs, st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(rows, random):
     shuffled = list(rows)
@@ -89,14 +80,6 @@ def test_a_wider_interval_never_covers_less(rows, narrow, wider):
     )
     assert other["coverage_90"] >= one["coverage_90"]
     assert other["mean_interval_ratio"] >= one["mean_interval_ratio"]
-
-
-@given(pairs)
-def test_shares_and_correlations_stay_in_their_ranges(rows):
-    found = score(*columns(rows))
-    assert found["mape"] >= 0
-    assert 0 <= found["within_10pct"] <= 100
-    assert found["spearman"] is None or -1 <= found["spearman"] <= 1
 
 
 @given(anything)
@@ -153,22 +136,11 @@ def test_columns_of_different_lengths_are_refused(call):
         call()
 
 
-def test_an_error_is_relative_to_the_measured_value():
-    assert absolute_percentage_errors([2.0, 4.0], [1.0, 6.0]) == pytest.approx([50, 50])
-    assert np.isnan(absolute_percentage_errors([0.0], [1.0]))
-
-
 def test_the_standard_error_over_seeds_is_the_textbook_one():
     mean, error = mean_and_standard_error([1.0, 2.0, 3.0, None])
     assert (mean, error) == (pytest.approx(2), pytest.approx(1 / np.sqrt(3)))
     assert mean_and_standard_error([5.0]) == (5.0, None)
     assert mean_and_standard_error([]) == (None, None)
-
-
-@given(st.lists(positive, min_size=2, max_size=20))
-def test_more_equal_seeds_shrink_the_error(values):
-    (_, few), (_, many) = (mean_and_standard_error(values * k) for k in (1, 4))
-    assert many <= few + 1e-9 * max(values)
 
 
 def test_r2_and_smape_by_hand():

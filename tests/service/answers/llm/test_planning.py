@@ -223,11 +223,6 @@ def test_messages_name_options_on_the_command_line_and_fields_over_http(
     assert field in asked(client, {**FEW, **changes}, 422)["detail"]
 
 
-def test_missing_lengths_are_named_by_their_options(home):
-    with pytest.raises(forerun.InputError, match="--input-tokens is missing"):
-        app(["llm", "plan", "llama-3.1-8b", "--request-rate", "1"], standalone_mode=False)
-
-
 def test_a_search_ends_when_nobody_waits_for_it(home):
     own = {"requests_per_s": 1, "input_tokens": 1000, "output_tokens": 100, "devices": "h100"}
     with within(Deadline.after(-1.0)), pytest.raises(DeadlineExceeded):

@@ -43,15 +43,6 @@ def asked(client, path, content, status=200):
     return answer.json()
 
 
-def test_one_question_has_the_same_figures_through_every_door(adapting, command):
-    by_http = asked(adapting, "estimate", LAYOUT)
-    own = {name: value for name, value in LAYOUT.items() if name != "model"}
-    by_python = forerun.llm_training(LAYOUT["model"], **own)
-    assert by_python.to_dict() == by_http
-    words = ("--tp", 4, "--pp", 4, "--vpp", 5)
-    assert command("train-step", *WORDS, *words) == by_http
-
-
 def test_schedules_lengths_and_levels_are_the_same_through_every_door(adapting, command):
     layout = {"tensor": 4, "pipeline": 4, "virtual_stages": 2, "schedule": "zb-v"}
     lengths = [{"tokens": 512, "share": 3.0}, {"tokens": 4096, "share": 1.0}]

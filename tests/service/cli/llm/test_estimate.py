@@ -11,7 +11,6 @@ from forerun.data.errors import (
     InputError,
     UnanswerableQuery,
     UnknownDevice,
-    UnknownLanguageModel,
     UnreadableModel,
 )
 from forerun.service.cli import app
@@ -139,21 +138,6 @@ def test_explain_shows_parts_and_limits(run):
     words = ("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS)
     assert "decode attention" not in run(*words)
     assert "decode attention" in run(*words, "--explain")
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "said"),
-    [
-        (("lama-3.1-8b", "--device", "h100", *LENGTHS), UnknownLanguageModel, "Did you mean"),
-        (("llama-3.1-8b", "--device", "h101", *LENGTHS), UnknownDevice, "h101"),
-        (("llama-7b", "--device", "h100", *LENGTHS, "--request-rate", 2), BadRequest, "one of"),
-        (("no/such/config.json", "--device", "h100", *LENGTHS), InputError, "config.json"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_one_line(run, words, error, said):
-    with pytest.raises(error, match=said) as raised:
-        run("estimate", *words)
-    assert "\n" not in str(raised.value)
 
 
 def test_support_lists_models_and_what_was_measured(run):

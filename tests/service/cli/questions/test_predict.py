@@ -33,17 +33,6 @@ def test_every_metric_has_a_grade_and_a_reason_and_explain_adds_the_rest(forerun
     assert all(limit in full for limit in answer["limits"])
 
 
-def test_options_of_training_change_the_json_answer(forerun, graph):
-    def peak(*words):
-        run = ("--device", "l4", "--phase", "training", *words)
-        return forerun.json("predict", graph, *run)["metrics"]["allocated_memory_mib"]["value"]
-
-    whole = peak("--optimizer", "adamw")
-    assert peak("--optimizer", "sgd") < whole
-    assert peak("--data-parallel", 8, "--zero-stage", 1) < whole
-    assert peak("--tensor-parallel", 4) < whole
-
-
 @pytest.fixture
 def free(tmp_path):
     """A model file with a free batch, height and width."""
@@ -62,19 +51,6 @@ def test_what_free_dimensions_were_taken_as_is_printed(forerun, free):
     assert "free dimensions: images H and W taken as 64" in out
 
 
-def test_a_given_shape_is_in_the_answer(forerun, free):
-    words = ("predict", free, "--device", "l4", "--batch-size", 2, "--json")
-    out = forerun(*words, "--shape", "images=2x3x96x?", "--image-size", 64)[1]
-    found = [(b["axis"], b["size"], b["why"]) for b in json.loads(out)["bound_dimensions"]]
-    assert found == [(0, 2, "batch"), (2, 96, "given"), (3, 64, "given")]
-
-
-def test_a_shape_that_does_not_fit_is_one_line(forerun, free):
-    err = forerun.refused("predict", free, "--device", "l4", "--shape", "image=1x3x8x8")
-    assert "there is no input 'image'; its inputs are images [N, 3, H, W]" in err
-    assert len(err.strip().splitlines()) == 1
-
-
 def test_a_tree_ensemble_gets_no_time(forerun, tmp_path):
     path = tmp_path / "trees.onnx"
     path.write_bytes(trees_onnx())
@@ -83,15 +59,6 @@ def test_a_tree_ensemble_gets_no_time(forerun, tmp_path):
     assert "TreeEnsembleRegressor" in answer["missing"]["power_w"]
     assert answer["metrics"]["peak_memory_mib"]["value"] > 0
     assert (answer["roofline"], answer["breakdown_ms"]) == ({}, {})
-
-
-def test_a_power_limit_slows_and_saves(forerun, graph):
-    words = ("predict", graph, "--device", "a100-pcie-80gb", "--batch-size", 65536, "--json")
-    free, capped = (
-        json.loads(forerun(*words, *more)[1])["metrics"] for more in ((), ("--power-limit", 120))
-    )
-    assert capped["latency_ms"]["value"] > free["latency_ms"]["value"]
-    assert capped["power_w"]["value"] <= 120 < free["power_w"]["value"]
 
 
 @pytest.mark.parametrize(
@@ -127,16 +94,6 @@ def test_limits_of_parts_that_wait_in_the_hosts_memory_are_printed_in_brief(fore
         assert ("weights come from the host's memory is not in it" in brief) == is_said
         assert ("MiB: text encoder" in brief) == is_said
         assert ("those of the largest at a time" in brief) == is_said
-
-
-def test_explain_prints_the_sum_of_every_class_of_operators(forerun, graph):
-    lines = forerun("predict", graph, "--device", "l4", "--explain")[1].splitlines()
-    answer = forerun.json("predict", graph, "--device", "l4", "--explain")
-    sums = answer["attribution"]["by_class"]
-    assert {each["group"]: each["value"] for each in sums} == pytest.approx(answer["breakdown_ms"])
-    _, shares = shares_of(lines)
-    assert len(shares) == len(sums)
-    assert sum(shares) == pytest.approx(100.0, abs=0.2)
 
 
 def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):

@@ -61,22 +61,6 @@ def test_wrong_words_are_one_line(forerun, graph, verb, option, word, said):
     assert said in forerun.refused(verb, graph, *device, option, word)
 
 
-def test_options_of_memory_reach_the_ranking(forerun, graph):
-    words = ("rank", graph, "--device", "l4", "--batch-size", 4096, "--phase", "training", "--json")
-    peaks = []
-    for options in ((), ("--optimizer-kernel", "fused"), ("--optimizer", "none")):
-        peaks.append(
-            json.loads(forerun.ok(*words, *options))["ranked"][0]["metrics"]["peak_memory_mib"][
-                "value"
-            ]
-        )
-    assert peaks[0] >= peaks[1] > peaks[2]
-    assert "give one" in forerun.refused(*words, "--checkpoint-blocks", "--checkpoint-segments", 2)
-    assert "dropout: options of training" in forerun.refused(
-        *words[:6], "--cache-tokens", 64, "--dropout", 0.1
-    )
-
-
 def test_the_objective_has_one_column_with_its_grade(forerun, graph):
     _, shown, _ = forerun("rank", graph, "--device", "l4,t4", "--objective", "energy_j")
     heading = next(line for line in shown.splitlines() if "fits" in line).split()

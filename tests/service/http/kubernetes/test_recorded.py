@@ -31,18 +31,6 @@ def answer(client, verb: str, request: dict[str, Any]) -> Any:
     return response.json()
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("verb", ["filter", "prioritize"])
-def test_a_scheduler_sends_every_field_and_null_where_it_has_nothing(verb, form):
-    request = recorded(verb, form)
-    assert set(request) == {"Pod", "Nodes", "NodeNames"}
-    assert (request["Nodes"] is None, request["NodeNames"] is None) == (
-        form == "names",
-        form == "nodes",
-    )
-    assert request["Pod"]["metadata"]["managedFields"]
-
-
 def test_a_filter_answers_whole_nodes_with_all_fields_of_the_go_type(adapting):
     request = recorded("filter", "nodes")
     result = answer(adapting, "filter", request)

@@ -54,20 +54,6 @@ def measured(packaged):
     return PublishedMemoryProtocols().measured(packaged, CATALOG)
 
 
-def test_rows_become_networks_with_the_metric_that_was_measured(made_up):
-    found, kept = PublishedMemoryProtocols().measured(made_up("published_memory"), CATALOG)
-    assert kept.tolist() == [0, 1, 2, 3, 4, 5]
-    query = found.queries[0]
-    assert (query.device.name, query.workload.batch_size) == ("a100-sxm-80gb", 4)
-    assert query.workload.training.optimizer == "none"
-    np.testing.assert_allclose(found.values[ALLOCATED], 953.7)
-    assert np.isnan(found.values[RESERVED]).all()
-    assert np.isnan(found.values[DEVICE]).all()
-    assert set(found.groups) == {
-        *("device", "model", "family", "graph", "source", "phase", "part", "metric", "row"),
-    }
-
-
 def test_every_row_is_evaluated_or_counted_with_a_reason(packaged, measured):
     why = left_out(packaged.table("table"), read_graphs(packaged.table("graphs")))
     assert sum(why.values()) + len(measured[0]) == len(packaged.table("table"))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from forerun.data.datasets.power.mlenergy import RUNS
-from forerun.data.workload import Diffusion, LlmServing
+from forerun.data.workload import LlmServing
 from forerun.training.protocols.power.mlenergy import VALUES, serving_runs
 from tests.devices import CATALOG
 
@@ -29,10 +29,3 @@ def test_power_is_per_device_and_all_else_for_all_devices(made_up):
     assert set(count) == {1, 2}
     np.testing.assert_allclose((power * count / rate)[language], joules[language])
     np.testing.assert_allclose((power * count / samples)[~language], each[~language])
-
-
-def test_sizes_of_pictures_and_layouts_are_read(made_up):
-    runs = serving_runs(made_up("mlenergy").table(RUNS), CATALOG)
-    drawn = {q.workload for q in runs.queries if isinstance(q.workload, Diffusion)}
-    assert Diffusion(1.3e9, 480, 832, 81, 50, 4, "bf16", 1, 2) in drawn
-    assert Diffusion(0.6e9, 1024, 1024, 1, 50, 1) in drawn
