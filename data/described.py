@@ -76,7 +76,7 @@ def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield name, " ".join(text.split())
 
 
-def first_fault(error: ValidationError) -> str:
-    """The first error that pydantic found: the field, and what is wrong with it."""
+def first_fault(error: ValidationError, whole: str = "the document") -> str:
+    """The first error that pydantic found: the field or the whole, and what is wrong with it."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"

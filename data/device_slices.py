@@ -41,11 +41,12 @@ COMPUTE_UNITS: Final = {
     108: (14, 14, 14, 28, 42, 56, 98),
     114: (14, 14, 14, 30, 46, 62, 114),
     132: (16, 16, 26, 32, 60, 64, 132),
+    148: (18, 18, 30, 36, 70, 72, 148),
 }
 """Compute units of the whole GPU -> those of its profiles, in the order of `PROFILES`.
 
-Listed by `nvidia-smi mig -lgip` on A100, H100 PCIe and H100 SXM (80 GB); PyTorch sees 60 and 32 of
-H200 as 3g.71gb and 2g.35gb, too.
+Listed by `nvidia-smi mig -lgip` on A100, H100 PCIe and H100 SXM (80 GB) and B200 (NVIDIA/mig-parted
+#187), whose are taken for B300, too; PyTorch sees 60 and 32 of H200 as 3g.71gb and 2g.35gb.
 """
 SAME_MEMORY: Final = 0.01
 """Relative difference up to which memory is that of a row of `PROFILES`."""
@@ -105,10 +106,10 @@ def slice_of(device: Device, profile: str) -> Device | None:
 
     Bandwidth, cache and memory of a slice are in proportion to the memory of the profile, in
     eighths; compute units are those of `COMPUTE_UNITS`, else (and of a part of a slice) in
-    proportion to its compute slices; arithmetic is in proportion to compute units. No link joins
-    slices (NVIDIA, "Multi-Instance GPU User Guide", application considerations), and they share the
-    power limit of the GPU, which bounds none of them. A share has all but the memory to itself
-    while nobody else is at work.
+    proportion to its compute slices, and all of them in the largest profile; arithmetic is in
+    proportion to compute units. No link joins slices (NVIDIA, "Multi-Instance GPU User Guide",
+    application considerations), and they share the power limit of the GPU, which bounds none of
+    them. A share has all but the memory to itself while nobody else is at work.
 
     Args:
         device: the whole GPU.
@@ -208,7 +209,8 @@ def _sliced(device: Device, profile: str) -> dict[str, object] | None:
     own = next((known.index(name) for name in names if name in known), None)
     if own is None or (part or "1") > units:
         return None
-    compute = int(part or units) / COMPUTE_SLICES[known[-1][0]]
+    largest = known[-1][0]
+    compute = int(part or units) / COMPUTE_SLICES[largest] if (part or units) != largest else 1.0
     if (count := device.compute_units) in COMPUTE_UNITS and part in (None, units):
         compute = COMPUTE_UNITS[count][own] / count
     memory = round(MEMORY_SLICES * int(gigabytes) / device.memory_gib) / MEMORY_SLICES

@@ -183,15 +183,36 @@ class UnknownDataset(InputError):
         super().__init__(f"No dataset named {name!r}; there are {', '.join(known)}.")
 
 
-def did_you_mean(name: str, known: Collection[str], cutoff: float) -> tuple[list[str], str]:
+def did_you_mean(
+    name: str, known: Collection[str], cutoff: float, most: int = 3
+) -> tuple[list[str], str]:
     """Names that are similar to `name`, and a sentence that suggests them."""
-    found = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=cutoff)
+    found = difflib.get_close_matches(name.lower(), list(known), n=most, cutoff=cutoff)
     return found, f"Did you mean {' or '.join(found)}? " if found else ""
 
 
 _REPOSITORY: Final = re.compile(
     r"([\w-][\w.-]*/)?[\w-][\w.-]*(?<!\.onnx)(?<!\.pt2)(?<!\.json)", re.ASCII
 )
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a text file cannot be read, and how to mend it, with the line where that is known.
+
+    Args:
+        error: of the system, of decoding as UTF-8, or of a parser of YAML, JSON or tables.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return f"line {line} is no text in UTF-8; save the file in this encoding"
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(getattr(error, "strerror", None) or error).split())
+    begun, context = getattr(error, "context_mark", None), getattr(error, "context", None)
+    within = f" {context} from line {begun.line + 1}" if begun and context else ""
+    problem = getattr(error, "problem", "")
+    mend = "mend its quotes, brackets or indentation"
+    return f"line {mark.line + 1} is no YAML: {problem}{within}; {mend}"
 
 
 def to_fetch(name: str) -> str:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.data.errors import BadTable, MissingData
+from forerun.data.errors import BadTable, MissingData, why_unreadable
 from forerun.data.lazy import pa, pd
 
 
@@ -104,13 +105,14 @@ def read_table_file(path: Path, what: str, missing: Sequence[str] = ("",)) -> "p
         raise MissingData(f"No file {path}.")
     if path.suffix not in (".parquet", ".csv"):
         raise BadTable(f"{path}: {what} ends in .parquet or .csv.")
-    cells: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+    cells: dict[str, Any] = {"dtype": str, "keep_default_na": False}
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        frame: pd.DataFrame = pd.read_csv(path, na_values=list(missing), **cells)
+        text = StringIO(path.read_text(encoding="utf-8-sig"))
+        frame: pd.DataFrame = pd.read_csv(text, na_values=list(missing), **cells)
     except (OSError, ValueError) as error:
-        raise BadTable(f"Cannot read {path}: {error}") from error
+        raise BadTable(f"Cannot read {path}: {why_unreadable(error)}.") from error
     return frame
 
 

@@ -220,7 +220,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     "processor_llm_latency": CatalogEntry(
         "forerun.models.llm_serving.processor_latency:ProcessorLlmLatency",
         "times and rates of a language model on processors (vLLM, llama.cpp), and with llama.cpp "
-        "on one GPU",
+        "on GPUs",
         trained_on=(("llm_cloud_runs",),),
         workloads=("llm_deployment",),
         devices=("cpu", "gpu"),

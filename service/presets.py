@@ -6,13 +6,13 @@ any file. Networks and programs are named; their graphs come with the package.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from forerun.data.described import Described
 from forerun.data.errors import UnknownPreset
 
 PREDICT, LLM, DIFFUSION = "/v1/predict", "/v1/llm/estimate", "/v1/diffusion/estimate"
@@ -22,35 +22,31 @@ LENGTHS = frozenset({"input_tokens", "isl", "input_len"})
 Content = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A named question.
-
-    Attributes:
-        name: slug that the command line and the web page use.
-        title: one line for a list.
-        kind: kind of the workload, as in `GET /v1/workloads`.
-        endpoint: path that answers the request, by POST.
-        request: body of the request, in JSON.
-        note: where the workload comes from, and what to know about the answer.
-    """
+class PresetOut(Described):
+    """A named question that is valid as it stands."""
 
     name: str
+    """name of the preset"""
     title: str
+    """the question, in one line"""
     kind: str
+    """kind of workload"""
     endpoint: str
-    request: Mapping[str, Any]
+    """path that answers it, by POST"""
+    request: dict[str, Any]
+    """body of the request"""
     note: str
+    """source of the workload, and what to know about the answer"""
 
 
 @cache
-def presets() -> tuple[Preset, ...]:
+def presets() -> tuple[PresetOut, ...]:
     """All presets, grouped by kind of workload."""
     text = (files("forerun.service") / "presets.json").read_text(encoding="utf-8")
-    return tuple(Preset(**row) for row in json.loads(text)["presets"])
+    return tuple(PresetOut(**row) for row in json.loads(text)["presets"])
 
 
-def preset_named(name: str) -> Preset:
+def preset_named(name: str) -> PresetOut:
     """The preset of that name.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.data.errors import BadTrace, in_field
+from forerun.data.errors import BadTrace, in_field, why_unreadable
 from forerun.data.language_models.requests import Requests
 from forerun.data.lazy import pd
 
@@ -113,10 +113,8 @@ def _content(path: Path) -> str:
         if path.stat().st_size > MOST_BYTES:
             raise BadTrace(str(path), f"it is larger than {MOST_BYTES // 2**20} MiB; divide it")
         return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise BadTrace(str(path), str(error.strerror)) from error
-    except UnicodeDecodeError as error:
-        raise BadTrace(str(path), "it is no text in UTF-8") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrace(str(path), why_unreadable(error)) from error
 
 
 def _rows(where: str, text: str, *, is_csv: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -501,6 +501,7 @@ class TrainingRows(Columns):
             are then equal with and without recomputation, which adds its arithmetic to any step.
         shape: (n, len(SHAPE)) sizes of the model.
         size: (n, len(SIZE)) sizes of the step on one device.
+        devices: (n,) number of devices.
         sheet: (n, len(SHEET)) figures of the device.
         framework: (n, len(FRAMEWORKS)) 1 for the framework of the row, else 0.
         precision: (n, len(PRECISIONS)) the same for its number format.
@@ -511,6 +512,7 @@ class TrainingRows(Columns):
     plain: StepWork
     shape: Matrix
     size: Matrix
+    devices: Column
     sheet: Matrix
     framework: Matrix
     precision: Matrix
@@ -552,6 +554,7 @@ class TrainingRows(Columns):
             plain=plain,
             shape=np.tile(np.array(shape, dtype=np.float64), (n, 1)),
             size=np.column_stack(size),
+            devices=np.full(n, float(run.devices)),
             sheet=np.tile(sheet, (n, 1)),
             framework=np.tile([float(run.framework == one) for one in FRAMEWORKS], (n, 1)),
             precision=np.tile([float(run.precision == one) for one in PRECISIONS], (n, 1)),

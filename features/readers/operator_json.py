@@ -6,7 +6,7 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
-from forerun.data.errors import ModelTooLarge, UnreadableModel, in_field
+from forerun.data.errors import ModelTooLarge, UnreadableModel, in_field, why_unreadable
 from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
 from forerun.features.deadline import check_operators, watched
 from forerun.features.operators.costs import operator_cost
@@ -50,7 +50,7 @@ def parse_json(content: bytes, where: str) -> Mapping[str, Any]:
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UnreadableModel(where, f"not valid JSON: {error}.") from error
+        raise UnreadableModel(where, f"not valid JSON: {why_unreadable(error)}.") from error
     if not isinstance(parsed, dict):
         raise UnreadableModel(where, "it is JSON, but not an object.")
     return parsed

@@ -260,6 +260,8 @@ def _answer(
         )
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
+    for limit in too_heavy(query):
+        hidden |= dict.fromkeys(prediction.estimates, limit.message)
     is_measured = query.device in in_use.rows
     hidden |= {} if is_measured else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}

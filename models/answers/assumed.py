@@ -214,4 +214,5 @@ def other_arithmetic(query: Query) -> list[Limit]:
     used = query.device.computes_in(wanted)
     if used == wanted:
         return []
-    return [Limit(f"the device's sheet has no {wanted} peak; its {used} rate is taken", LATENCY)]
+    line = f"the device's sheet has no {wanted} peak; its {used} rate is taken"
+    return [Limit(line, LATENCY, feature="precision")]

@@ -20,7 +20,7 @@ from forerun.features.graphs.pipeline import has_parts
 from forerun.features.serving_features import least_step_s, outputs
 from forerun.models.answers.trust import subject_of
 from forerun.models.artifact.sealed_folder import LoadedPredictor
-from forerun.models.limit import POWER, Limit
+from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Estimate
 
 
@@ -140,5 +140,7 @@ def too_heavy(query: Query) -> list[Limit]:
     taken, held = weights * FORMATS[model.weights].bytes / 2**30, count * query.device.memory_gib
     if taken <= held:
         return []
-    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}"
-    return [Limit(message, severity="refusal")]
+    message = (
+        f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: give more devices"
+    )
+    return [Limit(message, PEAK_MEMORY, "refusal")]

@@ -8,7 +8,12 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark, Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
-from forerun.models.artifact.training_record import TrainingRecord, setting_of
+from forerun.models.artifact.training_record import (
+    LEAST_COVERAGE,
+    Judged,
+    TrainingRecord,
+    setting_of,
+)
 from forerun.models.catalog import training_datasets
 from forerun.models.limit import Grade, Limit
 from forerun.models.prediction import Estimate
@@ -210,15 +215,25 @@ def _other_run(
 def _not_judged(
     metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
 ) -> Trust | None:
-    """Grade B where hardly any answer of this kind was scored on held-out rows.
+    """Grade B where answers of this kind about held-out runs do not show that intervals hold.
 
-    None where enough were, or where the release does not record it.
+    None where they do, or where the release does not record it.
     """
-    rows = record.rows_judged(setting_of(query, metric))
-    if rows >= ENOUGH_ROWS or not all(dataset in record.judged for dataset in datasets):
+    setting = setting_of(query, metric)
+    if record.is_covered(setting) or not all(dataset in record.judged for dataset in datasets):
         return None
-    how_often = f"only {rows}" if rows else "none"
-    return Trust("B", f"calibrated: of such answers on this device, {how_often} could be checked")
+    return Trust("B", f"calibrated: {checked(record.runs_judged(setting))}")
+
+
+def checked(judged: Judged) -> str:
+    """What held-out runs of a setting say that is not covered."""
+    runs, held = judged
+    if not runs:
+        return "no such answer on this device could be checked"
+    return (
+        f"the interval held {held:,.0f} of {runs:,.0f} such runs that were left out, too few to be "
+        f"sure that it holds {100 * LEAST_COVERAGE:.0f} %"
+    )
 
 
 def _kinds(

@@ -4,10 +4,11 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,6 +42,16 @@ class Setting:
     runtime: str = ""
 
 
+WORDS: Final = len(fields(Setting))
+Judged = tuple[float, float]
+"""Number of held-out runs that were scored, and how many of them their intervals hold. Rows of one
+run, such as repetitions or other batch sizes, count as one, in parts where some are inside."""
+LEAST_COVERAGE: Final = 0.8
+"""Share of measured values that intervals of grade A hold with `CONFIDENCE`: a level of 90 % is not
+missed more than twice as often as it says."""
+CONFIDENCE: Final = 0.95
+
+
 @dataclass(frozen=True)
 class TrainingRecord:
     """Training set of saved predictors, which lets evaluation leave out its rows.
@@ -53,9 +64,8 @@ class TrainingRecord:
             recorded; the baseline for folders that nothing is fitted on.
         counts: dataset -> setting -> number of training rows with the metric measured, if recorded.
             Device times of runs that did not wait for a host are not counted as latencies.
-        judged: dataset -> setting -> number of held-out rows on which the release's complete
-            answers were scored; empty for a dataset without scores, and without an entry where that
-            was not recorded.
+        judged: dataset -> setting -> held-out runs on which complete answers were scored; empty for
+            a dataset without scores, and without an entry where that was not recorded.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +73,7 @@ class TrainingRecord:
     rows: Mapping[str, int] = field(default_factory=dict)
     medians: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     counts: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
-    judged: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
+    judged: Mapping[str, Mapping[Setting, Judged]] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
         """Whether the training set comes from exactly this bundle, by its digest."""
@@ -77,20 +87,31 @@ class TrainingRecord:
         """Number of training rows in a setting, on any device."""
         return self._of_any_device[replace(setting, device="")]
 
-    def rows_judged(self, setting: Setting) -> int:
-        """Number of scored held-out rows in a setting, over all datasets."""
-        return sum(counted.get(setting, 0) for counted in self.judged.values())
+    def runs_judged(self, setting: Setting) -> Judged:
+        """Scored held-out runs in a setting, over all datasets."""
+        found = [counted.get(setting, (0, 0.0)) for counted in self.judged.values()]
+        return sum(runs for runs, _ in found), sum(held for _, held in found)
 
-    def unjudged(self, fewest: int) -> dict[Setting, int]:
-        """Settings with at least `fewest` training rows but fewer scored rows -> number scored."""
+    def is_covered(self, setting: Setting) -> bool:
+        """Whether the coverage of intervals in a setting is known to be `LEAST_COVERAGE` or more.
+
+        It is the lower confidence bound of a binomial share (Clopper and Pearson 1934): 14 runs are
+        enough where all are inside, and 50 at 90 %.
+        """
+        from scipy.special import betaincinv
+
+        runs, held = self.runs_judged(setting)
+        return bool(betaincinv(held, runs - held + 1.0, 1.0 - CONFIDENCE) >= LEAST_COVERAGE)
+
+    def unjudged(self, fewest: int) -> dict[Setting, Judged]:
+        """Settings with at least `fewest` training rows that are not covered -> their runs."""
         trained = {
             setting
             for dataset in self.judged
             for setting, rows in self.counts.get(dataset, {}).items()
             if rows >= fewest
         }
-        scored = {setting: self.rows_judged(setting) for setting in sorted(trained)}
-        return {setting: rows for setting, rows in scored.items() if rows < fewest}
+        return {own: self.runs_judged(own) for own in sorted(trained) if not self.is_covered(own)}
 
     @cached_property
     def _of_any_device(self) -> Counter[Setting]:
@@ -160,17 +181,18 @@ class TrainingRecord:
             content.get("medians", {}),
             *(
                 {
-                    name: {Setting(*words): rows for *words, rows in counted}
+                    name: {Setting(*own[:WORDS]): figures(own[WORDS:]) for own in counted}
                     for name, counted in content.get(part, {}).items()
                 }
-                for part in ("counts", "judged")
+                # Earlier releases say how many rows were judged, and not how many were inside.
+                for part, figures in (("counts", itemgetter(0)), ("judged", itemgetter(0, -1)))
             ),
         )
 
 
-def _listed(counts: Mapping[str, Mapping[Setting, int]]) -> dict[str, list[list[Any]]]:
+def _listed(counts: Mapping[str, Mapping[Setting, Any]]) -> dict[str, list[list[Any]]]:
     return {
-        name: [[*astuple(setting), rows] for setting, rows in sorted(counted.items())]
+        name: [[*astuple(key), *np.ravel(own).tolist()] for key, own in sorted(counted.items())]
         for name, counted in counts.items()
     }
 

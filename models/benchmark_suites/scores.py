@@ -288,7 +288,8 @@ class BenchmarkBoost(StoredPredictor):
     Attributes:
         seed: of boosters and folds.
         trees: boosting rounds.
-        with_process: whether suites of up to `MOST_ROWS` rows also get a Gaussian process.
+        with_process: whether suites of up to `MOST_ROWS` rows also get a Gaussian process, and
+            intervals count held-out groups instead of their rows.
         folds: number of folds of held-out groups for calibration; 0 for no intervals.
         settings: suite -> its settings in the training set.
         laws: (suite, metric) -> power law.
@@ -382,7 +383,8 @@ class BenchmarkBoost(StoredPredictor):
                         shares[suite, metric], residuals[rows] = 0.0, row_residuals
                         flat[metric] = flat.get(metric, measurements.values[metric]).copy()
                         flat[metric][rows] = np.exp(level) - FLOORS.get(metric, 0.0)
-            widths[metric] = LogQuantiles.of(residuals, suites)
+            of_groups = groups if self.with_process else None
+            widths[metric] = LogQuantiles.of(residuals, suites, groups=of_groups)
         if flat:
             fitted = self._fitted(replace(measurements, values={**measurements.values, **flat}))
         kept = {key: law for key, law in fitted.smooth.items() if shares[key]}

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from forerun.data.device import Device
-from forerun.data.shapes import Float64
+from forerun.data.shapes import Bool, Float64
 from forerun.models.limit import Limit
 
 SAME_DEVICE = 0.02
@@ -54,6 +54,13 @@ class FeatureRange:
         (limits,) = self.outside_each(row[None, :], metric, tolerance)
         return limits
 
+    def is_outside(
+        self, matrix: Float64[np.ndarray, "n {len(self.names)}"], tolerance: float = 0.1
+    ) -> Bool[np.ndarray, "n {len(self.names)}"]:
+        """Which features of a matrix `outside` names, (n, len(names))."""
+        slack = tolerance * (self.high - self.low) + 1e-9
+        return np.asarray((matrix < self.low - slack) | (matrix > self.high + slack))
+
     def outside_each(
         self,
         matrix: Float64[np.ndarray, "n {len(self.names)}"],
@@ -61,8 +68,7 @@ class FeatureRange:
         tolerance: float = 0.1,
     ) -> list[tuple[Limit, ...]]:
         """`outside` for each row of a matrix (n, len(names))."""
-        slack = tolerance * (self.high - self.low) + 1e-9
-        far = (matrix < self.low - slack) | (matrix > self.high + slack)
+        far = self.is_outside(matrix, tolerance)
         found: list[tuple[Limit, ...]] = [()] * len(matrix)
         for row in np.flatnonzero(far.any(axis=1)).tolist():
             found[row] = tuple(

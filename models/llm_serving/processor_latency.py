@@ -1,9 +1,12 @@
-"""Latency of language models on CPUs with vLLM and llama.cpp, and on one GPU with llama.cpp.
+"""Latency of language models on CPUs with vLLM and llama.cpp, and on GPUs with llama.cpp.
 
 The time of a step is a sum of parts (`forerun.features.llm_serving.processors`), whose costs and
 exponents are fitted to measured runs. Bounds on the exponents keep predictions monotone: they never
 rise with more bandwidth, faster arithmetic or fewer bits per weight, and never fall with higher
 concurrency or longer prompts and contexts. An open number of threads is the fastest one.
+
+Runs on GPUs have one stream on one device. Other loads, splits and micro-batches scale its times by
+the ratio of the closed forms of deployments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +18,19 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
 from forerun.data.errors import UnanswerableQuery
+from forerun.data.language_models.deployment import Pool
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
-from forerun.data.query import Query
+from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.device_bytes import LLAMA_BATCH, USUAL_SEQUENCES
 from forerun.features.llm_serving.processors import DRIVERS, PARTS, Part, StepRows, threads_of
+from forerun.features.llm_serving.step import WorkerTime
 from forerun.models.adaptation.error_process import Offsets
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.domain import MAKER, is_of_other_maker, width_of_makers
-from forerun.models.llm_serving.latency import request_errors
+from forerun.models.llm_serving.latency import request_errors, summed_times
 from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.llm_serving.nearby_runs import NearbyRuns, Places
 from forerun.models.prediction import Predictions
@@ -54,6 +59,11 @@ FEW_MODELS: Final = Limit(
     "devices left out",
     LATENCY,
     "transfer",
+)
+NOT_AS_RUN: Final = Limit(
+    "runs have one stream on one device: what more requests, stages or smaller micro-batches "
+    "change follows from the spec sheet",
+    LATENCY,
 )
 OTHER_FORMAT: Final = Limit(
     "runs have weights of 16 bits with vLLM and q4_k_m with llama.cpp: other formats change the "
@@ -191,21 +201,17 @@ class ProcessorLlmLatency(StoredPredictor):
     )
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is a deployed language model on CPUs, or with llama.cpp on one GPU.
+        """Whether the query is a deployed language model on CPUs, or with llama.cpp on GPUs.
 
-        AMD GPUs and smaller micro-batches than the default are left to other predictors: no run has
-        either, and the closed form of deployments is closer to others' runs
-        (`llm_inference_bench`).
+        AMD's GPUs and Intel's for data centers are left to other predictors: no run has them, and
+        the closed form of deployments is closer to others' runs (`llm_inference_bench`).
         """
         if query.workload.kind != "llm_deployment" or not query.device.has_sheet:
             return False
         if query.device.kind == "cpu":
             return True
-        engine = query.deployment.engine
-        alone = query.deployment.load.concurrency == 1.0 and query.deployment.devices == 1
-        as_run = engine.name == "llama.cpp" and query.device.vendor != "amd"
-        usual = (engine.max_batched_tokens or LLAMA_BATCH) >= LLAMA_BATCH
-        return query.device.kind == "gpu" and as_run and alone and usual
+        known = query.device.vendor != "amd" and query.device.architecture != "xe-hpc"
+        return query.device.kind == "gpu" and query.deployment.engine.name == "llama.cpp" and known
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit each time to its rows.
@@ -247,8 +253,8 @@ class ProcessorLlmLatency(StoredPredictor):
         if not len(measurements):
             return self
         queries, offsets = measurements.queries, dict(self.offsets)
-        logs = np.column_stack([self._log_seconds(metric, queries)[0] for metric in METRICS])
-        values = metrics_of(Loads.of(queries), np.ones(len(queries)), *np.exp(logs.T))
+        logs, share, _ = self._log_times(queries)
+        values = metrics_of(Loads.of(queries), share, *np.exp(logs.T))
         whole = request_errors(measurements, values)
         codes: dict[LanguageModel, int] = {}
         models = np.array([codes.setdefault(q.deployment.model, len(codes)) for q in queries])
@@ -275,14 +281,13 @@ class ProcessorLlmLatency(StoredPredictor):
         for query in queries:
             if (reason := _fault(query)) is not None:
                 raise UnanswerableQuery(f"Not answered on {query.device.name}: {reason}.")
-        times = [self._log_seconds(metric, queries) for metric in METRICS]
-        logs = np.column_stack([column for column, _ in times])
+        logs, service_share, strata = self._log_times(queries)
         logs += [
             [self.offsets.get(_own_key(q, metric), 0.0) for metric in METRICS] for q in queries
         ]
         width = width_of_makers(queries)[:, None]
-        bounds = [width * self._log_ends(strata) for _, strata in times]
-        loads, service_share = Loads.of(queries), np.ones(len(queries))
+        bounds = [width * self._log_ends(of_time) for of_time in strata]
+        loads = Loads.of(queries)
         values, low, high = (
             metrics_of(loads, service_share, *np.exp(logs + offsets).T)
             for offsets in (
@@ -294,6 +299,26 @@ class ProcessorLlmLatency(StoredPredictor):
             if metric.endswith("_s") or "_s_" in metric:
                 low[metric], high[metric] = high[metric], low[metric]
         return Predictions(values, low, high, 0.9, [_limits(query) for query in queries])
+
+    def _log_times(self, queries: Sequence[Query]) -> tuple[Matrix, Column, list[Names]]:
+        """Logarithms of both times, (n, 2), share of the time to first token that is not queueing,
+        (n,), and strata of each time.
+
+        Without tensor parallelism, nothing is faster than one stream on one device.
+        """
+        as_run = [_as_run(query) for query in queries]
+        times = [self._log_seconds(metric, as_run) for metric in METRICS]
+        logs, share = np.column_stack([column for column, _ in times]), np.ones(len(queries))
+        rows = [row for row, own in enumerate(as_run) if own is not queries[row]]
+        if rows:
+            asked, base = (
+                summed_times([of[row] for row in rows], WorkerTime.of) for of in (queries, as_run)
+            )
+            ratios = np.log([asked[metric] / base[metric] for metric in METRICS]).T
+            tensor = [queries[row].deployment.pool.parallelism.tensor > 1 for row in rows]
+            logs[rows] += np.where(np.array(tensor)[:, None], ratios, np.maximum(ratios, 0.0))
+            share[rows] = asked["ttft_service_ms"] / asked["ttft_ms"]
+        return logs, share, [strata for _, strata in times]
 
     def _log_seconds(self, metric: str, queries: Sequence[Query]) -> tuple[Column, Names]:
         """Logarithms of the time at the fastest number of threads, and strata, (n,) each."""
@@ -353,6 +378,22 @@ class _Runs(Columns):
         return step, NearbyRuns.of(self.places, errors)
 
 
+def _as_run(query: Query) -> Query:
+    """A deployment on GPUs as measured: one stream on one device, with usual micro-batches."""
+    one = query.deployment
+    batch = one.engine.max_batched_tokens
+    stream = replace(
+        one,
+        load=replace(one.load, requests_per_s=None, concurrency=1.0),
+        engine=replace(one.engine, max_batched_tokens=batch and max(batch, LLAMA_BATCH)),
+        pool=Pool(),
+        prefill=None,
+    )
+    if query.device.kind == "cpu" or stream == one:
+        return query
+    return replace(query, workload=stream, operation=Operation(1))
+
+
 def _by_step(measurements: Measurements) -> dict[str, list[int]]:
     """Engine, kind of device and metric -> positions of the rows that measure it."""
     steps: dict[str, list[int]] = {}
@@ -384,7 +425,9 @@ def _given_threads(queries: Sequence[Query]) -> list[float]:
 
 
 def _fault(query: Query) -> str | None:
-    """Why no run covers a deployment; None where one does."""
+    """Why a deployment on a CPU is not answered; None where it is, and on GPUs."""
+    if query.device.kind == "gpu":
+        return None
     deployment, split = query.deployment, query.deployment.pool.parallelism
     engine, load = deployment.engine, deployment.load
     others = split.pipeline * split.attention_data * split.expert
@@ -415,5 +458,9 @@ def _limits(query: Query) -> tuple[Limit, ...]:
     model, engine = query.deployment.model, query.deployment.engine.name
     form = model.formats.of_layer(len(model.layers) - 1).dense
     measured = ("q4_k_m",) if engine == "llama.cpp" else ("bf16", "fp16")
-    other = (MAKER,) if is_of_other_maker(query.device) else ()
-    return (FEW_MODELS, *other) if form in measured else (FEW_MODELS, *other, OTHER_FORMAT)
+    others = {
+        MAKER: is_of_other_maker(query.device),
+        OTHER_FORMAT: form not in measured,
+        NOT_AS_RUN: _as_run(query) is not query,
+    }
+    return (FEW_MODELS, *(limit for limit, holds in others.items() if holds))

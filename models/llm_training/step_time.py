@@ -2,8 +2,9 @@
 
 What constant rates of arithmetic, traffic and messages leave is the error of frameworks, number
 formats, devices, and of models and layouts near measured ones: a Gaussian process over these. Near
-measured models and devices, intervals follow its variance. Elsewhere its variance says little about
-errors, and intervals have one width, that of families of models or of devices that were left out.
+measured models and devices, and inside the ranges of their runs, intervals follow its variance.
+Elsewhere its variance says little about errors, and intervals have one width, that of families of
+models or of devices that were left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,8 +79,8 @@ COVARIANCES: Final = (
     Covariance("radial", _columns("shape", "flags"), 0.3, prior=(-4.0, 1.0)),
 )
 """Errors of frameworks, formats, settings, devices, models, and of runs like measured ones."""
-CHECKED: Final = (*SHAPE[:2], *SIZE)
-"""Features whose ranges are checked for limits."""
+CHECKED: Final = (*SHAPE[:2], *SIZE, "log_devices")
+"""Features whose ranges are checked."""
 NEAR: Final = (0.1, 0.2, 0.05, 0.5)
 """Largest difference of a model to one that was measured near it, in each column of `SHAPE`: a
 tenth of the width, a fifth of the weights, a twentieth of the weights in experts. With 0.4, 0.7 and
@@ -96,6 +97,7 @@ MEANING: Final[Mapping[str, str]] = {
     **{"log_hidden": "a hidden state of width {}", "log_weights": "{} weights"},
     **{"log_tokens": "{} tokens a micro-batch", "log_width": "width {} on one device"},
     **{"log_micro_batches": "{} micro-batches a step", "log_sequence": "sequences of {} tokens"},
+    "log_devices": "{} devices",
 }
 """Feature of `CHECKED` -> what is said of it: of micro-batches, it is the logarithm of one more."""
 UNSEEN_DEVICE: Final = Limit(
@@ -259,7 +261,10 @@ class LlmTrainingStep(StoredPredictor):
         """Half-widths of the intervals of n rows, in logarithms, by those near measured runs."""
         model = np.where(self._is_near(table.shape, "shape", NEAR), 0.0, self.far_model)
         device = np.where(self._is_near(table.sheet, "sheet", SAME), 0.0, self.far_device)
-        far, most = np.maximum(model, device), max(self.far_model, self.far_device)
+        most = max(self.far_model, self.far_device)
+        assert self.ranges is not None
+        outside = self.ranges.is_outside(_checked(table)).any(axis=1)
+        far = np.where(outside, most, np.maximum(model, device))
         known = (far > 0.0) & np.isfinite(far)
         return np.where(known, far, np.minimum(near, most))
 
@@ -367,7 +372,7 @@ def _substitutes(query: Query) -> tuple[Limit, ...]:
     own = FORMATS[run.precision].precision_on(query.device)
     if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
         line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
-        found.append(Limit(line, LATENCY))
+        found.append(Limit(line, LATENCY, feature="precision"))
     if run.layout.schedule != "1f1b":
         line = f"schedule: {run.layout.schedule} was not measured; its bubble is as published"
         found.append(Limit(line, LATENCY))
@@ -382,20 +387,20 @@ def mean_cost(run: LlmTraining, device: Device, layouts: Layouts) -> Column:
 
 
 def limits_of_lengths(query: Query) -> tuple[Limit, ...]:
-    """That sequences are longer than those of the model's configuration, or of several lengths."""
-    run = query.llm_training
+    """That sequences have several lengths, or are longer than the model's configuration allows."""
+    run, found = query.llm_training, []
     longest = run.model.most_tokens
     if any(one.tokens < run.sequence_tokens for one in run.lengths):
-        return (Limit("lengths: the mean of their costs, which was not measured", LATENCY),)
-    if longest is None or run.sequence_tokens <= longest:
-        return ()
-    line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
-    own = float(run.sequence_tokens)
-    return (Limit(line, None, "note", "sequence_tokens", own, 1.0, float(longest)),)
+        found.append(Limit("lengths: the mean of their costs, which was not measured", LATENCY))
+    if longest is not None and run.sequence_tokens > longest:
+        line = f"sequences are longer than the {longest:,} tokens of the model's configuration"
+        own = float(run.sequence_tokens)
+        found.append(Limit(line, None, "note", "sequence_tokens", own, 1.0, float(longest)))
+    return tuple(found)
 
 
 def _checked(table: TrainingRows) -> Matrix:
-    return np.column_stack([table.shape[:, :2], table.size])
+    return np.column_stack([table.shape[:, :2], table.size, np.log(table.devices)])
 
 
 def framework_on(query: Query) -> str:

@@ -171,7 +171,7 @@ class TableBoost(StoredPredictor):
 
         Args:
             measurements: rows of the table; those with the same `model_group` are held out
-                together, or single rows where there are fewer than two.
+                together, or those with the same `question` where there are fewer than two.
 
         Raises:
             InputError: there are fewer than `FEWEST_ROWS`.
@@ -282,13 +282,14 @@ class TableBoost(StoredPredictor):
     def _tests(self, rows: Measurements) -> Measurements:
         """The rows as tests of the suite `table`, with metrics over their bases."""
         values = {name: column / bases(rows.queries, name) for name, column in rows.values.items()}
-        models = rows.groups.get("model_group")
         groups = dict(rows.groups)
         queries = [as_test(query, self.table) for query in rows.queries]
+        names = ["model_group", "question"]
         if any(MODEL in query.benchmark.by_name for query in queries):
-            models = groups.get("question")
-        if models is not None and len(np.unique(models)) > 1:
-            groups[GROUP] = models
+            del names[0]
+        several = [n for n in names if n in groups and len(np.unique(groups[n])) > 1]
+        if several:
+            groups[GROUP] = groups[several[0]]
         return Measurements(queries, values, groups, rows.weights)
 
 

@@ -20,7 +20,7 @@ from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
 from forerun.features.llm_serving.operators import substituted
-from forerun.features.serving_features import GIB, arithmetic, multiplied_as
+from forerun.features.serving_features import arithmetic, multiplied_as
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
@@ -235,11 +235,6 @@ class ServingPower(StoredPredictor):
         found, width = arithmetic(workload.weights, device), FORMATS[workload.weights].bytes
         if width < 2 and found != wanted:
             lines.append(substituted(workload.weights, wanted, found))
-        if isinstance(workload, LlmServing):
-            held = query.operation.device_count * (device.memory_gib or 0.0)
-            need = workload.total_parameters * width / GIB
-            if need > held:
-                lines.append(f"memory: weights take {need:,.0f} GiB, the devices have {held:,.0f}")
         return lines
 
 

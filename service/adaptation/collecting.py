@@ -12,13 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.plans import plan_content
-from forerun.data.collectors.runner.collector import (
-    Broken,
-    Collected,
-    Collector,
-    collect,
-    progress_line,
-)
+from forerun.data.collectors.runner import collector as runner
 from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS as ONNX_NETWORKS
@@ -286,7 +280,7 @@ class Collection:
     table: Path
     device: str
     frame: "pd.DataFrame"
-    outcome: Collected
+    outcome: runner.Collected
 
     def facts(self) -> dict[str, Any]:
         """Numbers of rows by status, and the spread of their repeats, as plain values."""
@@ -309,7 +303,7 @@ class Collection:
         }
 
 
-def check_can(collector: Collector, output: Path) -> None:
+def check_can(collector: runner.Collector, output: Path) -> None:
     """Check the output and the collector before anything is measured.
 
     Raises:
@@ -323,7 +317,7 @@ def check_can(collector: Collector, output: Path) -> None:
 
 
 def collect_table(
-    collector: Collector,
+    collector: runner.Collector,
     output: Path,
     minutes: float,
     sheet: Callable[[str], Device],
@@ -352,11 +346,11 @@ def collect_table(
     journal = Journal.for_table(output)
 
     def tell(trial: Trial, row: dict[str, Any], left_s: float) -> None:
-        report(f"  {progress_line(trial, row, left_s)}")
+        report(f"  {runner.progress_line(trial, row, left_s)}")
 
     try:
-        outcome = collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, report=tell)
-    except Broken as error:
+        outcome = runner.collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, report=tell)
+    except runner.Broken as error:
         raise InputError(
             f"The device is lost to this process; run again to go on: {error}"
         ) from None

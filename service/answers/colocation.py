@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from forerun.data.described import first_fault
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.errors import InputError, UnanswerableQuery, why_unreadable
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -59,13 +60,10 @@ def read_profile(path: Path) -> ProgramIn:
     try:
         return ProgramIn.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
+        raise InputError(f"Cannot read {path}: {why_unreadable(error)}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(
-            f"{path} holds no profile of a program: {where}: {first['msg']}."
-        ) from error
+        why = first_fault(error, "the file")
+        raise InputError(f"{path} holds no profile of a program: {why}.") from error
 
 
 GUEST = Software()

@@ -27,9 +27,8 @@ from forerun.models.answers.wording import in_words
 from forerun.models.limit import LATENCY, POWER
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
-from forerun.models.prediction import Estimate
 from forerun.models.router import Router
-from forerun.service.answers.answer import answers_to, predictor_out
+from forerun.service.answers.answer import answers_to, predictor_out, rendered
 from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import (
     NO_IDLE,
@@ -40,7 +39,6 @@ from forerun.service.schemas.answers import (
     ExcludedOut,
     IntervalOut,
     LimitedOut,
-    LimitOut,
     Objective,
     PredictionOut,
     RankedOut,
@@ -112,20 +110,13 @@ class Goal:
         It is None where the device has no price, or where the throughput per watt is infinite
         because a run takes no energy.
         """
-        ends = estimate.value, estimate.low, estimate.high
+        own = IntervalOut.filled(estimate, unit=self.unit)
         if self.objective == "cost":
             price = self._price_per_hour(device)
-            if price is None:
-                return None
-            value, low, high = (None if end is None else price * end / MS_AN_HOUR for end in ends)
-        elif self.objective == "throughput_per_w":
-            value, high, low = (self.samples / end if end else None for end in ends)
-        else:
-            value, low, high = ends
-        if value is None:
-            return None
-        coverage, unit = estimate.coverage, self.unit
-        return IntervalOut(value=value, low=low, high=high, coverage=coverage, unit=unit)
+            return None if price is None else own.times(price, self.unit, MS_AN_HOUR)
+        if self.objective == "throughput_per_w":
+            return own.over(self.samples, self.unit) if own.value else None
+        return own
 
     @property
     def no_price(self) -> str:
@@ -415,8 +406,10 @@ def swept(
     limits = distinct(in_words(limit) for run in sweep.runs for limit in run.limits)
     limits = [own for own in (*limits, *set_up_limits(query)) if own.concerns("energy_j")]
     limits += level_notes((LATENCY, POWER), query)
+    common = rendered(query, limits, in_use)
+    del common["in_domain"]
     return SweepOut(
-        device=DeviceOut(name=query.device.name, origin=query.device.origin),
+        **common,
         tdp_w=query.device.tdp_w,
         idle_w=query.device.idle_w,
         peak_power_w=None,
@@ -427,11 +420,7 @@ def swept(
         least_energy=AdviceOut.filled(sweep.least_energy),
         slow_down=slow_down,
         within_slow_down=AdviceOut.filled(sweep.within(slow_down)),
-        limits=[str(limit) for limit in limits],
-        limit_details=[LimitOut.of(limit) for limit in limits],
-        level=query.level,
         graph=query.workload.graph.digest if isinstance(query.workload, Network) else None,
-        predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
         picture=None,
     )
 
@@ -447,24 +436,16 @@ def _within(run: LimitedRun, query: Query, *, measured: bool) -> LimitedRun:
 def _run(run: LimitedRun, samples: int) -> LimitedOut:
     return LimitedOut.filled(
         run,
-        latency_ms=_aim(run.latency_ms, metric("latency_ms").unit),
-        power_w=_aim(run.power_w, metric("power_w").unit),
-        energy_j=_aim(run.energy_j, metric("energy_j").unit),
+        latency_ms=IntervalOut.filled(run.latency_ms, unit="ms"),
+        power_w=IntervalOut.filled(run.power_w, unit="W"),
+        energy_j=IntervalOut.filled(run.energy_j, unit="J"),
         energy_per_sample_j=per_sample(run.energy_j, samples),
     )
 
 
-def _aim(estimate: Estimate, unit: str) -> IntervalOut:
-    value, low, high = _ends(estimate)
-    return IntervalOut(value=value, low=low, high=high, coverage=estimate.coverage, unit=unit)
-
-
-def _ends(estimate: Estimate) -> tuple[float, float | None, float | None]:
-    return estimate.value, estimate.low, estimate.high
-
-
 def _check_finite(runs: Sequence[LimitedRun]) -> None:
-    ends = [x for r in runs for e in (r.latency_ms, r.power_w, r.energy_j) for x in _ends(e)]
+    estimates = [own for run in runs for own in (run.latency_ms, run.power_w, run.energy_j)]
+    ends = [end for own in estimates for end in (own.value, own.low, own.high)]
     ends += [x for run in runs for x in (run.slow_down, run.saving)]
     if not np.isfinite([x for x in ends if x is not None]).all():
         raise UnanswerableQuery(

@@ -28,8 +28,6 @@ from forerun.service.schemas.prediction import NetworkIn
 from forerun.service.stores.device_sheets import BadSheet, detected_cpu, this_cpu
 from forerun.service.stores.devices import DeviceStore
 
-METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
-
 
 @dataclass(frozen=True, slots=True)
 class Run:

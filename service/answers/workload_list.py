@@ -17,26 +17,10 @@ from forerun.models.predictor import Predictor
 from forerun.service.answers.benchmarks import devices_of_space, suites_of
 from forerun.service.answers.question import RUN_METRICS
 from forerun.service.presets import COLOCATION, PREDICT, as_prediction, preset_named
+from forerun.service.schemas import listings
+from forerun.service.schemas import workload_kinds as kinds
 from forerun.service.schemas.colocation import ColocationIn
-from forerun.service.schemas.listings import (
-    FieldOut,
-    HlsProgramOut,
-    SettingOut,
-    SuiteOut,
-    WorkloadOut,
-    WorkloadsOut,
-)
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
-from forerun.service.schemas.workload_kinds import (
-    BenchmarkIn,
-    DesignIn,
-    DiffusionWorkloadIn,
-    FbnetIn,
-    LlmDeploymentIn,
-    LlmServingIn,
-    Nb201In,
-    OfaIn,
-)
 
 
 class _Form(NamedTuple):
@@ -53,14 +37,14 @@ class _Form(NamedTuple):
 FORMS: Final = (
     _Form("network", NetworkIn, RUN_METRICS, "resnet50-l4"),
     _Form("kernel", KernelIn, RUN_METRICS, "matrix-product"),
-    _Form("llm_serving", LlmServingIn, OF_SERVING["llm_serving"], "serve-8b-chat"),
-    _Form("llm_deployment", LlmDeploymentIn, OF_DEPLOYMENTS, "deploy-8b"),
-    _Form("diffusion", DiffusionWorkloadIn, OF_SERVING["diffusion"], "draw-images"),
-    _Form("architecture", Nb201In, ("latency_ms",), "nb201-phone", space="nb201"),
-    _Form("architecture", FbnetIn, ("latency_ms",), "fbnet-raspberry-pi", space="fbnet"),
-    _Form("architecture", OfaIn, ("latency_ms",), "ofa-v100", space="ofa"),
-    _Form("design", DesignIn, OF_DESIGNS, "hls-gesummv"),
-    _Form("benchmark", BenchmarkIn, (), "mlperf-resnet50"),
+    _Form("llm_serving", kinds.LlmServingIn, OF_SERVING["llm_serving"], "serve-8b-chat"),
+    _Form("llm_deployment", kinds.LlmDeploymentIn, OF_DEPLOYMENTS, "deploy-8b"),
+    _Form("diffusion", kinds.DiffusionWorkloadIn, OF_SERVING["diffusion"], "draw-images"),
+    _Form("architecture", kinds.Nb201In, ("latency_ms",), "nb201-phone", space="nb201"),
+    _Form("architecture", kinds.FbnetIn, ("latency_ms",), "fbnet-raspberry-pi", space="fbnet"),
+    _Form("architecture", kinds.OfaIn, ("latency_ms",), "ofa-v100", space="ofa"),
+    _Form("design", kinds.DesignIn, OF_DESIGNS, "hls-gesummv"),
+    _Form("benchmark", kinds.BenchmarkIn, (), "mlperf-resnet50"),
     _Form(
         "colocation",
         ColocationIn,
@@ -72,21 +56,21 @@ FORMS: Final = (
 """All forms in which a workload can be asked about."""
 
 
-def workload_list(predictor: Predictor) -> WorkloadsOut:
+def workload_list(predictor: Predictor) -> listings.WorkloadsOut:
     """Kinds of workload, and the names that requests about them may use."""
     programs = ((name, program_named(name)) for name in program_names())
-    return WorkloadsOut(
+    return listings.WorkloadsOut(
         workloads=[_workload(form, predictor) for form in FORMS],
         networks=list(network_names()),
         programs=[
-            HlsProgramOut(name=name, slots=list(slots_of(graph)))
+            listings.HlsProgramOut(name=name, slots=list(slots_of(graph)))
             for name, graph in programs
             if graph is not None
         ],
         suites=[
-            SuiteOut.filled(
+            listings.SuiteOut.filled(
                 own.suite,
-                settings=[SettingOut.filled(setting) for setting in own.suite.settings],
+                settings=[listings.SettingOut.filled(setting) for setting in own.suite.settings],
                 devices=sorted(own.suite.devices),
             )
             for own in suites_of(predictor).values()
@@ -94,21 +78,21 @@ def workload_list(predictor: Predictor) -> WorkloadsOut:
     )
 
 
-def _workload(form: _Form, predictor: Predictor) -> WorkloadOut:
+def _workload(form: _Form, predictor: Predictor) -> listings.WorkloadOut:
     properties = form.model.model_json_schema()["properties"]
     definitions = form.model.model_json_schema().get("$defs", {})
     devices: tuple[str, ...] = ()
     if form.space is not None:
         devices = devices_of_space(predictor, form.space)
-    elif form.model is DesignIn:
+    elif form.model is kinds.DesignIn:
         devices = (VCU1525.name,)
-    return WorkloadOut(
+    return listings.WorkloadOut(
         kind=form.kind,
         form=form.space or form.kind,
         title=(form.model.__doc__ or "").splitlines()[0].rstrip("."),
         endpoint=form.endpoint,
         fields=[
-            FieldOut(
+            listings.FieldOut(
                 name=name,
                 description=properties[name].get("description", ""),
                 required=field.is_required(),

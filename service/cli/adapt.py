@@ -1,7 +1,6 @@
 """`forerun adapt`, `observe` and `drift`: measurements to adapt to, or to compare answers with."""
 
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +72,7 @@ def adapt(
         raise InputError("Give one file of measurements; --suggest says which to take.")
     else:
         if sheet is not None:
-            from forerun.service.answers.adapting import register_for
+            from forerun.service.python.own_measurements.measured_file import register_for
 
             registered = register_for(settings, device, sheet, files[0])
             progress(f"{registered.name} is registered as {registered.title}")
@@ -94,13 +93,10 @@ def _learn(
     json: bool,
     served: dict[str, Any],
 ) -> None:
-
-    from forerun.service.answers.adapting import adapt_to_file
-    from forerun.service.loading import adaptation_here
+    from forerun.service.python.own_measurements.measured_file import adapt_to_file
     from forerun.service.schemas.llm.answers import counted
 
-    opens = partial(adaptation_here, settings)
-    result, left_out = adapt_to_file(opens, name, file, graphs, progress, served)
+    result, left_out = adapt_to_file(settings, name, file, graphs, progress, served)
     if json:
         print_json(_facts(result, left_out))
         return
@@ -114,28 +110,13 @@ def _learn(
 
 
 def _facts(result: "AdaptationResult", left_out: int) -> dict[str, Any]:
-    kept = result.kept
-    return {
-        "set": kept.id,
-        "device": kept.device,
-        "rows": len(kept.rows),
-        "left_out": left_out,
-        "rows_in_use": result.rows,
-        "version": result.version,
-        **error_facts(result.errors),
+    """The stored set, errors before and after adaptation, and whether the rows suffice."""
+    errors = {
+        metric: asdict(own) | {"enough": own.enough, "worse": own.worse}
+        for metric, own in result.errors.metrics.items()
     }
-
-
-def error_facts(errors: "HeldOut") -> dict[str, Any]:
-    """Errors before and after adaptation as JSON, and whether the rows suffice."""
-    return {
-        "errors": {
-            m: asdict(e) | {"enough": e.enough, "worse": e.worse} for m, e in errors.metrics.items()
-        },
-        "folds": errors.folds,
-        "one_by_one": errors.one_by_one,
-        "enough": errors.enough,
-    }
+    known = result.out().model_dump(exclude={"source"})
+    return {**known, "errors": errors, "left_out": left_out, "enough": result.errors.enough}
 
 
 def show_errors(errors: "HeldOut") -> None:
@@ -210,13 +191,12 @@ def observe(
         engine: engine that served it
         json: print one JSON object
     """
-    from forerun.service.answers.adapting import observe_file
     from forerun.service.answers.observing import summary_of
-    from forerun.service.loading import adaptation_here
     from forerun.service.python.own_measurements.adapting import Observations
+    from forerun.service.python.own_measurements.measured_file import observe_file
 
-    opens = partial(adaptation_here, Settings.load())
-    own, left_out = observe_file(opens, device, file, graphs, served(model, tensor, engine))
+    how = served(model, tensor, engine)
+    own, left_out = observe_file(Settings.load(), device, file, graphs, how)
     observed = Observations.of(own, left_out)
     if json:
         content = summary_of(own.kept).model_dump()

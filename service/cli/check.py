@@ -28,6 +28,7 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
         device: device that it will run on; may be repeated [as the file says]
         json: print one JSON object
     """
+    from forerun.data.errors import why_unreadable
     from forerun.service.cli.job_scripts import job_in
     from forerun.service.cli.manifests import UnreadableFile, pods_in
     from forerun.service.http.answers import answers_with
@@ -39,8 +40,7 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
         is_job = text.startswith("#!") or "\n#SBATCH" in text
         asked = [job_in(text)] if is_job else pods_in(text)
     except (OSError, UnicodeDecodeError) as error:
-        why = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise UnreadableFile(f"Cannot read {file}: {why}.") from None
+        raise UnreadableFile(f"Cannot read {file}: {why_unreadable(error)}.") from None
     except UnreadableFile as error:
         raise UnreadableFile(f"{file}: {error}") from None
     settings = Settings.load()
@@ -49,7 +49,7 @@ def check(file: Path, device: list[str] | None = None, json: Json = False) -> No
     devices = list(map(answers.devices.get, names))
     with working("checking"):
         lines = [own for one in asked for own in _lines(one, answers, devices)]
-        lines = lines or _unchecked(asked, named=bool(devices))
+        lines += _unchecked(asked, named=bool(devices), found=bool(lines))
     if json:
         print_json({"findings": lines})
     else:
@@ -69,25 +69,30 @@ def _lines(
     return sorted((_line(own, asked) for own in found), key=lambda own: own["line"])
 
 
-def _unchecked(asked: "Sequence[Asked]", *, named: bool) -> "list[dict[str, str | int]]":
-    """That no pod or job of a file names a workload, or the GPU of the slices that it requests."""
+def _unchecked(
+    asked: "Sequence[Asked]", *, named: bool, found: bool
+) -> "list[dict[str, str | int]]":
+    """Which pods or jobs of a file name no workload, or not the GPU of the slices they request."""
     from forerun.service.cli.job_scripts import COMMENT
     from forerun.service.http.kubernetes.findings import Finding
     from forerun.service.http.kubernetes.nodes import named_products, requested_slice
     from forerun.service.http.kubernetes.pods import PREFIX
 
     able = [one for one in asked if any(n.startswith(PREFIX) for n in one.places)]
-    if not able:
+    left, lines = [one for one in asked if one not in able], []
+    if left and (able or not found):
         how = f"the annotation {PREFIX}graph or {PREFIX}llm"
-        if asked[0].is_job:
+        if left[0].is_job:
             how = f"--comment={COMMENT}graph=resnet50,batch_size=64 (or another network)"
-        why = f"nothing was checked: {how} names the workload"
-        return [_line(Finding("", why), asked[0]) | {"severity": "note"}]
+        names = ", ".join(f"{one.name or 'one'} (line {one.place.line})" for one in left)
+        which = f"{len(left)} of {len(asked)} pods not checked, {names}"
+        why = f"{which if able else 'nothing was checked'}: {how} names the workload"
+        lines = [_line(Finding("", why), left[0]) | {"severity": "note"}]
     sliced = (one for one in able if requested_slice(one.pod) and not named_products(one.pod))
-    if named or (first := next(sliced, None)) is None:
-        return []
-    why = "whether it fits was not checked: name the GPU by nvidia.com/gpu.product or --device"
-    return [_line(Finding("", why), first) | {"severity": "note"}]
+    if not (named or found) and (first := next(sliced, None)) is not None:
+        why = "whether it fits was not checked: name the GPU by nvidia.com/gpu.product or --device"
+        lines.append(_line(Finding("", why), first) | {"severity": "note"})
+    return lines
 
 
 def _line(own: "Finding", asked: "Asked") -> "dict[str, str | int]":

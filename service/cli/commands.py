@@ -20,7 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "predict": "questions.predict:predict",
     "batch": "questions.batch:batch",
     "mcp": "mcp:mcp",
-    "presets": "questions.request_file:presets",
+    "presets": "questions.predict:presets",
     "rank": "questions.rank:rank",
     "sweep": "questions.rank:sweep",
     "colocate": "questions.colocate:colocate",

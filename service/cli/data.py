@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forerun.data.bundle import Bundle, bundle_folder, find, home
+from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, progress, progress_bar, screen, working
+from forerun.service.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forerun.data.bundle import Bundle
 
 app = DescribedCommands(help="Datasets: list, pull, import, describe.", no_args_is_help=True)
 
@@ -27,7 +29,6 @@ def list_datasets(json: o.Json = False) -> None:
     Args:
         json: print one JSON object
     """
-    from forerun.data.bundle import bundle_folder
     from forerun.data.datasets import known_datasets
 
     rows = [
@@ -71,7 +72,6 @@ def pull(name: str, workers: Annotated[int, typer.Option(min=1)] = 1) -> None:
 
 def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     """Add the graphs of its networks to a bundle; without timm, print what is missing."""
-    from forerun.data.bundle import home
     from forerun.data.datasets.networks.timm_bench import TimmBench
     from forerun.features.readers.model_zoo import (
         TraceJournal,
@@ -130,7 +130,6 @@ def import_rows(
     import sys
 
     from forerun.service.own_tables.importing import facts_of, import_table
-    from forerun.service.settings import Settings
 
     given = _pairs(meanings or [])
     ask = _ask if sys.stdin.isatty() and not json else None
@@ -148,8 +147,6 @@ def import_rows(
 
 def _pairs(texts: list[str]) -> dict[str, str]:
     """Column -> meaning of options such as `time=latency_ms`."""
-    from forerun.data.errors import InputError
-
     for text in texts:
         if "=" not in text:
             raise InputError(f"--map takes THEIRS=OURS, such as time=latency_ms, not {text!r}.")
@@ -172,7 +169,6 @@ def describe(name: str, data: Path | None = None, json: o.Json = False) -> None:
         data: folder of a bundle [the pulled one]
         json: print one JSON object
     """
-    from forerun.data.bundle import find
     from forerun.data.datasets import dataset
 
     source = dataset(name)

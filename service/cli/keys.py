@@ -8,7 +8,7 @@ from forerun.service.cli import options as o
 from forerun.service.cli.commands import DescribedCommands
 from forerun.service.cli.output import print_json, screen, table
 from forerun.service.settings import Settings
-from forerun.service.stores.keys import BadKeyName, Key, KeyStore
+from forerun.service.stores.keys import BadKeyName, Key, keys_of
 
 app = DescribedCommands(
     no_args_is_help=True,
@@ -32,7 +32,7 @@ def create(name: str, scope: str = "read", tenant: str | None = None, json: o.Js
             f"FORERUN_TENANT is {own}, and all keys made here are that tenant's; unset it to make "
             "keys of several tenants for one service."
         )
-    key, text = _store().create(name, scope, tenant)
+    key, text = keys_of(Settings.load()).create(name, scope, tenant)
     if json:
         print_json({**_shown(key), "key": text})
         return
@@ -51,7 +51,7 @@ def list_keys(json: o.Json = False) -> None:
     Args:
         json: print one JSON object
     """
-    keys = _store().keys()
+    keys = keys_of(Settings.load()).keys()
     if json:
         print_json({"keys": [_shown(key) for key in keys]})
         return
@@ -71,14 +71,8 @@ def revoke(identifier: str) -> None:
     Args:
         identifier: identifier of the key
     """
-    _store().revoke(identifier)
+    keys_of(Settings.load()).revoke(identifier)
     typer.echo(f"{identifier} is revoked")
-
-
-def _store() -> "KeyStore":
-    from forerun.service.stores.places import place_of
-
-    return KeyStore(place_of(Settings.load()) / "keys")
 
 
 def _shown(key: "Key") -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 from msgspec import ValidationError, convert
 
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, why_unreadable
 from forerun.service.http.kubernetes.extender import Pod
 from forerun.service.http.kubernetes.findings import Finding
 from forerun.service.http.kubernetes.pods import PREFIX
@@ -41,6 +41,7 @@ class Asked:
         places: annotation, label or resource -> where it is written.
         found: what was wrong with its form, with names as in `places`.
         is_job: whether it is a job of Slurm.
+        name: name of the pod, or of the object around its template; empty without one.
     """
 
     pod: Pod
@@ -48,6 +49,7 @@ class Asked:
     places: Mapping[str, Place]
     found: list[Finding] = field(default_factory=list)
     is_job: bool = False
+    name: str = ""
 
 
 def pods_in(text: str) -> list[Asked]:
@@ -62,7 +64,7 @@ def pods_in(text: str) -> list[Asked]:
         while loader.check_node():
             found += _pods(loader, loader.get_node())
     except yaml.YAMLError as error:
-        raise UnreadableFile(f"It is no YAML: {' '.join(str(error).split())}") from None
+        raise UnreadableFile(f"{why_unreadable(error)}.") from None
     except (ValidationError, RecursionError, AttributeError, TypeError) as error:
         raise UnreadableFile(f"A pod is not as Kubernetes has them: {error}.") from None
     finally:
@@ -75,24 +77,25 @@ def pods_in(text: str) -> list[Asked]:
     return found
 
 
-def _pods(loader: yaml.SafeLoader, node: Any) -> Iterator[Asked]:
+def _pods(loader: yaml.SafeLoader, node: Any, owner: str = "") -> Iterator[Asked]:
     """The pods and templates of pods in a part of a manifest, such as a Deployment or a List."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from _pods(loader, item)
+            yield from _pods(loader, item, owner)
     if not isinstance(node, yaml.MappingNode):
         return
     parts = {key.value: value for key, value in node.value}
-    inner = [own for value in parts.values() for own in _pods(loader, value)]
     spec, metadata = parts.get("spec"), parts.get("metadata")
+    owner = next((own.value for key, own in _items(metadata) if key.value == "name"), owner)
+    inner = [own for value in parts.values() for own in _pods(loader, value, owner)]
     given = _entries(metadata, "annotations")
     if "containers" in _keys(spec):
-        yield _pod(loader, node, spec, metadata)
+        yield replace(_pod(loader, node, spec, metadata), name=owner)
     elif inner and (own := [name for name in given if name.startswith(PREFIX)]):
         message = "write it in the metadata of the pod's template: it is not read here"
         first = inner[0]
         places = {**given, **first.places, own[0]: given[own[0]]}
-        inner[0] = Asked(first.pod, first.place, places, [*first.found, Finding(own[0], message)])
+        inner[0] = replace(first, places=places, found=[*first.found, Finding(own[0], message)])
     yield from inner
 
 
@@ -118,13 +121,16 @@ def _pod(loader: yaml.SafeLoader, node: Any, spec: Any, metadata: Any) -> Asked:
     return Asked(convert(kept, Pod), Place(node.start_mark.line + 1), places, found)
 
 
+def _items(node: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of a mapping, none of anything else."""
+    return node.value if isinstance(node, yaml.MappingNode) else []
+
+
 def _keys(node: Any) -> dict[str, Any]:
-    return {key.value: key for key, _ in node.value} if isinstance(node, yaml.MappingNode) else {}
+    return {key.value: key for key, _ in _items(node)}
 
 
 def _entries(node: Any, part: str) -> dict[str, Place]:
     """Name -> place of each entry of a part, such as the annotations of some metadata."""
-    if not isinstance(node, yaml.MappingNode):
-        return {}
-    own = next((value for key, value in node.value if key.value == part), None)
+    own = next((value for key, value in _items(node) if key.value == part), None)
     return {name: Place(key.start_mark.line + 1, name) for name, key in _keys(own).items()}

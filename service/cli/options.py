@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
+from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.schemas.run_options import part_of
+from forerun.service.settings import Settings
+from forerun.service.stores.devices import DeviceStore, devices_of
+from forerun.service.stores.places import is_used, place_of
 
 if TYPE_CHECKING:
-    from forerun.data.device import Device
     from forerun.models.answers.served_models import InUse
-    from forerun.service.stores.devices import DeviceStore
     from forerun.training.engines.jobs import Engine
 
 Source = Annotated[
@@ -65,9 +67,6 @@ Explain = Annotated[
 
 def devices_known() -> "DeviceStore":
     """The catalogue and the registered devices."""
-    from forerun.service.settings import Settings
-    from forerun.service.stores.devices import devices_of
-
     return devices_of(Settings.load())
 
 
@@ -96,8 +95,6 @@ def in_use(
     from forerun.models.answers.served_models import InUse
     from forerun.models.catalog import Scope
     from forerun.service.loading import load_predictors
-    from forerun.service.settings import Settings
-    from forerun.service.stores.places import is_used, place_of
 
     settings = Settings.load()
     if is_used(place_of(settings) / "measurements"):

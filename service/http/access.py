@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,9 +23,8 @@ from forerun.service.log import log
 from forerun.service.problems import problem_of, response, response_of
 from forerun.service.requests.record import current
 from forerun.service.settings import Settings
-from forerun.service.stores.keys import Key, KeyStore
+from forerun.service.stores.keys import Key, KeyStore, keys_of
 from forerun.service.stores.keys import Scope as KeyScope
-from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     from forerun.service.http.telemetry import Telemetry
@@ -115,20 +115,13 @@ class Guarded:
         Raises:
             SeveralHosts, UnknownHost, CrossSite, Encoded: the request is refused.
         """
-        host = origin = site = ""
-        hosts = {value for name, value in scope["headers"] if name == b"host"}
-        if len(hosts) > 1:
+        headers = Headers(scope=scope)
+        if len(set(headers.getlist("host"))) > 1:
             raise SeveralHosts("The request has several headers Host; send one.")
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host = value.decode("latin-1").lower()
-            elif name == b"origin":
-                origin = value.decode("latin-1").lower()
-            elif name == b"sec-fetch-site":
-                site = value.decode("latin-1")
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                given = value.decode("latin-1")
+        for given in headers.getlist("content-encoding"):
+            if given.lower() != "identity":
                 raise Encoded(f"The body has the content encoding {given!r:.80}; send it without.")
+        host, origin = (headers.get(name, "").lower() for name in ("host", "origin"))
         name = _name(host)
         # No browser leaves the header out; programs that speak HTTP/1.0 do.
         known = not host or name in self._allowed or name == _reached(scope)
@@ -138,7 +131,8 @@ class Guarded:
                 "start it with FORERUN_ALLOWED_HOSTS set to the names that it is reached by."
             )
         if scope["method"] not in READING and (
-            site == "cross-site" or (origin and _network_location(origin) != host)
+            headers.get("sec-fetch-site") == "cross-site"
+            or (origin and _network_location(origin) != host)
         ):
             raise CrossSite(
                 f"A page of another site ({origin or 'its name is unknown':.80}) may not send this "
@@ -192,11 +186,6 @@ class NoKeys(InputError):
     """The service would answer anybody on a public address."""
 
 
-def key_store(settings: Settings) -> KeyStore:
-    """The keys of a service."""
-    return KeyStore(place_of(settings) / "keys")
-
-
 def asks_for_keys(settings: Settings, keys: KeyStore) -> bool:
     """Whether requests need a key now; on a public address also when the folder is gone."""
     if settings.auth == "auto":
@@ -211,7 +200,7 @@ def check_address(settings: Settings) -> None:
         NoKeys: `host` is not a loopback address, there are no keys, and `auth` is `auto`.
     """
     public = not is_loopback(settings.host)
-    if public and settings.auth == "auto" and not key_store(settings).is_used():
+    if public and settings.auth == "auto" and not keys_of(settings).is_used():
         raise NoKeys(
             f"{settings.host} is not a loopback address, and there are no keys: create one with "
             "`forerun keys create NAME --scope read`, set FORERUN_AUTH=required to create it "
@@ -371,7 +360,7 @@ class Authorized:
     def __init__(self, app: ASGIApp, settings: Settings, telemetry: "Telemetry") -> None:
         self._app, self._settings = app, settings
         self._refused = telemetry.refused.labels("requests_per_s_per_key")
-        self._keys = key_store(settings)
+        self._keys = keys_of(settings)
         self._quotas = Quotas(settings.requests_per_s_per_key)
         self._is_public = not is_loopback(settings.host)
 
@@ -436,10 +425,10 @@ def presented_key(scope: Scope) -> str | None:
 
     None where the header is missing, repeated or of another form.
     """
-    given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    given = Headers(scope=scope).getlist("authorization")
     if len(given) != 1:
         return None
-    scheme, _, credentials = given[0].decode("latin-1").partition(" ")
+    scheme, _, credentials = given[0].partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
     if scheme.lower() != "basic":

@@ -1,7 +1,6 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
 import asyncio
-import difflib
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -10,19 +9,18 @@ from threading import Lock
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Message, Scope
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from forerun import __version__
-from forerun.data.errors import BadRequest, InputError, MissingExtra
+from forerun.data.errors import BadRequest, InputError, MissingExtra, did_you_mean
 from forerun.features.readers import read_graph
 from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.service import problems
 from forerun.service.answers.answer import answer_of
+from forerun.service.http import in_process
 from forerun.service.http.access import Authorized, Guarded
 from forerun.service.http.answers import Answers, answers_with
 from forerun.service.http.limits import Admission
@@ -64,8 +62,7 @@ class UnknownParameter(InputError):
     """The path takes no query parameter of that name."""
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""
+        self.did_you_mean, hint = did_you_mean(name, known, 0.5, most=1)
         listed = f"There are {', '.join(known)}" if known else "The path takes none"
         super().__init__(f"No query parameter {name!r:.80}. {hint}{listed}.")
 
@@ -190,7 +187,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         docs_url=None,
         redoc_url=None,
         responses=problems.RESPONSES,
-        generate_unique_id_function=_operation,
+        generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(known_parameters)],
     )
     app.state.forerun = state
@@ -268,27 +265,5 @@ async def _ask_rest(state: State) -> None:
 
 async def readiness(app: FastAPI) -> int:
     """The HTTP status of GET /readyz, which the application answers itself, without a server."""
-    statuses: list[int] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    scope: Scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/readyz",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost")],
-        "server": ("localhost", 80),
-        "client": None,
-    }
-    await app(scope, receive, send)
-    return statuses[0]
-
-
-def _operation(route: APIRoute) -> str:
-    return route.name
+    asked = in_process.InnerRequest("GET", "/readyz", [(b"host", b"localhost")], client="")
+    return (await in_process.answer_of(app, asked)).status

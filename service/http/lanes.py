@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from math import inf
 from threading import BoundedSemaphore
 from time import perf_counter, time_ns
@@ -123,7 +122,7 @@ class Lane:
             return work()
         deadline = Deadline.after(self._seconds, self._max_operators)
         limit = deadline if self._ends_early else Deadline.after(inf, self._max_operators)
-        submitted = self._submit(partial(_run_within, limit, work))
+        submitted = self._submit(within(limit)(work))
         return await self._result(asyncio.wrap_future(submitted), deadline)
 
     def close(self) -> None:
@@ -174,11 +173,6 @@ class Lane:
             if not future.done():
                 deadline.abandoned.set()
                 future.cancel()
-
-
-def _run_within(deadline: Deadline, work: Callable[[], T]) -> T:
-    with within(deadline):
-        return work()
 
 
 async def _left_first(future: asyncio.Future[T], deadline: Deadline, watches: bool) -> bool:

@@ -10,7 +10,7 @@ so functions of Python read the numbers of which large bodies mostly consist.
 import asyncio
 import json
 from asyncio import TimerHandle, Transport
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection
 from functools import partial
 from http import HTTPStatus
 from json import JSONDecodeError
@@ -25,17 +25,11 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from forerun.data.shapes import Int
+from forerun.service import problems
 from forerun.service.http.access import ALWAYS_ANSWERED
 from forerun.service.http.lanes import Busy, Departure
-from forerun.service.http.state import State, ThreadRoute, state_of
+from forerun.service.http.state import Handler, State, ThreadRoute, state_of
 from forerun.service.http.telemetry import Telemetry
-from forerun.service.problems import (
-    WrongField,
-    connection_problem,
-    response,
-    response_of,
-    too_large,
-)
 from forerun.service.requests.faults import excerpt
 from forerun.service.settings import Settings
 
@@ -166,7 +160,7 @@ class LimitedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            answer = response(connection_problem(status, why))
+            answer = problems.response(problems.connection_problem(status, why))
             lines = [
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
                 b"connection: close",
@@ -222,7 +216,7 @@ class Admission:
             return
         path, declared = scope["path"], _declared_bytes(scope)
         if path not in self._uploads and (declared or 0) > self._most_mib * 2**20:
-            await response(too_large(path, self._most_mib))(scope, receive, send)
+            await problems.response(problems.too_large(path, self._most_mib))(scope, receive, send)
             return
         departure, counted, whole = Departure(receive), 0, False
 
@@ -241,7 +235,7 @@ class Admission:
             # What an upload declares beyond its limit is never read.
             self._check_bytes(min(declared or 0, self._most_upload_bytes), 0)
         except Busy as error:
-            await response_of(error, path)(scope, receive, send)
+            await problems.response_of(error, path)(scope, receive, send)
             return
         if declared == 0:
             whole = True
@@ -281,7 +275,7 @@ class Admission:
             Busy: as `_check_bytes`.
         """
         if path not in self._uploads and before + length > self._most_mib * 2**20:
-            raise HTTPException(413, too_large(path, self._most_mib).detail)
+            raise HTTPException(413, problems.too_large(path, self._most_mib).detail)
         self._check_bytes(length, before)
         self._bytes += length
         return length
@@ -338,7 +332,7 @@ def parsed(content: bytes) -> Any:
     last = ambiguous[-1]
     (one, other), place = last.ends, _place_of(last, value) or ()
     why = f"it is given several times, as {excerpt(one)} and {excerpt(other)}"
-    raise WrongField(400, (*place, last.name), why)
+    raise problems.WrongField(400, (*place, last.name), why)
 
 
 def _check_bounds(content: bytes) -> None:
@@ -437,20 +431,15 @@ class JsonRoute(ThreadRoute):
     parsing, validation, the answer, and its conversion to JSON.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler that FastAPI makes, on a thread where the body is large."""
-        handler = super().get_route_handler()
+    async def answered(self, handler: Handler, request: Request) -> Response:
+        """The answer by FastAPI's handler, on a thread where the body is large."""
         if self.body_field is None:
-            return handler
-
-        async def handled(given: Request) -> Response:
-            request = bounded(given)
-            if len(await request.body()) <= ON_THE_LOOP_BYTES:
-                return await handler(request)
-            state = await state_of(request)
-            return await state.upload(lambda: asyncio.run(handler(request)))
-
-        return handled
+            return await handler(request)
+        own = bounded(request)
+        if len(await own.body()) <= ON_THE_LOOP_BYTES:
+            return await handler(own)
+        state = await state_of(own)
+        return await state.upload(lambda: asyncio.run(handler(own)))
 
 
 def bounded(request: Request) -> Request:

@@ -5,15 +5,7 @@ from forerun.data.errors import InputError, in_field
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.service.answers.ranking import (
-    RANKING_METRICS,
-    Goal,
-    Limits,
-    Outcome,
-    outcomes,
-    prices_by_device,
-    ranked,
-)
+from forerun.service.answers import ranking
 from forerun.service.http.answers import Answers
 from forerun.service.http.schemas import MOST_RANKED, RankIn
 from forerun.service.requests.record import stage
@@ -26,13 +18,13 @@ def rank_of(asked: RankIn, answers: Answers) -> RankOut:
     with stage("read"):
         queries, goal, limits = _resolved(asked, answers)
     with stage("predict"):
-        return ranked(queries, goal, limits, answers.adaptation.current())
+        return ranking.ranked(queries, goal, limits, answers.adaptation.current())
 
 
-def outcomes_of(asked: RankIn, answers: Answers) -> dict[str, Outcome]:
+def outcomes_of(asked: RankIn, answers: Answers) -> dict[str, ranking.Outcome]:
     """Name of a device -> the device with its objective, or the reasons to exclude it."""
     queries, goal, limits = _resolved(asked, answers)
-    return outcomes(queries, goal, limits, answers.predicted)
+    return ranking.outcomes(queries, goal, limits, answers.predicted)
 
 
 def queries_of(asked: RankIn, answers: Answers) -> list[Query]:
@@ -40,7 +32,7 @@ def queries_of(asked: RankIn, answers: Answers) -> list[Query]:
     return _resolved(asked, answers)[0]
 
 
-def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], Goal, Limits]:
+def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], ranking.Goal, ranking.Limits]:
     with in_field("workload"):
         workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
@@ -53,10 +45,12 @@ def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], Goal, Limit
         for device, software in zip(devices, usual, strict=True)
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
-    prices = prices_by_device(asked.prices_per_hour, asked.objective, devices, answers.device)
-    most = asked.limits.model_dump(include=set(RANKING_METRICS), exclude_none=True)
-    limits = Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
-    return queries, Goal(asked.objective, samples, prices), limits
+    prices = ranking.prices_by_device(
+        asked.prices_per_hour, asked.objective, devices, answers.device
+    )
+    most = asked.limits.model_dump(include=set(ranking.RANKING_METRICS), exclude_none=True)
+    limits = ranking.Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
+    return queries, ranking.Goal(asked.objective, samples, prices), limits
 
 
 def _devices(asked: RankIn, answers: Answers) -> list[Device]:

@@ -14,6 +14,7 @@ from forerun.service.python.view import (
     Predicted,
     View,
     Viewed,
+    columns_of,
     estimate_row,
     refusals,
     text_of,
@@ -121,11 +122,12 @@ class Answer(Answered):
         known = (name for name in MAIN if name in self.metrics)
         further = (name for name in self.metrics if name not in MAIN)
         asked = ("model", "device", "batch_size", "precision", "phase", "runtime")
-        row: dict[str, Any] = {name: getattr(self, name) for name in asked}
-        for name in (*known, *further):
-            row |= self.metrics[name].record(name)
-        row |= {"roofline_ms": self.roofline_ms, "in_domain": self.in_domain}
-        yield row | {"fits": None if self.fits is None else self.fits.fits}
+        yield {
+            **{name: getattr(self, name) for name in asked},
+            **columns_of({name: self.metrics[name] for name in (*known, *further)}),
+            **{"roofline_ms": self.roofline_ms, "in_domain": self.in_domain},
+            "fits": None if self.fits is None else self.fits.fits,
+        }
 
     def view(self) -> View:
         """Every metric with its interval and grade, the breakdowns, and the limits."""

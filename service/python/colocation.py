@@ -11,16 +11,9 @@ from forerun.service.answers.colocation import read_profile
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import session
 from forerun.service.python.view import Answered, View, record_of
-from forerun.service.schemas.colocation import (
-    ColocationIn,
-    ColocationOut,
-    HostIn,
-    PerformanceOut,
-    ProgramIn,
-    ProgramOut,
-)
+from forerun.service.schemas import colocation as schemas
 
-Profile = str | PathLike[str] | Mapping[str, Any] | ProgramIn
+Profile = str | PathLike[str] | Mapping[str, Any] | schemas.ProgramIn
 """A profile of a program: its file, as `forerun collect program` writes it, or its content."""
 
 
@@ -47,7 +40,7 @@ class RelativeSpeed:
     misses: float | None
 
     @classmethod
-    def of(cls, given: PerformanceOut | None) -> "RelativeSpeed | None":
+    def of(cls, given: schemas.PerformanceOut | None) -> "RelativeSpeed | None":
         """The relative speed of an answer."""
         if given is None:
             return None
@@ -90,7 +83,7 @@ class ProgramSpeed:
     limits: tuple[str, ...]
 
     @classmethod
-    def of(cls, out: ProgramOut) -> "ProgramSpeed":
+    def of(cls, out: schemas.ProgramOut) -> "ProgramSpeed":
         """The program of an answer."""
         speeds = {name: RelativeSpeed.of(getattr(out, name)) for name in ("p_cpu", "p_wall")}
         return record_of(cls, out, **speeds)
@@ -112,7 +105,7 @@ class ColocationAnswer(Answered):
     residents: tuple[ProgramSpeed, ...]
     worst: str
     assumed: tuple[str, ...]
-    content: ColocationOut = field(repr=False)
+    content: schemas.ColocationOut = field(repr=False)
 
     @classmethod
     def of(cls, out: Any, **own: Any) -> Self:
@@ -178,16 +171,16 @@ def colocate(
     with first_fault():
         programs = [_profile(each) for each in (candidate, *residents)]
         given = None if metrics is None else dict(metrics)
-        host = HostIn(residents=programs[1:], cpus=cpus, metrics=given)
-        asked = ColocationIn(candidate=programs[0], host=host)
+        host = schemas.HostIn(residents=programs[1:], cpus=cpus, metrics=given)
+        asked = schemas.ColocationIn(candidate=programs[0], host=host)
     return ColocationAnswer.of(answers.colocate(asked, session().in_use.loaded))
 
 
-def _profile(given: Profile) -> ProgramIn:
-    if isinstance(given, ProgramIn):
+def _profile(given: Profile) -> schemas.ProgramIn:
+    if isinstance(given, schemas.ProgramIn):
         return given
     if isinstance(given, Mapping):
-        return ProgramIn.model_validate(dict(given))
+        return schemas.ProgramIn.model_validate(dict(given))
     return read_profile(Path(given))
 
 

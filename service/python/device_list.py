@@ -86,11 +86,4 @@ def devices(*, kind: DeviceKind | None = None, vendor: str | None = None) -> Dev
     """
     if kind is not None and kind not in get_args(DeviceKind):
         raise InputError(f"kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
-    wanted = vendor.lower() if vendor else None
-    return Devices(
-        tuple(
-            device
-            for device in session().devices.catalog
-            if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
-        )
-    )
+    return Devices(tuple(session().devices.listed(kind, vendor)))

@@ -6,9 +6,8 @@ from typing import Any
 
 from forerun.data.lazy import pd
 from forerun.service.answers.question_list import answers_in, written
-from forerun.service.loading import adaptation_here
+from forerun.service.python.session import session_of
 from forerun.service.settings import Settings
-from forerun.service.stores.graphs import graphs_of
 
 
 class RegisteredPredictors:
@@ -19,8 +18,7 @@ class RegisteredPredictors:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._adaptation, self._devices = adaptation_here(settings)
-        self._graphs = graphs_of(settings)
+        self._session = session_of(settings)
 
     def predict(
         self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None
@@ -33,9 +31,9 @@ class RegisteredPredictors:
             params: none are known.
         """
         rows = enumerate(model_input.to_dict("records"))
-        given = {f"/rows/{number}": _request(row) for number, row in rows}
-        in_use = self._adaptation.current()
-        found = answers_in(given, in_use, self._devices.get, self._graphs.get)
+        given = {number: _request(row) for number, row in rows}
+        here = self._session
+        found = answers_in("rows", given, here.in_use, here.devices.get, here.graphs.get)
         return [json.loads(written(own)) for own in found]
 
 

@@ -7,7 +7,7 @@ import copy
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,8 +70,11 @@ def read_model(model: Any, how: Reading) -> OperatorGraph:
     """
     if isinstance(model, OperatorGraph):
         return model
-    if isinstance(model, str | PathLike | bytes):
-        return _read_text_or_file(model, how)
+    if isinstance(model, bytes):
+        return _read(model, how)
+    if isinstance(model, str | PathLike):
+        file = Path(model)
+        return _read(file, how) if file.exists() else graph_named(fspath(model), how)
     if isinstance(model, Mapping):
         return _read_mapping(model, how)
     torch = sys.modules.get("torch")
@@ -90,22 +93,9 @@ def read_model(model: Any, how: Reading) -> OperatorGraph:
     )
 
 
-def _read_text_or_file(model: str | PathLike[str] | bytes, how: Reading) -> OperatorGraph:
-    if isinstance(model, bytes):
-        return _read(model, how)
-    text = fspath(model)
-    path = Path(text)
-    return _read(path, how) if path.exists() else graph_named(text, how)
-
-
 def _read(source: Path | bytes, how: Reading) -> OperatorGraph:
-    return read_graph(
-        source,
-        batch_size=how.batch_size,
-        sequence_length=how.sequence_length,
-        image_size=how.image_size,
-        shapes=how.shapes,
-    )
+    sizes = {own.name: getattr(how, own.name) for own in fields(InputSizes)}
+    return read_graph(source, **sizes)
 
 
 def _read_mapping(model: Mapping[str, Any], how: Reading) -> OperatorGraph:

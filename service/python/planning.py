@@ -9,7 +9,7 @@ from forerun.service.answers.llm import planning
 from forerun.service.python.question import validated
 from forerun.service.python.session import session
 from forerun.service.python.training import described, metric_text
-from forerun.service.python.view import Answered, View, estimates_of
+from forerun.service.python.view import Answered, View, columns_of, estimates_of
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn
 from forerun.service.schemas.llm.serving_plan_answers import LlmPlanOut, PlannedServingOut
 
@@ -47,17 +47,15 @@ class ServingPlan(Answered):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row for each option that keeps all limits."""
         for one in self.best:
-            row: dict[str, Any] = {
+            yield {
                 "device": one.device,
                 "devices": one.devices,
                 "replicas": one.replicas,
                 **one.pool.parallelism.model_dump(),
                 "usd_per_hour": one.usd_per_hour,
                 "wins": one.wins,
+                **columns_of(estimates_of(one.metrics)),
             }
-            for name, estimate in estimates_of(one.metrics).items():
-                row |= estimate.record(name)
-            yield row
 
     def view(self) -> View:
         """The options, why the others are worse, those that nearly do, and the front."""

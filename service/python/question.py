@@ -1,6 +1,5 @@
 """From a model and options of its run to the queries that the predictors answer."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, did_you_mean
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -29,8 +28,7 @@ class UnknownOption(InputError):
     """A function takes no option of that name."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""
+        self.did_you_mean, hint = did_you_mean(name, known, 0.5, most=1)
         super().__init__(f"No option {name!r}. {hint}There are {', '.join(known)}.")
 
 

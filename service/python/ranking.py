@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forerun.models.answers.answer import BY_HOST
 from forerun.service.python.answer import MAIN
-from forerun.service.python.view import Answered, Estimate, Fit, View, record_of
-from forerun.service.schemas.answers import (
-    GRADES,
-    NOT_CALIBRATED,
-    AdviceOut,
-    Objective,
-    RankOut,
-    SweepOut,
-)
+from forerun.service.python.view import Answered, Estimate, Fit, View, columns_of, record_of
+from forerun.service.schemas import answers as schemas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,10 +53,10 @@ class Ranking(Answered):
     """
 
     model: str
-    objective: Objective
+    objective: schemas.Objective
     ranked: tuple[Ranked, ...]
     excluded: Mapping[str, tuple[str, ...]]
-    content: RankOut = field(repr=False)
+    content: schemas.RankOut = field(repr=False)
 
     @classmethod
     def of(cls, out: Any, **own: Any) -> Self:
@@ -86,11 +79,9 @@ class Ranking(Answered):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per ranked device."""
         for row in self.ranked:
-            record: dict[str, Any] = {"rank": row.rank, "device": row.device}
-            record |= row.objective.record("objective")
-            for name, estimate in row.metrics.items():
-                record |= estimate.record(name)
-            yield record | {"fits": None if row.fits is None else row.fits.fits}
+            place = {"rank": row.rank, "device": row.device}
+            figures = columns_of({"objective": row.objective, **row.metrics})
+            yield {**place, **figures, "fits": None if row.fits is None else row.fits.fits}
 
     def view(self) -> View:
         """One row per ranked device, then the others with their reasons."""
@@ -108,13 +99,13 @@ class Ranking(Answered):
             rows.append([f"{row.rank:>3}", row.device, first, range_text, *texts, fit])
         lines = [] if rows else ["no device meets the limits"]
         if any(row.objective.coverage is None for row in self.ranked):
-            lines.append(NOT_CALIBRATED)
+            lines.append(schemas.NOT_CALIBRATED)
         if len({row.rank for row in self.ranked}) < len(self.ranked):
             lines.append("equal ranks: objectives that differ by less than 1 %")
         if held := [row.device for row in self.ranked if str(BY_HOST) in row.limits]:
             lines.append(f"{BY_HOST}: {', '.join(held)}")
         if rows:
-            lines.append(GRADES)
+            lines.append(schemas.GRADES)
         lines += [f"left out: {name}: {'; '.join(why)}" for name, why in self.excluded.items()]
         return View(f"{self.model} by {self.objective}", headings, rows, lines)
 
@@ -174,11 +165,11 @@ class Sweep(Answered):
     model: str
     device: str
     runs: tuple[Limited, ...]
-    least_energy: AdviceOut
+    least_energy: schemas.AdviceOut
     slow_down: float
-    within_slow_down: AdviceOut
+    within_slow_down: schemas.AdviceOut
     limits: tuple[str, ...]
-    content: SweepOut = field(repr=False)
+    content: schemas.SweepOut = field(repr=False)
 
     @classmethod
     def of(cls, out: Any, **own: Any) -> Self:
@@ -194,11 +185,9 @@ class Sweep(Answered):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per limit."""
         for run in self.runs:
-            record: dict[str, Any] = {"limit_w": run.limit_w}
-            for name in COLUMNS:
-                record |= getattr(run, name).record(name)
-            rest = ("slow_down", "saving", "on_front")
-            yield record | {name: getattr(run, name) for name in rest}
+            figures = columns_of({name: getattr(run, name) for name in COLUMNS})
+            rest = {name: getattr(run, name) for name in ("slow_down", "saving", "on_front")}
+            yield {"limit_w": run.limit_w, **figures, **rest}
 
     def view(self) -> View:
         """One row per limit, then the advised limits."""

@@ -14,7 +14,15 @@ from forerun.service.python.question import validated
 from forerun.service.python.run_options import LlmSizes
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.training import described
-from forerun.service.python.view import Answered, Estimate, Predicted, View, estimate_row, refusals
+from forerun.service.python.view import (
+    Answered,
+    Estimate,
+    Predicted,
+    View,
+    columns_of,
+    estimate_row,
+    refusals,
+)
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
@@ -73,10 +81,8 @@ class ServingAnswer(Answered):
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row."""
-        row: dict[str, Any] = {"device": self.device, "device_count": self.device_count}
-        for name, estimate in self.metrics.items():
-            row |= estimate.record(name)
-        yield row | {"in_domain": self.in_domain}
+        where = {"device": self.device, "device_count": self.device_count}
+        yield {**where, **columns_of(self.metrics), "in_domain": self.in_domain}
 
     def view(self) -> View:
         """Every metric with its interval, then what is missing."""

@@ -82,14 +82,18 @@ def session() -> Session:
         BadSetting: a FORERUN_* variable holds an invalid value.
         BadArtifact: the predictor is damaged.
     """
-    return _session(Settings.load())
+    return session_of(Settings.load())
 
 
 @lru_cache(maxsize=4)
-def _session(settings: Settings) -> Session:
+def session_of(settings: Settings) -> Session:
+    """What settings select; it is made once for equal settings.
+
+    Raises:
+        BadArtifact: the predictor is damaged.
+    """
     adaptation, devices = adaptation_here(settings)
-    graphs = graphs_of(settings)
-    return Session(settings, adaptation, devices, graphs)
+    return Session(settings, adaptation, devices, graphs_of(settings))
 
 
 def listed(given: DeviceLike | Sequence[DeviceLike]) -> list[DeviceLike]:

@@ -17,6 +17,7 @@ from forerun.service.python.view import (
     Estimate,
     Predicted,
     View,
+    columns_of,
     estimate_row,
     estimates_of,
     refusals,
@@ -92,10 +93,8 @@ class TrainingAnswer(Answered):
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row."""
-        row: dict[str, Any] = {"device": self.device, "devices": self.content.run.devices}
-        for name, estimate in self.metrics.items():
-            row |= estimate.record(name)
-        yield row | {"fits": self.fits}
+        where = {"device": self.device, "devices": self.content.run.devices}
+        yield {**where, **columns_of(self.metrics), "fits": self.fits}
 
     def view(self) -> View:
         """Every metric with its interval and grade, then where time and memory go."""
@@ -149,10 +148,8 @@ class TrainingPlan(Answered):
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row for each layout that fits."""
         for one in self.best:
-            row = {"devices": one.devices, **one.layout.model_dump(), "wins": one.wins}
-            for name, estimate in estimates_of(one.metrics).items():
-                row |= estimate.record(name)
-            yield row
+            layout = {"devices": one.devices, **one.layout.model_dump(), "wins": one.wins}
+            yield layout | columns_of(estimates_of(one.metrics))
 
     def view(self) -> View:
         """The layouts, those that nearly fit, and the front."""

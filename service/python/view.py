@@ -129,6 +129,11 @@ def estimates_of(answered: Mapping[str, IntervalOut | None]) -> dict[str, Estima
     return {name: Estimate.of(given) for name, given in answered.items() if given is not None}
 
 
+def columns_of(metrics: Mapping[str, Estimate]) -> dict[str, Any]:
+    """Columns of the row of an answer: those of each metric, by its name."""
+    return {own: value for name in metrics for own, value in metrics[name].record(name).items()}
+
+
 def estimate_row(label: str, own: Estimate | None, why: str = "") -> list[str]:
     """The cells of an estimate: label, value, interval, grade, reason; `why` where it is None."""
     if own is None:

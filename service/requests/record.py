@@ -71,22 +71,17 @@ class RequestRecord:
             headers: headers of the request, with names in lower case.
             staged: whether its stages are recorded.
         """
-        identifier, trace = None, None
+        identifier, trace = "", None
         for name, value in headers:
             if name == b"x-request-id":
                 identifier = value.decode("latin-1")
             elif name == b"traceparent":
                 trace = trace_parent(value.decode("latin-1"))
-        if identifier is None or not is_identifier(identifier):
+        if not IDENTIFIER.fullmatch(identifier) or SECRET.search(identifier):
             identifier = token_hex(8)
         record = cls(identifier, trace, stages=[] if staged else None)
         _CURRENT.set(record)
         return record
-
-
-def is_identifier(text: str) -> bool:
-    """Whether a client's identifier of a request may stand in a log."""
-    return IDENTIFIER.fullmatch(text) is not None and SECRET.search(text) is None
 
 
 def trace_parent(text: str) -> TraceParent | None:

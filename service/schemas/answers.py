@@ -41,11 +41,17 @@ class IntervalOut(Described):
         interval = self.interval_text()
         return f"{self.text()} ({interval})" if interval else self.text()
 
-    def times(self, factor: float, unit: str) -> Self:
-        """The value and both ends, each multiplied, in another unit."""
+    def times(self, factor: float, unit: str, per: float = 1.0) -> Self:
+        """The value and both ends, each multiplied by `factor` over `per`, in another unit."""
         ends = {"value": self.value, "low": self.low, "high": self.high}
-        own = {name: None if end is None else end * factor for name, end in ends.items()}
+        own = {name: None if end is None else end * factor / per for name, end in ends.items()}
         return self.model_copy(update={**own, "unit": unit})
+
+    def over(self, amount: float, unit: str) -> Self:
+        """An amount over this value, such as a rate from a time; ends that are zero give none."""
+        low, high = (amount / end if end else None for end in (self.high, self.low))
+        own = {"value": amount / self.value, "low": low, "high": high, "unit": unit}
+        return self.model_copy(update=own)
 
     def text(self) -> str:
         """The value with its unit."""
@@ -244,9 +250,7 @@ def samples_of(query: "Query") -> int:
 
 def per_sample(energy: "Estimate", samples: int) -> IntervalOut:
     """The energy of one run divided by its samples."""
-    low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
-    value = energy.value / samples
-    return IntervalOut(value=value, low=low, high=high, coverage=energy.coverage, unit="J")
+    return IntervalOut.filled(energy, unit="J").times(1.0, "J", samples)
 
 
 Objective = Literal[

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import AwareDatetime
 
 from forerun.data.described import Described
+from forerun.service.presets import PresetOut
 
 
 class DifferenceOut(Described):
@@ -151,23 +152,6 @@ class WorkloadsOut(Described):
     """programs for hardware designs"""
     suites: list[SuiteOut]
     """benchmark suites of the predictor in use"""
-
-
-class PresetOut(Described):
-    """A named question that is valid as it stands."""
-
-    name: str
-    """name of the preset"""
-    title: str
-    """the question, in one line"""
-    kind: str
-    """kind of workload"""
-    endpoint: str
-    """path that answers it, by POST"""
-    request: dict[str, Any]
-    """body of the request"""
-    note: str
-    """source of the workload, and what to know about the answer"""
 
 
 class PresetsOut(Described):

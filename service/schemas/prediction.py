@@ -11,6 +11,7 @@ from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.features.readers.operator_json import MAX_RANK, MOST_ATTRIBUTES
+from forerun.service.schemas import workload_kinds as kinds
 from forerun.service.schemas.answers import BoundDimensionOut
 from forerun.service.schemas.fields import (
     BATCH_SIZE,
@@ -25,17 +26,6 @@ from forerun.service.schemas.fields import (
 from forerun.service.schemas.listings import TrialOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
 from forerun.service.schemas.run_options import InferenceIn, TrainingIn
-from forerun.service.schemas.workload_kinds import (
-    BenchmarkIn,
-    DesignIn,
-    DiffusionWorkloadIn,
-    FbnetIn,
-    LlmDeploymentIn,
-    LlmServingIn,
-    Nb201In,
-    OfaIn,
-    form_of,
-)
 
 if TYPE_CHECKING:
     from fastapi.openapi.models import Example
@@ -129,16 +119,16 @@ OperatorWorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")
 WorkloadIn = Annotated[
     Annotated[KernelIn, Tag("kernel")]
     | Annotated[NetworkIn, Tag("network")]
-    | Annotated[Nb201In, Tag("nb201")]
-    | Annotated[FbnetIn, Tag("fbnet")]
-    | Annotated[OfaIn, Tag("ofa")]
-    | Annotated[DesignIn, Tag("design")]
-    | Annotated[BenchmarkIn, Tag("benchmark")]
-    | Annotated[LlmServingIn, Tag("llm_serving")]
-    | Annotated[LlmDeploymentIn, Tag("llm_deployment")]
-    | Annotated[DiffusionWorkloadIn, Tag("diffusion")],
+    | Annotated[kinds.Nb201In, Tag("nb201")]
+    | Annotated[kinds.FbnetIn, Tag("fbnet")]
+    | Annotated[kinds.OfaIn, Tag("ofa")]
+    | Annotated[kinds.DesignIn, Tag("design")]
+    | Annotated[kinds.BenchmarkIn, Tag("benchmark")]
+    | Annotated[kinds.LlmServingIn, Tag("llm_serving")]
+    | Annotated[kinds.LlmDeploymentIn, Tag("llm_deployment")]
+    | Annotated[kinds.DiffusionWorkloadIn, Tag("diffusion")],
     Discriminator(
-        form_of,
+        kinds.form_of,
         custom_error_type="kind_of_workload",
         custom_error_message="`kind` is one of kernel, network, architecture (with the `space` "
         "nb201, fbnet or ofa), design, benchmark, llm_serving, diffusion, llm_deployment",

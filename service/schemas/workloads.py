@@ -25,20 +25,10 @@ from forerun.data.workload import (
 )
 from forerun.features.hls.directives import check_directives
 from forerun.features.readers.operator_json import graph_of
+from forerun.service.schemas import workload_kinds as kinds
 from forerun.service.schemas.degrees import check_training_degrees
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn, WorkloadIn
 from forerun.service.schemas.run_options import BadTrainingSetup, inference_of, training_of
-from forerun.service.schemas.workload_kinds import (
-    BenchmarkIn,
-    DesignIn,
-    DiffusionWorkloadIn,
-    FbnetIn,
-    LlmDeploymentIn,
-    LlmServingIn,
-    Nb201In,
-    OfaIn,
-    ProgramGraphIn,
-)
 
 
 def any_workload_of(given: WorkloadIn, graph_named: Callable[[str], OperatorGraph]) -> Workload:
@@ -50,31 +40,31 @@ def any_workload_of(given: WorkloadIn, graph_named: Callable[[str], OperatorGrap
     match given:
         case KernelIn() | NetworkIn():
             return workload_of(given, graph_named)
-        case Nb201In():
+        case kinds.Nb201In():
             with in_field("cell"):
                 cell = given.cell
                 names = search_spaces.nb201_operations(cell) if isinstance(cell, str) else cell
                 return search_spaces.nb201(names)
-        case FbnetIn():
+        case kinds.FbnetIn():
             return search_spaces.fbnet(given.blocks)
-        case OfaIn():
+        case kinds.OfaIn():
             return search_spaces.ofa(
                 given.kernel_sizes, given.expansions, given.depths, given.image_size
             )
-        case DesignIn():
+        case kinds.DesignIn():
             return _design(given)
-        case BenchmarkIn():
+        case kinds.BenchmarkIn():
             return Benchmark(given.suite, tuple(sorted(given.settings.items())))
-        case LlmServingIn() | DiffusionWorkloadIn():
+        case kinds.LlmServingIn() | kinds.DiffusionWorkloadIn():
             return given.workload()
-        case LlmDeploymentIn():
+        case kinds.LlmDeploymentIn():
             raise BadRequest("a deployment depends on the device; ask about it with one")
         case _:
             assert_never(given)
 
 
-def _design(given: DesignIn) -> Design:
-    if isinstance(given.program, ProgramGraphIn):
+def _design(given: kinds.DesignIn) -> Design:
+    if isinstance(given.program, kinds.ProgramGraphIn):
         program = ProgramGraph(
             **{name: tuple(column) for name, column in given.program.model_dump().items()}
         )

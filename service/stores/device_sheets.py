@@ -19,8 +19,9 @@ from forerun.data.collectors.system.host import (
     text_of,
     usable_cpus,
 )
+from forerun.data.described import first_fault
 from forerun.data.device import Device, DeviceKind
-from forerun.data.errors import InputError, UnknownDevice
+from forerun.data.errors import InputError, UnknownDevice, why_unreadable
 from forerun.service.stores.devices import DeviceStore
 
 
@@ -112,7 +113,7 @@ def read_sheet(path: Path, name: str | None = None) -> Device:
     except OSError:
         raise BadSheet(f"No sheet {path}.") from None
     except (ValueError, yaml.YAMLError) as error:
-        raise BadSheet(f"{path} is not a valid sheet: {error}".replace("\n", " ")) from None
+        raise BadSheet(f"{path} is not a valid sheet: {why_unreadable(error)}.") from None
     if not isinstance(content, dict):
         raise BadSheet(f"{path}: a sheet is a list of figures by name, such as `kind: cpu`.")
     if name is not None:
@@ -120,9 +121,7 @@ def read_sheet(path: Path, name: str | None = None) -> Device:
     try:
         return Device.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the sheet"
-        raise BadSheet(f"{path}, {where}: {first['msg']}.") from None
+        raise BadSheet(f"{path}, {first_fault(error, 'the sheet')}.") from None
 
 
 def black_box_sheet(name: str, kind: str) -> Device:

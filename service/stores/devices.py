@@ -6,19 +6,13 @@ from contextlib import suppress
 from threading import Lock
 from typing import Literal
 
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX
 from forerun.features.caches import Recent
 from forerun.service.log import log
 from forerun.service.settings import Settings
-from forerun.service.stores.places import (
-    Place,
-    StoreFull,
-    log_damage,
-    place_of,
-    records_in,
-)
+from forerun.service.stores import places
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
@@ -26,7 +20,7 @@ NAMES_HELD = 4_096
 
 def devices_of(settings: Settings) -> "DeviceStore":
     """The devices of the place that the settings select."""
-    return DeviceStore(place_of(settings) / "devices")
+    return DeviceStore(places.place_of(settings) / "devices")
 
 
 class TakenName(InputError):
@@ -61,12 +55,12 @@ class DeviceStore:
             its like in a database.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._files = records_in(
+    def __init__(self, place: places.Place) -> None:
+        self._files = places.records_in(
             place,
             encode=lambda device: device.model_dump_json(exclude_none=True),
             decode=lambda name, content: Device.model_validate_json(content),
-            report=log_damage,
+            report=places.log_damage,
         )
         self._lock = Lock()
         self._catalog, self._seen = DeviceCatalog(()), -1
@@ -109,6 +103,15 @@ class DeviceStore:
             held.put(name, found[name] or False)
         return {name: own for name, own in found.items() if own}
 
+    def listed(self, kind: DeviceKind | None, vendor: str | None) -> list[Device]:
+        """Devices of a kind and of a vendor, in any case; of all of them where None is given."""
+        wanted = vendor.lower() if vendor else None
+        return [
+            device
+            for device in self.catalog
+            if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
+        ]
+
     def held(self, name: str) -> Device | None:
         """The device from the cache of names; None if it is not there or something changed."""
         with self._lock:
@@ -131,7 +134,7 @@ class DeviceStore:
                 raise TakenName(f"{device.name} is in the catalogue; register under another name.")
             registered = sum(origin == "registered" for origin in names.values())
             if device.name not in names and registered >= MOST_DEVICES:
-                raise StoreFull(f"{MOST_DEVICES} devices are registered already.")
+                raise places.StoreFull(f"{MOST_DEVICES} devices are registered already.")
             catalog.with_device(device)  # which refuses a name of another device
             self._files.put(f"{device.name}{SUFFIX}", device)
         return device

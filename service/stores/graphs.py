@@ -13,6 +13,7 @@ from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
 from forerun.features.readers.hugging_face_cache import cached_model
+from forerun.features.readers.model_zoo import PREFIX as TIMM
 from forerun.service.settings import Settings
 from forerun.service.stores.places import Place, StoreFull, log_damage, place_of, records_in
 
@@ -79,20 +80,22 @@ class GraphStore:
 
     def get(self, digest: str) -> OperatorGraph:
         """The graph of that digest, or of a network of that name: one that comes with the package,
-        or a model in this host's cache of Hugging Face. Nothing is downloaded.
+        `timm:NAME`, or a model in this host's cache of Hugging Face. Nothing is downloaded.
 
         Raises:
             UnknownGraph: no such graph was uploaded, or its file is damaged.
-            UnreadableModel: the model of the cache cannot be traced, also because torch or
-                transformers is not installed.
+            UnreadableModel: the model cannot be traced, also because torch, timm or transformers is
+                not installed.
         """
         if _is_digest(digest):
             with suppress(FileNotFoundError, DamagedFile):
                 return self.held(digest) or self._files.get(f"{digest}{SUFFIX}")
         graph = network_with_digest(digest) if _is_digest(digest) else network_named(digest)
+        if graph is None and digest.startswith(TIMM):
+            return _traced(digest, digest)
         folder = cached_model(digest) if graph is None else None
         if folder is not None:
-            return _traced(folder)
+            return _traced(str(folder), "a model of the cache")
         if graph is None:
             raise UnknownGraph(digest[:64], () if _is_digest(digest) else network_names())
         return graph
@@ -113,20 +116,21 @@ class GraphStore:
 
 
 @lru_cache(maxsize=16)
-def _traced(snapshot: Path) -> OperatorGraph:
-    """The graph of a model in the cache, whose path contains the hash of its content.
+def _traced(source: str, title: str) -> OperatorGraph:
+    """The graph of a model of timm, or of one in the cache, whose path contains the hash of its
+    content.
 
     Another process traces it, so that the service does not import torch.
     """
     with TemporaryDirectory() as folder:
         file = Path(folder) / "graph.json"
         program = "from forerun.service.cli import main; main()"
-        command = [sys.executable, "-c", program, "trace", str(snapshot), "--output", str(file)]
+        command = [sys.executable, "-c", program, "trace", source, "--output", str(file)]
         done = finished(command)
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["tracing failed"])[-1]
-            why = why.removeprefix("forerun: ").replace(str(snapshot), "its folder")
-            raise UnreadableModel("a model of the cache", why)
+            why = why.removeprefix("forerun: ").removeprefix(f"Cannot read {title}: ")
+            raise UnreadableModel(title, why.replace(source, "its folder"))
         return from_text(file.read_text(encoding="utf-8"))
 
 

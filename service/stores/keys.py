@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, DamagedFile
-from forerun.service.settings import TENANT_FORM, TENANT_RULE
-from forerun.service.stores.places import Place, log_damage, records_in
+from forerun.service.settings import TENANT_FORM, TENANT_RULE, Settings
+from forerun.service.stores.places import Place, log_damage, place_of, records_in
 
 Scope = Literal["read", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -60,6 +60,11 @@ class Key(BaseModel):
     def may(self, scope: Scope) -> bool:
         """Whether the key's scope includes another one."""
         return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+
+def keys_of(settings: Settings) -> "KeyStore":
+    """The keys of a service."""
+    return KeyStore(place_of(settings) / "keys")
 
 
 class KeyStore:

@@ -422,7 +422,8 @@ def test_slices_of_every_profile_are_in_proportion(name, units):
     whole = CATALOG.get(name)
     for profile in profiles_of(whole):
         own = slice_of(whole, profile)
-        assert own.compute_units == round(int(profile[0]) / units * whole.compute_units)
+        share = 1.0 if profile[0] == "7" else int(profile[0]) / units
+        assert own.compute_units == round(share * whole.compute_units)
         stated = float(re.findall(r"(\d+)gb", profile)[0])
         assert own.memory_gib == pytest.approx(stated, rel=0.02)
         assert own == CATALOG.get(own.name) == CATALOG.get(f"{name}-mig-{profile}")
@@ -435,6 +436,7 @@ def test_slices_of_every_profile_are_in_proportion(name, units):
         ("h100-pcie-80gb", (14, 14, 14, 30, 46, 62, 114)),
         ("h100-sxm-80gb", (16, 16, 26, 32, 60, 64, 132)),
         ("h200-sxm-141gb", (16, 16, 26, 32, 60, 64, 132)),
+        ("b200-sxm-180gb", (18, 18, 30, 36, 70, 72, 148)),
     ],
 )
 def test_slices_have_the_compute_units_that_nvidia_smi_lists(name, units):
@@ -448,12 +450,14 @@ def test_slices_have_the_compute_units_that_nvidia_smi_lists(name, units):
 
 
 def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
-    """The largest is the whole memory."""
+    """The largest is the whole GPU, but for the A100, where one of eight parts is not used."""
     divided = [own for own in CATALOG if profiles_of(own)]
     assert len(divided) == 21
     for whole in divided:
         slices = [slice_of(whole, profile) for profile in profiles_of(whole)]
         assert max(own.memory_gib for own in slices) == whole.memory_gib
+        share = max(own.compute_units for own in slices) / whole.compute_units
+        assert share == pytest.approx(98 / 108 if whole.compute_units == 108 else 1.0)
 
 
 def test_a_profile_that_a_gpu_lacks_is_refused_with_those_that_it_has():

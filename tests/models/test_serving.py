@@ -165,7 +165,6 @@ def test_another_device_is_out_of_domain_and_wide():
         (ask(chat(5000.0), count=4), "log_total_parameters"),
         (ask(replace(chat(), request="code")), "code request"),
         (ask(replace(chat(), architecture="hybrid")), "hybrid"),
-        (ask(chat(70.0)), "memory: weights take 130 GiB"),
         (replace(ask(chat()), operation=Operation(1, 300.0)), "power limit"),
         (ask(draw(2.0, 4000)), "log_batch"),
     ],

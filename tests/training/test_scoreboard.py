@@ -8,6 +8,7 @@ import pytest
 
 from forerun.data.errors import InputError, MissingData
 from forerun.data.measurements import Measurements
+from forerun.data.query import Operation
 from forerun.training import scoreboard
 from forerun.training.engines.jobs import Local
 from forerun.training.evaluation.cells import cells_of, changes, settings_judged
@@ -53,13 +54,19 @@ def test_cells_are_the_errors_by_group():
 
 def test_only_answers_as_served_count_as_judged_rows():
     one = predictions()
-    (found,) = settings_judged([one, one]).items()
-    assert found[0].metric == "latency_ms" and found[1] == 100, "folds of a task add up"
-    other = replace(one, task=replace(one.task, name="other/x"))
-    assert list(settings_judged([one, other]).values()) == [50], "the same rows count once"
+    rows = one.task.held_out
+    runs = [Operation(1 + at // 2) for at in range(50)]
+    queries = [replace(rows.queries[0], operation=run) for run in runs]
+    one = replace(one, task=replace(one.task, held_out=replace(rows, queries=queries)))
+    missed = {**one.columns, "high": np.where(np.arange(50) < 15, 1.9, 3.0)}
+    (found,) = settings_judged([replace(one, columns=missed)]).items()
+    assert found[0].metric == "latency_ms" and found[1] == (25, 17.5), "rows of a run count once"
+    assert settings_judged([one, one])[found[0]] == (25, 25.0), "in all tasks together"
+    inside = replace(one, columns=missed, in_domain=np.arange(50) < 20)
+    assert settings_judged([inside])[found[0]] == (10, 2.5)
     assert settings_judged([replace(one, shots=5), replace(one, seed=1)]) == {}
     assert settings_judged([replace(one, task=replace(one.task, device_only=True))]) == {}
-    silent = {**one.columns, "predicted": np.full(50, np.nan)}
+    silent = {**one.columns, "low": np.full(50, np.nan)}
     assert settings_judged([replace(one, columns=silent)]) == {}
 
 

@@ -5,13 +5,15 @@ evaluations are compared cell by cell on the same rows, which shows changes with
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.columns import rows_by
-from forerun.models.artifact.training_record import Setting, setting_of
+from forerun.data.workload import Network
+from forerun.models.artifact.training_record import Judged, Setting, setting_of
+from forerun.models.equal_runs import run_key
 from forerun.training.evaluation.breakdown import row_keys
 from forerun.training.evaluation.predictions import TaskPredictions, grouped
 from forerun.training.scores.errors import (
@@ -60,28 +62,32 @@ def cells_of(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
     return cells_by_task
 
 
-def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, int]:
-    """Setting -> number of held-out rows that were scored, the maximum over tasks.
+def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, Judged]:
+    """Setting -> held-out runs inside the domain that were scored, over all tasks.
 
     Only the first seed counts. Predictions adapted to extra rows and device times scored in place
     of latencies are ignored, since the service gives neither.
     """
-    found: Counter[Setting] = Counter()
-    tasks: dict[str, Counter[Setting]] = {}
+    found: dict[Setting, dict[Hashable, list[bool]]] = {}
     for prediction in predictions:
         rows, task = prediction.task.held_out, prediction.task
         if prediction.seed or prediction.shots or task.device_only:
             continue
-        scored = np.isfinite(prediction.columns["measured"]) & np.isfinite(
-            prediction.columns["predicted"]
-        )
-        settings = (
-            setting_of(rows.queries[row], task.metric) for row in np.flatnonzero(scored).tolist()
-        )
-        tasks.setdefault(task.name, Counter()).update(settings)
-    for counted in tasks.values():
-        found |= counted
-    return dict(found)
+        measured, low, high = (prediction.columns[name] for name in ("measured", "low", "high"))
+        scored = np.isfinite(measured) & np.isfinite(low)
+        if prediction.in_domain is not None:
+            scored &= prediction.in_domain
+        inside = (low <= measured) & (measured <= high)
+        for row in np.flatnonzero(scored).tolist():
+            query = rows.queries[row]
+            same = repr((query.workload, query.software, query.operation))
+            run = run_key(query) if isinstance(query.workload, Network) else same
+            own = found.setdefault(setting_of(query, task.metric), {})
+            own.setdefault(run, []).append(bool(inside[row]))
+    return {
+        setting: (len(runs), float(sum(map(np.mean, runs.values()))))
+        for setting, runs in found.items()
+    }
 
 
 def _rows(prediction: TaskPredictions) -> Iterator[tuple[tuple[str, ...], float]]:

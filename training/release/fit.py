@@ -16,7 +16,7 @@ from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import Manifest, check, seal
 from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
-from forerun.models.artifact.training_record import Setting, TrainingRecord
+from forerun.models.artifact.training_record import Judged, Setting, TrainingRecord
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
@@ -47,7 +47,7 @@ def train(
     names: Sequence[str] = (),
     base: Path | None = None,
     data: Mapping[str, Path] | None = None,
-    judged: Mapping[str, Mapping[Setting, int]] | None = None,
+    judged: Mapping[str, Mapping[Setting, Judged]] | None = None,
     documents: Documents = lambda record: {},
     progress: Progress = lambda line: None,
     engine: Engine = LOCAL,
@@ -61,7 +61,7 @@ def train(
             of tables are asked first; predictors of `base` without a recipe are asked last.
         base: artifact whose other predictors are kept.
         data: dataset -> folder of its bundle; other datasets use the pulled bundle.
-        judged: dataset -> setting -> number of held-out rows that were scored, stored in the
+        judged: dataset -> setting -> held-out runs that were scored, stored in the
             training record.
         documents: function from the training record to further files that are sealed with the
             predictors, name -> text (model card, scores).

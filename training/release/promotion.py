@@ -16,7 +16,7 @@ from typing import Any, Final
 from forerun.data.errors import BadArtifact
 from forerun.data.level import LEVEL
 from forerun.data.query import Query
-from forerun.models.answers.trust import ENOUGH_ROWS
+from forerun.models.answers.trust import ENOUGH_ROWS, checked
 from forerun.models.artifact.examples import example_queries
 from forerun.models.artifact.sealed_folder import check, load_sealed
 from forerun.models.artifact.training_record import TrainingRecord
@@ -87,14 +87,13 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
 
 
 def not_judged(record: TrainingRecord) -> list[str]:
-    """Settings with training rows but too few scored held-out rows to judge their answers.
+    """Settings with training rows whose coverage is not known from held-out runs.
 
     Such answers never have grade A (`models/answers/trust.py`).
     """
     return [
-        f"{' '.join(filter(None, astuple(setting)))}: {rows} held-out rows scored, "
-        f"{ENOUGH_ROWS} needed"
-        for setting, rows in record.unjudged(ENOUGH_ROWS).items()
+        f"{' '.join(filter(None, astuple(setting)))}: {checked(judged)}"
+        for setting, judged in record.unjudged(ENOUGH_ROWS).items()
     ]
 
 

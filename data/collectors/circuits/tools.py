@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.collectors.runner.worker import finished
-from forerun.data.errors import BadTable, InputError, MissingTool
+from forerun.data.errors import BadTable, InputError, MissingTool, why_unreadable
 
 HERE: Final = Path(__file__).parent
 STANDARD: Final = HERE / "plan.yaml"
@@ -99,9 +99,7 @@ class Plan:
         try:
             given = PlanIn.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
-            raise BadTable(
-                f"The plan {path} cannot be used: {' '.join(str(error).split())}"
-            ) from None
+            raise BadTable(f"The plan {path} cannot be used: {why_unreadable(error)}") from None
         designs = tuple(one for own in given.modules for one in _designs(own, path.parent))
         names = [design.name for design in designs]
         twice = {name for name in names if names.count(name) > 1}

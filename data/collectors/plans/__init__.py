@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from forerun.data.errors import BadTable, MissingData
+from forerun.data.errors import BadTable, MissingData, why_unreadable
 
 
 def packaged_plans() -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def plan_content(plan: Path) -> Any:
     try:
         return yaml.safe_load(plan_file(plan).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadTable(f"{plan} is not YAML: {' '.join(str(error).split())}") from None
+        raise BadTable(f"{plan} cannot be read: {why_unreadable(error)}.") from None
 
 
 def _folder() -> Path:

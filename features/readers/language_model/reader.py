@@ -17,7 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from forerun.data.errors import ModelTooLarge, UnknownLanguageModel, UnreadableModel
+from forerun.data.errors import (
+    ModelTooLarge,
+    UnknownLanguageModel,
+    UnreadableModel,
+    why_unreadable,
+)
 from forerun.data.language_models.model import LanguageModel, VisionTower
 from forerun.features.readers.hugging_face_cache import HUGGING_FACE, cached_model
 from forerun.features.readers.language_model.families import (
@@ -135,7 +140,7 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
     except OSError as error:
         raise UnreadableModel(where, f"{error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise UnreadableModel(where, f"not valid JSON: {error}.") from None
+        raise UnreadableModel(where, f"not valid JSON: {why_unreadable(error)}.") from None
     if not isinstance(given, dict):
         raise UnreadableModel(where, "it is JSON, but not an object.")
     return given

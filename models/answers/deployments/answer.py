@@ -312,12 +312,11 @@ def _missing(
 
 
 def _evidence(queries: Sequence[Query], in_use: InUse) -> list[Evidence]:
-    """What the answer to each query rests on, looked up once per device, engine and concurrency."""
-    known: dict[tuple[Device, str, bool], Evidence] = {}
+    """What the answer to each query rests on, looked up once per device and engine."""
+    known: dict[tuple[Device, str], Evidence] = {}
     found = []
     for query in queries:
-        alone = query.deployment.load.concurrency == 1.0
-        key = query.device, query.deployment.engine.name, alone
+        key = query.device, query.deployment.engine.name
         if key not in known:
             measured = in_use.measured.get(query.device, {})
             known[key] = Evidence(in_use.loaded.record, sources_of(query, in_use), measured)

@@ -132,9 +132,7 @@ def _bounded(
 ) -> dict[str, Matrix]:
     """Times and rates of n deployments, kept within their least times, each (n, 3)."""
     tpot, ttft = 1e3 * least_s.tpot, 1e3 * least_s.ttft
-    prompts = 1e3 * least_s.prompt / loads.prompts
-    request = loads.after * (1e3 * least_s.token) / loads.decoded
-    request = np.maximum(prompts, request + np.where(loads.apart, 0.0, prompts))
+    prompts, request = _work_ms(loads, least_s)
     latency = np.fmax(ttft + loads.after * tpot, loads.in_flight * request)
     full = loads.in_flight * np.maximum(prompts / share.arithmetic, request / share.work)
     full = np.where(np.isnan(full), 0.0, full)
@@ -171,6 +169,51 @@ def _bounded(
         found[name] = np.where(closed, narrowed, estimates[name])
     known = ~np.isnan(late_ms)[:, None]
     return estimates | {n: np.where(known, column, estimates[n]) for n, column in found.items()}
+
+
+def _work_ms(loads: _Loads, least_s: LeastTimes) -> tuple[Column, Column]:
+    """Least time that all devices together need per prompt and per request, (n,), ms."""
+    prompts = 1e3 * least_s.prompt / loads.prompts
+    tokens = loads.after * (1e3 * least_s.token) / loads.decoded
+    return prompts, np.maximum(prompts, tokens + np.where(loads.apart, 0.0, prompts))
+
+
+def burst_within_sheet(
+    query: Query, count: int, means: Mapping[str, Estimate]
+) -> dict[str, Estimate]:
+    """Mean times and rates of a finite number of requests, within what the spec sheet allows.
+
+    The k-th first token comes after the least work of k prompts, the k-th answer after that of k
+    requests.
+
+    Args:
+        query: the deployment; its requests arrive at its load's rate, otherwise at once.
+        count: number of requests.
+        means: metric -> mean over the requests.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device's spec sheet lacks a figure.
+    """
+    loads, least = _Loads.of([query]), least_times([query], np.ones(1))
+    first, each = 1e3 * least.ttft, 1e3 * least.tpot
+    alone, number = first + loads.after * each, np.arange(1.0, count + 1.0)
+    arrival = 1e3 * (number - 1.0) / (query.deployment.load.requests_per_s or np.inf)
+    ends = [number * work for work in _work_ms(loads, least)]
+    span = np.maximum(ends[1], arrival + alone)[-1:]
+    times = {
+        "ttft_ms": np.maximum(ends[0] - arrival, first),
+        "tpot_ms": each,
+        "request_latency_ms": np.maximum(ends[1] - arrival, alone),
+    }
+    rate = 1e3 * count / span
+    most = dict(
+        zip(RATES, (rate, rate * loads.output, rate * loads.output / loads.devices), strict=True)
+    )
+    found = dict(means)
+    for bounds, bounded in ((times, _at_least), (most, _at_most)):
+        for name in bounds.keys() & means.keys():
+            found[name] = bounded(means[name], Estimate(*(float(bounds[name].mean()),) * 3))
+    return found
 
 
 def _sum(whole: Matrix, first: Matrix, each: Matrix, number: Column) -> Matrix:

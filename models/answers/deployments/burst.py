@@ -2,7 +2,8 @@
 
 Requests that arrive at once, or faster than they are answered, are simulated by the event model.
 For a stream that the deployment sustains, the steady-state times hold and rates are counted until
-the last answer, as benchmarks do. Intervals keep the relative width of the steady-state answer.
+the last answer, as benchmarks do. Intervals keep the relative width of the steady-state answer,
+within what the spec sheet allows.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.features.deadline import check
 from forerun.models.answers.deployments.answer import PER_DEVICE, Deployed, with_rate
 from forerun.models.answers.deployments.arrivals import RATE, RATES
+from forerun.models.answers.deployments.bounds import burst_within_sheet
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.answers.deployments.metrics import METRICS
 from forerun.models.answers.deployments.traced import scales_of, served
@@ -50,11 +52,12 @@ def with_burst(deployed: Deployed, count: int, in_use: InUse) -> Deployed:
         share = answered / deployed.estimates[RATE].value
         values = {n: share * deployed.estimates[n].value for n in RATES if n in deployed.estimates}
         limit = f"rates are means over {count:,} requests, the last of which ends after"
-        return _with(deployed, values, f"{limit} {span_s:,.3g} s")
+        return _with(deployed, count, values, f"{limit} {span_s:,.3g} s")
     values = _means(deployed, count, in_use)
     arrive = "at once" if rate is None else f"at {rate:,.4g}/s"
     found = _with(
         deployed,
+        count,
         values,
         f"times and rates are means over {count:,} requests that arrive {arrive}, by the event "
         f"model; the last answer ends after {count / values[RATE]:,.3g} s",
@@ -68,12 +71,13 @@ def with_burst(deployed: Deployed, count: int, in_use: InUse) -> Deployed:
     return replace(found, estimates=estimates, missing=missing, trust=trust, capacity=capacity)
 
 
-def _with(deployed: Deployed, values: Mapping[str, float], limit: str) -> Deployed:
+def _with(deployed: Deployed, count: int, values: Mapping[str, float], limit: str) -> Deployed:
     """The answer with other times and rates, and with energy and price recomputed from them."""
     moved: dict[str, Estimate] = dict(deployed.estimates)
     for name, value in values.items():
         known = moved.get(name, Estimate(value))
         moved[name] = scaled(known, value / known.value)
+    moved = burst_within_sheet(deployed.query, count, moved)
     rate, devices = moved["tokens_per_s"], deployed.query.deployment.devices
     moved[PER_DEVICE] = scaled(rate, 1.0 / devices)
     moved = with_rate(moved, rate, devices, deployed.price)

@@ -24,7 +24,7 @@ SOURCES: Final[Mapping[str, str]] = {
 
 
 ON_PROCESSORS: Final = "processor_llm_latency"
-"""Predictor of times on CPUs, and of llama.cpp on one GPU."""
+"""Predictor of times on CPUs, and of llama.cpp on GPUs."""
 
 
 def sources_of(query: Query, in_use: InUse) -> Mapping[str, str]:

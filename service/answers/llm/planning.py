@@ -22,10 +22,11 @@ from forerun.features.readers.hugging_face_cache import HUGGING_FACE
 from forerun.features.readers.language_model.reader import named_model
 from forerun.models.answers.deployments.answer import ENERGY, Deployed, deployed_all
 from forerun.models.answers.deployments.limits import of_lengths
+from forerun.models.answers.deployments.memory import memory_of
 from forerun.models.answers.deployments.plans import ByClass, EventTails, PlanPricing
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import POWER
-from forerun.models.llm_serving.mixes import Change, mix, rates_of
+from forerun.models.llm_serving.mixes import Change, Mix, mix, rates_of
 from forerun.models.llm_serving.plans import (
     LATENCY,
     Risk,
@@ -44,7 +45,13 @@ from forerun.service.answers.llm.fleets import fleet_out
 from forerun.service.answers.llm.mixing import mix_out, replicas_of
 from forerun.service.answers.llm.question import DeviceNamed
 from forerun.service.answers.llm.serving_autoscaling import Scaling
-from forerun.service.answers.llm.serving_commands import CONVERTED, commands, drafting, not_written
+from forerun.service.answers.llm.serving_commands import (
+    CONVERTED,
+    MANIFESTS,
+    commands,
+    drafting,
+    not_written,
+)
 from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import LlmPlanIn, SizeIn, StockIn
 from forerun.service.schemas.llm.serving_plan_answers import (
@@ -111,9 +118,13 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     sizes = asked.model.sizes(asked.engine.name)
     assert sizes is not None
     about = _about(whole, own)
-    longest = None if whole is None else _longest(whole, own)
+    longest = None if whole is None else _longest(whole.query, own)
     fleet = fleet_out(found.best[0], asked, own.limits, own.grid, in_use) if found.best else None
-    written, refused = _commands(found.best[0], own, longest, fleet) if found.best else ({}, {})
+    written, refused = _commands(found.best[0], own, fleet) if found.best else ({}, {})
+    mixed = _mixed(own) if asked.mix else None
+    of_mix = None if mixed is None else mix_out(mixed, own.asked.loads(), own.models)
+    if mixed and of_mix and of_mix.is_cheaper(best[0].usd_per_hour if best else None):
+        written, refused = _commands_of_mix(mixed, of_mix, own)
     return LlmPlanOut(
         **about,
         model=sizes,
@@ -129,7 +140,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         best=best,
         misses=misses,
         front=front,
-        mix=_mixed(own) if asked.mix else None,
+        mix=of_mix,
         fleet=fleet,
         measure=_measure(best[0], rival[0], asked.risk) if rival else None,
         commands=written,
@@ -189,17 +200,16 @@ def _check_lengths(own: _Question, load: RequestLoad, limits: Iterable[str] | No
         raise UnanswerableQuery(f"{limit.message[0].upper()}{limit.message[1:]}.")
 
 
-def _mixed(own: _Question) -> MixOut:
+def _mixed(own: _Question) -> Mix:
     asked, loads = own.asked, own.asked.loads()
     for load in loads:
         _check_lengths(own, load)
-    found = mix(
+    return mix(
         [*own.models], loads, asked.engines(), own.stocks, PlanPricing(own.in_use),
         limits=own.limits, objective="price" if asked.objective == "price" else "devices",
         apart=asked.disaggregated,
         change=Change(asked.change_cost, inf if asked.max_changes is None else asked.max_changes),
     )  # fmt: skip
-    return mix_out(found, loads, own.models)
 
 
 def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Question:
@@ -445,7 +455,7 @@ def _measure(first: PlannedServingOut, rival: PlannedServingOut, risk: Risk) -> 
     )
 
 
-def _longest(whole: Deployed, own: _Question) -> int | None:
+def _longest(query: Query, own: _Question) -> int | None:
     """Maximum context length to start a server with; None for that of the model.
 
     vLLM does not start where its cache has no room for one request of the longest context.
@@ -453,17 +463,29 @@ def _longest(whole: Deployed, own: _Question) -> int | None:
     longest: int | None = own.asked.engine.max_request_tokens
     if longest is not None:
         return longest
-    deployment = whole.query.deployment
-    room = min((memory.cache_tokens for memory in whole.memory), default=inf)
+    deployment = query.deployment
+    room = min((memory.cache_tokens for memory in memory_of(query, 1.0)), default=inf)
     if room >= (deployment.model.most_tokens or 0) or room < 1:
         return None
     needed = ceil(deployment.load.input_tokens + deployment.load.output_tokens)
     return int(min(room, max(1 << int(log2(room)), needed)))
 
 
-def _commands(
-    option: ServingOption, own: _Question, longest: int | None, fleet: FleetOut | None
+def _commands_of_mix(
+    found: Mix, out: MixOut, own: _Question
 ) -> tuple[dict[str, str], dict[str, str]]:
+    """Commands of one replica of each type, below what it serves; manifests are of one type."""
+    engine, lines = own.asked.engine.name, []
+    for option, part in zip(found.parts, out.parts, strict=True):
+        written, _ = _commands(option, own, None)
+        lines += [f"# {part.line()}", written.get(engine, f"# no command of {engine}")]
+    return {engine: "\n".join(lines)}, dict.fromkeys(MANIFESTS, "it is a mix of types")
+
+
+def _commands(
+    option: ServingOption, own: _Question, fleet: FleetOut | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    longest = _longest(option.unit.query, own)
     replicas = option.replicas if fleet is None else fleet.fixed_replicas
     deployment, device = option.unit.query.deployment, option.unit.query.device
     name = (own.asked.model.name or "./model").removeprefix(HUGGING_FACE)

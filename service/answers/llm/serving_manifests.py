@@ -91,31 +91,48 @@ class Served:
         return prefill if role == "prefill" and prefill is not None else self.deployment.pool
 
     @property
+    def profile(self) -> str:
+        """Profile of a MIG slice; empty for a whole GPU."""
+        return self.device.name.partition("-mig-")[2].replace("-", ".")
+
+    @property
+    def labels(self) -> tuple[str, str, str] | None:
+        """As in `LABELS`, of the whole GPU; None where they are not known."""
+        return LABELS.get(self.device.name.partition("-mig-")[0])
+
+    @property
     def resource(self) -> str:
-        """Resource of the device plugin: of a MIG slice, that of its profile."""
-        _, _, profile = self.device.name.partition("-mig-")
-        named = f"nvidia.com/mig-{profile.replace('-', '.')}"
-        return named if profile else RESOURCES[self.device.vendor]
+        """Resource of the device plugin: of a MIG slice, that of its profile (strategy mixed)."""
+        return f"nvidia.com/mig-{self.profile}" if self.profile else RESOURCES[self.device.vendor]
 
     def resources(self, devices: int) -> dict[str, Any]:
         """So many devices of a pod."""
         return {"limits": {self.resource: str(devices)}}
 
     def selector(self) -> dict[str, Any]:
-        """Nodes with this type of device; empty where its label is not known."""
-        own = LABELS.get(self.device.name)
+        """Nodes with this type of device; empty where its label is not known.
+
+        With the strategy mixed, nodes with MIG slices have the label of the whole GPU, and several
+        GPUs have slices of the same profile.
+        """
+        own = self.labels
         return {} if own is None else {"nodeSelector": {PRODUCT[self.device.vendor]: own[0]}}
 
     def text(self, content: Mapping[str, Any], *notes: str) -> str:
-        """A manifest, with labels of clouds as comments where it selects nodes."""
-        lines = [f"# {note}" for note in notes]
+        """A manifest, with other labels as comments where it selects nodes: those of clouds, and
+        of a MIG slice that of the strategy single.
+        """
+        lines, product = [f"# {note}" for note in notes], PRODUCT[self.device.vendor]
         plain = json.loads(json.dumps(content))  # what stands twice would be a reference in YAML
         for line in yaml.safe_dump(plain, sort_keys=False).splitlines():
             lines.append(line)
-            if line.strip().startswith(PRODUCT[self.device.vendor]):
+            if self.labels is not None and line.strip().startswith(product):
                 start = line[: len(line) - len(line.lstrip())]
-                labels = zip((GKE, KARPENTER), LABELS[self.device.name][1:], strict=True)
-                lines += [f"{start}# or {label}: {own}" for label, own in labels if own]
+                others = [*zip((GKE, KARPENTER), self.labels[1:], strict=True)]
+                if self.profile:
+                    single = f"{self.labels[0]}-MIG-{self.profile}"
+                    others = [(product, f"{single}, and {RESOURCES['nvidia']} (strategy single)")]
+                lines += [f"{start}# or {label}: {own}" for label, own in others if own]
         return "\n".join(lines) + "\n"
 
 

@@ -173,7 +173,7 @@ def training_plan(
             "sequences and the model's heads and layers; change devices or global_batch."
         )
     own = replace(own, run=nearest[0].run, chosen=(*own.chosen, *found.chosen))
-    kept = searched.best[: asked.kept]
+    kept = [one for n, one in enumerate(searched.best) if n < asked.kept or n == searched.close]
     layouts = {"best": kept, "misses": searched.misses, "front": found.front}
     runs = [one.run for several in layouts.values() for one in several]
     answers, is_one_power = _compared([own.run, *runs], own, known)
@@ -416,16 +416,15 @@ def _measure(searched: TrainingPlan, objective: Objective) -> str | None:
     if searched.close is None:
         return None
     first, other = searched.best[0], searched.best[searched.close]
-    named = f"layout {searched.close + 1} ({_words(other)})"
-    advice = ""
+    named, advice = _words(other), ""
     if other.wins > first.wins:
         advice = (
-            f" The likely best is layout {searched.close + 1}, in {100 * other.wins:.0f} %; best "
-            "estimates decide the order, so take the first unless you measure."
+            f" That is the likely best, in {100 * other.wins:.0f} %; best estimates decide the "
+            "order, so take the first unless you measure."
         )
     return (
-        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases."
-        f"{advice} Time a few steps of it and of {named}."
+        f"Close: the first is {BEST[objective]} in {100 * first.wins:.0f} % of simulated cases. "
+        f"Time a few steps of it and of {named}.{advice}"
     )
 
 

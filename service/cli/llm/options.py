@@ -76,7 +76,7 @@ class RequestOptions(FlatFields):
         return name
 
 
-OF_SERVING: Final = RequestOptions(SERVING_FIELDS.parts)
+OF_SERVING: Final = RequestOptions(SERVING_FIELDS.parts, further={"quantization": ("format",)})
 
 
 def _help(schema: Mapping[str, Any]) -> str:

@@ -51,7 +51,11 @@ Types = Annotated[
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--format", help="formats of weights to try, such as fp8,nvfp4; repeatable"),
+    typer.Option(
+        "--format",
+        "--quantization",
+        help="formats of weights to try, such as fp8,nvfp4; repeatable",
+    ),
 ]
 Traced = Annotated[
     str | None,
@@ -171,12 +175,12 @@ def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: it cannot be read, or a line is no name with a price.
     """
-    from forerun.data.errors import BadRequest
+    from forerun.data.errors import BadRequest, why_unreadable
 
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path} cannot be read: {error}.") from None
+        raise BadRequest(f"{path} cannot be read: {why_unreadable(error)}.") from None
     for number, line in enumerate(lines, 1):
         name, _, usd = line.partition(",")
         try:

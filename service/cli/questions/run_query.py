@@ -12,7 +12,6 @@ from forerun.data.query import Query
 from forerun.features.graphs.pipeline import has_parts
 from forerun.features.readers import file_in, read_graph
 from forerun.features.readers.hugging_face_cache import cached_model
-from forerun.features.readers.input_sizes import InputSizes, parse_shapes
 from forerun.features.readers.named import graph_named
 from forerun.service.cli.options import flag_of
 from forerun.service.cli.output import working
@@ -97,9 +96,7 @@ def graph_of_file(source: Path, run: PlainRunIn) -> OperatorGraph:
         InputError: an option contradicts a network of the package.
         UnreadableModel: there is neither a readable file nor a network of that name.
     """
-    sizes = InputSizes(
-        run.batch_size or 1, run.sequence_length, run.image_size, parse_shapes(run.shape or ())
-    )
+    sizes = run.input_sizes()
     file = source if source.exists() else cached_model(str(source))
     if file is not None:
         return read_cached(file, **asdict(sizes))

@@ -3,20 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from forerun.data.errors import InputError
 from forerun.service.answers.question_list import answers_in, written
-from forerun.service.loading import adaptation_here
 from forerun.service.problems import Problem
-from forerun.service.settings import Settings
-from forerun.service.stores.graphs import GraphStore, graphs_of
-
-if TYPE_CHECKING:
-    from forerun.models.answers.served_models import InUse
-    from forerun.service.stores.devices import DeviceStore
+from forerun.service.python.session import session
 
 MOST: Final = 1_000
 """Questions of a shard, which is answered in one pass: the same on every engine."""
@@ -39,10 +32,10 @@ def shards(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
 
 def identity() -> str:
     """What answers depend on besides questions: the predictors in use and registered devices."""
-    _, devices, in_use = _here()
-    own = (d.model_dump_json() for d in devices.catalog.devices if d.origin == "registered")
+    here = session()
+    own = (d.model_dump_json() for d in here.devices.catalog.devices if d.origin == "registered")
     sheets = hashlib.sha256("\n".join(sorted(own)).encode()).hexdigest()[:8]
-    return f"{in_use.loaded.version}/{sheets}"
+    return f"{here.in_use.loaded.version}/{sheets}"
 
 
 def answered(lines: Sequence[tuple[int, str]], expected: str) -> tuple[list[bytes], int]:
@@ -65,9 +58,9 @@ def answered(lines: Sequence[tuple[int, str]], expected: str) -> tuple[list[byte
             f"A machine of the cluster answers with {own}, and this one with {expected}: give "
             "all machines the same version of forerun, and one FORERUN_HOME or database."
         )
-    graphs, devices, in_use = _here()
-    given = {f"/lines/{number}": _parsed(line, number) for number, line in lines}
-    found = answers_in(given, in_use, devices.get, graphs.get)
+    here = session()
+    given = {number: _parsed(line, number) for number, line in lines}
+    found = answers_in("lines", given, here.in_use, here.devices.get, here.graphs.get)
     return [*map(written, found)], sum(isinstance(one, Problem) for one in found)
 
 
@@ -77,12 +70,3 @@ def _parsed(line: str, number: int) -> object:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
         return NotJson(f"Line {number} is not JSON: {str(error)[:200]}")
-
-
-@lru_cache(maxsize=1)
-def _here() -> "tuple[GraphStore, DeviceStore, InUse]":
-    """Graphs, devices and the predictor of this process, which are read once."""
-    settings = Settings.load()
-    adaptation, devices = adaptation_here(settings)
-    graphs = graphs_of(settings)
-    return graphs, devices, adaptation.current()

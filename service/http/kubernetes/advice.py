@@ -99,17 +99,9 @@ def _by_serving(
     """Advice on a pod that serves a language model."""
     requested = requested_devices(asked.pod)
     served = served_on(wanted, requested, of_node, asked.nodes, answers)
-    values = {
-        node: own.value for node, own in served.items() if own.value is not None and not own.broken
-    }
-    return Advice(
-        unresolvable={
-            node: f"{of_node[node].name}: {own.broken}"
-            for node, own in served.items()
-            if own.broken
-        },
-        suitability=_relative(values, maximised=wanted.objective in RATES),
-    )
+    broken = {node: own.broken for node, own in served.items()}
+    values = {node: own.value for node, own in served.items() if own.value is not None}
+    return _of_nodes(of_node, broken, values, maximised=wanted.objective in RATES)
 
 
 def _by_ranking(
@@ -118,24 +110,29 @@ def _by_ranking(
     """Advice on a pod that runs a workload once."""
     devices = list({device.name: device for device in of_node.values()}.values())
     outcomes = outcomes_of(rank_request(ranking, devices), answers)
-    values = {name: one.aim.value for name, one in outcomes.items() if isinstance(one, Kept)}
-    suitability = _relative(values, maximised=ranking.get("objective") in MAXIMISED)
-    broken = {
-        name: "; ".join(reason.sentence for reason in outcome if not reason.unknown)
-        for name, outcome in outcomes.items()
-        if not isinstance(outcome, Kept)
-    }
+    broken, values = {}, {}
+    for node, device in of_node.items():
+        own = outcomes[device.name]
+        if isinstance(own, Kept):
+            values[node] = own.aim.value
+        else:
+            broken[node] = "; ".join(reason.sentence for reason in own if not reason.unknown)
+    maximised = ranking.get("objective") in MAXIMISED
+    return _of_nodes(of_node, broken, values, maximised=maximised)
+
+
+def _of_nodes(
+    of_node: Mapping[str, Device],
+    broken: Mapping[str, str],
+    values: Mapping[str, float],
+    *,
+    maximised: bool,
+) -> Advice:
+    """Advice by what nodes break, and by the values of those that break nothing."""
+    kept = {node: value for node, value in values.items() if not broken.get(node)}
     return Advice(
-        unresolvable={
-            node: f"{device.name}: {broken[device.name]}"
-            for node, device in of_node.items()
-            if broken.get(device.name)
-        },
-        suitability={
-            node: suitability[device.name]
-            for node, device in of_node.items()
-            if device.name in suitability
-        },
+        unresolvable={node: f"{of_node[node].name}: {why}" for node, why in broken.items() if why},
+        suitability=_relative(kept, maximised=maximised),
     )
 
 

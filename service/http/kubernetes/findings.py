@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from forerun.data.device import Device
 from forerun.data.device_slices import why_no_slice
-from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.errors import InputError, UnanswerableQuery, UnknownLanguageModel
+from forerun.features.readers.language_model.reader import named_model
 from forerun.service.answers.ranking import Kept
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.advice import by_device, rank_request
@@ -119,9 +120,19 @@ def _refused(error: InputError, given: Mapping[str, str]) -> Iterator[Finding]:
             own = name.removeprefix(PREFIX).replace("-", "_")
             known = [one for one in NAMES if "llm" in given or one not in OF_SERVING]
             close = get_close_matches(own, known, 1, LIKE)
+            if own == "model" and _is_language_model(str(item["input"])):
+                close = ["llm"]
             meant = f"; did you mean {PREFIX}{close[0].replace('_', '-')}?" if close else ""
             message = f"nothing reads it{meant}"
         yield Finding(name, message)
+
+
+def _is_language_model(name: str) -> bool:
+    try:
+        named_model(name)
+    except UnknownLanguageModel:
+        return False
+    return True
 
 
 def _annotation(place: Iterable[str | int], given: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from forerun import __version__
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import DeadlineExceeded, InputError
+from forerun.data.errors import DeadlineExceeded, InputError, why_unreadable
 from forerun.data.query import Query
 from forerun.models.answers.answer import PEAK
 from forerun.service.answers.question import question_about
@@ -162,11 +162,8 @@ def read(path: Path) -> WorkloadClassesIn:
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
         return WorkloadClassesIn.model_validate(given)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _unreadable(path, error) from None
-    except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
-        raise _refused(path, f"no YAML: {why}") from None
     except ValidationError as error:
         why = unfit(error.errors()).detail
         raise _refused(path, why) from None
@@ -258,10 +255,11 @@ def _listed(
 def _predicted(device: str, answer: PredictionOut, samples: int) -> CellOut:
     """The cell of a workload whose run has so many samples."""
     latency, memory = answer.metrics.get("latency_ms"), answer.metrics.get(PEAK)
+    time = _interval(latency)
     return CellOut(
         device=device,
-        latency_ms=_interval(latency),
-        throughput_per_s=None if latency is None else _rate(latency, samples),
+        latency_ms=time,
+        throughput_per_s=None if time is None else time.over(1e3 * samples, "samples/s"),
         peak_memory_mib=_interval(memory),
         fits=None if answer.fits is None else answer.fits.fits,
         grade=None if latency is None else latency.grade,
@@ -295,24 +293,8 @@ def _interval(own: IntervalOut | None) -> IntervalOut | None:
     return None if own is None else IntervalOut.filled(own)
 
 
-def _rate(latency: IntervalOut, samples: int) -> IntervalOut:
-    """Samples per second of runs one after another."""
-
-    def rate(time_ms: float | None) -> float | None:
-        return None if not time_ms else samples * 1e3 / time_ms
-
-    return IntervalOut(
-        value=samples * 1e3 / latency.value,
-        low=rate(latency.high),
-        high=rate(latency.low),
-        coverage=latency.coverage,
-        unit="samples/s",
-    )
-
-
 def _unreadable(path: Path, error: Exception) -> BadWorkloadClasses:
-    why = getattr(error, "strerror", None) or str(error)
-    return _refused(path, f"it cannot be read: {why}.")
+    return _refused(path, f"it cannot be read: {why_unreadable(error)}.")
 
 
 def _refused(path: Path, why: str) -> BadWorkloadClasses:

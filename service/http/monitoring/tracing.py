@@ -124,16 +124,8 @@ class Tracing:
 def _context_of(trace: TraceParent | None) -> "Context":
     """The context of a client's span; an empty one without it."""
     from opentelemetry.context import Context
-    from opentelemetry.trace import (
-        NonRecordingSpan,
-        SpanContext,
-        TraceFlags,
-        set_span_in_context,
-    )
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    if trace is None:
-        return Context()
-    parent = SpanContext(
-        int(trace.trace_id, 16), int(trace.span_id, 16), True, TraceFlags(trace.flags)
-    )
-    return set_span_in_context(NonRecordingSpan(parent), Context())
+    given = trace and f"00-{trace.trace_id}-{trace.span_id}-{trace.flags:02x}"
+    carrier = {"traceparent": given} if given else {}
+    return TraceContextTextMapPropagator().extract(carrier, Context())

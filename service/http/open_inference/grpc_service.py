@@ -1,11 +1,9 @@
 """GRPCInferenceService: the Open Inference Protocol over gRPC, by the answers of that over HTTP."""
 
-import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import nan
 from pathlib import Path
@@ -20,117 +18,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClassesForFiles
 from grpc import aio
-from starlette.types import ASGIApp, Message, Scope
 
 from forerun.data.errors import BadRequest, InputError
+from forerun.service.http.in_process import InnerAnswer, InnerRequest, answer_of, nothing
 from forerun.service.http.limits import ON_THE_LOOP_BYTES
 from forerun.service.http.routes.inference import UnknownModel
 from forerun.service.http.state import State
 from forerun.service.schemas.prediction import MOST_IN_BATCH
 from forerun.service.settings import Settings
-
-Header = tuple[bytes, bytes]
-
-
-@dataclass(frozen=True)
-class InnerRequest:
-    """A request with a body in JSON.
-
-    Attributes:
-        method: its method.
-        path: its path.
-        headers: headers that its client sent.
-        client: address of its client.
-        body: makes the body once the request was let in; what it raises is answered as any error.
-    """
-
-    method: str
-    path: str
-    headers: Sequence[Header]
-    client: str
-    body: Callable[[], Awaitable[bytes]]
-
-
-@dataclass(frozen=True)
-class InnerAnswer:
-    """An answer.
-
-    Attributes:
-        status: HTTP status.
-        headers: its headers.
-        content: its body.
-    """
-
-    status: int
-    headers: Sequence[Header]
-    content: bytes
-
-
-async def answer_of(app: ASGIApp, request: InnerRequest) -> InnerAnswer:
-    """The application's answer; where this is cancelled, the client has left."""
-    left = asyncio.Event()
-    # The handler ends by itself, as with a client that leaves, and its task is kept until then.
-    handling = asyncio.create_task(_answer(app, request, left))
-    try:
-        return await asyncio.shield(handling)
-    except asyncio.CancelledError:
-        left.set()
-        handling.add_done_callback(_noticed)
-        raise
-
-
-async def _answer(app: ASGIApp, request: InnerRequest, left: asyncio.Event) -> InnerAnswer:
-    status, content = 0, bytearray()
-    headers: Sequence[Header] = ()
-    received = False
-
-    async def receive() -> Message:
-        nonlocal received
-        if received:
-            await left.wait()
-            return {"type": "http.disconnect"}
-        received = True
-        return {"type": "http.request", "body": await request.body(), "more_body": False}
-
-    async def send(message: Message) -> None:
-        nonlocal status, headers
-        if message["type"] == "http.response.start":
-            status, headers = message["status"], message["headers"]
-        else:
-            content.extend(message.get("body", b""))
-
-    try:
-        await app(_scope(request), receive, send)
-    except Exception:
-        if not status:  # A fault of ours is answered and logged, and raised after that.
-            raise
-    return InnerAnswer(status, headers, bytes(content))
-
-
-def _scope(request: InnerRequest) -> Scope:
-    body = [(b"transfer-encoding", b"chunked"), (b"content-type", b"application/json")]
-    sent = body if request.method == "POST" else []
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "2",
-        "method": request.method,
-        "scheme": "http",
-        "path": request.path,
-        "raw_path": request.path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [*request.headers, *sent],
-        "client": (request.client, 0),
-        "server": None,
-    }
-
-
-def _noticed(handling: "asyncio.Task[InnerAnswer]") -> None:
-    """Take the error of a task that nobody waits for."""
-    if not handling.cancelled():
-        handling.exception()
-
 
 COMPILED: Final = Path(__file__).parent / "open_inference.binpb"
 SERVICE: Final = "inference.GRPCInferenceService"
@@ -327,7 +222,7 @@ class InferenceService:
         path, response = PATHS[name], MESSAGES[f"{name}Response"]
         if "{model}" in path:
             path = path.format(model=await _path(request.name, request.version, context))
-        found = json.loads(await self._answered("GET", path, context, _nothing))
+        found = json.loads(await self._answered("GET", path, context, nothing))
         fields = response.DESCRIPTOR.fields_by_name
         return response(**{field: found[field] for field in fields if field in found})
 
@@ -367,10 +262,6 @@ class InferenceService:
     async def _converted(self, size: int, work: Callable[[], T]) -> T:
         """Do at once what is small, and the rest on a thread."""
         return work() if size <= ON_THE_LOOP_BYTES else await self._state.upload(work)
-
-
-async def _nothing() -> bytes:
-    return b""
 
 
 async def _path(name: str, version: str, context: Context) -> str:

@@ -269,6 +269,30 @@ def interval_curve(
     }
 
 
+def joined_points(
+    x: Encoding, y: Encoding, label: str, line: Mapping[str, Encoding], **points: Any
+) -> dict[str, Any]:
+    """Points that a line joins, each with its label.
+
+    Args:
+        x: the axis across.
+        y: the axis upwards.
+        label: field of the labels.
+        line: further encodings of the line.
+        points: further encodings of the points.
+    """
+    text = {"type": "text", "dy": -12, "fontSize": 11}
+    return {
+        "height": 280,
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            layer({"type": "line", "color": "var(--line)"}, **line),
+            layer({"type": "point", "size": 80, "opacity": 1}, **points),
+            layer(text, text={"field": label}),
+        ],
+    }
+
+
 def marked(field: str, at: Iterable[float], dash: Sequence[int] = (4, 4)) -> Encoding:
     """A layer of vertical lines at values of the field of the horizontal axis."""
     mark = {"type": "rule", "strokeDash": list(dash)}

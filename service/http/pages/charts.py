@@ -21,7 +21,9 @@ from forerun.service.http.pages.chart import (
     category,
     coloured,
     doubling,
+    interval_cells,
     interval_curve,
+    joined_points,
     label,
     layer,
     logarithmic,
@@ -89,16 +91,13 @@ def _curve_row(point: BatchPoint, rate: bool) -> Mapping[str, Cell] | None:
     estimate = point.answer.metrics.get("latency_ms")
     if estimate is None:
         return None
-    value, low, high = estimate.value, estimate.low, estimate.high
-    if rate:
-        samples = 1e3 * point.batch_size
-        value = samples / value
-        low, high = (None if not end else samples / end for end in (high, low))
+    drawn = estimate.over(1e3 * point.batch_size, "samples/s") if rate else estimate
     return {
-        "device": label(point.device), "batch": point.batch_size, "value": value, "low": low,
-        "high": high, "text": quantity(value, "samples/s" if rate else "ms"),
+        "device": label(point.device),
+        "batch": point.batch_size,
+        **interval_cells(drawn, drawn.unit),
         "memory": fit_in_words(point.answer),
-    }  # fmt: skip
+    }
 
 
 OTHER = "other"
@@ -166,16 +165,7 @@ def trade_off(
         logarithmic(field, columns[field], [float(str(row[field])) for row in rows])
         for field in axes
     )
-    text = {"type": "text", "dy": -12, "fontSize": 11}
-    spec = {
-        "height": 280,
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            layer({"type": "line", "color": "var(--line)"}),
-            layer({"type": "point", "size": 80, "opacity": 1}, tooltip=shown(**columns)),
-            layer(text, text={"field": next(iter(columns))}),
-        ],
-    }
+    spec = joined_points(x, y, next(iter(columns)), {}, tooltip=shown(**columns))
     return Chart(title, f"{title}: what no other beats in both.", spec, rows, columns)
 
 

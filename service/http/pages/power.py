@@ -7,27 +7,20 @@ from pydantic import Field
 
 from forerun.data.metrics import TITLES, metric
 from forerun.service.http.answers import Answers
+from forerun.service.http.pages import run_form
 from forerun.service.http.pages.chart import (
     Cell,
     Chart,
     coloured,
     interval_cells,
     interval_curve,
+    joined_points,
     label,
-    layer,
     number,
     short,
     shown,
 )
 from forerun.service.http.pages.rendering import form_page
-from forerun.service.http.pages.run_form import (
-    Name,
-    RunForm,
-    device_answers,
-    form_context,
-    network_presets,
-    refused_runs,
-)
 from forerun.service.http.routes.questions import sweep_of
 from forerun.service.http.schemas import SweepIn
 from forerun.service.schemas.answers import LimitedOut, SweepOut
@@ -38,20 +31,20 @@ CURVES = ("latency_ms", "power_w", "energy_per_sample_j")
 """Metrics that are drawn over the power limit."""
 
 
-class PowerForm(RunForm):
+class PowerForm(run_form.RunForm):
     """One network on one device, and the slowdown that a limit may cost."""
 
-    devices: list[Name] = Field(default=[USUAL_DEVICE], max_length=1)
+    devices: list[run_form.Name] = Field(default=[USUAL_DEVICE], max_length=1)
     slow_down_percent: float = Field(default=10.0, ge=0, le=1000)
 
 
 def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
     """The context of `power_answer.html`."""
     if form.graph is None or not form.devices:
-        presets = network_presets(PATH, [USUAL_DEVICE])
+        presets = run_form.network_presets(PATH, [USUAL_DEVICE])
         return {"form": form, "sweep": None, "presets": presets, "further": []}
     asked = form.asked(form.devices[0])
-    refused = refused_runs(form, device_answers(form, answers), PATH, answers)
+    refused = run_form.refused_runs(form, run_form.device_answers(form, answers), PATH, answers)
     sweep = sweep_of(
         SweepIn(
             workload=form.workload(),
@@ -102,18 +95,10 @@ def front_chart(sweep: SweepOut) -> Chart:
         number("ms", "time of one run, ms", **close),
         number("j", "energy of one run, J", **close),
     )
-    text = {"type": "text", "dy": -12, "fontSize": 11}
     colour = coloured("kind", (row["kind"] for row in rows))
-    spec = {
-        "height": 280,
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            layer({"type": "line", "color": "var(--line)"}, order={"field": "limit"}),
-            layer({"type": "point", "size": 80, "opacity": 1}, color=colour,
-                  tooltip=shown(text="limit", kind="", ms="ms", j="J")),
-            layer(text, text={"field": "text"}),
-        ],
-    }  # fmt: skip
+    tooltip = shown(text="limit", kind="", ms="ms", j="J")
+    in_order = {"order": {"field": "limit"}}
+    spec = joined_points(x, y, "text", in_order, color=colour, tooltip=tooltip)
     least = sweep.least_energy.limit_w
     summary = f"Energy over time at {len(rows)} power limits; least energy at {short(least)} W."
     columns = {"limit": "limit, W", "ms": "time, ms", "j": "energy, J", "kind": ""}
@@ -129,4 +114,4 @@ def _kind(run: LimitedOut, sweep: SweepOut) -> str:
     return "best trade-off" if run.on_front else "beaten"
 
 
-router = form_page(PATH, "power", PowerForm, _answer, form_context)
+router = form_page(PATH, "power", PowerForm, _answer, run_form.form_context)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from html import escape
 from pathlib import Path
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import FILTERS
-from forerun.service.http.state import TheAnswers, ThreadRoute
+from forerun.service.http.state import Handler, TheAnswers, ThreadRoute
 from forerun.service.problems import Problem, http_error, problem_of, unfit
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -150,19 +150,14 @@ def asset(name: str) -> str:
 class PageRoute(ThreadRoute):
     """A route whose errors are pages, or one line for a request of htmx."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with errors of the input rendered by `problem.html`."""
-        inner = super().get_route_handler()
-
-        async def handler(request: Request) -> Response:
-            try:
-                return await inner(request)
-            except InputError as error:
-                return problem_page(request, problem_of(error))
-            except (RequestValidationError, ValidationError) as error:
-                return problem_page(request, unfit(error.errors(), name_of=_labelled))
-
-        return handler
+    async def answered(self, handler: Handler, request: Request) -> Response:
+        """The answer, with errors of the input rendered by `problem.html`."""
+        try:
+            return await handler(request)
+        except InputError as error:
+            return problem_page(request, problem_of(error))
+        except (RequestValidationError, ValidationError) as error:
+            return problem_page(request, unfit(error.errors(), name_of=_labelled))
 
 
 async def other_page(request: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.pages.charts import attribution_chart
 from forerun.service.http.pages.rendering import form_page
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
-from forerun.service.presets import Preset, as_prediction, preset_named, presets
+from forerun.service.presets import PresetOut, as_prediction, preset_named, presets
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import PredictIn
 
@@ -83,7 +83,7 @@ class RequestForm(EmptyIsAbsent):
         return content
 
 
-def _answered(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut:
+def _answered(preset: PresetOut, asked: dict[str, Any], answers: Answers) -> PredictionOut:
     """The answer to a request to the endpoint of a preset.
 
     Raises:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -21,7 +20,6 @@ from forerun.service.http.monitoring.gauges import metrics_of, process_metrics
 from forerun.service.http.state import State, TheAnswers, TheState, ThreadRoute
 from forerun.service.presets import presets
 from forerun.service.schemas.listings import (
-    PresetOut,
     PresetsOut,
     ReadyOut,
     RegistryOut,
@@ -160,4 +158,4 @@ def workloads(answers: TheAnswers) -> WorkloadsOut:
 @router.get("/presets", tags=["workloads"], name="presets")
 async def list_presets() -> PresetsOut:
     """Named questions of every kind of workload, each with the request that asks it."""
-    return PresetsOut(presets=[PresetOut(**asdict(preset)) for preset in presets()])
+    return PresetsOut(presets=list(presets()))

@@ -36,14 +36,7 @@ async def devices(
     vendor: Annotated[str | None, Query(description="vendor, in any case")] = None,
 ) -> DevicesOut:
     """Every spec sheet, or those of a kind or vendor."""
-    wanted = vendor.lower() if vendor else None
-    return DevicesOut(
-        devices=[
-            device
-            for device in answers.devices.catalog
-            if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
-        ]
-    )
+    return DevicesOut(devices=answers.devices.listed(kind, vendor))
 
 
 @router.get("/devices/{name}", tags=["devices"])

@@ -6,7 +6,7 @@ answer as JSON text.
 """
 
 import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import prod
 from typing import Annotated, Any, Final
@@ -31,7 +31,7 @@ from forerun.service.http.schemas import (
     TensorMetadataOut,
     TensorOut,
 )
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import Handler, TheAnswers, TheState
 from forerun.service.problems import MEDIA_TYPE, response, response_of, unfit
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.prediction import MOST_IN_BATCH
@@ -60,21 +60,16 @@ class UnknownModel(InputError):
 class InferenceRoute(JsonRoute):
     """A route whose problem documents have the member `error` of the protocol as well."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with its problems in the form of the protocol."""
-        handler = super().get_route_handler()
-
-        async def handled(request: Request) -> Response:
-            path = request.url.path
-            try:
-                return await handler(_as_json(request))
-            except RequestValidationError as error:
-                body = {} if error.body is None else error.body
-                return _with_error(response(unfit(error.errors(), path, body)))
-            except InputError as error:
-                return _with_error(response_of(error, path))
-
-        return handled
+    async def answered(self, handler: Handler, request: Request) -> Response:
+        """The answer, with its problems in the form of the protocol."""
+        path = request.url.path
+        try:
+            return await super().answered(handler, _as_json(request))
+        except RequestValidationError as error:
+            body = {} if error.body is None else error.body
+            return _with_error(response(unfit(error.errors(), path, body)))
+        except InputError as error:
+            return _with_error(response_of(error, path))
 
 
 def _as_json(request: Request) -> Request:

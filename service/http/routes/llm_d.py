@@ -70,11 +70,15 @@ def predict_one(
     return _times(name, [asked], answers, state)[0]
 
 
+@router.post("/predict/bulk", name="predict_any")
 @router.post("/predict/bulk/strict")
 def predict_all(
     name: Routed, asked: RouterStatesIn, answers: TheAnswers, state: TheState
 ) -> RouterAllTimesOut:
-    """Times of several requests, or of one at several servers, in their order."""
+    """Times of several requests, or of one at several servers, in their order.
+
+    A request that is not valid is refused with all others.
+    """
     start_s = perf_counter()
     found = _times(name, asked.requests, answers, state)
     return RouterAllTimesOut(
@@ -85,25 +89,12 @@ def predict_all(
     )
 
 
-@router.post("/predict/bulk")
-def predict_any(
-    name: Routed, asked: RouterStatesIn, answers: TheAnswers, state: TheState
-) -> RouterAllTimesOut:
-    """As `/predict/bulk/strict`: a request that is not valid is refused with all others."""
-    return predict_all(name, asked, answers, state)
-
-
+@router.get("/model/download/info", name="model_info")
 @router.get("/status")
 def status(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
-    """Whether a deployment is answered, as llm-d's client asks its prediction server."""
+    """Whether a deployment is answered, as llm-d's client asks its two servers."""
     state.routing.described(name, answers.device)
     return RouterStatusOut(models_exist=MODELS, model_status=MODELS)
-
-
-@router.get("/model/download/info")
-def model_info(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
-    """The same, as llm-d's client asks its training server."""
-    return status(name, answers, state)
 
 
 def _times(

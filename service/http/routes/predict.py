@@ -1,28 +1,26 @@
 """POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request, Response
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from forerun.data.device import Device
 from forerun.data.errors import CannotStore, InputError, UnknownDevice
 from forerun.service.answers.question import Question, question_about
+from forerun.service.answers.question_list import answered_each, written
 from forerun.service.http.answers import Answers
 from forerun.service.http.limits import ON_THE_LOOP_BYTES, JsonRoute, bounded
 from forerun.service.http.routes.graphs import BINARY, graph_in, received
-from forerun.service.http.state import State, TheAnswers, TheState, json_response, state_of
+from forerun.service.http.state import Handler, State, TheAnswers, TheState, json_response, state_of
 from forerun.service.http.telemetry import Telemetry
-from forerun.service.problems import content, problem_of, unfit
 from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import EXAMPLES, BatchIn, BatchOut, PredictIn
 from forerun.service.schemas.run_options import ModelQuestion
 
-Asked = TypeVar("Asked")
 JSON = (b"content-type", b"application/json")
 OF_A_FILE: Final = (
     "send this request once for each device; or send the file once to POST /v1/graphs, and each "
@@ -38,16 +36,11 @@ class PredictRoute(JsonRoute):
     problems and the OpenAPI document are FastAPI's.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """A handler that asks FastAPI's one only where it does not know the answer itself."""
-        handler = super().get_route_handler()
-
-        async def handled(given: Request) -> Response:
-            request = bounded(given)
-            answer = await _at_once(request)
-            return await handler(request) if answer is None else json_response(answer)
-
-        return handled
+    async def answered(self, handler: Handler, request: Request) -> Response:
+        """What is known at once; where it is not, the answer by FastAPI's handler."""
+        own = bounded(request)
+        answer = await _at_once(own)
+        return await super().answered(handler, own) if answer is None else json_response(answer)
 
 
 single = APIRouter(prefix="/v1", tags=["predict"], route_class=PredictRoute)
@@ -198,39 +191,8 @@ def answers_of(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> 
         found |= zip(new, predicted, strict=True)
         return [found[question.key] for question in questions]
 
-    return answered_each(items, read, answered)
-
-
-def answered_each(
-    items: Sequence[Any],
-    read: Callable[[Any], Asked],
-    answered: Callable[[list[Asked]], Sequence[BaseModel | bytes | InputError]],
-) -> list[bytes]:
-    """The answer to each item of a batch as JSON, or its problem document.
-
-    Args:
-        items: requests, which need not be valid.
-        read: makes a question of an item, or raises `InputError` or `ValidationError`.
-        answered: answers, or errors, of those that could be read.
-    """
-    found: dict[int, Any] = {}
-    asked: dict[int, Asked] = {}
-    for index, item in enumerate(items):
-        try:
-            asked[index] = read(item)
-        except InputError as error:
-            found[index] = error
-        except ValidationError as error:
-            body, at = {"items": {index: item}}, ("body", "items", index)
-            found[index] = content(unfit(error.errors(), f"/items/{index}", body, at))
-    found |= zip(asked, answered(list(asked.values())), strict=True)
-    return [_content(found[index], index) for index in range(len(items))]
-
-
-def _content(outcome: BaseModel | bytes | InputError, index: int) -> bytes:
-    if isinstance(outcome, InputError):
-        return content(problem_of(outcome, f"/items/{index}", ("items", index)))
-    return outcome if isinstance(outcome, bytes) else outcome.model_dump_json().encode()
+    given = dict(enumerate(items))
+    return [*map(written, answered_each("items", given, read, answered, in_body=True))]
 
 
 def batch_of(contents: Iterable[bytes]) -> Response:

@@ -15,16 +15,9 @@ from forerun.service.http.limits import JsonRoute
 from forerun.service.http.rank_requests import rank_of
 from forerun.service.http.schemas import RankIn, SweepIn
 from forerun.service.http.state import TheAnswers, json_response
+from forerun.service.schemas import colocation as schemas
 from forerun.service.schemas.answers import RankOut, SweepOut
 from forerun.service.schemas.circuits import CircuitOut
-from forerun.service.schemas.colocation import (
-    ColocationIn,
-    ColocationOut,
-    HostsIn,
-    HostsOut,
-    NowIn,
-    NowOut,
-)
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute)
@@ -54,20 +47,20 @@ def sweep_of(asked: SweepIn, answers: Answers) -> SweepOut:
     return sweep.model_copy(update={"picture": sweep_picture(sweep)}) if asked.picture else sweep
 
 
-@router.post("/colocation", tags=["colocation"], response_model=ColocationOut)
-def colocation(asked: ColocationIn, answers: TheAnswers) -> Response:
+@router.post("/colocation", tags=["colocation"], response_model=schemas.ColocationOut)
+def colocation(asked: schemas.ColocationIn, answers: TheAnswers) -> Response:
     """Relative speed of a program to be placed on a host, and of every resident program."""
     return _written(answered.colocate(asked, answers.adaptation.current().loaded))
 
 
-@router.post("/colocation/rank", tags=["colocation"], response_model=HostsOut)
-def rank_hosts(asked: HostsIn, answers: TheAnswers) -> Response:
+@router.post("/colocation/rank", tags=["colocation"], response_model=schemas.HostsOut)
+def rank_hosts(asked: schemas.HostsIn, answers: TheAnswers) -> Response:
     """Rank hosts for a program by predicted relative speed."""
     return _written(answered.rank(asked, answers.adaptation.current().loaded))
 
 
-@router.post("/colocation/now", tags=["colocation"], response_model=NowOut)
-def colocation_now(asked: NowIn, answers: TheAnswers) -> Response:
+@router.post("/colocation/now", tags=["colocation"], response_model=schemas.NowOut)
+def colocation_now(asked: schemas.NowIn, answers: TheAnswers) -> Response:
     """Current relative speed of a program next to its neighbours, from metrics of its host."""
     return _written(answered.now(asked, answers.adaptation.current().loaded))
 

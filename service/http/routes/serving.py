@@ -11,8 +11,9 @@ from forerun.service.answers.answer import estimated
 from forerun.service.answers.llm import estimates, planning
 from forerun.service.answers.llm.replaying import replay_of
 from forerun.service.answers.llm.support import support
+from forerun.service.answers.question_list import answered_each, written
 from forerun.service.http.limits import JsonRoute
-from forerun.service.http.routes.predict import answered_each, batch_of
+from forerun.service.http.routes.predict import batch_of
 from forerun.service.http.state import TheAnswers
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.answers import SupportOut
@@ -45,7 +46,8 @@ def llm_estimate_batch(asked: LlmBatchIn, answers: TheAnswers) -> Response:
     def estimated_all(valid: Sequence[LlmEstimateIn]) -> list[ServingOut | InputError]:
         return estimates.llm_estimates(valid, answers.device, answers.adaptation.current())
 
-    return batch_of(answered_each(asked.items, LlmEstimateIn.model_validate, estimated_all))
+    given, read = dict(enumerate(asked.items)), LlmEstimateIn.model_validate
+    return batch_of(map(written, answered_each("items", given, read, estimated_all, in_body=True)))
 
 
 @router.post("/llm/replay")

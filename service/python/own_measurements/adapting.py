@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +14,14 @@ from forerun.data.errors import InputError
 from forerun.data.lazy import pd
 from forerun.service.adaptation.held_out import MetricError, without_help
 from forerun.service.adaptation.predictor_in_use import AdaptationResult
-from forerun.service.answers.adapting import adapt_to_file, observe_file, register_for
 from forerun.service.answers.drift import drift_here
 from forerun.service.answers.observing import Observed, summary_of
-from forerun.service.loading import adaptation_here, versions_at_hand
+from forerun.service.loading import versions_at_hand
+from forerun.service.python.own_measurements.measured_file import (
+    adapt_to_file,
+    observe_file,
+    register_for,
+)
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
 from forerun.service.schemas.measurements import DriftOut, LiveErrorOut
@@ -178,13 +181,12 @@ def adapt(
         InputError: a measurement is not valid, or no predictor can learn from it.
     """
     settings = session().settings
-    opens = partial(adaptation_here, settings)
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
         file = file_of(measurements, Path(scratch))
         if sheet is not None:
             register_for(settings, device, str(sheet), file)
-        return Adaptation.of(*adapt_to_file(opens, device, file, folder))
+        return Adaptation.of(*adapt_to_file(settings, device, file, folder))
 
 
 def collect(
@@ -367,10 +369,10 @@ def observe(
         UnknownDevice: no device has that name.
         InputError: a measurement is not valid; the message names it.
     """
-    opens = partial(adaptation_here, session().settings)
+    settings = session().settings
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
-        done = observe_file(opens, device, file_of(measurements, Path(scratch)), folder)
+        done = observe_file(settings, device, file_of(measurements, Path(scratch)), folder)
     return Observations.of(*done)
 
 

@@ -18,20 +18,15 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.answers.verification import local_cpu
 from forerun.service.python.answer import Answer
+from forerun.service.python.own_measurements import verifying
 from forerun.service.python.own_measurements.adapting import Adaptation, adapt
-from forerun.service.python.own_measurements.verifying import (
-    MY_CPU,
-    Compared,
-    columns_of,
-    register,
-    words_of,
-)
 from forerun.service.python.question import Asked, asked_about
 from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import Estimate, View, Viewed, text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.workloads import workload_in
+from forerun.service.stores.device_sheets import local_device
 
 SAMPLE_S = 0.1
 """Seconds from one sample of memory and power to the next."""
@@ -208,20 +203,20 @@ class Measurement(Viewed):
             InputError: no predictor can learn from it.
         """
         rows = self.measurements
-        register(self.device, session())
+        local_device(session().devices, self.device.name, lambda name: self.device)
         return adapt(rows, device=self.device.name)
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row per measured metric."""
         for name, value in self.metrics.items():
-            yield {"metric": name, "measured": value, **columns_of(self._compared(name))}
+            yield {"metric": name, "measured": value, **verifying.columns_of(self._compared(name))}
 
     def view(self) -> View:
         """One row per measured metric, with its prediction."""
         rows = []
         for name, value in self.metrics.items():
             estimate = self._estimate(name)
-            predicted, *others = words_of(self._compared(name), name)
+            predicted, *others = verifying.words_of(self._compared(name), name)
             interval = estimate.interval_text() if estimate else ""
             rows.append([name, text_of(name, value), predicted, interval, *others])
         runs = max(1, len(self.runs_s))
@@ -233,9 +228,9 @@ class Measurement(Viewed):
         headings = ("", "measured", "predicted", "90 % interval", "ratio", "inside")
         return View(f"{self.name} on {self.device.name}", headings, rows, lines)
 
-    def _compared(self, metric: str) -> Compared | None:
+    def _compared(self, metric: str) -> verifying.Compared | None:
         measured = self.metrics.get(metric)
-        return None if measured is None else Compared.of(self._estimate(metric), measured)
+        return None if measured is None else verifying.Compared.of(self._estimate(metric), measured)
 
     def _estimate(self, metric: str) -> Estimate | None:
         return None if self.predicted is None else self.predicted.metrics.get(metric)
@@ -288,7 +283,7 @@ def measure(
     """
     here = session()
     asked = None if model is None else asked_about(model, run, here)
-    sheet = local_cpu(MY_CPU, here.devices) if device is None else here.device(device)
+    sheet = local_cpu(verifying.MY_CPU, here.devices) if device is None else here.device(device)
     return Measurement(name, asked, sheet, _sampled_gpu(sheet, gpu))
 
 

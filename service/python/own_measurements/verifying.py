@@ -18,6 +18,7 @@ from forerun.service.python.session import Session, session
 from forerun.service.python.view import View, Viewed, text_of
 from forerun.service.schemas.answers import IntervalOut
 from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.stores.device_sheets import local_device
 
 MY_CPU = "my-cpu"
 DISTURBED = "other processes were busy meanwhile, so the measured times are doubtful"
@@ -102,7 +103,7 @@ class Verification(Viewed):
         Raises:
             InputError: no predictor can learn from a measurement.
         """
-        register(self.sheet, session())
+        local_device(session().devices, self.device, lambda name: self.sheet)
         return adapt(self.measurements, device=self.device)
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,14 +196,6 @@ def earlier(name: str, here: Session) -> Measurements | None:
         return here.adaptation.rows_of(name)
     except UnknownDevice:
         return None
-
-
-def register(sheet: Device, here: Session) -> None:
-    """Register a device unless one of that name is known."""
-    try:
-        here.devices.get(sheet.name)
-    except UnknownDevice:
-        here.devices.register(sheet)
 
 
 def words_of(compared: Compared | None, metric: str) -> list[str]:

@@ -7,17 +7,10 @@ from pydantic import ConfigDict, Field
 from forerun.data.described import Described
 from forerun.models.limit import Basis
 from forerun.service.schemas.answers import DeviceOut, PredictorOut
+from forerun.service.schemas.fields import example
 
 MOST_REPLAYED = 20_000
-EXAMPLE_REPLAY: dict[str, Any] = {
-    "model": {"name": "llama-3.1-8b"},
-    "device": "h100-sxm-80gb",
-    "parallelism": {"tensor": 1},
-    "requests": [
-        {"arrival_s": 0.0, "input_tokens": 1200, "output_tokens": 150},
-        {"arrival_s": 0.4, "input_tokens": 300, "output_tokens": 400},
-    ],
-}
+EXAMPLE_REPLAY: dict[str, Any] = example("replay")
 
 
 class LlmReplayIn(Described):

@@ -17,26 +17,15 @@ from forerun.data.described import Described
 from forerun.models.llm_serving.single_requests import QUANTILE
 from forerun.service.requests.faults import fault_in
 from forerun.service.requests.field_names import PATHS
+from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.deployment import Tokens
 from forerun.service.schemas.serving import LOADS, LlmEstimateIn
 
 MOST_ROWS: Final = 10_000
 MODEL_TYPE: Final = "lightgbm"
 """The client asks servers of the types that it knows alone, and fetches trees from others."""
-EXAMPLE_ROUTED: Final[dict[str, Any]] = {
-    "model": {"name": "qwen3-32b"},
-    "device": "h200-sxm-141gb",
-    "output_tokens": 512,
-}
-EXAMPLE_STATE: Final[dict[str, Any]] = {
-    "kv_cache_percentage": 0.06,
-    "input_token_length": 1200,
-    "num_request_waiting": 0,
-    "num_request_running": 12,
-    "num_tokens_generated": 0,
-    "prefix_cache_score": 0.0,
-    "prefill_tokens_in_flight": 0,
-}
+EXAMPLE_ROUTED: Final[dict[str, Any]] = example("routed")
+EXAMPLE_STATE: Final[dict[str, Any]] = example("router_state")
 EXAMPLE_ENTRY: Final[dict[str, Any]] = EXAMPLE_STATE | {
     "actual_ttft_ms": 180.0,
     "actual_tpot_ms": 0.0,

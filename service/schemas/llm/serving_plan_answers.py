@@ -188,6 +188,15 @@ class MixPartOut(ReplicasOut):
     spot: bool
     """whether they are on spot devices, which may be taken away"""
 
+    def line(self) -> str:
+        """The replicas, and the rate and lengths of their requests."""
+        rate = sum(own.requests_per_s for own in self.sizes)
+        tokens = [own.input_tokens + own.output_tokens for own in self.sizes]
+        return (
+            f"{self.words()}{', spot' * self.spot}: {rate:,.3g} requests/s of "
+            f"{min(tokens, default=0):,.0f} to {max(tokens, default=0):,.0f} tokens"
+        )
+
 
 class MixOut(Described):
     """Types of devices that together serve the requests by their sizes, at least cost."""
@@ -208,19 +217,21 @@ class MixOut(Described):
     """type of device -> how many more run than now, but where none more or fewer do; null without a
     mix, and where no device has `current`"""
 
-    def lines(self, first_usd: float | None = None) -> list[str]:
-        """The replicas with their sizes, and what is saved.
+    def is_cheaper(self, first_usd: float | None) -> bool:
+        """Whether there is a mix, and it costs less than the first option without one, or starts
+        from what runs now.
 
         Args:
-            first_usd: price of the first option without a mix, USD an hour; None where not known.
+            first_usd: price of that option, USD an hour; None where not known.
         """
+        dear = first_usd is not None and first_usd <= (self.usd_per_hour or 0.0)
+        return bool(self.parts) and (self.changes is not None or not dear)
+
+    def lines(self, first_usd: float | None = None) -> list[str]:
+        """The replicas with their sizes, and what is saved; `first_usd` as of `is_cheaper`."""
         if not self.parts:
             return ["no mix keeps all limits for every size"]
-        if (
-            self.changes is None
-            and first_usd is not None
-            and first_usd <= (self.usd_per_hour or 0.0)
-        ):
+        if not self.is_cheaper(first_usd):
             return [
                 f"no mix is cheaper than the first option: {self.usd_per_hour:,.4g} USD an hour, "
                 "with default schedulers"
@@ -230,13 +241,7 @@ class MixOut(Described):
         alone = [f"{n} {cost:,.4g}" for n, cost in self.single_types.items() if cost is not None]
         lines = ["mix of types: " + ", ".join(filter(None, (price, saved)))]
         lines += [f"  of one type: {', '.join(alone)}"] if alone else []
-        for one in self.parts:
-            rate = sum(own.requests_per_s for own in one.sizes)
-            tokens = [own.input_tokens + own.output_tokens for own in one.sizes]
-            lines.append(
-                f"  {one.words()}{', spot' * one.spot}: {rate:,.3g} requests/s of "
-                f"{min(tokens, default=0):,.0f} to {max(tokens, default=0):,.0f} tokens"
-            )
+        lines += [f"  {one.line()}" for one in self.parts]
         if self.changes is not None:
             moved = ", ".join(f"{more:+,} {name}" for name, more in self.changes.items())
             lines.append(f"  against what runs now: {moved or 'no change'}")
@@ -429,9 +434,10 @@ class LlmPlanOut(LimitedAnswerOut):
     measure: str | None
     """what a measurement should compare; null where the first wins anyway"""
     commands: dict[str, str]
-    """the first option for an engine (vllm, sglang; one line for each server of a replica), for
-    kubernetes, kserve and llmisvc (KServe with llm-d), values for helm (llm-d's chart), and for
-    scaling rules of prometheus and a ScaledObject for keda; without those that cannot express it"""
+    """the first option, or the mix where it is cheaper, for an engine (vllm, sglang; one line for
+    each server of a replica); the first option for kubernetes, kserve and llmisvc (KServe with
+    llm-d), values for helm (llm-d's chart), and for scaling rules of prometheus and a ScaledObject
+    for keda; without those that cannot express it"""
     not_written: dict[str, str]
     """form that cannot express it -> why"""
     grid: GridOut | None
@@ -487,7 +493,9 @@ class LlmPlanOut(LimitedAnswerOut):
             why = self.not_written.get(kind, "there is no such form")
             others = f" It can for {', '.join(self.commands)}." if self.commands else ""
             raise InputError(f"The plan cannot be written for {kind}: {why}.{others}")
-        lines = [f"{self.best[0].words()}, {self.best[0].price()} an hour", *self.chosen]
+        first = f"{self.best[0].words()}, {self.best[0].price()} an hour"
+        mix = self.mix is not None and self.mix.is_cheaper(self.best[0].usd_per_hour)
+        lines = ["one replica of each type of the mix" if mix else first, *self.chosen]
         return "".join(f"# {line}\n" for line in lines) + self.commands[kind]
 
     def counts(self) -> list[str]:

@@ -64,6 +64,9 @@ class PlacedOut(Described):
 
 
 DEGREES = ("tensor", "context", "pipeline", "expert")
+NAMED = ("precision", "sequence_tokens")
+"""Features whose limits every answer names: a format that the device lacks, and sequences that are
+longer than the model's own."""
 
 
 class PartOfStepOut(Described):
@@ -147,9 +150,9 @@ class AboutTrainingOut(LimitedAnswerOut):
         return f"{', '.join(first)} or {last}" if first else last
 
     def facts(self) -> list[str]:
-        """Price, carbon intensity, sequences that are too long, and what was chosen."""
+        """Price, carbon intensity, what is not as the device or the model has it, and choices."""
         lines = [] if self.price is None else [self.price.sentence()]
-        lines += [own.message for own in self.limit_details if own.feature == "sequence_tokens"]
+        lines += [own.message for own in self.limit_details if own.feature in NAMED]
         if self.grid is not None:
             lines.append(f"{self.grid.g_co2_per_kwh:,.4g} g of CO2 a kWh: {self.grid.source}")
         return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
@@ -208,7 +211,7 @@ class TrainingPlanOut(AboutTrainingOut):
     withheld: int
     """how many were left out: their time is not known within a factor of 10"""
     best: list[PlannedOut]
-    """layouts that fit, best first"""
+    """layouts that fit, best first, and the one that `measure` names"""
     misses: list[PlannedOut]
     """layouts that do not fit and would be faster, nearest to fitting first"""
     front: list[PlannedOut]

@@ -114,7 +114,8 @@ class Database:
                 with connection.begin():
                     yield connection
         except SQLAlchemyError as error:
-            raise self._failed(error, is_away=_is_broken(error)) from error
+            is_away = isinstance(error, DBAPIError) and error.connection_invalidated
+            raise self._failed(error, is_away=is_away) from error
         if isinstance(self._problem, DatabaseAway):
             log().info("the database answers again")
         self._problem = None
@@ -221,7 +222,3 @@ def _parsed(url: str) -> URL:
             "FORERUN_DATABASE_URL is no address of a PostgreSQL database; it has the form "
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
         ) from None
-
-
-def _is_broken(error: SQLAlchemyError) -> bool:
-    return isinstance(error, DBAPIError) and error.connection_invalidated

@@ -78,12 +78,15 @@ def test_what_was_measured_but_not_scored_on_held_out_rows_is_graded_b():
 
     assert trust().grade == "A", "an older release did not record it"
     assert trust(timm_bench={}).grade == "B"
-    assert "none could be checked" in trust(timm_bench={}).reason
-    assert "only 19 could be checked" in trust(timm_bench={setting: 19}).reason
-    assert trust(timm_bench={setting: 20}).grade == "A"
-    assert trust(timm_bench={}, other={setting: 20}).grade == "A", "rows of another dataset count"
+    assert "no such answer on this device could be checked" in trust(timm_bench={}).reason
+    assert trust(timm_bench={setting: (13, 13.0)}).grade == "B", "too few"
+    missed = trust(timm_bench={setting: (80, 63.0)})
+    assert (missed.grade, "held 63 of 80 such runs" in missed.reason) == ("B", True)
+    assert trust(timm_bench={setting: (80, 72.0)}).grade == "A"
+    elsewhere = trust(timm_bench={}, other={setting: (80, 72.0)})
+    assert elsewhere.grade == "A", "rows of another dataset count"
     other = replace(setting, precision="fp16")
-    assert trust(timm_bench={other: 20}).grade == "B", "rows of another run do not"
+    assert trust(timm_bench={other: (80, 72.0)}).grade == "B", "rows of another run do not"
 
 
 def test_a_range_without_calibration_is_graded_c():

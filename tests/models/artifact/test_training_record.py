@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
@@ -46,7 +47,7 @@ def test_rows_are_counted_where_the_metric_was_measured(record):
 
 def test_what_was_judged_survives_the_file_and_further_rows(record, tmp_path):
     setting = Setting("t4", "architecture", "latency_ms")
-    judged = replace(record, judged={"toy": {setting: 3}, "other": {}})
+    judged = replace(record, judged={"toy": {setting: (3, 2.5)}, "other": {}})
     judged.write(tmp_path)
     assert TrainingRecord.read(tmp_path) == judged
     nothing = Measurements((), {})
@@ -56,9 +57,22 @@ def test_what_was_judged_survives_the_file_and_further_rows(record, tmp_path):
 def test_what_was_trained_often_and_scored_seldom_is_not_judged(record):
     often, seldom, rare = (Setting(name, "kernel", "power_w") for name in ("l4", "t4", "a30"))
     counts = {"toy": {often: 40, seldom: 40, rare: 5}, "unrecorded": {seldom: 90}}
-    known = replace(record, counts=counts, judged={"toy": {often: 15, seldom: 15}, "b": {often: 5}})
-    assert known.unjudged(20) == {seldom: 15}
+    judged = {"toy": {often: (10, 10.0), seldom: (13, 13.0)}, "b": {often: (5, 5.0)}}
+    known = replace(record, counts=counts, judged=judged)
+    assert known.unjudged(20) == {seldom: (13, 13.0)}
     assert replace(known, judged={}).unjudged(20) == {}
+
+
+@pytest.mark.parametrize(
+    ("runs", "held", "covered"),
+    [(0, 0.0, False), (13, 13.0, False), (14, 14.0, True), (20, 18.0, False), (50, 45.0, True),
+     (80, 63.0, False), (800, 632.0, False)],
+)  # fmt: skip
+def test_coverage_is_known_by_the_binomial_distribution(runs, held, covered):
+    """With a true coverage of 80 %, so many runs or more are inside in less than 1 of 20 cases."""
+    setting = Setting("l4", "benchmark", "latency_ms")
+    record = TrainingRecord(judged={"mine": {setting: (runs, held)}})
+    assert record.is_covered(setting) == covered == (binom.sf(held - 1, runs, 0.8) <= 0.05)
 
 
 def test_a_record_from_before_counts_is_read_without_them(record, tmp_path):

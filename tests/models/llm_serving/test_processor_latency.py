@@ -247,7 +247,7 @@ def test_weights_in_another_format_than_was_measured_are_a_limit(predictor):
 
 
 def test_gpus_of_makers_without_runs_have_wider_intervals_and_processors_have_not(predictor):
-    names = ("a100-sxm-80gb", "mi300x", "epyc-9654", "xeon-platinum-8380")
+    names = ("a100-sxm-80gb", "arc-b580", "epyc-9654", "xeon-platinum-8380")
     found = predictor.predict([query(device=CATALOG.get(name)) for name in names])
     reach = np.log(found.high["tpot_ms"] / found.low["tpot_ms"])
     assert reach[1] == pytest.approx(WIDER_OF_MAKERS * reach[0])
@@ -255,21 +255,42 @@ def test_gpus_of_makers_without_runs_have_wider_intervals_and_processors_have_no
     assert [MAKER in own for own in found.limits] == [False, True, False, False]
 
 
-def test_llama_cpp_on_several_gpus_is_left_to_the_predictor_of_gpus(predictor):
-    one = query(device=CATALOG.get("a100-sxm-80gb"))
-    several = replace(one.deployment, pool=Pool(Parallelism(tensor=2)))
-    assert predictor.answers(one)
-    assert not predictor.answers(replace(one, workload=several))
+def on_a100(engine=None, pipeline=1, **load):
+    one = query(device=CATALOG.get("a100-sxm-80gb"), **load)
+    engine, pool = Engine("llama.cpp", **engine or {}), Pool(Parallelism(pipeline=pipeline))
+    return replace(one, workload=replace(one.deployment, engine=engine, pool=pool))
 
 
-def test_llama_cpp_as_no_run_has_it_is_left_to_the_predictor_of_gpus(predictor):
-    one = query(device=CATALOG.get("a100-sxm-80gb"))
+def test_no_setting_makes_one_prompt_faster_than_one_stream_on_one_gpu(predictor):
+    plain = on_a100()
+    same = [on_a100({"max_sequences": slots}) for slots in (1, 4, 32)]
+    slower = [
+        *(on_a100(pipeline=stages) for stages in (2, 4, 8)),
+        *(on_a100({"max_sequences": 8}, concurrency=float(number)) for number in (2, 4, 8)),
+        *(on_a100({"max_batched_tokens": tokens}) for tokens in (512, 64, 16)),
+        on_a100(concurrency=None, requests_per_s=0.5),
+    ]
+    for metric in ("tpot_ms", "ttft_ms"):
+        least, *found = times(predictor, [plain, *same, *slower], metric)
+        assert found[:3] == pytest.approx([least] * 3)
+        assert min(found) >= least * (1.0 - 1e-9)
+        assert found[3:6] == sorted(found[3:6])
+        assert found[5] == pytest.approx(least, rel=0.1)  # stages pass on activations alone
 
-    def by(**settings):
-        engine = replace(one.deployment.engine, **settings)
-        return replace(one, workload=replace(one.deployment, engine=engine))
 
-    assert predictor.answers(by(max_batched_tokens=512))
-    assert not predictor.answers(by(max_batched_tokens=16))
-    assert not predictor.answers(replace(one, device=CATALOG.get("mi300x")))
-    assert predictor.answers(replace(one, device=CATALOG.get("intel-max-1550")))
+def test_what_runs_of_one_stream_show_holds_for_every_load_and_split(predictor):
+    asked = [on_a100(), on_a100(pipeline=4), on_a100({"max_sequences": 4}, concurrency=4.0)]
+    before = predictor.predict(asked).values
+    rows = {name: 2.0 * before[name][:1] for name in ("tpot_ms", "ttft_ms")}
+    after = predictor.adapt(Measurements(asked[:1], rows, {})).predict(asked).values
+    for name in rows:
+        ratios = after[name] / before[name]
+        assert ratios == pytest.approx(ratios[:1].repeat(3))
+
+
+def test_gpus_that_others_measured_are_left_to_the_predictor_of_gpus(predictor):
+    answered = {
+        name: predictor.answers(query(device=CATALOG.get(name)))
+        for name in ("a100-sxm-80gb", "arc-b580", "intel-max-1550", "mi300x")
+    }
+    assert [*answered.values()] == [True, True, False, False]

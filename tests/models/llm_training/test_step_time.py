@@ -329,15 +329,18 @@ def test_zero_bubble_is_never_slower_than_1f1b(framework: str) -> None:
 
 
 def test_far_from_measured_runs_intervals_have_one_width_and_near_ones_no_wider() -> None:
-    """That of left-out families about another model, of left-out devices on another device."""
+    """That of left-out families about another model, of left-out devices on another device, and
+    the wider of both outside the ranges of measured runs.
+    """
     far = replace(LlmTrainingStep().fit(made_up_rows()), far_model=0.3, far_device=0.2)
-    layouts = (TrainingLayout(zero_stage=3, micro_batch=4), TrainingLayout(tensor=8))
-    for model, device, width in (
-        ("meta-llama/Meta-Llama-3-70B", "h100-sxm-80gb", 0.3),
-        ("meta-llama/Meta-Llama-3-70B", "b200", 0.3),
-        ("meta-llama/Llama-2-13b-hf", "b200", 0.2),
+    layouts = (TrainingLayout(zero_stage=3, micro_batch=4), TrainingLayout(tensor=4))
+    for model, device, devices, width in (
+        ("meta-llama/Meta-Llama-3-70B", "h100-sxm-80gb", 32, 0.3),
+        ("meta-llama/Meta-Llama-3-70B", "b200", 32, 0.3),
+        ("meta-llama/Llama-2-13b-hf", "b200", 32, 0.2),
+        ("meta-llama/Llama-2-13b-hf", "b200", 64, 0.3),
     ):  # fmt: skip
-        run = LlmTraining(named_language_model(model), 4096, 256, 32, framework="maxtext")
+        run = LlmTraining(named_language_model(model), 4096, 256, devices, framework="maxtext")
         found = far.of_layouts(run, CATALOG.get(device), Layouts.of(run, layouts))
         assert np.log(found.high / found.low) == pytest.approx(2.0 * width)
     run = LlmTraining(MODELS[2], 131_072, 256, 32, framework="maxtext")
@@ -376,6 +379,25 @@ def test_what_was_not_measured_is_a_limit_and_widens() -> None:
     assert "sequences of 131,072 tokens; measured runs had 4,096 to 4,096" in said
     widths = [np.log(f.high["latency_ms"] / f.low["latency_ms"])[0] for f in (near, far)]
     assert widths[1] > 2.0 * widths[0]
+
+
+def test_more_devices_than_any_run_had_are_a_limit_and_have_the_width_of_what_is_far() -> None:
+    """A 70B model on 8,192 H100s, by the release: no run had more than 3,360 devices."""
+    released = TrainingPredictors.of(InUse(predictors()))
+    model = named_language_model("meta-llama/Meta-Llama-3-70B")
+    layout = TrainingLayout(tensor=8, pipeline=4)
+    grades, widths = [], []
+    for devices in (1024, 8192):
+        run = LlmTraining(model, 4096, 2 * devices, devices, layout)
+        answer = training_answer(run, H100, released, Costs())
+        step = answer.estimates["step_s"]
+        grades.append(answer.trust["step_s"])
+        widths.append(np.log(step.high / step.low))
+    assert [own.grade for own in grades] == ["A", "C"]
+    assert grades[1].reason == "extrapolated: 8,192 devices; measured runs had 8 to 3,360"
+    step = released.step
+    assert widths[0] < widths[1]
+    assert widths[1] == pytest.approx(2.0 * max(step.far_model, step.far_device))
 
 
 def test_formats_that_a_device_lacks_are_said(fitted: LlmTrainingStep) -> None:

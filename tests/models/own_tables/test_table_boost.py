@@ -181,6 +181,32 @@ def test_where_the_settings_tell_nothing_the_median_is_answered(seed):
     np.testing.assert_allclose(found, np.median(times), rtol=0.01)
 
 
+@pytest.mark.parametrize("group", ["question", "model_group"])
+def test_intervals_hold_groups_that_the_table_lacks(group):
+    """Four rows each of 20 questions, or of 20 networks that are off by as much in every row."""
+    random = np.random.default_rng(1)
+
+    def table():
+        cells = [tuple(2.0 ** random.uniform(0, 8, 2)) for _ in range(20)]
+        off = random.normal(0, 0.3 if group == "model_group" else 0.0, 20)
+        rows = [(n, m, row if group == "model_group" else 0.0, at)
+                for at, (n, m) in enumerate(cells) for row in range(4)]  # fmt: skip
+        tests = [(("k", k), ("m", m), ("n", n)) for n, m, k, _ in rows]
+        queries = [Query(Benchmark("mine", test), CATALOG.get("l4")) for test in tests]
+        law = [n**0.8 * m * (1 + (n * m > 500)) * np.exp(off[at]) for n, m, _, at in rows]
+        times = np.array(law) * np.exp(random.normal(0, 0.02, len(rows)))
+        groups = {group: np.array([str(at) for *_, at in rows])}
+        return Measurements(queries, {"latency_ms": times}, groups)
+
+    held = []
+    for _ in range(4):
+        found, others = TableBoost(table="mine", trees=40).fit(table()), table()
+        ends = found.predict(others.queries)
+        times = others.values["latency_ms"]
+        held.append((ends.low["latency_ms"] <= times) & (times <= ends.high["latency_ms"]))
+    assert np.mean(held) >= 0.85
+
+
 def test_outside_the_range_every_metric_is():
     rows = settings()
     rows = Measurements(rows.queries, {**rows.values, "peak_memory_mib": rows.values["latency_ms"]})

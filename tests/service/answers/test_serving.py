@@ -51,10 +51,11 @@ def test_energy_of_a_picture_is_power_times_the_time_it_takes(service):
     assert rate == pytest.approx(4e3 / metrics["latency_ms"]["value"])
 
 
-def test_weights_that_do_not_fit_are_reported(service):
-    body = asked(service, LLM, model={"total_parameters": 7e10}, device="h100-sxm-80gb")
-    assert any("weights alone take 130 GiB" in line for line in body["limits"])
-    assert body["in_domain"] is False
+def test_weights_that_do_not_fit_have_no_rate(service):
+    changes = {"model": {"total_parameters": 7e10}, "device": "h100-sxm-80gb"}
+    refused = service.post(LLM, json={**EXAMPLE_LLM, **changes})
+    assert refused.status_code == 422
+    assert "weights alone take 130 GiB, the devices have 80" in refused.json()["detail"]
     enough = asked(service, LLM, model={"total_parameters": 7e10}, device_count=2)
     assert not any("weights alone" in line for line in enough["limits"])
 

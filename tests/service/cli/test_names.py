@@ -1,5 +1,6 @@
 """A model of the local cache of Hugging Face is named alike in Python, commands and HTTP."""
 
+import json
 import socket
 import sys
 
@@ -15,6 +16,7 @@ from forerun.service.http.app import create_app
 from forerun.service.requests.commands import fields_of
 from forerun.service.settings import Settings
 from tests.hugging_face import VIT, cache_in
+from tests.zoo import needs_zoo
 
 LLAMA = named_config("llama-3.1-8b") | {"num_hidden_layers": 16}
 LOAD = {"input_tokens": 512, "output_tokens": 64, "concurrency": 4}
@@ -66,6 +68,20 @@ def test_the_service_answers_about_a_network_of_the_cache_without_importing_torc
     )
     said = finished([sys.executable, "-c", script]).stdout
     assert said.splitlines()[-1] == "200 False"
+
+
+@needs_zoo
+@pytest.mark.slow
+def test_a_network_of_timm_is_answered_alike_by_commands_and_over_http(forerun):
+    workload = {"kind": "network", "graph": "timm:resnet18"}
+    answer = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"}).json()
+    code, out, _ = forerun("predict", "timm:resnet18", "--device", "l4", "--json")
+    assert code == 0
+    assert answer["metrics"] == json.loads(out)["metrics"]
+    workload["graph"] = "timm:resnet18x"
+    refused = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"})
+    assert refused.status_code == 422
+    assert "Cannot read timm:resnet18x: timm cannot build it: " in refused.json()["detail"]
 
 
 @pytest.mark.slow

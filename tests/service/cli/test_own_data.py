@@ -334,6 +334,47 @@ def test_what_is_not_checked_is_one_line(checked, text, line):
     assert code == 0 and own.startswith(line)
 
 
+def test_pods_that_are_not_checked_are_counted_and_named(checked):
+    web = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: nginx}]}\n"
+    bare = "\n".join(line for line in MANIFEST.splitlines() if "forerun.dev" not in line)
+    code, (line,) = checked(f"{MANIFEST}---\n{web}---\n{bare}\n")
+    begins = MANIFEST.count("\n") + 2
+    names = f"web (line {begins}), train (line {begins + 10})"
+    said = f"{begins}: note: 2 of 3 pods not checked, {names}: the annotation forerun.dev/graph or"
+    assert (code, line.startswith(said)) == (0, True)
+
+
+def test_a_language_model_is_asked_by_its_own_annotation(checked):
+    text = MANIFEST.replace("graph: resnet50", "model: meta-llama/Llama-3.1-8B")
+    assert (
+        "9: error: forerun.dev/model: nothing reads it; did you mean forerun.dev/llm?"
+        in (checked(text)[1])
+    )
+    other = checked(MANIFEST.replace("graph: resnet50", "model: mine"))[1]
+    assert not [line for line in other if "llm" in line]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: 1\nb: caf\xe9\n", "line 2 is no text in UTF-8; save the file in this encoding."),
+        (b"a: [1,\nb: 2\n", "line 3 is no YAML: expected ',' or ']', but got '<stream end>' while "
+         "parsing a flow sequence from line 1; mend its quotes, brackets or indentation."),
+        (b"a: 1\nb: c: d\n", "line 2 is no YAML: mapping values are not allowed here; mend its "
+         "quotes, brackets or indentation."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [("check",), ("devices", "add")])
+def test_a_file_that_cannot_be_read_is_one_line_with_the_line(
+    forerun, tmp_path, content, said, command
+):
+    file = tmp_path / "file.yaml"
+    file.write_bytes(content)
+    code, _, error = forerun(*command, file)
+    assert code == 2 and str(file) in error
+    assert " ".join(error.split()).endswith(said)
+
+
 def test_the_device_of_a_slice_may_be_named_on_the_command_line(checked):
     for device in ("a100-sxm-80gb", "a100-sxm-80gb-mig-3g-40gb"):
         assert checked(NOWHERE, "--device", device) == (0, "")
@@ -429,7 +470,7 @@ def test_a_file_of_another_kind_is_one_line_and_exit_code_2(checked, text):
 def test_a_file_that_is_not_there_is_one_line(forerun, tmp_path):
     file = tmp_path / "missing.yaml"
     code, _, err = forerun("check", file)
-    assert (code, err) == (2, f"forerun: Cannot read {file}: no such file.\n")
+    assert (code, err) == (2, f"forerun: Cannot read {file}: No such file or directory.\n")
 
 
 @pytest.mark.parametrize(

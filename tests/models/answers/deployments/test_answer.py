@@ -28,15 +28,27 @@ def test_an_engine_does_not_run_on_gpus_before_those_that_it_needs(engine, devic
     assert (answer.tpot_ms is None) == refused
 
 
+@pytest.mark.parametrize("device", ["l4", "epyc-9654"])
 @pytest.mark.parametrize("tokens", [100, 4000, 16000])
-def test_one_stream_of_llama_cpp_is_answered_by_the_runs_of_one_stream(tokens):
-    """Servers with more slots are another predictor's; they make one stream no faster."""
+def test_slots_and_stages_change_no_prompt_of_one_stream_of_llama_cpp(tokens, device):
     asked = {"input_tokens": tokens, "output_tokens": 2, "concurrency": 1}
-    one, slots = (
-        forerun.llm("llama-3.1-8b", device="l4", quantization="q4_k_m", engine=engine, **asked)
-        for engine in ("llama.cpp", {"name": "llama.cpp", "max_sequences": 1})
+    settings = [{}, *({"engine": {"name": "llama.cpp", "max_sequences": n}} for n in (1, 4))]
+    settings += [{"parallelism": {"pipeline": 4}}] * (device == "l4")
+    one, *others = (
+        forerun.llm(
+            "llama-3.1-8b",
+            device=device,
+            quantization="q4_k_m",
+            **{"engine": "llama.cpp", **asked, **own},
+        )
+        for own in settings
     )
-    assert one.ttft_ms.value == pytest.approx(slots.ttft_ms.value)
+    for name in ("ttft_ms", "tpot_ms", "request_latency_ms"):
+        found = [getattr(own, name) for own in (one, *others)]
+        assert [own.value for own in found] == pytest.approx(
+            [found[0].value] * len(found), rel=0.05
+        )
+        assert [own.high for own in found[:3]] == pytest.approx([found[0].high] * 3)
 
 
 @pytest.mark.parametrize("count", [32, 256])

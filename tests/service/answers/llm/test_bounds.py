@@ -65,6 +65,19 @@ def test_prompts_are_answered_no_faster_than_the_arithmetic_peak():
         assert found["ttft_ms"].value == pytest.approx(latency)
 
 
+@pytest.mark.parametrize(("device", "tflops"), [("h100-sxm-80gb", 990.0), ("l4", 121.0)])
+@pytest.mark.parametrize("count", [8, 64, 512])
+@pytest.mark.parametrize("output_tokens", [1, 8])
+def test_prompts_of_a_burst_are_read_one_after_the_other(device, tflops, count, output_tokens):
+    """Two operations for each of 6.979e9 weights and 4,096 tokens, and causal attention."""
+    prompt_ms = (2 * 6.979e9 * 4096 + 2 * 32 * 4096 * 4096**2) / tflops / 1e9
+    given = {"device": device, "input_tokens": 4096, "output_tokens": output_tokens}
+    found = estimated(model="llama-3.1-8b", **given, num_prompts=count).metrics
+    for name in ("ttft_ms", "request_latency_ms"):
+        assert found[name].value >= found[name].low >= prompt_ms * (count + 1) / 2
+    assert found["requests_per_s"].high <= 1e3 / prompt_ms
+
+
 APART = {"workers": 4, "prefill": {"workers": 1, "parallelism": {"tensor": 1}}}
 
 

@@ -168,6 +168,16 @@ def test_formats_that_the_engine_does_not_run_are_not_searched_and_refused(adapt
     assert {"message": why, "severity": "refusal"}.items() <= answer["limit_details"][0].items()
 
 
+def test_formats_are_one_option_by_two_names(home, capsys):
+    words = ("llm", "plan", "llama-3.1-8b", "--device", "l40s", "--isl", "500", "--osl", "100")
+    shown = []
+    for name in ("--format", "--quantization"):
+        app([*words, "--request-rate", "1", name, "fp8,bf16", "--json"], standalone_mode=False)
+        shown.append(json.loads(capsys.readouterr().out))
+    assert shown[0] == shown[1]
+    assert {one["format"] for one in shown[0]["best"]} == {"fp8", "bf16"}
+
+
 def test_the_command_prints_one_form_alone(home, capsys):
     words = ("llm", "plan", "llama-3.1-8b", "--device", "h100", "--request-rate", "2")
     words += ("--input-tokens", "500", "--output-tokens", "100", "--as")
@@ -562,7 +572,13 @@ def test_drafts_that_cannot_be_are_refused(adapting, changes, words):
 
 def test_a_mix_takes_spot_devices_and_moves_as_few_as_it_may(adapting, home, capsys):
     l4 = {"device": "l4", "spot_usd_per_device_hour": 0.1, "spot_count": 30}
-    spot = asked(adapting, {**MIXED, "devices": [l4, "h100-sxm-80gb"]})["mix"]
+    plan = asked(adapting, {**MIXED, "devices": [l4, "h100-sxm-80gb"]})
+    spot, lines = plan["mix"], plan["commands"]["vllm"].splitlines()
+    assert len(lines) == 2 * len(spot["parts"]) and plan["not_written"]["kubernetes"]
+    for part, said, command in zip(spot["parts"], lines[::2], lines[1::2], strict=True):
+        assert part["device"] in said and ("spot" in said) == part["spot"]
+        tensor = part["pool"]["parallelism"]["tensor"]
+        assert command.startswith("vllm serve") and f"--tensor-parallel-size {tensor}" in command
     free = asked(adapting, {**MIXED, "devices": ["l4", "h100-sxm-80gb"]})
     assert spot["usd_per_hour"] < free["mix"]["usd_per_hour"] and spot["changes"] is None
     own = [part for part in spot["parts"] if part["spot"]]

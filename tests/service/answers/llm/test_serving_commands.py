@@ -16,7 +16,7 @@ import yaml
 from msgspec import convert
 
 from forerun.data.device import DeviceCatalog
-from forerun.data.device_slices import slice_of
+from forerun.data.device_slices import profiles_of, slice_of
 from forerun.data.language_models.deployment import (
     Engine,
     LlmDeployment,
@@ -222,6 +222,20 @@ def test_labels_of_nodes_name_the_device_that_they_select():
     unknown = CATALOG.get("a10")
     text = commands(deployed(model=LLAMA), unknown, LLAMA, "", 1)["kubernetes"]
     assert "nodeSelector" not in text
+
+
+def test_a_slice_is_selected_by_the_label_of_its_gpu_and_the_resource_of_its_profile():
+    """With the strategy mixed; the label of the strategy single is a comment."""
+    for name, label in (("a100-sxm-80gb", "NVIDIA-A100-SXM4-80GB"), ("h200", "NVIDIA-H200")):
+        device = slice_of(CATALOG.get(name), profile := profiles_of(CATALOG.get(name))[0])
+        text = commands(deployed(model=LLAMA), device, LLAMA, "", 1)["kubernetes"]
+        pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"nvidia.com/gpu.product": label}
+        limits = pod["containers"][0]["resources"]["limits"]
+        assert limits == {f"nvidia.com/mig-{profile}": "1"}
+        single = f"{label}-MIG-{profile}"
+        assert f"# or nvidia.com/gpu.product: {single}, and nvidia.com/gpu (strategy" in text
+        assert device_of({"nvidia.com/gpu.product": single}) == device
 
 
 @pytest.mark.parametrize(

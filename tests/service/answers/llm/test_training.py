@@ -17,6 +17,7 @@ from forerun.service.answers.llm import training
 from forerun.service.cli import app
 from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.training import EXAMPLE_ESTIMATE, EXAMPLE_PLAN
+from forerun.service.schemas.llm.training_answers import PlannedOut
 from tests.service.answers.llm.predictors import LLAMA
 
 CATALOG = DeviceCatalog.load()
@@ -335,6 +336,8 @@ def test_a_plan_within_a_budget_names_the_measurement_that_would_settle_it(adapt
     plan = asked(adapting, "plan", content)
     assert plan["best"][0]["wins"] < 0.9
     assert plan["measure"].startswith("Close: the first is fastest in ")
+    _, rival = map(PlannedOut.model_validate, plan["best"])  # it is listed, too
+    assert f"Time a few steps of it and of {rival.words()}." in plan["measure"]
 
 
 def test_a_first_layout_that_is_not_the_likely_best_says_which_to_take():
@@ -342,7 +345,7 @@ def test_a_first_layout_that_is_not_the_likely_best_says_which_to_take():
     found = [PlannedLayout(run, 1.0, 0.9, 1.1, 1.0, 1.0, wins=own) for own in (0.3, 0.6)]
     own = TrainingPlan(tuple(found), (), (), 2, 2, 0, close=1)
     line = training._measure(own, "time")
-    assert "The likely best is layout 2, in 60 %; best estimates decide the order" in line
+    assert "That is the likely best, in 60 %; best estimates decide the order" in line
     even = replace(own, best=(found[1], found[0]))
     assert "likely best" not in training._measure(even, "time")
 
@@ -391,6 +394,17 @@ def test_sequences_longer_than_the_model_takes_are_said(home):
             "llama-3.1-8b", device="h100", sequence_tokens=tokens, global_batch=1
         )
         assert ("sequences are longer than the 131,072 tokens" in str(answer)) == is_said
+
+
+def test_a_format_that_the_device_lacks_and_lengths_beyond_the_model_are_lines_of_the_answer(home):
+    """A100s have no fp8 units; some of the sequences are short."""
+    run = {"precision": "fp8", "devices": 8, "lengths": ["4096,1", "200000,1"]}
+    answer = forerun.llm_training("llama-3.1-8b", device="a100", sequence_tokens=200_000, **run)
+    for line in (
+        "the sheet of the device has no fp8 peak: products are taken in bf16",
+        "sequences are longer than the 131,072 tokens of the model's configuration",
+    ):
+        assert line in str(answer).splitlines() and line in answer.limits
 
 
 def test_what_kernels_answer_comes_with_its_command_as_a_network(home, tmp_path, capsys):

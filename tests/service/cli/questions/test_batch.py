@@ -22,14 +22,6 @@ QUESTIONS = [
 WRONG = [{"workload": 3, "device": "l4"}, EXAMPLE | {"device": "nothing"}]
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    """Predictors of the home of this test."""
-    shards._here.cache_clear()
-    yield
-    shards._here.cache_clear()
-
-
 def written(path, questions):
     path.write_text("\n".join(json.dumps(each) for each in questions) + "\n")
     return path

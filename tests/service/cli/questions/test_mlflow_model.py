@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from forerun.models.artifact.sealed_folder import bundled
-from forerun.service.cli.questions import shards
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.training.release.registry import bundled_artifact, register
 from forerun.training.tracking import runs
@@ -62,10 +61,8 @@ def test_answers_are_those_of_batch_for_objects_texts_and_frames(
     model = mlflow.pyfunc.load_model(address)
     file = tmp_path / "questions.jsonl"
     file.write_text("".join(json.dumps(each) + "\n" for each in QUESTIONS))
-    shards._here.cache_clear()
     monkeypatch.setenv("FORERUN_PREDICTOR_FOLDER", str(folder))
     _, out, err = forerun("batch", file)
-    shards._here.cache_clear()
     theirs = [figures(json.loads(line)) for line in out.splitlines()]
     assert "5 of 6 questions" in err
     assert theirs[0]["predictor"]["version"] == bundled().version

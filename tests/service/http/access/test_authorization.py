@@ -20,12 +20,11 @@ from forerun.service.http.access import (
     asks_for_keys,
     audited,
     check_address,
-    key_store,
     needed_scope,
     presented_key,
 )
 from forerun.service.schemas.prediction import EXAMPLE
-from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.keys import KeyStore, keys_of
 from tests.coroutines import run
 from tests.service.answered import problem_of
 from tests.service.conftest import GRAPH, client_of
@@ -173,7 +172,7 @@ def test_a_public_address_needs_keys_or_a_setting_that_says_it_does_not(settings
         check_address(public)
     for auth in ("off", "required"):
         check_address(public.model_copy(update={"auth": auth}))
-    key_store(settings).create("one", "read")
+    keys_of(settings).create("one", "read")
     check_address(public)
 
 
@@ -192,10 +191,10 @@ def test_counters_are_not_imported_before_they_are_set_up():
 @pytest.mark.parametrize("host, asks", [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_a_public_service_stays_closed_when_its_folder_of_keys_disappears(settings, host, asks):
     named = settings.model_copy(update={"host": host})
-    key_store(named).create("one", "read")
-    assert asks_for_keys(named, key_store(named))
+    keys_of(named).create("one", "read")
+    assert asks_for_keys(named, keys_of(named))
     shutil.rmtree(settings.home / "keys")
-    assert asks_for_keys(named, key_store(named)) == asks
+    assert asks_for_keys(named, keys_of(named)) == asks
 
 
 class Clock:

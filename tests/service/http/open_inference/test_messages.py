@@ -10,11 +10,10 @@ import pytest
 
 from forerun.data.errors import BadRequest, MissingExtra
 from forerun.service.http.app import create_app, loaded_app
+from forerun.service.http.in_process import InnerRequest, answer_of
 from forerun.service.http.open_inference.grpc_service import (
     COMPILED,
     MESSAGES,
-    InnerRequest,
-    answer_of,
     document_of,
     response_of,
 )

@@ -9,7 +9,6 @@ from typing import Any
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownGraph
-from forerun.data.graph import OperatorGraph
 from forerun.service.adaptation.measurement_files import (
     MODEL_FILES,
     GraphFolder,
@@ -19,18 +18,16 @@ from forerun.service.adaptation.measurement_files import (
 )
 from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
 from forerun.service.answers.observing import Observed, observe
+from forerun.service.loading import adaptation_here
 from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
 from forerun.service.stores.devices import DeviceStore, devices_of
 from forerun.service.stores.measurement_sets import RepeatableRequest
 
-Opens = Callable[[Callable[[str], OperatorGraph]], tuple[Adaptation, DeviceStore]]
-"""From a function that finds graphs by digest to the adaptation and the store of devices."""
-
 
 def adapt_to_file(
-    opens: Opens,
+    settings: Settings,
     name: str,
     file: Path,
     graphs: Path | None = None,
@@ -43,7 +40,7 @@ def adapt_to_file(
         The stored set with the errors on held-out rows, and the number of unusable rows.
 
     Args:
-        opens: opens the adaptation, with the graphs that the file comes with.
+        settings: name the predictor and where measurements are kept.
         name: name of the device.
         file: measurements, .parquet, .csv or .json.
         graphs: folder of the networks' graphs; `<table>-graphs` next to the file when None.
@@ -54,14 +51,14 @@ def adapt_to_file(
         UnknownDevice: no device has that name.
         InputError: the file or a row of it is not valid; the message names it.
     """
-    opened = _opened(opens, name, file, graphs, deployment)
-    rows = opened.rows
-    if report is not None:
-        for line in _deployments(rows):
-            report(line)
-        report(f"{counted(len(rows.rows), 'measurement')}, {rows.left_out} left out; scoring them")
-    with opened.graphs_named():
-        result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
+    with _opened(settings, name, file, graphs, deployment) as own:
+        rows = own.rows
+        if report is not None:
+            for line in _deployments(rows):
+                report(line)
+            count = counted(len(rows.rows), "measurement")
+            report(f"{count}, {rows.left_out} left out; scoring them")
+        result = own.adaptation.learn(own.device.name, rows.rows, names=rows.names)
     return result, rows.left_out
 
 
@@ -76,7 +73,7 @@ def _deployments(rows: NamedRows) -> list[str]:
 
 
 def observe_file(
-    opens: Opens,
+    settings: Settings,
     name: str,
     file: Path,
     graphs: Path | None = None,
@@ -90,7 +87,7 @@ def observe_file(
         The set as it is stored, and the number of unusable rows.
 
     Args:
-        opens: opens the adaptation, with the graphs that the file comes with.
+        settings: name the predictor and where measurements are kept.
         name: name of the device.
         file: measurements, .parquet, .csv or .json.
         graphs: folder of the networks' graphs; `<table>-graphs` next to the file when None.
@@ -100,15 +97,12 @@ def observe_file(
         UnknownDevice: no device has that name.
         InputError: the file or a row of it is not valid; the message names it.
     """
-    opened = _opened(opens, name, file, graphs, deployment)
-    rows = opened.rows
-    content = [row.model_dump(mode="json") for row in rows.rows]
-    request = RepeatableRequest.of(RepeatableRequest.of("", content).digest, content)
-    with opened.graphs_named():
-        observed = observe(
-            opened.adaptation, opened.devices, opened.device.name, rows.rows, rows.names, request
-        )
-    return observed, rows.left_out
+    with _opened(settings, name, file, graphs, deployment) as own:
+        rows = own.rows
+        content = [row.model_dump(mode="json") for row in rows.rows]
+        request = RepeatableRequest.of(RepeatableRequest.of("", content).digest, content)
+        where = own.adaptation, own.devices, own.device.name
+        return observe(*where, rows.rows, rows.names, request), rows.left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,35 +113,31 @@ class _Opened:
     devices: DeviceStore
     device: Device
     rows: NamedRows
-    folder: GraphFolder
-
-    @contextmanager
-    def graphs_named(self) -> Iterator[None]:
-        """Say of a graph that is missing in which folder it should be."""
-        try:
-            yield
-        except UnknownGraph as error:
-            where = str(error).partition(": No graph")[0]
-            raise InputError(
-                f"{where} names a graph that is not in {self.folder.folder}: put its model file "
-                f"there ({', '.join(MODEL_FILES)}), or name another folder with --graphs."
-            ) from None
 
 
+@contextmanager
 def _opened(
-    opens: Opens,
+    settings: Settings,
     name: str,
     file: Path,
     graphs: Path | None,
     deployment: Mapping[str, Any] | None,
-) -> _Opened:
+) -> Iterator[_Opened]:
+    """Read a file, and say of a graph that is missing then in which folder it should be."""
     if graphs is not None and not graphs.is_dir():
         raise InputError(f"No folder {graphs}.")
     folder = GraphFolder(graphs or graph_folder_of(file))
-    adaptation, devices = opens(folder.get)
+    adaptation, devices = adaptation_here(settings, folder.get)
     device = devices.get(name)
     rows = read_rows(file, device, devices.catalog, deployment)
-    return _Opened(adaptation, devices, device, rows, folder)
+    try:
+        yield _Opened(adaptation, devices, device, rows)
+    except UnknownGraph as error:
+        where = str(error).partition(": No graph")[0]
+        raise InputError(
+            f"{where} names a graph that is not in {folder.folder}: put its model file there "
+            f"({', '.join(MODEL_FILES)}), or name another folder with --graphs."
+        ) from None
 
 
 def register_for(settings: Settings, name: str, sheet: str, file: Path) -> Device:
