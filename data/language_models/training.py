@@ -15,11 +15,18 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.training_options import FrozenFormat, Optimizer
 
 TrainingFramework = Literal[
-    "megatron", "megatron-legacy", "torchtitan", "fsdp", "deepspeed", "maxtext"
+    "megatron",
+    "megatron-legacy",
+    "megatron-deepspeed",
+    "torchtitan",
+    "fsdp",
+    "deepspeed",
+    "maxtext",
 ]
 """Training framework: Megatron-LM and frameworks built on it (NeMo, Megatron-Bridge), torchtitan
 and others on PyTorch's FSDP2, those on its first FSDP (llm-foundry, accelerate), DeepSpeed,
-MaxText. `megatron-legacy` is Megatron-LM before Megatron-Core (2023), and Megatron-DeepSpeed."""
+MaxText. `megatron-legacy` is Megatron-LM before Megatron-Core (2023), `megatron-deepspeed` its
+layers in DeepSpeed's pipelines."""
 
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Number format of matrix products; attention and the output head stay in 16 bits. `fp8` has one

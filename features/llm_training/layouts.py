@@ -22,7 +22,9 @@ OFFLOAD: Final[tuple[str, ...]] = get_args(Offload)
 """Names of `Layouts.offload`, by their code."""
 SCHEDULE: Final[tuple[str, ...]] = get_args(Schedule)
 """Names of `Layouts.schedule`, by their code."""
-BY_MODULE: Final[frozenset[TrainingFramework]] = frozenset({"megatron", "megatron-legacy"})
+BY_MODULE: Final[frozenset[TrainingFramework]] = frozenset(
+    {"megatron", "megatron-legacy", "megatron-deepspeed"}
+)
 """Frameworks whose selective recomputation is that of attention between its products. All others
 select by operator, as torchtitan does (distributed/activation_checkpoint.py): every other product
 and everything between products is computed again, attention is not."""

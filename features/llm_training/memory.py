@@ -25,7 +25,8 @@ from forerun.features.llm_training.stored_formats import StoredFormats
 
 LOGIT_BYTES: Final[Mapping[TrainingFramework, float]] = MappingProxyType(
     {
-        **{"megatron": 6.0, "megatron-legacy": 6.0, "deepspeed": 10.0},
+        **{"megatron": 6.0, "megatron-legacy": 6.0},
+        **{"megatron-deepspeed": 6.0, "deepspeed": 10.0},
         **{"torchtitan": 12.0, "maxtext": 12.0, "fsdp": 4.0},
     }
 )
@@ -44,7 +45,7 @@ BUCKET_ELEMENTS: Final = 5e8
 OFFLOADED_LAYERS: Final = 2
 """Layers whose activations stay on the device where they are offloaded: that which runs and that
 which travels."""
-DEEPSPEED: Final = frozenset({"deepspeed", "megatron-legacy"})
+DEEPSPEED: Final = frozenset({"deepspeed", "megatron-deepspeed"})
 """Frameworks with DeepSpeed's ZeRO and its pipeline's engine."""
 WHOLE_WEIGHTS: Final = frozenset({"torchtitan", "fsdp", "maxtext"})
 """Frameworks whose weights are stored in 32 bits and computed with in 16."""

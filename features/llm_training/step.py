@@ -77,6 +77,8 @@ EAGER_KERNELS: Final = 3.0
 ADAPTED_KERNELS: Final = 3.0
 """The same with LoRA adapters over those without: two products, a scaling, a sum, dropout and
 casts for each of seven layers."""
+GRADIENT_BYTES: Final = 8.0
+"""Bytes that the product for a weight's gradient reads and writes: it is summed in 32 bits."""
 EXCHANGES: Final = 4.0
 """Times that a token's vector is sent to its experts or back, forward and backward."""
 MOST_SHARE: Final = 0.8
@@ -316,7 +318,11 @@ def _layer(
             moved = 6.0 * vector + 3.0 * GATED_PASSES * part.width
             values = values + part.per_token * moved / tensor
             narrow = few * (1.0 + NARROW_EXPERT / part.width)
-            times.append(("experts", narrow * flop * passes / sheet.products))
+            work = narrow * flop / sheet.products
+            held = part.experts / layouts.expert * part.expert(hidden) / sheet.bandwidth
+            read = np.maximum(work, FORMATS[run.precision].bytes * held)
+            summed = np.maximum(work, GRADIENT_BYTES * held) * (not run.lora_rank)
+            times.append(("experts", (products + 1.0) * read + summed))
             sent = sheet.links.dispatch_s(
                 tokens / tensor, EXCHANGES * 2.0 * vector, part.per_token, layouts.expert
             )

@@ -29,6 +29,7 @@ from forerun.data.language_models.training import (
 from forerun.data.query import Operation, Query
 from forerun.features.links import NODE_DEVICES
 from forerun.features.llm_training.layouts import BY_MODULE, Layouts
+from forerun.features.llm_training.memory import DEEPSPEED
 from forerun.models.llm_training.predictors import TrainingPredictors
 from forerun.models.plans import DRAWN, DRAWS, MISSES, close_call, front, powers_of_two, wins_of
 from forerun.models.prediction import WIDEST_RATIO
@@ -41,7 +42,8 @@ MOST_GROUPS: Final = 8
 UNEVEN: Final = 1.25
 """Most layers of a stage, over their mean."""
 ZERO_STAGES: Final[Mapping[TrainingFramework, tuple[int, ...]]] = {
-    **{"megatron": (1,), "megatron-legacy": (1,), "deepspeed": (1, 2, 3)},
+    **{"megatron": (1,), "megatron-legacy": (1,), "megatron-deepspeed": (1,)},
+    "deepspeed": (1, 2, 3),
     **{"torchtitan": (3,), "fsdp": (2, 3), "maxtext": (3,)},
 }
 """Stages of ZeRO that runs of a framework use."""
@@ -248,7 +250,8 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
     node = run.cluster.node_devices or device.node_devices or NODE_DEVICES
     divides = run.framework not in ONLY_DATA
     recompute: tuple[Recompute, ...] = ("none", "full")
-    if run.framework in SELECTIVE or (run.framework in BY_MODULE and run.attention == "eager"):
+    by_module = run.framework in BY_MODULE - DEEPSPEED and run.attention == "eager"
+    if run.framework in SELECTIVE or by_module:
         recompute = ("none", "selective", "full")
     offload: tuple[Offload, ...] = (
         ("none", "optimizer") if run.framework == "deepspeed" and not run.lora_rank else ("none",)
@@ -273,7 +276,7 @@ def layouts_of(run: LlmTraining, device: Device) -> list[TrainingLayout]:
 
 def _degrees(run: LlmTraining, node: int) -> Iterator[tuple[int, int, int, int]]:
     """Degrees of tensors, sequences and pipelines, and groups of layers on each stage."""
-    layers = len(run.model.layers)
+    layers, interleaves = len(run.model.layers), run.framework not in DEEPSPEED
     heads = key_heads(run.model) if run.framework in WHOLE_KEYS else frozenset[int]()
     tensors = [
         one
@@ -287,7 +290,7 @@ def _degrees(run: LlmTraining, node: int) -> Iterator[tuple[int, int, int, int]]
     for tensor, context, pipeline in product(tensors, contexts, pipelines):
         if run.devices % (tensor * context * pipeline):
             continue
-        for virtual in range(1, MOST_GROUPS + 1) if pipeline > 1 else (1,):
+        for virtual in range(1, MOST_GROUPS + 1) if pipeline > 1 and interleaves else (1,):
             groups = pipeline * virtual
             even = groups * -(-layers // groups) <= UNEVEN * layers
             if groups <= layers and even and (virtual == 1 or layers % groups in (0, groups - 2)):

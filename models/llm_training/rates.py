@@ -48,6 +48,9 @@ def step_times(work: StepWork) -> StepTimes:
     """Times of n steps by their ideal times."""
     pipeline, batches = work.pipeline, work.batches
     each = {name: work.parts[name] / RATES[name] for name in PARTS}
+    sent, others = each["expert_messages"], sum(each.values()) - each["expert_messages"]
+    # With groups of layers that take turns, one micro-batch's messages pass while another computes.
+    each["expert_messages"] = np.where(work.chunks > 1, not_hidden(sent, others), sent)
     layers = np.maximum(sum(each.values()), work.starts)
     head = work.head / RATES["linear"] + work.head_traffic / RATES["elementwise"]
     stage = np.maximum(work.longest * layers / pipeline, work.last * layers / pipeline + head)

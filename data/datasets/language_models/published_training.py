@@ -25,6 +25,8 @@ LORA_RANK: Final = 16
 """Rank of adapters, which no table prints; their arithmetic is below a hundredth of the step's."""
 INTERLEAVED: Final = ("GPT-175B (Korthikanti 2022)", "GPT-530B (Korthikanti 2022)")
 """Runs with three groups of layers a pipeline device, as section 6 of arXiv 2205.05198 says."""
+BEFORE_CORE: Final = ("megatron-legacy", "megatron-deepspeed")
+"""Frameworks with the layers that Megatron-LM had before its Core."""
 BLOOM: Final[Mapping[str, float]] = {"heads": 64.0, "vocab": 250_880.0}
 """What tables of BigScience leave out: the times of rows without heads are those of their repeats
 with 64, and the vocabulary is that of the model's configuration."""
@@ -138,7 +140,7 @@ def runs(table: "pd.DataFrame") -> "pd.DataFrame":
             "expert": table["ep"].fillna(1.0),
             "micro_batch": micro,
             "zero_stage": _stages(table, sharded, framework),
-            "sequence_parallel": ~np.isin(framework, ["megatron-legacy"])
+            "sequence_parallel": ~np.isin(framework, BEFORE_CORE)
             | recompute.str.contains("sequence parallel").to_numpy(),
             "recompute": _named(recompute, facts["recomputes"], "none"),
             "offload": np.where(sharded.str.endswith("CPU offload"), "optimizer", "none"),
@@ -210,7 +212,7 @@ def _stages(
 
     Megatron-Core and BigScience shard the optimizer's states; the papers of 2021 and 2022 do not.
     """
-    papers = table["source_repo"].isna().to_numpy() & (framework == "megatron-legacy")
+    papers = table["source_repo"].isna().to_numpy() & np.isin(framework, BEFORE_CORE)
     usual = np.where(framework == "maxtext", 3, np.where(papers, 0, 1))
     rules = [("(?:FSDP|FULL_SHARD|ZeRO-3)", 3), ("SHARD_GRAD_OP", 2), ("0", 0)]
     for pattern, stage in rules:
@@ -224,7 +226,7 @@ def _networks(table: "pd.DataFrame", framework: Names) -> NDArray[np.float64]:
     BigScience ran on Jean Zay (four Omni-Path links of 100 Gbit/s for eight GPUs), the papers of
     2021 and 2022 on Selene (one HDR InfiniBand link of 200 Gbit/s a GPU).
     """
-    own = np.where(table["source_repo"].isna() & (framework == "megatron-legacy"), 200.0, np.nan)
+    own = np.where(table["source_repo"].isna() & np.isin(framework, BEFORE_CORE), 200.0, np.nan)
     return np.where(table["family"] == "BLOOM", 50.0, own)
 
 

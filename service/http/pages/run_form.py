@@ -179,6 +179,7 @@ class Link:
 VALUES: Mapping[str, str] = {
     **{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "other": "another"},
     **{"megatron": "Megatron-LM", "megatron-legacy": "Megatron-LM before 2023"},
+    "megatron-deepspeed": "Megatron-DeepSpeed",
     **{"fsdp": "FSDP, Transformers", "deepspeed": "DeepSpeed", "maxtext": "MaxText"},
     "nf4": "nf4 (QLoRA)",
 }

@@ -187,6 +187,20 @@ def test_a_ring_over_nodes_uses_the_networks_of_all_its_members() -> None:
     assert (alone, eight) == pytest.approx((12.5e9, 100e9))
 
 
+def test_few_tokens_an_expert_wait_for_its_weights() -> None:
+    """Each pass reads the experts of a device once; their gradients are summed in 32 bits."""
+    model = named_language_model("deepseek-ai/DeepSeek-V3")
+    run = LlmTraining(model, 1024, 4096, 256, precision="bf16")
+    layouts = [TrainingLayout(pipeline=8, expert=own) for own in (1, 32)]
+    found = step_work(run, H100, Layouts.of(run, layouts)).parts["experts"]
+    routed = 58 * 256 * 3 * 7168 * 2048
+    assert found[0] == pytest.approx(routed * (2.0 + 2.0 + 8.0) / (H100.bandwidth_gbs * 1e9))
+    assert found[1] < found[0] / 3.0
+    frozen = replace(run, lora_rank=16)
+    read = step_work(frozen, H100, Layouts.of(frozen, layouts[:1])).parts["experts"]
+    assert read == pytest.approx(found[:1] / 3.0)
+
+
 def test_trained_weights_are_all_weights_over_the_devices() -> None:
     """Experts are divided by their degree, the rest by those of tensors and pipelines."""
     model = named_language_model("mistralai/Mixtral-8x7B-v0.1")

@@ -74,6 +74,17 @@ def test_layouts_that_people_published_are_searched(
     assert measured in layouts_of(run, H100)
 
 
+def test_pipelines_of_deepspeed_do_not_interleave() -> None:
+    """Its engine has one group of layers a stage, and recomputes whole layers or none."""
+    run = LlmTraining(LLAMA, 2048, 256, 64, framework="megatron-deepspeed", attention="eager")
+    found = layouts_of(run, H100)
+    assert {one.virtual_stages for one in found} == {1}
+    assert {one.recompute for one in found} == {"none", "full"}
+    usual = layouts_of(replace(run, framework="megatron-legacy"), H100)
+    assert {one.virtual_stages for one in usual} > {1}
+    assert {one.recompute for one in usual} == {"none", "selective", "full"}
+
+
 @pytest.mark.parametrize("devices", [1, 8, 24, 64, 200])
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=["dense", "experts"])
 def test_every_layout_of_a_search_can_run_and_none_is_twice(model: object, devices: int) -> None:

@@ -24,7 +24,7 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.features.llm_training.graph import decoder_graph
 from forerun.features.llm_training.layouts import FILLED, SCHEDULE, Layouts
 from forerun.features.llm_training.memory import stage_memory
-from forerun.features.llm_training.step import model_flop, sheet_of
+from forerun.features.llm_training.step import model_flop, sheet_of, step_work
 from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.answers.answer import Asked, answers_to
 from forerun.models.answers.served_models import InUse
@@ -45,6 +45,7 @@ from forerun.models.llm_training.predictors import (
     LlmTrainingMemory,
     TrainingPredictors,
 )
+from forerun.models.llm_training.rates import step_times
 from forerun.models.llm_training.step_time import LlmTrainingStep
 from tests.devices import A100, CATALOG, H100
 from tests.features.llm_training.test_step import gpt
@@ -195,6 +196,17 @@ def test_a_pipeline_waits_as_long_as_its_formula_says() -> None:
         parts = LlmTrainingStep().predict([query(run)])[0].breakdown_ms
         busy = sum(parts.values()) - parts["bubble"] - parts["optimizer"]
         assert parts["bubble"] / busy == pytest.approx((pipeline - 1) / virtual / 64, rel=1e-6)
+
+
+def test_messages_of_experts_hide_behind_the_other_group_of_layers() -> None:
+    """Megatron-LM overlaps them only in interleaved pipelines; nowhere do they all disappear."""
+    model = named_language_model("deepseek-ai/DeepSeek-V3")
+    run = LlmTraining(model, 4096, 4096, 256)
+    layouts = [TrainingLayout(pipeline=8, virtual_stages=own, expert=32) for own in (1, 2)]
+    work = step_work(run, H100, Layouts.of(run, layouts))
+    alone, hidden = step_times(work).parts["expert_messages"]
+    assert alone == pytest.approx(work.parts["expert_messages"][0] * work.batches[0] / 8)
+    assert alone / 2.0 <= hidden < alone
 
 
 def test_the_last_stage_waits_for_nobody_and_all_wait_for_its_head() -> None:
@@ -548,7 +560,7 @@ def test_which_runs_are_eager_pytorch_alone() -> None:
     assert found() and found(lora_rank=0)
     assert found(devices=4) and found(devices=4, framework="deepspeed")
     assert not found(devices=4, lora_rank=0)
-    for framework in ("megatron", "torchtitan", "maxtext", "megatron-legacy"):
+    for framework in ("megatron", "torchtitan", "maxtext", "megatron-deepspeed"):
         assert not found(framework=framework)
     assert not found(framework="deepspeed", lora_rank=0)
 

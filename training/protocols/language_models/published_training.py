@@ -14,6 +14,7 @@ import pandas as pd
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
 from forerun.data.datasets.language_models.published_training import (
+    BEFORE_CORE,
     REPEATED,
     PublishedTraining,
     configurations,
@@ -167,7 +168,7 @@ def _query(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
         layout,
         precision=row["precision"],
         framework=row["framework"],
-        attention="eager" if row["framework"] == "megatron-legacy" else "flash",
+        attention="eager" if row["framework"] in BEFORE_CORE else "flash",
         lora_rank=int(row["lora_rank"]),
         cluster=Cluster(8, network) if network > 0 else Cluster(),
     )

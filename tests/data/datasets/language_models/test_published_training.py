@@ -97,8 +97,11 @@ def test_a_size_that_layers_and_width_contradict_is_left_out():
         ({**BRIDGE, "pp": 4.0, "vp": 5.0}, {"virtual_stages": 5}),
         ({**BRIDGE, "phase": "lora"}, {"lora_rank": 16}),
         (BLOOM, {"heads": 64, "vocabulary": 250_880, "network_gbit_s": 50, "zero_stage": 1}),
-        (BLOOM, {"framework": "megatron-legacy", "sequence_parallel": False, "recompute": "full"}),
-        ({**BLOOM, "gpu": "h100-sxm-80gb"}, {"framework": "megatron"}),
+        (
+            BLOOM,
+            {"framework": "megatron-deepspeed", "sequence_parallel": False, "recompute": "full"},
+        ),
+        ({**PAPER, "gpu": "h100-sxm-80gb"}, {"framework": "megatron"}),
         (TITAN, {"micro_batch": 4, "global_batch": 256, "runtime": "compiled"}),
         ({**TITAN, "pp_schedule": "interleaved 1F1B"}, {"micro_batch": 2, "virtual_stages": 2}),
         (TITAN, {"metric": "reserved_memory_mib", "model": "meta-llama/Meta-Llama-3.1-405B"}),
