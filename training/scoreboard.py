@@ -5,10 +5,13 @@ commit, stores each result in `training/scoreboard.json` as soon as it is ready,
 `docs/results/scoreboard.md` and the table in `README.md`. `page` only rewrites the two documents.
 `diff` prints the slices whose error changed by more than the noise since a commit. A dataset that
 is not evaluated again keeps its stored scores, with their date and commit.
+
+The README's table shows the most and the least accurate whole answers.
 """
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +27,6 @@ from forerun.training.engines.jobs import LOCAL, Engine, Progress, engine_named
 from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import (
-    Evaluations,
     evaluations_text,
     read_evaluations,
     released_artifact,
@@ -33,8 +35,67 @@ from forerun.training.evaluation.stored import (
 )
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release.promotion import Difference, in_slices
-from forerun.training.reports.standings import FEWEST_ROWS, with_headlines
 from forerun.training.tracking import runs as tracking
+
+Evaluations = Sequence[Mapping[str, Any]]
+
+SHOWN: Final = 5
+"""Number of tasks of each kind."""
+FEWEST_ROWS: Final = 20
+"""Fewest rows of a task."""
+UNIT: Final = re.compile(r"_(ms|w|j|mib|mhz)$")
+SHOTS: Final = re.compile(r"/(\d+) (suggested|random)$")
+"""Suffix of the name of a task with adaptation."""
+MARKED: Final = re.compile(r"(<!-- figures: headlines -->\n).*?(<!-- end -->)", re.DOTALL)
+"""The marked place of the table in a document."""
+
+
+def with_headlines(text: str, tables: Evaluations) -> str:
+    """A document whose marked table is replaced by a new one from the scoreboard."""
+    return MARKED.sub(lambda found: f"{found[1]}{headlines(tables)}\n{found[2]}", text)
+
+
+def headlines(tables: Evaluations) -> str:
+    """Markdown table of whole answers: the tasks with the smallest errors next to the largest.
+
+    Only the best and the worst task of each dataset are candidates.
+
+    Args:
+        tables: the datasets of the scoreboard.
+    """
+    ends: dict[str, list[tuple[float, str, Mapping[str, Any]]]] = {}
+    for table in tables:
+        for row in table["tasks"]:
+            if row.get("mape") is not None and row["n"] >= FEWEST_ROWS:
+                name = f"{table['dataset']}: {_in_words(row)}"
+                ends.setdefault(table["dataset"], []).append((row["mape"], name, row))
+    by_error = [sorted(tasks, key=lambda task: task[:2]) for tasks in ends.values()]
+    best_first = sorted((tasks[0] for tasks in by_error), key=lambda task: task[:2])
+    worst_first = sorted((tasks[-1] for tasks in by_error), key=lambda task: task[:2], reverse=True)
+    if not ends:
+        return "No whole answers are scored so far: `make scoreboard`."
+    lines = ["| best | rows | error | coverage | worst | rows | error | coverage |"]
+    lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
+    for best, worst in zip(best_first[:SHOWN], worst_first[:SHOWN], strict=True):
+        lines.append("| " + " | ".join((*_headline(*best), *_headline(*worst))) + " |")
+    return "\n".join(lines)
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """A task as words: what was predicted, where, and what was held out."""
+    protocol, _, what = row["task"].replace("_", " ").partition("/")
+    metric = UNIT.sub("", row["metric"]).replace("_", " ")
+    named = what if metric in what else " ".join(filter(None, (what, metric)))
+    named = SHOTS.sub(r" after \1 \2 measurements", named.replace(" per s", " per second"))
+    where = f" on {row['device']}" if row["device"] else ""
+    return f"{named}{where} ({protocol})"
+
+
+def _headline(error: float, name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    held = row.get("coverage_90")
+    shown = "" if held is None else f"{held:.1f} %"
+    return name, f"{row['n']:,}", f"{error:,.1f} %", shown
+
 
 PAGE: Final = Path("docs/results/scoreboard.md")
 README: Final = Path("README.md")
@@ -259,7 +320,7 @@ def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:
     """Tasks by name and metric, worst first; long tables merge the subparts of a part."""
     names = {row["task"] for row in tasks}
     long = len({(row["task"], row["metric"]) for row in tasks}) > MOST_LINES
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in sorted(tasks, key=lambda row: -(row.get("mape") or 0.0)):
         part = "/".join(row["task"].split("/")[:2]) if long else row["task"]
         if part == row["task"] or part not in names:

@@ -48,9 +48,8 @@ from forerun.training.release.fit import (
     recipes_of,
     train,
 )
-from forerun.training.release.pipeline import _accepted, release
+from forerun.training.release.pipeline import KIND, _accepted, release, release_name
 from forerun.training.release.promotion import not_judged
-from forerun.training.release.tracked_release import KIND, release_name
 from forerun.training.scores.errors import score
 from forerun.training.tracking.runs import EXPERIMENT, connect, flat_parameters, versions_of
 from tests.contracts.tiny_upstream import tiny_bundle
