@@ -234,20 +234,11 @@ def _sheet(device: Device) -> list[float]:
     return [float(np.log(figure)) for figure in figures]
 
 
+_FACTS: Final = facts_of(__file__)
 CHOICES: Final = ("framework", "reference", "power_mode", "server", "system_type")
 """Settings with few values, which most rows of a device have in common."""
-FREE: Final[Mapping[str, str]] = {
-    "part": "the accelerator, or the CPU of a system without one, in the submitter's words",
-    "submitter": "who submitted the result",
-    "platform": "the system, in the submitter's words",
-}
-NUMBERS: Final[Mapping[str, str]] = {
-    "gflop": "arithmetic of one sample, 1e9 operations",
-    "host_cores": "CPU cores of a node",
-    "nodes": "number of nodes",
-    "power_measured": "1 for a run with a power measurement, else 0",
-    "share": "share of the accelerator that is used, such as 0.14 for one of seven slices",
-}
+FREE: Final[Mapping[str, str]] = _FACTS["settings"]["free"]
+NUMBERS: Final[Mapping[str, str]] = _FACTS["settings"]["numbers"]
 
 
 def history_suites(
@@ -335,7 +326,7 @@ FEWEST_ROWS = 8
 """Rows below which a process is not fitted."""
 KINDS: Mapping[str, tuple[Term, ...]] = {
     kind: tuple(Term(tuple(term["keys"]), term["shape"], term["deviation"]) for term in terms)
-    for kind, terms in facts_of(__file__).items()
+    for kind, terms in _FACTS["terms"].items()
 }
 """Process -> terms of its covariance."""
 
