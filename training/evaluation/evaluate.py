@@ -51,8 +51,8 @@ from forerun.training.evaluation.predictions import (
 )
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
 from forerun.training.evaluation.stored import released_artifact
-from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
-from forerun.training.protocols.protocol import Seen
+from forerun.training.protocols import protocols_of_dataset
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task
 from forerun.training.scores.errors import graded, mean_and_standard_error, score
 from forerun.training.tracking import runs as tracking
 

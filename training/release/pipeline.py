@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.datasets import imported_tables, known_datasets
+from forerun.data.datasets import known_datasets
+from forerun.data.datasets.imported import imported_tables
 from forerun.data.errors import MissingData, SlicesGotWorse
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, training_datasets
