@@ -23,6 +23,7 @@ import numpy as np
 
 from forerun.data.bundle import find
 from forerun.data.errors import InputError, MissingData
+from forerun.data.markdown import markdown
 from forerun.training.engines.jobs import LOCAL, Engine, Progress, engine_named
 from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.refit import Refits
@@ -195,39 +196,20 @@ def page(
         cases: results of the public cases, as `python -m tests.public_cases --json` stores them.
         laws: results of the metamorphic laws, as `python -m tests.metamorphic --json` stores them.
     """
-    parts = [
-        "# Scoreboard",
-        "Errors of whole answers on held-out rows: the release is refitted without the rows that a "
-        "protocol holds out, and its answers are scored. A line pools the devices of a task, and "
-        "in long tables its parts. `error` is the mean absolute percentage error over all rows, "
-        "`median` the median of the tasks' median errors, `coverage` the share of measured values "
-        "inside the 90 % intervals (all in percent), `best baseline` the smallest mean error of a "
-        "baseline or a published system (bold if it is smaller), and `behind` the number of tasks "
-        "in which one is better. The dataset with the largest error comes first.",
-        "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
-        "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
-        "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
-        _summary(tables),
-        *([_public_cases(cases)] if cases else []),
-        *([_laws(laws)] if laws else []),
-        *(_table(table) for table in sorted(tables, key=_worst, reverse=True)),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each dataset that has protocols, including those without scores."""
     known = {str(table["dataset"]): table for table in tables}
-    head = ("dataset", "protocols", "rows", "median error", "coverage", "worst slice")
-    lines: list[Sequence[str]] = [head, ("---", *("---:",) * 4, "---")]
-    for name in sorted({*known, *names_of_tables()}):
-        nothing = ("not scored", *("",) * 4)
-        lines.append((name, *(_in_short(known[name]) if name in known else nothing)))
-    return (
-        "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
-        "the tasks' median errors, `coverage` the mean over rows. A slice is the rows of a task "
-        f"on one device and in one group, if there are {FEWEST_ROWS} or more.\n\n"
-        f"{_rows(lines)}"
+    names = sorted({*known, *names_of_tables()})
+    return markdown(
+        "forerun.training",
+        "scoreboard.md",
+        summary={name: _in_short(known[name]) if name in known else () for name in names},
+        least_rows=FEWEST_ROWS,
+        cases=cases,
+        laws=laws,
+        tables=[
+            (table, [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()])
+            for table in sorted(tables, key=_worst, reverse=True)
+        ],
+        not_scored=not_scored,
     )
 
 
@@ -253,67 +235,10 @@ def _in_short(table: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _public_cases(tally: Mapping[str, Any]) -> str:
-    """The section on values that other people published, by group and by grade."""
-    head = ("cases", "pairs", "answered", "coverage", "median answer / published", "median error")
-    lines: list[Sequence[str]] = [(*head, "ratio"), ("---", *("---:",) * 6)]
-    of_grades = {f"grade {grade}": counts_of for grade, counts_of in tally["by_grade"].items()}
-    for name, counts_of in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
-        counts = (
-            str(counts_of["n"]),
-            str(counts_of["answered"]),
-            f"{counts_of['inside_share']:.0f} %",
-        )
-        errors = (f"{counts_of['median_ratio']:.2f}", f"{counts_of['median_ape']:.1f} %")
-        lines.append((name, *counts, *errors, f"{counts_of['median_interval_ratio']:.2f}"))
-    outside = ", ".join(tally["outside_with_grade_a"]) or "none"
-    return (
-        "## Published values\n\nQueried as a user would query them "
-        "(`python -m tests.public_cases`). Outside the interval of an answer with grade A: "
-        f"{outside}.\n\n{_rows(lines)}"
-    )
-
-
-def _laws(outcomes: Mapping[str, Any]) -> str:
-    """The section on metamorphic laws that some answers break, most often broken first."""
-    laws = outcomes["laws"]
-    broken = sorted((law for law in laws if law["violations"]), key=lambda law: -law["share"])
-    head, ruled = ("law", "pairs", "broken", "worst"), ("---", "---:", "---:", "---")
-    lines: list[Sequence[str]] = [head, ruled]
-    for law in broken:
-        share = f"{law['violations']:,} ({100 * law['share']:.2f} %)"
-        worst = f"{100 * law['worst']:.3g} %: {law['question']}"
-        lines.append((law["law"].replace("_", " "), f"{law['pairs']:,}", share, worst))
-    return (
-        "## Laws of any answer\n\nRelations between answers that must hold whatever the truth is "
-        f"(`python -m tests.metamorphic`): {len(laws) - len(broken)} of {len(laws)} hold in all "
-        f"pairs.\n\n{_rows(lines)}"
-    )
-
-
-def _rows(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
-
-
 def _worst(table: Mapping[str, Any]) -> float:
     """The largest mean error of any task; infinite if a task has no answered row."""
     errors = [row["mape"] if row["n"] else np.inf for row in table["tasks"]]
     return max((error for error in errors if error is not None), default=0.0)
-
-
-def _table(table: Mapping[str, Any]) -> str:
-    minutes = table.get("cpu_minutes")
-    took = "CPU time not measured" if minutes is None else f"{minutes:g} CPU minutes"
-    about = (
-        f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
-        f"{'s' * (table['seeds'] > 1)}, {took}"
-    )
-    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best baseline")
-    lines: list[Sequence[str]] = [(*head, "behind"), ("---", "---", *("---:",) * 5, "---", "---:")]
-    lines += [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()]
-    left = ", ".join(f"`{name}`" for name in not_scored(table))
-    about += f".\n\nNot scored so far: {left}." if left else ""
-    return f"## {table['dataset']}\n\n{about}\n\n{_rows(lines)}"
 
 
 def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:

@@ -7,11 +7,9 @@ hashed with the artifact.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, Undefined, select_autoescape
-
+from forerun.data.markdown import NONE, markdown
 from forerun.data.metrics import metric
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.published.figures import published_for
@@ -19,7 +17,6 @@ from forerun.training.published.figures import published_for
 PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
 """Packages whose versions a card names."""
 Row = Mapping[str, Any]
-_NONE = "–"
 
 
 @dataclass(frozen=True)
@@ -51,21 +48,20 @@ class Card:
 
     def markdown(self) -> str:
         """The card's text, ending in a line break."""
-        return (
-            _environment()
-            .get_template("card.md")
-            .render(
-                card=self,
-                baselines=_baselines,
-                metric=metric,
-                published_for=published_for,
-                calibrated=[
-                    (evaluation, task)
-                    for evaluation, task in self._rows("tasks")
-                    if task["coverage_90"] is not None and task.get("score") != "mae"
-                ],
-                conditional=self._rows("conditional_coverage"),
-            )
+        calibrated = [
+            (evaluation, task)
+            for evaluation, task in self._rows("tasks")
+            if task["coverage_90"] is not None and task.get("score") != "mae"
+        ]
+        return markdown(
+            "forerun.training.release",
+            "card.md",
+            card=self,
+            baselines=_baselines,
+            metric=metric,
+            published_for=published_for,
+            calibrated=calibrated,
+            conditional=self._rows("conditional_coverage"),
         )
 
     def _rows(self, field: str) -> list[tuple[Row, Row]]:
@@ -85,8 +81,8 @@ def training_datasets_of(
     return [
         (
             name,
-            f"{record.rows[name]:,}" if name in record.rows else _NONE,
-            ", ".join(record.seen(name).get("device", ())) or _NONE,
+            f"{record.rows[name]:,}" if name in record.rows else NONE,
+            ", ".join(record.seen(name).get("device", ())) or NONE,
             f"`{digest[:16]}`",
             sources.get(name, ""),
         )
@@ -96,35 +92,3 @@ def training_datasets_of(
 
 def _baselines(tasks: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
-
-
-@cache
-def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("forerun.training.release", "."),
-        autoescape=select_autoescape(),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    formats = {"percent": "{:,.1f} %", "share": "{:.3f}", "number": "{:,.2f}", "plain": "{}"}
-    found.filters |= {name: partial(_formatted, text) for name, text in formats.items()}
-    found.filters |= {
-        "whole": "{:,}".format,
-        "bold": "**{}**".format,
-        "cell": _cell,
-        "spaced": _spaced,
-    }
-    return found
-
-
-def _formatted(text: str, value: float | Undefined | None) -> str:
-    return _NONE if value is None or isinstance(value, Undefined) else text.format(value)
-
-
-def _spaced(name: str, before: str = "") -> str:
-    return before + name.replace("_", " ")
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split()) or _NONE
