@@ -3,7 +3,7 @@
 from functools import cache, partial
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, Undefined, select_autoescape
+from forerun.data.lazy import jinja2
 
 NONE: Final = "–"
 """A cell without a value."""
@@ -30,10 +30,10 @@ def markdown(package: str, template: str, **values: Any) -> str:
 
 
 @cache
-def _environment(package: str) -> Environment:
-    found = Environment(
-        loader=PackageLoader(package, "."),
-        autoescape=select_autoescape(),
+def _environment(package: str) -> "jinja2.Environment":
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader(package, "."),
+        autoescape=jinja2.select_autoescape(),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -44,7 +44,7 @@ def _environment(package: str) -> Environment:
 
 
 def _formatted(text: str, value: Any) -> str:
-    return NONE if value is None or isinstance(value, Undefined) else text.format(value)
+    return NONE if value is None or isinstance(value, jinja2.Undefined) else text.format(value)
 
 
 def _spaced(name: str, before: str = "") -> str:
