@@ -1,9 +1,10 @@
 """Slices of a GPU (MIG) and shares of its memory (vGPU) as devices of their own."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from forerun.data.facts import facts_of
 from forerun.data.spec_sheet import Device
 
 _BARE: Final = r"(?:\dc[.-])?\dg[.-]\d+gb(?:[.+-](?:me\.all|me|gfx))?"
@@ -13,30 +14,12 @@ PROFILE: Final = re.compile(
 """A profile of a slice: compute slices of a compute instance, those of the whole slice, memory,
 and what it has of engines for media and graphics.
 """
-PROFILES: Final = (
-    ("a30", 24, "1g.6gb 1g.6gb+me 2g.12gb 2g.12gb+me 4g.24gb"),
-    ("a100|a800", 40, "1g.5gb 1g.5gb+me 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb"),
-    ("[ah][18]00", 80, "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb"),
-    ("h100|h800", 94, "1g.12gb 1g.12gb+me 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb"),
-    ("h20|h100|gh200", 96, "1g.12gb 1g.12gb+me 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb"),
-    ("h200", 141, "1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb"),
-    ("gh200", 144, "1g.18gb 1g.18gb+me 1g.36gb 2g.36gb 3g.72gb 4g.72gb 7g.144gb"),
-    ("b200", 180, "1g.23gb 1g.23gb+me 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb"),
-    ("gb200", 186, "1g.23gb 1g.23gb+me 1g.47gb 2g.47gb 3g.93gb 4g.93gb 7g.186gb"),
-    ("gb200", 186, "1g.24gb 1g.24gb+me 3g.95gb 4g.95gb 7g.189gb"),
-    ("b300", 269, "1g.34gb 1g.34gb+me 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb"),
-    ("gb300", 278, "1g.35gb 1g.35gb+me 1g.70gb 2g.70gb 3g.139gb 4g.139gb 7g.278gb"),
-    ("rtx-pro-6000", 96, "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"),
-    ("rtx-pro-6000", 96, "2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me 4g.96gb 4g.96gb+gfx"),
-)
-"""Names of GPUs that can be divided, their memory in gigabytes, and their profiles.
-
-NVIDIA, "Multi-Instance GPU User Guide", supported MIG profiles; those of GB200, B300 and GB300 by
-the configurations of mig-parted, the GPU Operator 25.3 and the DGX Station GB300 (two drivers of
-GB200 round differently).
-"""
+_FACTS: Final = facts_of(__file__)
+PROFILES: Final[Sequence[tuple[str, float, str]]] = _FACTS["profiles"]
+"""Patterns of names of GPUs that can be divided, their memory in gigabytes, and their profiles."""
 COMPUTE_SLICES: Final = {"4": 4, "7": 8}
 """Slices of the largest profile -> parts of the compute units, of which each slice has one."""
+<<<<<<< HEAD
 COMPUTE_UNITS: Final = {
     108: (14, 14, 14, 28, 42, 56, 98),
     114: (14, 14, 14, 30, 46, 62, 114),
@@ -48,6 +31,10 @@ COMPUTE_UNITS: Final = {
 Listed by `nvidia-smi mig -lgip` on A100, H100 PCIe and H100 SXM (80 GB) and B200 (NVIDIA/mig-parted
 #187), whose are taken for B300, too; PyTorch sees 60 and 32 of H200 as 3g.71gb and 2g.35gb.
 """
+=======
+COMPUTE_UNITS: Final[Mapping[str, Sequence[int]]] = _FACTS["compute_units"]
+"""Compute units of the whole GPU -> those of its profiles, in the order of `PROFILES`."""
+>>>>>>> cutcore
 SAME_MEMORY: Final = 0.01
 """Relative difference up to which memory is that of a row of `PROFILES`."""
 MEMORY_SLICES: Final = 8
@@ -56,16 +43,8 @@ WITH_SHARES: Final = re.compile(r"([pvtalhb]|gb|gh)\d+.*|quadro-rtx-.*|rtx-(a|60
 """Names of GPUs that NVIDIA's virtual GPU software divides ("Virtual GPU Software User Guide")."""
 SHARE: Final = re.compile(r"(?P<amount>\d{1,7})(?P<unit>c|q|mib|pct)")
 """A share of the memory: gigabytes of a vGPU of the series C or Q, MiB, or percent."""
-BOARDS: Final = {
-    "a100": "a100-pcie-40gb",
-    "a100x": "a100-sxm-40gb",
-    "h100": "h100-pcie-80gb",
-    "h200": "h200-nvl-141gb",
-    "p100": "p100-pcie-16gb",
-    "v100": "v100-pcie-16gb",
-}
-"""Boards in names of vGPU types that elsewhere mean another GPU (NVIDIA, "NVIDIA AI Enterprise",
-vGPU types reference)."""
+BOARDS: Final[Mapping[str, str]] = _FACTS["boards"]
+"""Board in the name of a vGPU type -> GPU."""
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
 IN_TURNS: Final = "times are those of a run while no other uses its compute units and bandwidth"
@@ -209,10 +188,17 @@ def _sliced(device: Device, profile: str) -> dict[str, object] | None:
     own = next((known.index(name) for name in names if name in known), None)
     if own is None or (part or "1") > units:
         return None
+<<<<<<< HEAD
     largest = known[-1][0]
     compute = int(part or units) / COMPUTE_SLICES[largest] if (part or units) != largest else 1.0
     if (count := device.compute_units) in COMPUTE_UNITS and part in (None, units):
         compute = COMPUTE_UNITS[count][own] / count
+=======
+    compute = int(part or units) / COMPUTE_SLICES[known[-1][0]]
+    listed = COMPUTE_UNITS.get(str(device.compute_units))
+    if listed and device.compute_units and part in (None, units):
+        compute = listed[own] / device.compute_units
+>>>>>>> cutcore
     memory = round(MEMORY_SLICES * int(gigabytes) / device.memory_gib) / MEMORY_SLICES
     named = f"{part}c.{whole}" if part else whole
     return {

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import jinja2
     import pandas as pd
     import pandera.pandas as pa
     import torch
@@ -17,7 +18,7 @@ else:
         def __getattr__(self, attribute: str) -> Any:
             return getattr(import_module(self._name), attribute)
 
-    pa, pd = _Lazy("pandera.pandas"), _Lazy("pandas")
+    jinja2, pa, pd = _Lazy("jinja2"), _Lazy("pandera.pandas"), _Lazy("pandas")
     nn, torch = _Lazy("torch.nn"), _Lazy("torch")
 
-__all__ = ["nn", "pa", "pd", "torch"]
+__all__ = ["jinja2", "nn", "pa", "pd", "torch"]

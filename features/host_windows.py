@@ -1,8 +1,8 @@
 """Windows of host metrics: which metrics may be features and why, and their statistics.
 
 A program's work is fixed, so a count that is equal in all its runs, divided by time, reveals the
-run time, which is the label. Metrics that may be features are listed here with a reason; all
-others, and the number of seconds, are ignored.
+run time, which is the label. Metrics that may be features are listed with a
+reason in `host_windows.toml`; all others, and the number of seconds, are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Matrix, groups_of
+from forerun.data.facts import facts_of
 from forerun.data.workload import HostWindow
 
 Resource = Literal["cpu", "cache", "memory_bandwidth", "disk", "network"]
 RESOURCES: Final[tuple[Resource, ...]] = ("cpu", "cache", "memory_bandwidth", "disk", "network")
-
-TIME_SHARE: Final = "share of time in a state; what is shared is the clock's, not the run's"
-QUEUE: Final = "length of a queue at a moment"
-PROBED: Final = "timed by a probe of its own on its own clock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +33,16 @@ class HostMetric:
     """
 
     resource: Resource
-    reason: str = TIME_SHARE
+    reason: str = "share of time in a state; what is shared is the clock's, not the run's"
     scale: Literal["plain", "log"] = "plain"
     most: float | None = None
     falls: bool = False
 
 
-def _cpu_shares(cpus: str) -> dict[str, HostMetric]:
-    kinds = ("user", "nice", "system", "steal", "idle")
-    return {f"{cpus}.{kind}_share": HostMetric("cpu", falls=kind == "idle") for kind in kinds}
-
-
 HOST_METRICS: Final[Mapping[str, HostMetric]] = {
-    **_cpu_shares("cpu"),
-    **_cpu_shares("own_cpu"),
-    **_cpu_shares("other_cpus"),
-    "pressure.cpu.some_share": HostMetric("cpu", most=1.0),
-    "task.cpu_share": HostMetric("cpu", most=1.0),
-    "task.wait_share": HostMetric("cpu", most=1.0),
-    "sched.wait_share": HostMetric("cpu"),
-    "stat.procs_running": HostMetric("cpu", QUEUE),
-    "load.running": HostMetric("cpu", QUEUE),
-    "probe.late_ms": HostMetric("cpu", PROBED, "log", most=1e3),
-    "probe.latency_ns": HostMetric("cache", PROBED, "log", most=1e3),
-    "probe.latency_cycles": HostMetric("cache", PROBED, "log", most=5e3),
-    "probe.near_ns": HostMetric("cache", PROBED, "log", most=1e3),
-    "probe.evicted": HostMetric("cache", PROBED, most=1.0),
-    "probe.read_gbs": HostMetric("memory_bandwidth", PROBED, "log", falls=True),
-    "pressure.memory.some_share": HostMetric("memory_bandwidth", most=1.0),
-    "cpu.iowait_share": HostMetric("disk"),
-    "pressure.io.some_share": HostMetric("disk", most=1.0),
-    "pressure.io.full_share": HostMetric("disk", most=1.0),
-    "disk.io_share": HostMetric("disk", most=1.0),
-    "disk.weighted_share": HostMetric("disk"),
-    "disk.in_flight": HostMetric("disk", QUEUE),
-    "stat.procs_blocked": HostMetric("disk", QUEUE),
-    "cpu.softirq_share": HostMetric("network"),
+    name: HostMetric(**fields) for name, fields in facts_of(__file__).items()
 }
-"""Name -> metric. `own_cpu` is the CPU that the program runs on, `other_cpus` the sum of the rest.
-Averages that the kernel keeps over 10 s are excluded, because they reach back before a run."""
+"""Name -> metric."""
 
 PINNED: Final = ("own_cpu.", "other_cpus.")
 """Prefixes of metrics that exist only for a program pinned to one CPU."""

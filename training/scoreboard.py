@@ -5,10 +5,13 @@ commit, stores each result in `training/scoreboard.json` as soon as it is ready,
 `docs/results/scoreboard.md` and the table in `README.md`. `page` only rewrites the two documents.
 `diff` prints the slices whose error changed by more than the noise since a commit. A dataset that
 is not evaluated again keeps its stored scores, with their date and commit.
+
+The README's table shows the most and the least accurate whole answers.
 """
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +23,11 @@ import numpy as np
 
 from forerun.data.bundle import find
 from forerun.data.errors import InputError, MissingData
+from forerun.data.markdown import markdown
 from forerun.training.engines.jobs import LOCAL, Engine, Progress, engine_named
 from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import (
-    Evaluations,
     evaluations_text,
     read_evaluations,
     released_artifact,
@@ -33,8 +36,67 @@ from forerun.training.evaluation.stored import (
 )
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release.promotion import Difference, in_slices
-from forerun.training.reports.standings import FEWEST_ROWS, with_headlines
 from forerun.training.tracking import runs as tracking
+
+Evaluations = Sequence[Mapping[str, Any]]
+
+SHOWN: Final = 5
+"""Number of tasks of each kind."""
+FEWEST_ROWS: Final = 20
+"""Fewest rows of a task."""
+UNIT: Final = re.compile(r"_(ms|w|j|mib|mhz)$")
+SHOTS: Final = re.compile(r"/(\d+) (suggested|random)$")
+"""Suffix of the name of a task with adaptation."""
+MARKED: Final = re.compile(r"(<!-- figures: headlines -->\n).*?(<!-- end -->)", re.DOTALL)
+"""The marked place of the table in a document."""
+
+
+def with_headlines(text: str, tables: Evaluations) -> str:
+    """A document whose marked table is replaced by a new one from the scoreboard."""
+    return MARKED.sub(lambda found: f"{found[1]}{headlines(tables)}\n{found[2]}", text)
+
+
+def headlines(tables: Evaluations) -> str:
+    """Markdown table of whole answers: the tasks with the smallest errors next to the largest.
+
+    Only the best and the worst task of each dataset are candidates.
+
+    Args:
+        tables: the datasets of the scoreboard.
+    """
+    ends: dict[str, list[tuple[float, str, Mapping[str, Any]]]] = {}
+    for table in tables:
+        for row in table["tasks"]:
+            if row.get("mape") is not None and row["n"] >= FEWEST_ROWS:
+                name = f"{table['dataset']}: {_in_words(row)}"
+                ends.setdefault(table["dataset"], []).append((row["mape"], name, row))
+    by_error = [sorted(tasks, key=lambda task: task[:2]) for tasks in ends.values()]
+    best_first = sorted((tasks[0] for tasks in by_error), key=lambda task: task[:2])
+    worst_first = sorted((tasks[-1] for tasks in by_error), key=lambda task: task[:2], reverse=True)
+    if not ends:
+        return "No whole answers are scored so far: `make scoreboard`."
+    lines = ["| best | rows | error | coverage | worst | rows | error | coverage |"]
+    lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
+    for best, worst in zip(best_first[:SHOWN], worst_first[:SHOWN], strict=True):
+        lines.append("| " + " | ".join((*_headline(*best), *_headline(*worst))) + " |")
+    return "\n".join(lines)
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """A task as words: what was predicted, where, and what was held out."""
+    protocol, _, what = row["task"].replace("_", " ").partition("/")
+    metric = UNIT.sub("", row["metric"]).replace("_", " ")
+    named = what if metric in what else " ".join(filter(None, (what, metric)))
+    named = SHOTS.sub(r" after \1 \2 measurements", named.replace(" per s", " per second"))
+    where = f" on {row['device']}" if row["device"] else ""
+    return f"{named}{where} ({protocol})"
+
+
+def _headline(error: float, name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    held = row.get("coverage_90")
+    shown = "" if held is None else f"{held:.1f} %"
+    return name, f"{row['n']:,}", f"{error:,.1f} %", shown
+
 
 PAGE: Final = Path("docs/results/scoreboard.md")
 README: Final = Path("README.md")
@@ -134,39 +196,20 @@ def page(
         cases: results of the public cases, as `python -m tests.public_cases --json` stores them.
         laws: results of the metamorphic laws, as `python -m tests.metamorphic --json` stores them.
     """
-    parts = [
-        "# Scoreboard",
-        "Errors of whole answers on held-out rows: the release is refitted without the rows that a "
-        "protocol holds out, and its answers are scored. A line pools the devices of a task, and "
-        "in long tables its parts. `error` is the mean absolute percentage error over all rows, "
-        "`median` the median of the tasks' median errors, `coverage` the share of measured values "
-        "inside the 90 % intervals (all in percent), `best baseline` the smallest mean error of a "
-        "baseline or a published system (bold if it is smaller), and `behind` the number of tasks "
-        "in which one is better. The dataset with the largest error comes first.",
-        "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
-        "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
-        "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
-        _summary(tables),
-        *([_public_cases(cases)] if cases else []),
-        *([_laws(laws)] if laws else []),
-        *(_table(table) for table in sorted(tables, key=_worst, reverse=True)),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each dataset that has protocols, including those without scores."""
     known = {str(table["dataset"]): table for table in tables}
-    head = ("dataset", "protocols", "rows", "median error", "coverage", "worst slice")
-    lines: list[Sequence[str]] = [head, ("---", *("---:",) * 4, "---")]
-    for name in sorted({*known, *names_of_tables()}):
-        nothing = ("not scored", *("",) * 4)
-        lines.append((name, *(_in_short(known[name]) if name in known else nothing)))
-    return (
-        "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
-        "the tasks' median errors, `coverage` the mean over rows. A slice is the rows of a task "
-        f"on one device and in one group, if there are {FEWEST_ROWS} or more.\n\n"
-        f"{_rows(lines)}"
+    names = sorted({*known, *names_of_tables()})
+    return markdown(
+        "forerun.training",
+        "scoreboard.md",
+        summary={name: _in_short(known[name]) if name in known else () for name in names},
+        least_rows=FEWEST_ROWS,
+        cases=cases,
+        laws=laws,
+        tables=[
+            (table, [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()])
+            for table in sorted(tables, key=_worst, reverse=True)
+        ],
+        not_scored=not_scored,
     )
 
 
@@ -192,74 +235,17 @@ def _in_short(table: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _public_cases(tally: Mapping[str, Any]) -> str:
-    """The section on values that other people published, by group and by grade."""
-    head = ("cases", "pairs", "answered", "coverage", "median answer / published", "median error")
-    lines: list[Sequence[str]] = [(*head, "ratio"), ("---", *("---:",) * 6)]
-    of_grades = {f"grade {grade}": counts_of for grade, counts_of in tally["by_grade"].items()}
-    for name, counts_of in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
-        counts = (
-            str(counts_of["n"]),
-            str(counts_of["answered"]),
-            f"{counts_of['inside_share']:.0f} %",
-        )
-        errors = (f"{counts_of['median_ratio']:.2f}", f"{counts_of['median_ape']:.1f} %")
-        lines.append((name, *counts, *errors, f"{counts_of['median_interval_ratio']:.2f}"))
-    outside = ", ".join(tally["outside_with_grade_a"]) or "none"
-    return (
-        "## Published values\n\nQueried as a user would query them "
-        "(`python -m tests.public_cases`). Outside the interval of an answer with grade A: "
-        f"{outside}.\n\n{_rows(lines)}"
-    )
-
-
-def _laws(outcomes: Mapping[str, Any]) -> str:
-    """The section on metamorphic laws that some answers break, most often broken first."""
-    laws = outcomes["laws"]
-    broken = sorted((law for law in laws if law["violations"]), key=lambda law: -law["share"])
-    head, ruled = ("law", "pairs", "broken", "worst"), ("---", "---:", "---:", "---")
-    lines: list[Sequence[str]] = [head, ruled]
-    for law in broken:
-        share = f"{law['violations']:,} ({100 * law['share']:.2f} %)"
-        worst = f"{100 * law['worst']:.3g} %: {law['question']}"
-        lines.append((law["law"].replace("_", " "), f"{law['pairs']:,}", share, worst))
-    return (
-        "## Laws of any answer\n\nRelations between answers that must hold whatever the truth is "
-        f"(`python -m tests.metamorphic`): {len(laws) - len(broken)} of {len(laws)} hold in all "
-        f"pairs.\n\n{_rows(lines)}"
-    )
-
-
-def _rows(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
-
-
 def _worst(table: Mapping[str, Any]) -> float:
     """The largest mean error of any task; infinite if a task has no answered row."""
     errors = [row["mape"] if row["n"] else np.inf for row in table["tasks"]]
     return max((error for error in errors if error is not None), default=0.0)
 
 
-def _table(table: Mapping[str, Any]) -> str:
-    minutes = table.get("cpu_minutes")
-    took = "CPU time not measured" if minutes is None else f"{minutes:g} CPU minutes"
-    about = (
-        f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
-        f"{'s' * (table['seeds'] > 1)}, {took}"
-    )
-    head = ("task", "metric", "tasks", "rows", "error", "median", "coverage", "best baseline")
-    lines: list[Sequence[str]] = [(*head, "behind"), ("---", "---", *("---:",) * 5, "---", "---:")]
-    lines += [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()]
-    left = ", ".join(f"`{name}`" for name in not_scored(table))
-    about += f".\n\nNot scored so far: {left}." if left else ""
-    return f"## {table['dataset']}\n\n{about}\n\n{_rows(lines)}"
-
-
 def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:
     """Tasks by name and metric, worst first; long tables merge the subparts of a part."""
     names = {row["task"] for row in tasks}
     long = len({(row["task"], row["metric"]) for row in tasks}) > MOST_LINES
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in sorted(tasks, key=lambda row: -(row.get("mape") or 0.0)):
         part = "/".join(row["task"].split("/")[:2]) if long else row["task"]
         if part == row["task"] or part not in names:

@@ -53,14 +53,3 @@ def pull(name: str) -> Bundle:
         MissingData, DamagedData, BadTable: as in `Dataset.pull`.
     """
     return dataset(name).pull()
-
-
-__all__ = [
-    "DATASETS",
-    "Dataset",
-    "all_datasets",
-    "dataset",
-    "imported_tables",
-    "known_datasets",
-    "pull",
-]

@@ -13,6 +13,7 @@ from forerun.data.datasets.dataset import Dataset
 from forerun.data.device import Device
 from forerun.data.errors import BadTable, MissingData
 from forerun.data.lazy import pa, pd
+from forerun.data.markdown import markdown
 from forerun.data.own_tables.tidy import GROUPS, Description, text_keys
 from forerun.data.quality import counts
 from forerun.data.schema import number, text
@@ -215,25 +216,16 @@ def datasheet_of(
         columns: column of the imported file -> how it was interpreted.
         source: name of the imported file.
     """
-    lines = [
-        f"# {description.name}: imported table",
-        "",
-        f"Imported from {source}: {len(runs):,} rows.",
-    ]
-    lines += ["", "## Columns", "", "| column | read as |", "|---|---|"]
-    lines += [f"| {name} | {meaning} |" for name, meaning in columns.items()]
-    lines += ["", "## Rows", ""]
-    for name in GROUPS:
-        values = sorted(set(text_keys(runs, [name])) - {""}) if name in runs else []
-        if values:
-            listed = ", ".join(values[:20]) + (", ..." if len(values) > 20 else "")
-            lines.append(f"- {name}: {len(values)} ({listed})")
-    for name in description.metrics:
-        known = runs[name].dropna()
-        if len(known):
-            spread = f"{known.min():.4g} to {known.max():.4g}, median {known.median():.4g}"
-            lines.append(f"- {name}: {len(known):,} measured, {spread}")
-    lines += ["", "## Doubtful rows", "", "They are kept, and weigh less in training.", ""]
-    found = {flag: n for flag, n in counts(findings).items() if n}
-    lines += [f"- {flag}: {n:,}" for flag, n in found.items()] or ["None."]
-    return "\n".join(lines) + "\n"
+    return markdown(
+        "forerun.data.datasets",
+        "imported.md",
+        name=description.name,
+        source=source,
+        runs=runs,
+        columns=columns,
+        groups={
+            name: sorted(set(text_keys(runs, [name])) - {""}) for name in GROUPS if name in runs
+        },
+        metrics={name: runs[name].dropna() for name in description.metrics},
+        findings=counts(findings),
+    )

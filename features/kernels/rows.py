@@ -26,16 +26,15 @@ from forerun.data.workload import (
 )
 from forerun.features.caches import Recent
 from forerun.features.chips import chip_of
-from forerun.features.lowering import (
+from forerun.features.lowering import lower, lower_owned, lowered
+from forerun.features.lowering.kernels import (
+    IS_CONV,
+    IS_PRODUCT,
+    KERNEL_CODE,
+    KERNEL_KINDS,
     Kernels,
-    LoweringMode,
-    lower,
-    lower_owned,
-    lowered,
-    lowering_mode,
 )
-from forerun.features.lowering.kernels import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
-from forerun.features.lowering.mode import torch_version
+from forerun.features.lowering.mode import LoweringMode, lowering_mode, torch_version
 from forerun.features.memory.weights import WHOLE_FORMATS, adapted_layers
 from forerun.features.operators.kinds import (
     DEQUANTIZATION,

@@ -20,18 +20,9 @@ from forerun.features.lowering.launches import (
     product_sizes,
     swallowed,
 )
-from forerun.features.lowering.mode import LoweringMode, lowering_mode
+from forerun.features.lowering.mode import LoweringMode
 from forerun.features.lowering.nodes import Nodes
 from forerun.features.operators.table import OperatorTable
-
-__all__ = [
-    "Kernels",
-    "LoweringMode",
-    "lower",
-    "lower_owned",
-    "lowered",
-    "lowering_mode",
-]
 
 
 def lowered(graph: OperatorGraph, mode: LoweringMode) -> Kernels:

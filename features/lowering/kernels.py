@@ -6,16 +6,17 @@ the same root are shrunk towards a common one.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Column
+from forerun.data.facts import facts_of
 
 K_STEPS = (64, 256, 1024)
 N_STEPS = (48, 128)
@@ -52,50 +53,15 @@ class KernelKind:
         return self.family or self.name.split("/")[0]
 
 
-def _binned(root: str, kernel_class: str, op_class: str, *bins: int) -> list[KernelKind]:
-    places = product(*(range(n) for n in bins))
-    names = ["/".join([root, *map(str, place)]) for place in places]
-    return [KernelKind(name, kernel_class, op_class, is_product=True) for name in names]
+def _kinds(root: str, bins: Sequence[int] = (), **fields: Any) -> Iterator[KernelKind]:
+    """The kinds of a root: one for each place in its bins."""
+    for place in product(*map(range, bins)):
+        yield KernelKind("/".join([root, *map(str, place)]), **fields)
 
 
-def _plain(kernel_class: str, op_class: str, *names: str) -> list[KernelKind]:
-    return [KernelKind(name, kernel_class, op_class) for name in names]
-
-
-KERNEL_KINDS: tuple[KernelKind, ...] = (
-    *_binned("conv", "conv", "conv", 4, 3, 2),
-    *_binned("strided_conv", "conv", "conv", 4, 3, 2),
-    *_binned("conv1x1", "conv1x1", "conv", 4, 3, 2),
-    *_binned("grouped_conv", "grouped_conv", "conv", 5, 2),
-    *_binned("depthwise_conv", "depthwise_conv", "conv", LARGEST_WINDOW + 1, 2),
-    *_binned("stem_conv", "stem_conv", "conv", 2, 2),
-    *_binned("linear", "linear", "linear", 4, 3, 2),
-    *_binned("bmm", "bmm", "bmm", 3, 3),
-    KernelKind("bmm_fp32", "bmm", "bmm", is_product=True),
-    *_binned("attention", "attention", "attention", 4, 3, 2),
-    KernelKind("recurrent", "linear", "recurrent", is_product=True, family="linear"),
-    KernelKind("constant", "constant", "copy", is_product=True),
-    *_plain("softmax", "softmax", "softmax0", "softmax1", "softmax2"),
-    *_plain("layer_norm", "norm", "layer_norm0", "layer_norm1", "layer_norm2"),
-    *_plain("group_norm", "norm", "group_norm"),
-    *_plain("batch_norm", "norm", "batch_norm"),
-    *_plain("elementwise", "elementwise", "elementwise", "relu", "gelu", "silu"),
-    *_plain("gate", "elementwise", "gate"),
-    *_plain("reduce", "reduce", "reduce", "mean"),
-    *_plain("pool", "pool", "pool", "max_pool", "avg_pool"),
-    *_plain("copy", "copy", "copy", "clone", "cat", "roll", "pad", "transpose"),
-    *_plain("resize", "copy", "resize"),
-    *_plain("cast", "elementwise", "cast", "cast_weight"),
-    *_plain("fused_elementwise", "elementwise", "fused_elementwise", "fused_transcendental"),
-    *_plain("fused_norm", "norm", "fused_norm", "fused_group_norm"),
-    *_plain("fused_norm", "softmax", "fused_softmax"),
-    *_plain("fused_reduce", "reduce", "fused_reduce"),
-    *_plain("fused_pool", "pool", "fused_pool"),
-    *_plain("fused_copy", "copy", "fused_copy", "cast_input"),
-    KernelKind("unknown", "elementwise", "unknown", family="elementwise"),
+KERNEL_KINDS: tuple[KernelKind, ...] = tuple(
+    kind for root, fields in facts_of(__file__).items() for kind in _kinds(root, **fields)
 )
-"""`strided_conv` steps by more than one pixel, `stem_conv` reads at most four channels, `gate`
-spreads a small operand over a large one, `constant` does not depend on the network's input."""
 
 KERNEL_CODE = {kind.name: code for code, kind in enumerate(KERNEL_KINDS)}
 KERNEL_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(k.kernel_class for k in KERNEL_KINDS))

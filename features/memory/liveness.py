@@ -7,13 +7,17 @@ In the forward pass, a tensor lives from the operator that writes it to the last
 or, where autograd saves it (`forerun.features.memory.saved_tensors`), until the backward operator
 that needs it. An operator that runs several times (`repeat`) reuses its memory in inference; in
 training each run keeps its own.
+
+16-bit models run decomposed root-mean-square norms in 32 bits: Hugging Face's modules copy
+the input to 32 bits, square, average and scale it, and convert the result back before applying the
+weight (`LlamaRMSNorm` and similar classes).
 """
 
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.software import Software
@@ -21,7 +25,6 @@ from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
 from forerun.features.deadline import check, watched
 from forerun.features.graphs.blocks import stretch
 from forerun.features.graphs.dropout import dropped
-from forerun.features.graphs.norm_upcast import in_full_precision, norm_chains
 from forerun.features.graphs.operand_edges import copied_operands, with_operand_edges
 from forerun.features.memory.allocator import (
     ACTIVATIONS,
@@ -58,6 +61,52 @@ from forerun.features.memory.weights import (
     head_of,
 )
 from forerun.features.operators.roofline import ELEMENT_BYTES
+
+
+class NormChain(NamedTuple):
+    """Operators of one norm.
+
+    Attributes:
+        first: the square, which reads the copy of the input in 32 bits.
+        last: the product of that copy and the root, whose result is converted back.
+    """
+
+    first: int
+    last: int
+
+
+_LONGEST = 8
+
+
+def norm_chains(graph: OperatorGraph) -> tuple[NormChain, ...]:
+    """Norms of a graph: square, mean, sum with a constant, root, product with the input."""
+    ops, found = graph.operators, []
+    for last, op in enumerate(ops):
+        if op.attributes.get("function") != "mul" or len(op.inputs) != 2:
+            continue
+        root = next((i for i in op.inputs if ops[i].attributes.get("function") == "rsqrt"), None)
+        if root is None:
+            continue
+        source = next(i for i in op.inputs if i != root)
+        at, steps = root, 0
+        while len(ops[at].inputs) == 1 and ops[at].inputs[0] != source and steps < _LONGEST:
+            at, steps = ops[at].inputs[0], steps + 1
+        if ops[at].inputs == (source,) and ops[at].attributes.get("function") in ("pow", "mul"):
+            found.append(NormChain(at, last))
+    return tuple(found)
+
+
+def in_full_precision(chains: tuple[NormChain, ...], graph: OperatorGraph) -> Mapping[int, float]:
+    """Position -> bytes per element of the results inside a norm."""
+    # Position of a result -> end of the last norm that contains it.
+    ends: dict[int, int] = {}
+    for chain in chains:
+        ends[chain.first] = max(chain.last, ends.get(chain.first, 0))
+    for place, op in enumerate(graph.operators if ends else ()):
+        end = max((ends.get(source, 0) for source in op.inputs), default=0)
+        if end > place:
+            ends[place] = max(end, ends.get(place, 0))
+    return dict.fromkeys(ends, 4.0)
 
 
 @dataclass(frozen=True, slots=True)

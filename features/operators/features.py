@@ -34,21 +34,10 @@ FAMILIES: tuple[str, ...] = (
 )
 """Kernel families."""
 
-_FAMILY_OF_KIND: Mapping[str, str] = {
-    "conv": "conv",
-    "conv_transpose": "conv",
-    "linear": "product",
-    "recurrent": "recurrent",
-    "matmul": "product",
-    "attention": "product",
-    "softmax": "softmax",
-    "layer_norm": "layer_norm",
-    "group_norm": "layer_norm",
-}
 FAMILY_OF_KIND: Int[np.ndarray, " kinds"] = np.array(
-    [FAMILIES.index(_FAMILY_OF_KIND.get(kind.name, "elementwise")) for kind in KINDS]
+    [FAMILIES.index(kind.family) for kind in KINDS]
 )
-"""Position in `KINDS` -> position in `FAMILIES`; operators that only move data are elementwise."""
+"""Position in `KINDS` -> position in `FAMILIES`."""
 
 SHORTEST_KERNEL_MS = 0.002
 """Shortest prediction for a GPU kernel in milliseconds, also after adaptation: the low end of

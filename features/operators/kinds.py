@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from forerun.data.facts import facts_of
 from forerun.data.graph import Attribute, Operator, Shape
 from forerun.data.shapes import Float64
 from forerun.data.workload import Kernel, Network, OperatorWorkload, has_optimizer, operator_graph
@@ -21,36 +22,22 @@ class Kind:
         name: value of `Operator.kind`.
         op_class: class for predictors and time shares, one of `OPERATOR_CLASSES`.
         view: view of its shape: `gemm` (batch, m, n, k), `rows` (rows, width) or `none`.
+        family: family of kernels that predictors of single kernels share, one of
+            `forerun.features.operators.features.FAMILIES`; what only moves data is elementwise.
+        activity: class of the power that its kernels draw, one of
+            `forerun.features.power.gpu_load.ACTIVITIES`.
         flops_per_element: FLOPs per output element where `view` is not `gemm`.
     """
 
     name: str
     op_class: str
     view: View
+    family: str
+    activity: str
     flops_per_element: float = 0.0
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind("conv", "conv", "gemm"),
-    Kind("conv_transpose", "conv", "gemm"),
-    Kind("linear", "linear", "gemm"),
-    Kind("matmul", "bmm", "gemm"),
-    Kind("attention", "attention", "gemm"),
-    Kind("elementwise", "elementwise", "none", 1.0),
-    Kind("softmax", "softmax", "rows", 5.0),
-    Kind("layer_norm", "norm", "rows", 8.0),
-    Kind("group_norm", "norm", "rows", 8.0),
-    Kind("batch_norm", "norm", "none", 2.0),
-    Kind("reduce", "reduce", "rows", 1.0),
-    Kind("pool", "pool", "none", 1.0),
-    Kind("embedding", "copy", "none"),
-    Kind("copy", "copy", "none"),
-    Kind("resize", "copy", "none", 4.0),
-    Kind("recurrent", "recurrent", "gemm"),
-    Kind("unknown", "unknown", "none"),
-)
-"""`reduce` is sums, means and norms over some dimensions; `copy` is data movement other than views:
-concatenation, padding, materialised transposes, gathers, casts."""
+KINDS = tuple(Kind(**kind) for kind in facts_of(__file__)["kinds"])
 
 KIND_CODE = {kind.name: code for code, kind in enumerate(KINDS)}
 

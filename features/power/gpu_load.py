@@ -20,7 +20,7 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
-from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
+from forerun.features.operators.kinds import IS_GEMM, KIND_CODE, KINDS
 from forerun.features.operators.query_table import gather_devices
 from forerun.features.operators.roofline import COMPUTE_PRECISION, is_graphics, traffic_bytes
 from forerun.features.operators.table import OperatorTable
@@ -49,21 +49,8 @@ TILE: Final = 64.0
 THREADS_PER_UNIT: Final = 2048.0
 """Threads resident on a compute unit, one per output element."""
 
-_KINDS: Final = {
-    "batch_norm": "normalization",
-    "group_norm": "row_normalization",
-    "layer_norm": "row_normalization",
-    "softmax": "row_normalization",
-    "elementwise": "streaming",
-    "copy": "streaming",
-    "embedding": "streaming",
-    "resize": "streaming",
-    "unknown": "streaming",
-    "pool": "pooling",
-    "reduce": "reduction",
-}
 _PLACE: Final = {name: place for place, name in enumerate(ACTIVITIES)}
-_CLASS_OF_KIND = np.array([_PLACE[_KINDS.get(name, "product")] for name in KIND_CODE])
+_CLASS_OF_KIND = np.array([_PLACE[kind.activity] for kind in KINDS])
 _EFFICIENCY = np.array(list(EFFICIENCY.values()))
 
 

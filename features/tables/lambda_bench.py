@@ -8,7 +8,7 @@ are also networks in training, whose latency is the batch size over the throughp
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.data.datasets.benchmark_suites.lambda_bench import gpu_name
+from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.lazy import pd
@@ -18,12 +18,7 @@ from forerun.data.workload import Benchmark, Network, NumberFormat
 
 SUITE = "lambda_bench"
 
-GRAPHS: Mapping[str, str] = {
-    "resnet50": "resnet50-224",
-    "ssd": "ssd300_resnet50-300",
-    "bert_base_squad": "bert_base_squad-384-eager",
-    "bert_large_squad": "bert_large_squad-384-eager",
-}
+GRAPHS: Mapping[str, str] = LambdaBench.facts["graphs"]
 """Model -> name of its graph, in the form of published networks: network, input, and kind of
 attention. The other models are queried only as benchmarks: they count tokens, mel frames or samples
 of sequences with many lengths."""

@@ -2,11 +2,15 @@
 
 An answer holds the estimates, the roofline bound, limits, missing metrics and a grade of trust per
 estimate. Users get it and evaluation scores it; the service layer only renders it.
+
+Metrics of networks in which the time of most operators is unknown are withheld. Times on CPUs are
+scaled to fewer cores and to several concurrent instances; PyTorch was measured on all cores only,
+and always as a single instance.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf, isfinite, prod
 from typing import Final
 
 import numpy as np
@@ -14,7 +18,7 @@ import numpy as np
 from forerun.data.columns import groups_of
 from forerun.data.device_slices import no_power
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
-from forerun.data.graph import OperatorGraph
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import (
     Benchmark,
@@ -27,7 +31,9 @@ from forerun.data.workload import (
 )
 from forerun.features.graphs.pipeline import as_run
 from forerun.features.memory.plan import most_mib
-from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.features.operators.roofline import COMPUTE_PRECISION, ELEMENT_BYTES
+from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
 from forerun.models.answers.assumed import (
     assumed_in_reading,
     not_known,
@@ -39,16 +45,165 @@ from forerun.models.answers.drawn_power import measured_above, within_drawn
 from forerun.models.answers.evidence import distinct, evidence_of
 from forerun.models.answers.interval_level import at_level, level_notes
 from forerun.models.answers.served_models import InUse, of_pipeline, too_heavy, within_sheet
-from forerun.models.answers.threads import on_part_of_processor
 from forerun.models.answers.trust import Evidence, Trust, trust_in
-from forerun.models.answers.unpriced import below_a_launch, not_priced
 from forerun.models.answers.wording import in_words, readable
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.equal_runs import run_key
 from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.power.limit_response import ENERGY
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
+from forerun.models.router import Router, predictors_in
+
+ON_PROCESSORS: Final = "cpu_latency"
+"""Name of the ONNX Runtime predictor; its module is not imported for queries about GPUs."""
+
+
+def on_part_of_processor(
+    estimates: Mapping[str, Estimate], query: Query, in_use: InUse
+) -> tuple[dict[str, Estimate], list[Limit]]:
+    """The estimates at the query's threads and instances, and the limits that state this."""
+    found, of_threads = at_threads(estimates, query, in_use)
+    found, of_instances = with_instances(found, query)
+    return found, [*of_threads, *of_instances]
+
+
+def at_threads(
+    estimates: Mapping[str, Estimate], query: Query, in_use: InUse
+) -> tuple[dict[str, Estimate], list[Limit]]:
+    """The estimates of a network at the query's thread count, and the limit that states this.
+
+    The ratio to all cores is that of a forward pass in ONNX Runtime. Nothing changes where that
+    predictor gives the answer itself, or where the user measured the device.
+    """
+    cores = query.device.compute_units
+    parts = {part.name: part for part in predictors_in(in_use.loaded.predictor)}
+    scaling = parts.get(ON_PROCESSORS)
+    if query.device.kind != "cpu" or query.device in in_use.rows or scaling is None:
+        return dict(estimates), []
+    threads = None if cores is None else query.software.threads_on(cores)
+    if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
+        return dict(estimates), []
+    if not isinstance(query.workload, Network) or scaling.answers(query):
+        return dict(estimates), []
+    forward = replace(query.network, precision="fp32", phase="inference")
+    runs = [
+        replace(query, workload=forward, software=query.software.model_copy(update=update))
+        for update in ({"runtime": "onnxruntime"}, {"runtime": "onnxruntime", "threads": cores})
+    ]
+    some, every = scaling.predict(runs).values[LATENCY].tolist()
+    message = f"on {threads} of {cores} cores, the time grows as measured in ONNX Runtime"
+    scaled = {
+        name: _times(estimates[name], max(1.0, some / every))
+        for name in (LATENCY, ENERGY)
+        if name in estimates
+    }
+    return {**estimates, **scaled}, [Limit(message, LATENCY)]
+
+
+def with_instances(
+    estimates: Mapping[str, Estimate], query: Query
+) -> tuple[dict[str, Estimate], list[Limit]]:
+    """The estimates of one of several concurrent instances on a CPU, and the limit that states it.
+
+    Data beyond an instance's share of the last-level cache is read at its share of the memory
+    bandwidth.
+    """
+    alone, count = estimates.get(LATENCY), query.software.instances
+    known = query.device.kind == "cpu" and query.device.memory_bandwidth_gbs is not None
+    if not known or count == 1 or alone is None or not isinstance(query.workload, Network):
+        return dict(estimates), []
+    waiting = count * _memory_ms(query, count) - _memory_ms(query, 1)
+    ratio = 1.0 + max(0.0, waiting) / alone.value
+    message = f"{count} instances share the memory bandwidth and the last cache, as the sheet says"
+    scaled = {n: _times(estimates[n], ratio) for n in (LATENCY, ENERGY) if n in estimates}
+    return {**estimates, **scaled}, [Limit(message, LATENCY)]
+
+
+def _memory_ms(query: Query, count: int) -> float:
+    """Least milliseconds to read what does not fit into 1 / count of the last-level cache."""
+    network, device = query.network, query.device
+    cache = CACHE_BYTES if device.l2_mib is None else device.l2_mib * 2**20 / count
+    amounts = work_of(network.graph, network.batch_size / network.graph.batch_size, cache).amounts
+    far = sum(amounts[COLUMNS.index(("memory", term))] for term in ("far_weights", "far_bytes"))
+    return (
+        float(far)
+        * ELEMENT_BYTES[network.precision]
+        / ELEMENT_BYTES["fp32"]
+        / (1e6 * device.bandwidth_gbs)
+    )
+
+
+def _times(estimate: Estimate, ratio: float) -> Estimate:
+    low, high = estimate.low, estimate.high
+    return replace(
+        estimate,
+        value=estimate.value * ratio,
+        low=None if low is None else low * ratio,
+        high=None if high is None else high * ratio,
+    )
+
+
+METRICS = ("latency_ms", "power_w", "energy_j", "utilisation")
+LARGEST_SHARE = 0.5
+"""Share of unknown operators above which metrics that depend on time are withheld."""
+_NAMES_LISTED = 5
+
+
+def not_priced(query: Query) -> dict[str, str]:
+    """Metric -> the reason, where unknown operators make up most of a network.
+
+    Their share is the larger of that among operator executions and that among elements read and
+    written.
+    """
+    workload = query.run
+    if not isinstance(workload, Network) or not workload.graph.unknown:
+        return {}
+    count, traffic = _shares(workload.graph)
+    share, of = max((count, "runs of operators"), (traffic, "memory traffic"))
+    if share <= LARGEST_SHARE:
+        return {}
+    reason = (
+        f"operators whose time no predictor knows make up {100 * share:.0f} % of the network's "
+        f"{of}: {_listed(workload.graph.unknown)}"
+    )
+    return dict.fromkeys(METRICS, reason)
+
+
+def below_a_launch(query: Query, latency: Estimate | None) -> dict[str, str]:
+    """Metric -> the reason, where an estimate is shorter than a kernel launch on a GPU.
+
+    Args:
+        query: the query.
+        latency: the estimate, milliseconds; None if there is none.
+    """
+    if query.device.kind != "gpu" or latency is None or latency.value >= SHORTEST_KERNEL_MS:
+        return {}
+    reason = (
+        f"the estimate of {latency.value * 1e6:.3g} ns is shorter than one kernel launch, "
+        f"{SHORTEST_KERNEL_MS * 1e3:.0f} microseconds"
+    )
+    return dict.fromkeys(METRICS, reason)
+
+
+def _shares(graph: OperatorGraph) -> tuple[float, float]:
+    """Share of unknown operators among executions, and among elements read and written."""
+    unknown = [op for op in graph.operators if op.kind == "unknown"]
+    count = sum(op.repeat for op in unknown) / sum(op.repeat for op in graph.operators)
+    total = sum(map(_moved, graph.operators))
+    return count, sum(map(_moved, unknown)) / total if total else 0.0
+
+
+def _moved(op: Operator) -> int:
+    shapes = (*op.input_shapes, *op.output_shapes)
+    return op.repeat * (op.parameter_elements + sum(map(prod, shapes)))
+
+
+def _listed(unknown: Mapping[str, int]) -> str:
+    most = sorted(unknown, key=lambda name: (-unknown[name], name))
+    more = f" and {len(most) - _NAMES_LISTED} more" if len(most) > _NAMES_LISTED else ""
+    return readable(", ".join(most[:_NAMES_LISTED])) + more
+
 
 PEAK = "peak_memory_mib"
 

@@ -8,8 +8,9 @@ it.
 from dataclasses import replace
 from functools import lru_cache
 from math import exp
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from forerun.data.facts import facts_of
 from forerun.models.limit import Limit
 
 Scale = Literal["count", "log", "share", "plain", "version"]
@@ -20,35 +21,9 @@ class _Words(NamedTuple):
     scale: Scale
 
 
-FEATURE_WORDS: dict[str, _Words] = {
-    "log_batch": _Words("batch size", "log"),
-    "log_input_tokens": _Words("input tokens", "count"),
-    "log_output_tokens": _Words("output tokens", "count"),
-    "log_launches": _Words("kernel launches", "log"),
-    "mean_log_batch": _Words("batch size", "log"),
-    "mean_log_k": _Words("inner size of products", "log"),
-    "mean_log_n": _Words("output width of products", "log"),
-    "mean_log_groups": _Words("groups of convolutions", "log"),
-    "mean_aligned_8": _Words("time in products with sizes divisible by 8", "share"),
-    "mean_aligned_64": _Words("time in products with sizes divisible by 64", "share"),
-    "mean_share_of_weights": _Words("weights among the bytes that are moved", "share"),
-    "mean_torch_version": _Words("torch version", "version"),
-    "log_ridge": _Words("FLOPs at peak per byte of memory bandwidth", "log"),
-    "log_tensor_over_vector": _Words("peak of matrix units over ordinary ones", "log"),
-    "log_l2_per_unit": _Words("bytes of L2 cache per compute unit", "log"),
-    "log_bytes_per_clock_unit": _Words("bytes of memory per clock and compute unit", "log"),
-    "log_capped_share": _Words("part of the peak that the power limit sustains", "log"),
-}
-"""Feature -> its meaning and scale. `log` features are printed as rounded quantities, `count`
-features as whole numbers."""
-
-_FAMILIES: tuple[tuple[str, str, Scale], ...] = (
-    ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
-    ("share_", "time in kernels of class ", "share"),
-    ("total_", "base-2 logarithm of the program's operations, ", "plain"),
-    ("busiest_", "of the loop with most steps, ", "plain"),
-    ("widest_", "of the loop with most DSP blocks, ", "plain"),
-)
+_FACTS: Final = facts_of(__file__)
+FEATURE_WORDS: Final = {name: _Words(**words) for name, words in _FACTS["features"].items()}
+_STARTS: Final = {start: _Words(**words) for start, words in _FACTS["starts"].items()}
 
 
 @lru_cache(maxsize=1024)
@@ -83,9 +58,10 @@ def _words(feature: str) -> _Words | None:
     known = FEATURE_WORDS.get(feature)
     if known is not None:
         return known
-    for start, text, scale in _FAMILIES:
+    for start, words in _STARTS.items():
         if feature.startswith(start):
-            return _Words(text + feature.removeprefix(start).replace("_", " "), scale)
+            rest = feature.removeprefix(start).replace("_", " ")
+            return words._replace(text=words.text + rest)
     if feature.startswith("log_"):
         return _Words(feature.removeprefix("log_").replace("_", " "), "log")
     return _Words(feature.replace("_", " "), "plain") if "_" in feature else None

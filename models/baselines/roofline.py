@@ -13,8 +13,9 @@ from forerun.data.query import Query
 from forerun.data.software import FUSING, Runtime, Software
 from forerun.data.workload import Network, OperatorWorkload
 from forerun.features.caches import GraphKey, kept_by_graph
-from forerun.features.lowering import LoweringMode, lowered, lowering_mode
+from forerun.features.lowering import lowered
 from forerun.features.lowering.kernels import IS_PRODUCT
+from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.operators.kinds import IS_GEMM, OPERATOR_CLASSES
 from forerun.features.operators.query_table import MOST_TOGETHER, graph_table, query_table
 from forerun.features.operators.roofline import rooflines_ms, traffic_bytes

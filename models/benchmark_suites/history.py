@@ -17,6 +17,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Names, finite_log
 from forerun.data.device import Device
+from forerun.data.facts import facts_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -129,115 +130,6 @@ USUAL_GFLOP: Final = 500.0
 USUAL_COUNT: Final = 1.4
 """Logarithm of four devices, the zero point of the number `scale`."""
 
-SPEED: Final = (
-    Term((), "one", 3.0),
-    Term((), "linear", 0.3),
-    Term((), "near", 0.5),
-    Term((), "scale", 0.05),
-    Term((), "host", 0.05),
-    Term(("kind",), "one", 1.0),
-    Term(("base",), "one", 0.7),
-    Term(("model",), "one", 0.3),
-    Term(("scenario",), "one", 0.5),
-    Term(("scenario", "base"), "one", 0.5),
-    Term(("scenario", "model"), "one", 0.2),
-    Term(("scenario",), "near", 0.2),
-    Term(("scenario",), "host", 0.1),
-    Term(("base",), "linear", 0.2),
-    Term(("base",), "near", 0.3),
-    Term(("base", "scenario"), "near", 0.2),
-    Term(("base",), "host", 0.1),
-    Term(("device",), "one", 0.5),
-    Term(("part",), "one", 0.3),
-    Term(("device", "scenario"), "one", 0.2),
-    Term(("device", "base"), "one", 0.3),
-    Term(("device", "base", "scenario"), "one", 0.2),
-    Term(("device", "model", "scenario"), "one", 0.2),
-    Term(("device", "model", "scenario"), "recent", 0.1),
-    Term(("device", "base"), "recent", 0.1),
-    Term(("device", "base"), "scale", 0.05),
-    Term(("device", "base", "scenario"), "scale", 0.05),
-    Term(("part", "model", "scenario"), "one", 0.1),
-    Term(("stack",), "one", 1.0),
-    Term(("stack", "kind"), "one", 0.5),
-    Term(("reference",), "one", 0.5),
-    Term(("reference", "device"), "one", 0.5),
-    Term(("reference", "framework"), "one", 0.5),
-    Term(("framework",), "one", 0.3),
-    Term(("framework", "base"), "one", 0.3),
-    Term(("framework", "device"), "one", 0.3),
-    Term(("framework", "device", "base"), "one", 0.2),
-    Term(("server",), "one", 0.1),
-    Term(("server", "base", "scenario"), "one", 0.2),
-    Term(("power_mode",), "one", 0.2),
-    Term(("power_mode", "device"), "one", 0.2),
-    Term(("power_mode", "device", "model", "scenario"), "one", 0.1),
-    Term(("power", "device"), "one", 0.05),
-    Term(("submitter",), "one", 0.05),
-    Term(("submitter", "device"), "one", 0.1),
-    Term(("submitter", "device", "model", "scenario"), "one", 0.1),
-    Term(("platform",), "one", 0.1),
-    Term(("platform", "model", "scenario"), "one", 0.1),
-    Term(("system_type", "model", "scenario"), "one", 0.05),
-)
-"""Covariance terms of the logarithm of samples per second and device."""
-
-STREAM: Final = (
-    Term((), "one", 1.5),
-    Term((), "linear", 0.3),
-    Term((), "near", 0.3),
-    Term((), "work", 0.3),
-    Term(("kind",), "one", 0.5),
-    Term(("scenario",), "one", 0.5),
-    Term(("base",), "one", 0.5),
-    Term(("scenario", "base"), "one", 0.3),
-    Term(("model",), "one", 0.2),
-    Term(("base",), "linear", 0.1),
-    Term(("base",), "near", 0.2),
-    Term(("stack",), "one", 0.5),
-    Term(("framework",), "one", 0.3),
-    Term(("reference",), "one", 0.3),
-    Term(("power_mode",), "one", 0.1),
-    Term(("power_mode", "device"), "one", 0.1),
-    Term(("device",), "one", 0.4),
-    Term(("part",), "one", 0.2),
-    Term(("device", "scenario"), "one", 0.1),
-    Term(("device", "base"), "one", 0.3),
-    Term(("device", "model", "scenario"), "one", 0.2),
-    Term(("device", "model", "scenario"), "recent", 0.1),
-    Term(("framework", "device", "base"), "one", 0.2),
-    Term(("submitter", "device"), "one", 0.1),
-    Term(("platform",), "one", 0.1),
-    Term(("platform", "model", "scenario"), "one", 0.1),
-)
-"""Covariance terms of the log queries per second of a stream, minus the log samples per second of
-one device."""
-
-WALL_POWER: Final = (
-    Term((), "one", 2.0),
-    Term((), "linear", 0.3),
-    Term((), "near", 0.3),
-    Term((), "scale", 0.3),
-    Term((), "host", 0.2),
-    Term(("kind",), "one", 0.5),
-    Term(("base",), "one", 0.2),
-    Term(("scenario",), "one", 0.2),
-    Term(("scenario", "base"), "one", 0.1),
-    Term(("base",), "near", 0.1),
-    Term(("device",), "one", 0.4),
-    Term(("device",), "scale", 0.2),
-    Term(("device", "scenario"), "one", 0.2),
-    Term(("device", "base"), "one", 0.1),
-    Term(("power_mode",), "one", 0.2),
-    Term(("power_mode", "device"), "one", 0.2),
-    Term(("framework",), "one", 0.2),
-    Term(("submitter", "device"), "one", 0.2),
-    Term(("platform",), "one", 0.2),
-    Term(("platform", "model"), "one", 0.05),
-    Term(("platform", "model", "scenario"), "one", 0.05),
-)
-"""Covariance terms of the logarithm of watts at the wall per device."""
-
 
 def history_rows(queries: Sequence[Query]) -> KeyedRows:
     """Keys and numbers of n benchmarks; a missing key is empty and equals no other."""
@@ -342,20 +234,11 @@ def _sheet(device: Device) -> list[float]:
     return [float(np.log(figure)) for figure in figures]
 
 
+_FACTS: Final = facts_of(__file__)
 CHOICES: Final = ("framework", "reference", "power_mode", "server", "system_type")
 """Settings with few values, which most rows of a device have in common."""
-FREE: Final[Mapping[str, str]] = {
-    "part": "the accelerator, or the CPU of a system without one, in the submitter's words",
-    "submitter": "who submitted the result",
-    "platform": "the system, in the submitter's words",
-}
-NUMBERS: Final[Mapping[str, str]] = {
-    "gflop": "arithmetic of one sample, 1e9 operations",
-    "host_cores": "CPU cores of a node",
-    "nodes": "number of nodes",
-    "power_measured": "1 for a run with a power measurement, else 0",
-    "share": "share of the accelerator that is used, such as 0.14 for one of seven slices",
-}
+FREE: Final[Mapping[str, str]] = _FACTS["settings"]["free"]
+NUMBERS: Final[Mapping[str, str]] = _FACTS["settings"]["numbers"]
 
 
 def history_suites(
@@ -441,7 +324,10 @@ SAMPLED_ROWS = 2400
 """Size of the random sample of rows that folds of devices are fitted on."""
 FEWEST_ROWS = 8
 """Rows below which a process is not fitted."""
-KINDS: Mapping[str, tuple[Term, ...]] = {"speed": SPEED, "stream": STREAM, "power": WALL_POWER}
+KINDS: Mapping[str, tuple[Term, ...]] = {
+    kind: tuple(Term(tuple(term["keys"]), term["shape"], term["deviation"]) for term in terms)
+    for kind, terms in _FACTS["terms"].items()
+}
 """Process -> terms of its covariance."""
 
 

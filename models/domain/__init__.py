@@ -2,7 +2,3 @@
 
 Predictors add a limit (`Predictions.limits`) to queries outside the domain.
 """
-
-from forerun.models.domain.feature_range import FeatureRange
-
-__all__ = ["FeatureRange"]

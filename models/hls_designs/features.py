@@ -1,10 +1,12 @@
 """Feature matrices of designs, and metrics as logarithms relative to an analytic bound."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, Positions
+from forerun.data.facts import facts_of
 from forerun.data.query import Query
 from forerun.features.hls.directives import (
     DESIGN_FEATURES,
@@ -15,19 +17,21 @@ from forerun.features.hls.directives import (
 )
 from forerun.features.hls.loop_factors import FACTOR_FEATURES, FACTOR_TOTALS, loop_factors
 
-METRICS = ("latency_cycles", "util_dsp", "util_bram", "util_lut", "util_ff")
+_FACTS: Final = facts_of(__file__)
+METRICS = tuple(_FACTS)
+
+
+def facts_by_metric(field: str) -> dict[str, Any]:
+    """Metric -> a field of `features.toml`, for the metrics that have it."""
+    return {metric: facts[field] for metric, facts in _FACTS.items() if field in facts}
+
+
 ARE_SHARES = np.array([metric != "latency_cycles" for metric in METRICS])
 """Which metrics are shares of the chip; cycles are not."""
-FLOORS: Mapping[str, float] = {
-    "latency_cycles": 0.0,
-    "util_dsp": 0.02,
-    "util_bram": 0.02,
-    "util_lut": 0.02,
-    "util_ff": 0.01,
-}
+FLOORS: Mapping[str, float] = facts_by_metric("floor")
 """Metric -> constant added before the logarithm, because zero is a valid share."""
 
-OF_DSP: Mapping[str, float] = {"util_dsp": 1.0, "util_lut": 0.48, "util_ff": 0.36}
+OF_DSP: Mapping[str, float] = facts_by_metric("of_dsp")
 """Metric -> share of the resource used by floating-point pipelines, per share of DSP blocks."""
 
 LEAST = 1e-4

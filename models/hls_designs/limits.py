@@ -6,15 +6,10 @@ from typing import Final, Self
 
 from forerun.data.columns import Column
 from forerun.data.workload import Design
-from forerun.models.hls_designs.features import METRICS, ROUNDED
+from forerun.models.hls_designs.features import METRICS, ROUNDED, facts_by_metric
 from forerun.models.limit import Limit
 
-RESOURCES: Final[Mapping[str, str]] = {
-    "util_dsp": "DSP blocks",
-    "util_bram": "block RAMs",
-    "util_lut": "LUTs",
-    "util_ff": "flip-flops",
-}
+RESOURCES: Final[Mapping[str, str]] = facts_by_metric("resource")
 """Metric that is a share of the chip -> the resource."""
 _PIPE: Final = "__PIPE__"
 _OF_PROGRAMS: Final = "measured designs of all programs"

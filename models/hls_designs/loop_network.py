@@ -41,6 +41,7 @@ from forerun.models.hls_designs.features import (
     NETWORK_FEATURES,
     OF_DSP,
     Key,
+    facts_by_metric,
     log_values,
     network_matrix,
     program_key,
@@ -304,15 +305,8 @@ def export(members: "Sequence[nn.Module]") -> bytes:
     return bytes(content.SerializeToString())
 
 
-NETWORK_SHARE: Mapping[str, float] = {
-    "latency_cycles": 0.75,
-    "util_dsp": 0.7,
-    "util_bram": 0.6,
-    "util_lut": 0.7,
-    "util_ff": 0.6,
-}
-"""Metric -> weight of the loop network in answers for programs of the training set; the boosters
-have the rest. Chosen on the designs that the published protocol reserves for validation."""
+NETWORK_SHARE: Mapping[str, float] = facts_by_metric("network_share")
+"""Metric -> weight of the loop network in answers for programs of the training set."""
 
 
 LOG_ERROR: Final = (0.5, 0.4, 0.4, 0.2, 0.2)

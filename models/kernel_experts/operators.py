@@ -39,6 +39,7 @@ from forerun.models.domain.device_novelty import (
     novelty_limits,
 )
 from forerun.models.equal_runs import RunKey, batch_key
+from forerun.models.gradient_boosting import LIGHTGBM
 from forerun.models.kernel_experts.family import (
     HUBER,
     BaseTime,
@@ -53,19 +54,7 @@ from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import OperatorTime, Predictions, merged_times
 from forerun.models.predictor import SETTING
 
-PARAMETERS: Final[Mapping[str, Any]] = {
-    "objective": "huber",
-    "alpha": HUBER,
-    "learning_rate": 0.08,
-    "feature_fraction": 0.6,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-    "min_data_in_leaf": 40,
-    "min_sum_hessian_in_leaf": 0.01,
-    "feature_pre_filter": False,
-    "num_leaves": 31,
-}
+PARAMETERS = {**LIGHTGBM["operators"], "alpha": HUBER}
 ARITHMETIC: Final = ("product", "conv", "recurrent")
 """Compute-bound families, which have a physical base time."""
 BACKGROUND: Final[Mapping[str, float]] = {"softmax": 1.0}

@@ -2,8 +2,3 @@
 
 `CalibratedMemory` adds prediction intervals calibrated on published set-ups.
 """
-
-from forerun.models.memory.calibrated import CalibratedMemory
-from forerun.models.memory.peak_memory import Memory
-
-__all__ = ["CalibratedMemory", "Memory"]

@@ -3,8 +3,3 @@
 `DeviceTime` corrects the sum of a network's kernel times with gradient-boosted trees;
 `NetworkLatency` combines it with `OperatorBoost` and the host time.
 """
-
-from forerun.models.networks.device_time import DeviceTime
-from forerun.models.networks.latency import NetworkLatency
-
-__all__ = ["DeviceTime", "NetworkLatency"]

@@ -17,7 +17,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.links import data_messages_s
-from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.lowering import lowered
+from forerun.features.lowering.mode import lowering_mode
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.adaptation.support_set import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor

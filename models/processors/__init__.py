@@ -2,7 +2,3 @@
 
 The latency is a sum over the executed nodes at rates inferred from measurements.
 """
-
-from forerun.models.processors.latency import CpuLatency
-
-__all__ = ["CpuLatency"]

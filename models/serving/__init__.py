@@ -1,5 +1,1 @@
 """Power, rate and energy of generative models (language, diffusion) that serve requests."""
-
-from forerun.models.serving.power import ServingPower
-
-__all__ = ["ServingPower"]

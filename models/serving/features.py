@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix, groups_of
+from forerun.data.facts import facts_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
@@ -40,38 +41,8 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_serving": LLM_FEATURES,
     "diffusion": DIFFUSION_FEATURES,
 }
-LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
-    "llm_serving": {
-        "log_total_parameters": 3.0,
-        "log_active_parameters": 2.0,
-        "log_sequences": 4.0,
-        "log_devices": 2.1,
-        "log_weight_bytes": 1.4,
-        "reasoning": 2.0,
-        "code": 2.0,
-        "image": 2.0,
-        "video": 2.0,
-        "experts": 2.0,
-        "hybrid": 2.0,
-        "log_tensor_parallel": 2.8,
-        "log_expert_parallel": 2.8,
-        "log_data_parallel": 1.4,
-        "log_bandwidth": 1.7,
-        "weight_fill": 2.0,
-        "covered_share": 1.2,
-        "log_host_over_bound": 2.5,
-    },
-    "diffusion": {
-        "log_batch": 4.0,
-        "log_devices": 2.1,
-        "log_step_time": 4.0,
-        "log_bandwidth": 2.5,
-        "log_tokens_per_device": 4.0,
-        "log_ring_parallel": 4.2,
-        "log_ulysses_parallel": 4.2,
-    },
-}
-"""Inputs of the Gaussian process, with their length scales."""
+LENGTH_SCALES: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = facts_of(__file__)
+"""Process (`fit` or `support`) and kind of workload -> its inputs, with their length scales."""
 
 
 @dataclass(frozen=True)

@@ -3,32 +3,107 @@
 Both predict power share and time over bound. Their sum, energy over bound, has separate boosters,
 and the two predictions of it are averaged. Time then follows from energy and power, which keeps the
 three consistent.
+
+A Gaussian process with a random effect per model, common to all rows of that model.
+
+Model names enter only the covariance of the training rows, as groups. A query belongs to no group,
+so its prediction does not depend on any name. See Rasmussen and Williams 2006, section 2.7, for the
+linear part, and Laird and Ware 1982 for random effects.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, Names
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.gaussian_process.regression import mean_weights, same, squared_exponential
+from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
 from forerun.models.serving.features import FEATURES, LENGTH_SCALES, ServingRows
-from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, StandardDeviations
+
+DIGITS = 9
+"""Decimal digits to which inputs and weights are rounded before they are stored."""
+
+
+@dataclass(frozen=True)
+class StandardDeviations:
+    """Prior standard deviations of the components of a value, in log space.
+
+    Attributes:
+        smooth: component with a squared exponential covariance.
+        linear: linear trend.
+        group: random effect of a model.
+        noise: error of one row.
+    """
+
+    smooth: float = 0.5
+    linear: float = 0.3
+    group: float = 0.1
+    noise: float = 0.08
+
+
+@dataclass(frozen=True)
+class MixedEffectsProcess:
+    """Posterior means of m targets.
+
+    Attributes:
+        points: (n, d) training inputs, in units of their length scales.
+        centre: (d,) mean of the training inputs.
+        level: (m,) prior means: medians of the training values.
+        weights: (n, m) weights of the training inputs in the posterior mean.
+        deviations: prior standard deviations of the components.
+    """
+
+    points: Matrix
+    centre: Column
+    level: Column
+    weights: Matrix
+    deviations: StandardDeviations
+
+    @classmethod
+    def fit(
+        cls,
+        points: Matrix,
+        values: Matrix,
+        groups: Names,
+        deviations: StandardDeviations,
+    ) -> Self:
+        """The posterior given the training values.
+
+        Args:
+            points: (n, d) training inputs, in units of the length scales.
+            values: (n, m) training values, none missing.
+            groups: the model of each of the n rows.
+            deviations: prior standard deviations of the components.
+        """
+        points, centre = np.round(points, DIGITS), np.round(points.mean(axis=0), DIGITS)
+        level = np.median(values, axis=0)
+        shared = _covariance(points, points, centre, deviations)
+        shared += deviations.group**2 * same(groups, groups)
+        weights = mean_weights(shared, deviations.noise**2, values - level)
+        return cls(points, centre, level, np.round(weights, DIGITS), deviations)
+
+    def predict(self, points: Matrix) -> Matrix:
+        """Posterior means at k points of shape (k, d), shape (k, m)."""
+        cross = _covariance(points, self.points, self.centre, self.deviations)
+        # One row at a time, so that rounding does not depend on the other rows of the batch.
+        return np.array([self.level + row @ self.weights for row in cross]).reshape(
+            len(points), len(self.level)
+        )
+
+
+def _covariance(
+    one: Matrix, other: Matrix, centre: Column, deviations: StandardDeviations
+) -> Matrix:
+    smooth = squared_exponential(one, other)
+    trend = 1.0 + (one - centre) @ (other - centre).T / one.shape[1]
+    return np.asarray(deviations.smooth**2 * smooth + deviations.linear**2 * trend)
+
 
 TARGETS = ("share", "slower", "energy")
-SETTINGS: Mapping[str, Any] = {
-    "objective": "huber",
-    "alpha": 0.3,
-    "learning_rate": 0.1,
-    "num_leaves": 8,
-    "min_data_in_leaf": 10,
-    "feature_fraction": 0.5,
-    "bagging_fraction": 0.7,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-}
+SETTINGS = LIGHTGBM["serving"]
 STANDARD_DEVIATIONS: Mapping[str, StandardDeviations] = {
     "llm_serving": StandardDeviations(group=0.05, noise=0.1),
     "diffusion": StandardDeviations(group=0.2, noise=0.12),
@@ -102,7 +177,7 @@ class ServingFit:
             for name, column in zip(TARGETS, targets.T, strict=True)
         }
         process = MixedEffectsProcess.fit(
-            rows.points(LENGTH_SCALES[rows.kind]),
+            rows.points(LENGTH_SCALES["fit"][rows.kind]),
             targets[:, :2],
             groups,
             STANDARD_DEVIATIONS[rows.kind],
@@ -115,7 +190,7 @@ class ServingFit:
         """Predictions for n rows; features are clipped to the ranges of the training rows."""
         inside = rows.clipped(self.ranges)
         boosted = {name: bag.predict(inside.features) for name, bag in self.boosters.items()}
-        smooth = self.process.predict(inside.points(LENGTH_SCALES[self.kind]))
+        smooth = self.process.predict(inside.points(LENGTH_SCALES["fit"][self.kind]))
         weight = 1.0 - PROCESS_SHARE
         share = weight * boosted["share"] + PROCESS_SHARE * smooth[:, 0]
         share = np.minimum(share, MOST_SHARE)

@@ -5,10 +5,10 @@ and its settings. A support run informs mostly about the same model with other s
 about other models. The effect of a device in the training set is close to zero.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import KnownDevices, Sheet, same_sheet, sheet
 from forerun.models.gaussian_process.regression import Posterior, squared_exponential
-from forerun.models.serving.features import ServingRows
+from forerun.models.serving.features import LENGTH_SCALES, ServingRows
 
 NEW_DEVICE_DEVIATION, TRAINED_DEVICE_DEVIATION = 0.4, 0.03
 """Prior standard deviations, in log space, of the effect of a device outside the training set and
@@ -24,33 +24,6 @@ of one in it."""
 SMOOTH_DEVIATION = (0.2, 0.4)
 NOISE_DEVIATION = (0.1, 0.12)
 """Standard deviations, in log space, of power share and of time over bound."""
-LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
-    "llm_serving": {
-        "log_total_parameters": 0.5,
-        "log_active_parameters": 0.5,
-        "log_weight_bytes": 0.7,
-        "reasoning": 1.0,
-        "code": 1.0,
-        "image": 1.0,
-        "video": 1.0,
-        "log_sequences": 4.0,
-        "log_devices": 2.0,
-        "log_tensor_parallel": 3.0,
-        "log_expert_parallel": 3.0,
-        "log_bandwidth": 2.0,
-    },
-    "diffusion": {
-        "log_parameters": 0.3,
-        "log_tokens": 1.0,
-        "log_steps": 1.0,
-        "log_batch": 4.0,
-        "log_devices": 2.0,
-        "log_ring_parallel": 4.0,
-        "log_ulysses_parallel": 4.0,
-        "log_bandwidth": 2.0,
-    },
-}
-"""Length scales of the features, short for a model's sizes and long for its settings."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +56,7 @@ class SupportResiduals:
             devices: k devices.
             known: devices in the training set.
         """
-        points = rows.points(LENGTH_SCALES[rows.kind])
+        points = rows.points(LENGTH_SCALES["support"][rows.kind])
         sheets = tuple(sheet(device) for device in devices)
         return cls(rows.kind, points, errors, sheets, tuple(device in known for device in devices))
 
@@ -103,7 +76,7 @@ class SupportResiduals:
             (n, 2) means, to be added to the predictions in log space; (n, 2) posterior over prior
             standard deviations.
         """
-        points = rows.points(LENGTH_SCALES[self.kind])
+        points = rows.points(LENGTH_SCALES["support"][self.kind])
         effect, same, near = self._relation(points, [sheet(device) for device in devices])
         means, ratios = np.zeros((len(points), 2)), np.ones((len(points), 2))
         for target, posterior in enumerate(self._posteriors):

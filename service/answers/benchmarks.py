@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from forerun.data.errors import BadBenchmark, in_field
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark, Space
-from forerun.models.architectures import ArchitectureLatency
+from forerun.models.architectures.latency import ArchitectureLatency
 from forerun.models.known_suites import KnownSetting, KnownSuite, KnowsSuites
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor

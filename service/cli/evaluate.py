@@ -15,7 +15,7 @@ from forerun.service.cli.output import print_json, progress, screen, table, work
 if TYPE_CHECKING:
     from forerun.data.bundle import Bundle
     from forerun.training.evaluation.predictions import TaskPredictions
-    from forerun.training.protocols import DatasetProtocols
+    from forerun.training.protocols.protocol import DatasetProtocols
 
 
 def evaluate(
@@ -104,7 +104,7 @@ def _keep(
     predictions: "Sequence[TaskPredictions]",
 ) -> None:
     """Store the entries of an imported table, and write them into a folder where one is named."""
-    from forerun.data.datasets import imported_tables
+    from forerun.data.datasets.imported import imported_tables
     from forerun.training.leaderboard.entry_folder import write_entry
     from forerun.training.leaderboard.evaluated import Evaluation, keep
     from forerun.training.leaderboard.store import ResultStore

@@ -8,8 +8,7 @@ from forerun.training.evaluation.stored import (
     released_artifact,
     scoreboard,
 )
-from forerun.training.reports.standings import MARKED, with_headlines
-from forerun.training.scoreboard import checks, page
+from forerun.training.scoreboard import MARKED, checks, page, with_headlines
 from tests.house.sources import REPOSITORY
 
 

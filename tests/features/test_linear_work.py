@@ -21,7 +21,8 @@ from forerun.data.workload import InferenceSetup, Network, NumberFormat, Trainin
 from forerun.features.deadline import CHECKED_EVERY, Deadline, within
 from forerun.features.graphs.blocks import spans
 from forerun.features.kernels.rows import KernelRows
-from forerun.features.lowering import lower, lowering_mode
+from forerun.features.lowering import lower
+from forerun.features.lowering.mode import lowering_mode
 from forerun.features.memory.allocator import peaks
 from forerun.features.memory.liveness import Execution, inference_requests
 from forerun.features.memory.training_step import training_requests

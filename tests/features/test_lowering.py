@@ -9,19 +9,14 @@ from hypothesis import strategies as st
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph
 from forerun.data.software import Software
-from forerun.features.lowering import (
-    Kernels,
-    LoweringMode,
-    lower,
-    lower_owned,
-    lowered,
-    lowering_mode,
-)
+from forerun.features.lowering import lower, lower_owned, lowered
 from forerun.features.lowering.decomposed_operators import recomposed
 from forerun.features.lowering.kernels import (
     IS_PRODUCT,
     KERNEL_KINDS,
+    Kernels,
 )
+from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.operators.kinds import KINDS
 
 IMAGE = (1, 3, 32, 32)

@@ -11,7 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark, Kernel, Network
-from forerun.models.baselines import Constant
+from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
 

@@ -19,10 +19,14 @@ from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.contract import PredictorContract
 from forerun.models.domain.feature_range import KnownDevices
-from forerun.models.serving.features import ServingRows, gives_configuration, without_configuration
+from forerun.models.serving.features import (
+    LENGTH_SCALES,
+    ServingRows,
+    gives_configuration,
+    without_configuration,
+)
 from forerun.models.serving.power import ServingPower
 from forerun.models.serving.support_residuals import (
-    LENGTH_SCALES,
     NEW_DEVICE_DEVIATION,
     NOISE_DEVIATION,
     SMOOTH_DEVIATION,
@@ -244,8 +248,8 @@ def test_a_correction_and_what_stays_unsure_are_those_of_scikit_learns_process(k
     added, left = few.correction(asked, [device] * 5 + [OTHER])
     assert added.shape == left.shape == (6, 2)
     level = TRAINED_DEVICE_DEVIATION if device is TRAINED else NEW_DEVICE_DEVIATION
-    rows = np.column_stack([measured.points(LENGTH_SCALES[kind]), np.zeros(8)])
-    points = np.column_stack([asked.points(LENGTH_SCALES[kind]), [0.0] * 5 + [1.0]])
+    rows = np.column_stack([measured.points(LENGTH_SCALES["support"][kind]), np.zeros(8)])
+    points = np.column_stack([asked.points(LENGTH_SCALES["support"][kind]), [0.0] * 5 + [1.0]])
     width = rows.shape[1] - 1
     for target, (smooth, noise) in enumerate(zip(SMOOTH_DEVIATION, NOISE_DEVIATION, strict=True)):
         curve = OnColumns(RBF(1.0, "fixed"), 0, width)

@@ -13,7 +13,7 @@ from forerun.training import scoreboard
 from forerun.training.engines.jobs import Local
 from forerun.training.evaluation.cells import cells_of, changes, settings_judged
 from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.protocols import Task
+from forerun.training.protocols.protocol import Task
 from forerun.training.release.promotion import in_slices
 from forerun.training.scoreboard import moved, names_of_tables, page, renew
 from tests.training.leaderboard.toy_protocols import measured

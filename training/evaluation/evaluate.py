@@ -6,6 +6,10 @@ named is fitted alone on the training rows of the fold. On any other folder, and
 trains no predictor, nothing is fitted: the current answers are scored without the rows of their
 training set. With `shots`, the predictors first adapt to a support set of that many rows of the
 device under test.
+
+Root mean square errors are on a task's own scale. A protocol of several parts (programs, folds) has
+one error over all rows and another that is the mean over parts. The errors of several
+metrics, each on its own scale, are also summed.
 """
 
 import difflib
@@ -21,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.columns import Column
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.models.answers.served_models import InUse
@@ -40,16 +45,117 @@ from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.predictions import (
     TaskPredictions,
     by_task,
+    grouped,
     pooled,
     predict_task,
 )
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
-from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import released_artifact
-from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
-from forerun.training.protocols.protocol import Seen
+from forerun.training.protocols import protocols_of_dataset
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task
 from forerun.training.scores.errors import graded, mean_and_standard_error, score
 from forerun.training.tracking import runs as tracking
+
+Scores = dict[str, Any]
+SUM = "sum"
+"""Value of the field `metric` in a row of summed errors."""
+
+
+def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
+    """Fields for a task's row with its root mean square errors; empty if the task has no scale.
+
+    Args:
+        predictions: all parts and seeds of one task, device, metric and predictor.
+
+    Returns:
+        `rmse` over the rows of all parts and `rmse_part_mean`, both averaged over seeds, and
+        `rmse_standard_error`; for baselines `baselines_rmse` and `baselines_rmse_part_mean`.
+    """
+    if predictions[0].task.scale is None:
+        return {}
+    seeds = _by_seed(predictions)
+    pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
+    systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
+    baselines = {
+        s: np.mean([_errors(seed_predictions, s) for seed_predictions in seeds], axis=0).tolist()
+        for s in systems
+    }
+    mean, error = mean_and_standard_error(pooled)
+    return {
+        "score": "rmse",
+        "rmse": mean,
+        "rmse_part_mean": mean_and_standard_error(parts)[0],
+        "rmse_standard_error": error,
+        "baselines_rmse": {s: whole for s, (whole, _) in baselines.items()},
+        "baselines_rmse_part_mean": {s: part_mean for s, (_, part_mean) in baselines.items()},
+    }
+
+
+def summed_rows(predictions: Sequence[TaskPredictions]) -> list[Scores]:
+    """Summed errors of each task and predictor with several metrics that have a scale.
+
+    Returns:
+        Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same fields of
+        baselines.
+    """
+    scaled = [answer for answer in predictions if answer.task.scale is not None]
+    found = []
+    for key, of_task in grouped(
+        scaled, lambda answer: (answer.task.name, answer.predictor)
+    ).items():
+        metrics = list(grouped(of_task, lambda answer: answer.task.metric).values())
+        if len(metrics) > 1:
+            found.append(_summed(*key, metrics))
+    return found
+
+
+def _summed(name: str, predictor: str, metrics: Sequence[Sequence[TaskPredictions]]) -> Scores:
+    rows = [root_mean_squares(of_metric) for of_metric in metrics]
+    per_seed = [
+        [_errors(same_seed)[0] for same_seed in _by_seed(of_metric)] for of_metric in metrics
+    ]
+    sums = [float(sum(seed)) for seed in zip(*per_seed, strict=True)]
+    first = _by_seed(metrics[0])[0]
+    return {
+        "task": name,
+        "device": None,
+        "metric": SUM,
+        "predictor": predictor,
+        "score": "rmse_sum",
+        "n": sum(len(answer.columns["measured"]) for answer in first),
+        "rmse_sum": float(np.mean(sums)),
+        "rmse_sum_part_mean": sum(row["rmse_part_mean"] for row in rows),
+        "rmse_sum_standard_error": mean_and_standard_error(sums)[1],
+        "baselines_rmse_sum": _total([row["baselines_rmse"] for row in rows]),
+        "baselines_rmse_sum_part_mean": _total([row["baselines_rmse_part_mean"] for row in rows]),
+    }
+
+
+def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {s: sum(part[s] for part in parts) for s in parts[0] if all(s in p for p in parts)}
+
+
+def _by_seed(predictions: Sequence[TaskPredictions]) -> list[list[TaskPredictions]]:
+    return [
+        same_seed
+        for _, same_seed in sorted(grouped(predictions, lambda prediction: prediction.seed).items())
+    ]
+
+
+def _errors(parts: Sequence[TaskPredictions], baseline: str | None = None) -> tuple[float, float]:
+    """Root mean square error over all rows, and the mean of the parts' errors."""
+    squared_errors = [_squared_errors(part, baseline) for part in parts]
+    pooled = float(np.sqrt(np.mean(np.concatenate(squared_errors))))
+    return pooled, float(np.mean([np.sqrt(part.mean()) for part in squared_errors if len(part)]))
+
+
+def _squared_errors(part: TaskPredictions, baseline: str | None) -> Column:
+    scale = part.task.scale
+    assert scale is not None
+    predicted = part.columns["predicted"] if baseline is None else part.baselines[baseline]
+    squares = (scale(predicted) - scale(part.columns["measured"])) ** 2
+    return np.asarray(squares[np.isfinite(squares)])
+
 
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 

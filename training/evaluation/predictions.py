@@ -16,8 +16,7 @@ from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
-from forerun.training.protocols import Task
-from forerun.training.protocols.protocol import median_by
+from forerun.training.protocols.protocol import Task, median_by
 
 
 def median_offset(

@@ -28,7 +28,8 @@ from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Kind
 from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run, entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
-from forerun.training.protocols import DatasetProtocols, Task, protocols_of_dataset
+from forerun.training.protocols import protocols_of_dataset
+from forerun.training.protocols.protocol import DatasetProtocols, Task
 
 FACTS: Final = "entry.yaml"
 PREDICTIONS: Final = ("predictions.csv", "predictions.parquet")

@@ -24,7 +24,7 @@ from forerun.training.leaderboard.store import (
     command,
     entry_of,
 )
-from forerun.training.protocols import DatasetProtocols
+from forerun.training.protocols.protocol import DatasetProtocols
 from forerun.training.scores.errors import mean_and_standard_error
 from forerun.training.tracking import runs as tracking
 

@@ -19,12 +19,8 @@ from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, entries_of, settings_by_name
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
-from forerun.training.protocols import (
-    DATASET_PROTOCOLS,
-    DatasetProtocols,
-    Fold,
-    protocols_of_dataset,
-)
+from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
+from forerun.training.protocols.protocol import DatasetProtocols, Fold
 from forerun.training.tracking import runs as tracking
 
 Jobs = Iterator[Job]

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from forerun.data.datasets import imported_tables
+from forerun.data.datasets.imported import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import classes_below, plugins
 from forerun.training.protocols.own_tables import OwnTableProtocols
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, TrainingPart
+from forerun.training.protocols.protocol import DatasetProtocols, TrainingPart
 
 
 def all_protocols() -> tuple[type[DatasetProtocols], ...]:
@@ -55,14 +55,3 @@ TRAINING_PARTS: Final[Mapping[str, DatasetProtocols]] = {
     for part, rows in cls.parts.items()
 }
 """Source -> part of a dataset that trains a predictor of another dataset."""
-
-__all__ = [
-    "DATASET_PROTOCOLS",
-    "TRAINING_PARTS",
-    "DatasetProtocols",
-    "Fold",
-    "Task",
-    "all_protocols",
-    "protocols_of_dataset",
-    "training_source",
-]

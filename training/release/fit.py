@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.datasets import imported_tables
+from forerun.data.datasets.imported import imported_tables
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements

@@ -19,8 +19,7 @@ from forerun.data.collectors.interference.cache_probe import effective_mib, tick
 from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.system.procfs import is_gap, rates
 from forerun.data.lazy import pd
-
-COLUMNS = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+from forerun.data.markdown import markdown
 
 
 def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
@@ -47,101 +46,45 @@ def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[s
     """Text of the collection's README.md."""
     runs = tables["runs"]
     fine = runs[runs["status"] == "ok"]
-    parts = [
-        "# contention: fixed work co-located with neighbours, measured from inside a guest",
-        f"{len(runs):,} runs ({len(runs) - len(fine):,} failed) of {runs['victim'].nunique()} "
-        f"victims, {len(sessions)} sessions, made by `forerun collect contention`.",
-        "## Machine\n" + _machine(sessions),
-        "## What measuring costs\n" + _costs(tables, sessions),
-        "## Tables\n"
-        + "".join(f"{name}: {len(rows):,} rows. " for name, rows in tables.items())
-        + "\n\n"
-        + COLUMNS,
-        "## Noise floor\nIsolated runs: coefficient of variation of their times and of P.\n\n"
-        + _table(noise(runs)),
-        "## Ambient load\n" + _ambient(runs),
-        "## Effect of neighbours\nMedian P.\n\n" + _effects(fine),
-        "## Not available\n" + _missing(sessions),
-    ]
-    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+    return markdown(
+        "forerun.data.collectors.interference",
+        "tables.md",
+        runs=runs,
+        failed=len(runs) - len(fine),
+        tables=tables,
+        sessions=sessions,
+        effective_mib=effective_mib,
+        costs={
+            "a reading of all sources": tables["samples"]["cost_ms"].dropna(),
+            "a tick of the probe": tables["probe"]["cpu_ms"].dropna(),
+        },
+        slower=[row["probe_slowdown"] for row in sessions if row.get("probe_slowdown")],
+        noise=noise(runs),
+        ambient={
+            "busy before a run": _percentiles(runs["ambient_share"].dropna()),
+            "used by others during the work": _percentiles(runs["others_share"].dropna()),
+        },
+        effects=_effects(fine),
+        missing=sorted(
+            {
+                f"{name}: {source.get('reason', 'not reported')}"
+                for session in sessions
+                for name, source in session["sources"].items()
+                if not source["available"]
+            }
+        ),
+    )
 
 
-def _machine(sessions: Sequence[Mapping[str, Any]]) -> str:
-    if not sessions:
-        return "not reported"
-    last = sessions[-1]
-    lines = [f"- {key}: {value}" for key, value in last["machine"].items()]
-    lines.append(f"- neighbours by: {last['stress_ng'] or 'loads of neighbours.c, no stress-ng'}")
-    for state, curve in last["llc"].items():
-        size = effective_mib(curve)
-        load = "alone" if state == "none" else f"co-located with {state}"
-        lines.append(f"- effective last-level cache {load}: {size or 'not measured'} MiB")
-    return "\n".join(lines)
+def _percentiles(known: "pd.Series[float]") -> list[float]:
+    return np.percentile(known, (50, 10, 90)).tolist() if len(known) else []
 
 
-def _costs(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]) -> str:
-    lines = []
-    for name, column, what in (
-        ("samples", "cost_ms", "a reading of all sources"),
-        ("probe", "cpu_ms", "a tick of the probe"),
-    ):
-        known = tables[name][column].dropna()
-        if len(known):
-            lines.append(f"- {what}: {known.median():.2f} ms of one CPU")
-    slower = [row["probe_slowdown"] for row in sessions if row.get("probe_slowdown")]
-    if slower:
-        times = ", ".join(f"{ratio:.3f}" for ratio in slower)
-        lines.append(
-            f"- chase4 takes {times} times as long co-located with the probe, as all runs are"
-        )
-    return "\n".join(lines) or "not reported"
-
-
-def _ambient(runs: "pd.DataFrame") -> str:
-    lines = []
-    for column, what in (
-        ("ambient_share", "busy before a run"),
-        ("others_share", "used by others during the work"),
-    ):
-        known = runs[column].dropna()
-        if len(known):
-            low, middle, high = np.percentile(known, (10, 50, 90))
-            lines.append(f"- share of all CPUs {what}: {middle:.3f} ({low:.3f} to {high:.3f})")
-    return "\n".join(lines)
-
-
-def _effects(fine: "pd.DataFrame") -> str:
+def _effects(fine: "pd.DataFrame") -> "pd.DataFrame":
     keys = ["neighbour", "intensity", "placement", "mode"]
-    columns = ["p_cpu", "p_wall"]
-    colocated = fine[fine["neighbour"] != "none"]
-    if not len(colocated):
-        return "no run with a neighbour"
-    table = colocated.groupby(keys)[columns].median().reset_index()
-    table["runs"] = colocated.groupby(keys).size().to_numpy()
-    return _table(table)
-
-
-def _missing(sessions: Sequence[Mapping[str, Any]]) -> str:
-    lines = {
-        f"- {name}: {source.get('reason', 'not reported')}"
-        for session in sessions
-        for name, source in session["sources"].items()
-        if not source["available"]
-    }
-    return "\n".join(sorted(lines)) or "nothing"
-
-
-def _table(frame: "pd.DataFrame") -> str:
-    if not len(frame):
-        return "none"
-
-    def cell(value: Any) -> str:
-        return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-    head = "| " + " | ".join(map(str, frame.columns)) + " |"
-    rule = "|" + "---|" * len(frame.columns)
-    rows = ["| " + " | ".join(map(cell, row)) + " |" for row in frame.itertuples(index=False)]
-    return "\n".join([head, rule, *rows])
+    colocated = fine[fine["neighbour"] != "none"].groupby(keys)
+    table = colocated[["p_cpu", "p_wall"]].median()
+    return table.assign(runs=colocated.size()).reset_index()
 
 
 NAME: Final = "contention"

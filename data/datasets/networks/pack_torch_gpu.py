@@ -17,6 +17,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable
 from forerun.data.graph import OperatorGraph
 from forerun.data.lazy import pd
+from forerun.data.markdown import markdown
 
 MACHINE = ("framework_version", "cuda", "driver", "cpu_model", "cpus", "system", "python")
 """Columns of the collector that describe software and host."""
@@ -117,25 +118,20 @@ def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
 
 
 def _datasheet(rows: "pd.DataFrame", graphs: int, machines: Mapping[str, str]) -> str:
-    lines = [f"# {TorchGpu.name}: {TorchGpu.title}", ""]
-    lines += [f"{len(rows):,} rows of `{TorchGpu.origin}`, {graphs} graphs of networks of"]
-    trains = "Recorded networks and the power of eager ones train released predictors."
-    lines += [f"`forerun collect graphs`. {trains}", ""]
-    lines += ["## Machines", ""]
-    lines += [f"- {device}: {facts}" for device, facts in sorted(machines.items())]
-    lines += ["", "## Rows", "", "| device | mode | phase | rows | with power | median spread |"]
-    lines += ["|---|---|---|---:|---:|---:|"]
-    modes, phases = execution_modes(rows), rows["phase"].fillna("")
-    for device in sorted(rows["device"].unique()):
-        for mode in EXECUTION_MODES:
-            for phase in ("", "inference", "training"):
-                selected = rows[(rows["device"] == device) & (modes == mode) & (phases == phase)]
-                if len(selected):
-                    figures = f"{len(selected)} | {selected['power_w'].notna().sum()}"
-                    spread = f"{selected['spread'].median():.3f}"
-                    lines.append(f"| {device} | {mode} | {phase} | {figures} | {spread} |")
-    lines += ["", "## Precisions", "", TorchGpu.facts["precisions"], "", "## Columns", ""]
-    return "\n".join(lines) + "\n" + "\n\n".join(TorchGpu.facts["columns"]) + "\n"
+    order = {"mode": list(EXECUTION_MODES), "phase": ["", "inference", "training"]}
+    keys = rows.assign(mode=execution_modes(rows), phase=rows["phase"].fillna(""))
+    for name, values in order.items():
+        keys[name] = pd.Categorical(keys[name], values)
+    groups = keys.groupby(["device", *order], observed=True)
+    return markdown(
+        "forerun.data.datasets.networks",
+        "pack_torch_gpu.md",
+        dataset=TorchGpu,
+        rows=rows,
+        graphs=graphs,
+        machines=machines,
+        groups=groups,
+    )
 
 
 def main() -> None:

@@ -233,7 +233,8 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-PATTERNS: Final = tuple(chain.from_iterable(facts_of(__file__).values()))
+_FACTS: Final = facts_of(__file__)
+PATTERNS: Final = tuple(chain.from_iterable(_FACTS["without_effect"].values()))
 """Names and patterns of names of fields that change neither a size nor the cost of a token."""
 
 
@@ -246,19 +247,8 @@ def of_meaning(names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-ACTIVATION_FIELDS: Final = (
-    "hidden_act",
-    "hidden_activation",
-    "activation_function",
-    "dense_act_fn",
-)
-ACTIVATIONS: Final = frozenset({
-    *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "hardswish"),
-    *("gelu_python_tanh", "gelu_pytorch_tanh", "laplace", "leaky_relu", "linear", "mish", "prelu"),
-    *("quick_gelu", "relu", "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
-    *("xielu", "swigluoai", "situ"),
-    *("gated-gelu", "geglu", "gelu_tanh", "reglu", "relu_squared", "squared_relu", "swiglu"),
-})  # fmt: skip
+ACTIVATION_FIELDS: Final[Sequence[str]] = _FACTS["activation"]["fields"]
+ACTIVATIONS: Final = frozenset(_FACTS["activation"]["names"])
 """Those of Hugging Face Transformers (`ACT2FN`), and of code that comes with published models."""
 
 
@@ -275,23 +265,11 @@ def unknown_activations(fields: Fields) -> list[str]:
     return found
 
 
-NAMES: Final[Mapping[str, str]] = {
-    "dim": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "hidden_dim": "intermediate_size",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "norm_eps": "rms_norm_eps",
-    "tied_embeddings": "tie_word_embeddings",
-    "max_seq_len": "max_position_embeddings",
-}
+NAMES: Final[Mapping[str, str]] = _FACTS["params_json"]
 """Name in `params.json` -> name in `config.json`; others are alike."""
 _TELLING: Final = frozenset({"dim", "n_layers", "n_heads", "hidden_dim"})
 _APART: Final = ("moe", "quantization")
-_MIXTURE: Final[Mapping[str, str]] = {
-    "num_experts": "num_local_experts",
-    "num_experts_per_tok": "num_experts_per_tok",
-}
+_MIXTURE: Final[Mapping[str, str]] = _FACTS["params_json_moe"]
 
 
 def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]:

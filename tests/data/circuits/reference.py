@@ -16,7 +16,7 @@ import numpy as np
 from forerun.data.circuits.cells import KIND_OF_TYPE
 from forerun.data.circuits.netlist import CELL_KINDS, Connections, Netlist
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.tables import Delays
+from forerun.data.collectors.circuits.collection import Delays
 from forerun.data.collectors.circuits.tools import SOURCES, Design
 from forerun.features.circuits.connections import fixed_connections
 from forerun.features.circuits.longest_path import TimingGraph

@@ -7,8 +7,15 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import FACTS
-from forerun.data.datasets import dataset, imported_tables
-from forerun.data.datasets.imported import FOLDS, RUNS, folds, model_groups, write_bundle
+from forerun.data.datasets import dataset
+from forerun.data.datasets.imported import (
+    FOLDS,
+    RUNS,
+    folds,
+    imported_tables,
+    model_groups,
+    write_bundle,
+)
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, MissingData, UnknownDataset
 from forerun.data.own_tables.tidy import Description

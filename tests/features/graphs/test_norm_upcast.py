@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.graphs.norm_upcast import NormChain, in_full_precision, norm_chains
+from forerun.features.memory.liveness import NormChain, in_full_precision, norm_chains
 
 SHAPE = ((4, 64),)
 

@@ -30,8 +30,16 @@ from forerun.features.kernels.rows import (
     labelled_kernels,
     runs_kernels,
 )
-from forerun.features.lowering import Kernels, lowered, lowering_mode
-from forerun.features.lowering.kernels import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS, Launch, launch
+from forerun.features.lowering import lowered
+from forerun.features.lowering.kernels import (
+    IS_PRODUCT,
+    KERNEL_CODE,
+    KERNEL_KINDS,
+    Kernels,
+    Launch,
+    launch,
+)
+from forerun.features.lowering.mode import lowering_mode
 from forerun.features.memory.weights import adapted_layers
 from forerun.features.operators.kinds import LOSS, OPTIMIZER_STEP
 

@@ -9,7 +9,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.models.answers.threads import with_instances
+from forerun.models.answers.answer import with_instances
 from forerun.models.prediction import Estimate
 
 SIDE = 8192

@@ -18,10 +18,10 @@ from forerun.data.workload import InferenceSetup, Kernel, Network
 from forerun.features.chips import DEVICE_RATIOS
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.features.readers.language_model.reader import named_config, read_language_model
+from forerun.models.answers.answer import below_a_launch, not_priced
 from forerun.models.answers.assumed import FOLDED, assumed_in_reading, not_run, set_up_limits
 from forerun.models.answers.deployments.limits import of_servers
 from forerun.models.answers.served_models import InUse
-from forerun.models.answers.unpriced import below_a_launch, not_priced
 from forerun.models.answers.wording import in_words
 from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.domain.feature_range import FeatureRange

@@ -42,7 +42,7 @@ from forerun.models.hls_designs.gaussian_process import (
     _draws,
     _size,
 )
-from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, StandardDeviations
+from forerun.models.serving.fit import MixedEffectsProcess, StandardDeviations
 from tests.models.gaussian_process.reference_processes import (
     OnColumns,
     SameCode,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.models.adaptation.stacking import LowRankFactors, Stacking
 from forerun.models.adaptation.support_set import suggest
+from forerun.models.architectures.latency import LowRankFactors, Stacking
 from forerun.models.gaussian_process.regression import (
     Answer,
     Covariance,

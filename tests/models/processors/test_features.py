@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.features.processors.work import COLUMNS
-from forerun.models.processors.features import (
+from forerun.models.processors.latency import (
     latency_rows,
     sheet_shift,
     structure_of,

@@ -17,10 +17,15 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.training.evaluation import evaluate as module
 from forerun.training.evaluation import stored
-from forerun.training.evaluation.evaluate import evaluate, rows, run_protocols
+from forerun.training.evaluation.evaluate import (
+    evaluate,
+    root_mean_squares,
+    rows,
+    run_protocols,
+    summed_rows,
+)
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits, digest
-from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import evaluations_text, read_evaluations, stored_with
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows

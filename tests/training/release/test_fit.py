@@ -29,13 +29,9 @@ from forerun.models.router import Router
 from forerun.service import cli
 from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.predictions import predict_task
-from forerun.training.protocols import (
-    DATASET_PROTOCOLS,
-    DatasetProtocols,
-    protocols_of_dataset,
-)
+from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.networks.torch_gpu import measured_runs
-from forerun.training.protocols.protocol import Task
+from forerun.training.protocols.protocol import DatasetProtocols, Task
 from forerun.training.published.figures import published_for
 from forerun.training.release import fit
 from forerun.training.release.card import Card, training_datasets_of
@@ -48,9 +44,8 @@ from forerun.training.release.fit import (
     recipes_of,
     train,
 )
-from forerun.training.release.pipeline import _accepted, release
+from forerun.training.release.pipeline import KIND, _accepted, release, release_name
 from forerun.training.release.promotion import not_judged
-from forerun.training.release.tracked_release import KIND, release_name
 from forerun.training.scores.errors import score
 from forerun.training.tracking.runs import EXPERIMENT, connect, flat_parameters, versions_of
 from tests.contracts.tiny_upstream import tiny_bundle

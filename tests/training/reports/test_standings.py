@@ -1,6 +1,6 @@
 """The README shows the most and the least accurate whole answers."""
 
-from forerun.training.reports.standings import headlines, with_headlines
+from forerun.training.scoreboard import headlines, with_headlines
 
 
 def row(task, n=1234, **fields):

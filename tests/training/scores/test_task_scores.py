@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from forerun.data.measurements import Measurements
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.protocols import Task
+from forerun.training.protocols.protocol import Task
 from forerun.training.scores.task_scores import (
     Capacity,
     Choices,

@@ -18,13 +18,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP
 from forerun.training.protocols import protocol as dp
 
-NUMBERS: Mapping[str, str] = {
-    "SVR.CPU.Core(s) per Socket": "cores per socket",
-    "SVR.CPU.Socket(s)": "sockets",
-    "SVR.CPU.Base Frequency": "base frequency",
-    "SVR.CPU.L3 Cache": "L3 cache",
-    "SVR.Power.TDP": "thermal design power",
-}
+NUMBERS: Mapping[str, str] = Ncpp.facts["numbers"]
 """Column -> name of the setting in queries."""
 
 CHOICES: Mapping[str, str] = {TEST[1]: "preset", TEST[2]: "test"}

@@ -18,7 +18,7 @@ import pandas as pd
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask
 from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE
-from forerun.data.datasets.hls_designs.wa_hls4ml import ASKED, TABLE
+from forerun.data.datasets.hls_designs.wa_hls4ml import ASKED, TABLE, WaHls4ml
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import TOOLS, VCU1525, VU13P
@@ -128,13 +128,7 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
 
 SUITE = "hls4ml dense layer"
 
-LABELS: Mapping[str, str] = {
-    "latency_cycles": "WorstLatency",
-    "lut": "LUT",
-    "ff": "FF",
-    "dsp": "DSP",
-    "bram": "BRAM_18K",
-}
+LABELS: Mapping[str, str] = WaHls4ml.facts["labels"]
 """Metric -> column."""
 
 

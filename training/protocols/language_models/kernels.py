@@ -16,6 +16,7 @@ import pandas as pd
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, groups_of
 from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator, message_bytes
+from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.kernel import (
@@ -169,12 +170,7 @@ _EXPERTS: Final = (
     "moe_tp_size",
     "moe_ep_size",
 )
-_OPERATIONS: Final[Mapping[str, CollectiveName]] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-}
+_OPERATIONS: Final[Mapping[str, CollectiveName]] = AiConfigurator.facts["operations"]
 _SKEWED: Final = "power_law_"
 
 
@@ -412,20 +408,9 @@ def _trained_devices(
     return {f"{table}: this device is in the training set": same.to_numpy(dtype=np.bool_)}
 
 
-VIDUR_DEVICES: Final[Mapping[str, str]] = {
-    "a100": "a100-sxm-80gb",
-    "a40": "a40",
-    "h100": "h100-sxm-80gb",
-}
+VIDUR_DEVICES: Final[Mapping[str, str]] = Vidur.facts["devices"]
 """Device of the table -> name in the catalog."""
-ELEMENTWISE: Final[Mapping[str, ElementwiseName]] = {
-    "emb": "embedding",
-    "input_layernorm": "norm",
-    "post_attention_layernorm": "norm",
-    "attn_rope": "rotary",
-    "mlp_act": "activation",
-    "add": "add",
-}
+ELEMENTWISE: Final[Mapping[str, ElementwiseName]] = Vidur.facts["elementwise"]
 """Operator of the table -> operation, for operators that are not matrix products."""
 HELD_OUT: Final = "h100-sxm-80gb"
 SIZES: Final = ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp", "tp")

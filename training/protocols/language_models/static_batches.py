@@ -27,6 +27,7 @@ from forerun.data.datasets.language_models.splitwise import (
     RUNS,
     SIZES,
     TIMES,
+    Splitwise,
 )
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.language_models.deployment import (
@@ -61,30 +62,19 @@ SN40L: Final = Device(
     peak_tflops={"bf16": 638},
 )
 """Prabhakar, "SambaNova SN40L RDU", Hot Chips 2024: figures of one of 16 sockets."""
-ENGINES: Final[Mapping[str, EngineName]] = {
-    "vLLM": "vllm",
-    "TensorRT-LLM": "trtllm",
-    "llama.cpp": "llama.cpp",
-}
+ENGINES: Final[Mapping[str, EngineName]] = LlmInferenceBench.facts["engines"]
 VERSIONS: Final[Mapping[str, str]] = {"vLLM": "0.6"}
 """Releases of autumn 2024, when the rows were published; the table gives no versions."""
 LAYERS_APART: Final = "llama.cpp"
 """Framework that runs one sequence at a time, with its layers on one device after the other. Its
 batch size is the number of prompt tokens that are processed at once."""
-NETWORKS: Final[Mapping[str, str]] = {
-    "llama2-70b": "meta-llama/Llama-2-70b-hf",
-    "bloom-176b": "bigscience/bloom",
-}
+NETWORKS: Final[Mapping[str, str]] = Splitwise.facts["networks"]
 WRITTEN: Final = 0.8
 """Fewest tokens that must have been written, as a share of the requested tokens; the number written
 is estimated from the times of the phases."""
 SPLITWISE_VERSION: Final = "0.2"
 """Release of vLLM in November 2023, when `splitwise` was published."""
-SERVERS: Final[Mapping[str, str]] = {
-    "a100-80gb": "a100-sxm-80gb",
-    "h100-80gb": "h100-sxm-80gb",
-    "h100-80gb-pcap": "h100-sxm-80gb",
-}
+SERVERS: Final[Mapping[str, str]] = Splitwise.facts["servers"]
 """Hardware of `perf_model` -> name in the catalogue."""
 
 RATE: Final = "tokens_per_s"

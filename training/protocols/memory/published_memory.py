@@ -168,7 +168,7 @@ def _transformers(row: Row) -> Described | str:
 
 def _attention_graph(row: Row, phase: str) -> str:
     model, side = str(row["model"]), row["seq_or_resolution"]
-    sequence = SEQUENCE_TABLES.get((model, phase))
+    sequence = SEQUENCE_TABLES[phase].get(model)
     if model == "EleutherAI/pythia-410m-deduped":
         sequence = "pythia_410m"
     if model == "albert/albert-base-v2":

@@ -50,23 +50,12 @@ ENGINES: Final[Mapping[str, str]] = PublishedNetworks.facts["engines"]
 
 COMPILED_TABLES: Final[Mapping[str, str]] = PublishedNetworks.facts["compiled_tables"]
 
-ATTENTION_TABLES: Final[Mapping[str, str]] = {
-    "microsoft/beit-base-patch16-224": "beit_base-224",
-    "facebook/data2vec-vision-base": "data2vec_base-224",
-}
+ATTENTION_TABLES: Final[Mapping[str, str]] = PublishedNetworks.facts["attention_tables"]
 """Checkpoint in transformers' tables of attention -> prefix of the graph's name, which ends in the
 attention implementation."""
 
-SEQUENCE_TABLES: Final[Mapping[tuple[str, str], str]] = {
-    ("google-bert/bert-base-uncased", "inference"): "bert_base",
-    ("google-bert/bert-base-uncased", "training"): "bert_base_mlm",
-    ("albert/albert-base-v2", "inference"): "albert_base",
-    ("albert/albert-base-v2", "training"): "albert_base_mlm",
-    ("microsoft/biogpt", "inference"): "biogpt",
-    ("microsoft/biogpt", "training"): "biogpt",
-    ("EleutherAI/pythia-410m-deduped", "training"): "pythia_410m",
-}
-"""(checkpoint, phase) -> network; the graph's name adds sequence length and attention."""
+SEQUENCE_TABLES: Final[Mapping[str, Mapping[str, str]]] = PublishedNetworks.facts["sequence_tables"]
+"""Phase -> checkpoint -> network; the graph's name adds sequence length and attention."""
 
 Row = Mapping[Any, Any]
 
@@ -90,7 +79,7 @@ def graph_name(row: Row) -> str:
     attention = str(row["runtime"]).partition("attention ")[2]
     if not attention:
         return COMPILED_TABLES.get(checkpoint, "")
-    sequence = SEQUENCE_TABLES.get((checkpoint, str(row["phase"])))
+    sequence = SEQUENCE_TABLES.get(str(row["phase"]), {}).get(checkpoint)
     if sequence:
         return f"{sequence}-{side}-{attention}"
     image = ATTENTION_TABLES.get(checkpoint)

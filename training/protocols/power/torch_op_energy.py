@@ -23,7 +23,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, Names, Positions
 from forerun.data.datasets.power.mlenergy import RUNS
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
-from forerun.data.datasets.power.zeus_powercap import JOB, LIMIT, TRACE
+from forerun.data.datasets.power.zeus_powercap import JOB, LIMIT, TRACE, ZeusPowerCap
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
@@ -41,13 +41,7 @@ from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.power.mlenergy import diffusion_runs
 from forerun.training.scores.task_scores import Choices
 
-BOARDS: Final[Mapping[str, str]] = {
-    "A40": "a40",
-    "P100": "p100-pcie-16gb",
-    "V100": "v100-pcie-32gb",
-    "RTX6000": "quadro-rtx-6000",
-    "RTX_6000": "quadro-rtx-6000",
-}
+BOARDS: Final[Mapping[str, str]] = ZeusPowerCap.facts["boards"]
 """GPU of the trace -> board with the same highest power limit. RTX 6000 is the Turing board, since
 the trace is older than later GPUs of that name."""
 PARTS: Final = {"power": "power_w", "time": "latency_ms", "energy": "energy_j"}

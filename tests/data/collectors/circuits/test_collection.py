@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.collection import TABLES, Collection, Made
-from forerun.data.collectors.circuits.tables import Delays
+from forerun.data.collectors.circuits.collection import TABLES, Collection, Delays, Made
 from forerun.data.collectors.circuits.tools import SOURCES, WRAPPER, Design, Plan, wrapper
 from forerun.data.datasets.circuits.circuit_fpga import designs
 from forerun.data.errors import BadTable, MissingTool

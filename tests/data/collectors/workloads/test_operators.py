@@ -7,7 +7,7 @@ Operators run with the shapes that they say, through torch and through onnxrunti
 
 import pytest
 
-from forerun.data.collectors.workloads.onnx_nodes import model_of
+from forerun.data.collectors.workloads.executors import model_of
 from forerun.data.collectors.workloads.operators import (
     NotRunnable,
     attention,

@@ -1,18 +1,84 @@
-"""Prediction intervals with 90 % coverage on groups outside the training set.
+"""Grouped split-conformal prediction: 90 % intervals calibrated on groups held out of training.
+
+A predictor declares the groups of its rows (families of networks, devices), the strata with
+quantiles of their own, and a scale where errors are heteroscedastic. `out_of_fold` predicts every
+row with a fit that excludes its group. `LogQuantiles` takes quantiles of the residuals per stratum
+with the finite-sample correction of split conformal prediction; `Intervals` combines those for
+devices in the training set with those for other devices. `weighted_quantile` and `group_weights`
+give each group the same weight.
 
 Split conformal prediction on log(measured / predicted) (Vovk et al. 2005; Romano et al. 2019 for
 the two-sided form). It is conditional on strata (Mondrian conformal prediction, Vovk et al. 2003),
 and residuals are divided by a scale where errors differ in size (normalised residuals, Papadopoulos
-et al. 2008). For devices outside the training set, the quantiles come from held-out devices.
+et al. 2008).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from forerun.data.level import LEVEL
 from forerun.data.shapes import Bool, Float64, Int, Shaped, Text
+
+
+def held_out_folds(
+    groups: Text[np.ndarray, " n"], folds: int | None = None, seed: int = 0
+) -> Iterator[Bool[np.ndarray, " n"]]:
+    """Masks of the rows to hold out, shapes (n,); no group is split between folds.
+
+    Like scikit-learn's `GroupKFold` and `LeaveOneGroupOut`, but groups are assigned to folds by a
+    seed, independently of the order and the number of rows.
+
+    Args:
+        groups: n labels.
+        folds: number of folds, at most the number of groups. By default each group is held out by
+            itself, in the order of their names.
+        seed: assigns groups to folds.
+
+    Yields:
+        One mask for each fold; none with fewer than two groups, since nothing would remain to fit.
+    """
+    names, group = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        return
+    fold_of = np.arange(len(names))
+    if folds is not None:
+        order = np.random.default_rng(seed).permutation(len(names))
+        fold_of[order] = np.arange(len(names)) % folds
+    for fold in range(int(fold_of.max()) + 1):
+        yield fold_of[group] == fold
+
+
+def out_of_fold(
+    groups: Text[np.ndarray, " n"],
+    predict: Callable[
+        [Bool[np.ndarray, " n"]],
+        Float64[np.ndarray, " held"] | Sequence[Float64[np.ndarray, " held"]] | float,
+    ],
+    *,
+    folds: int | None = None,
+    seed: int = 0,
+    columns: int = 1,
+) -> Float64[np.ndarray, "{columns} n"]:
+    """Predict every row with a fit that excludes the row's group.
+
+    Args:
+        groups: n labels.
+        predict: mask (n,) of the rows to hold out -> predictions of these rows by a fit on the
+            other rows: an array, one array per column, or NaN where nothing could be fitted.
+        folds: as in `held_out_folds`.
+        seed: as in `held_out_folds`.
+        columns: number of predicted quantities.
+
+    Returns:
+        Shape (columns, n); NaN with fewer than two groups.
+    """
+    predictions = np.full((columns, len(groups)), np.nan)
+    for held in held_out_folds(groups, folds, seed):
+        predictions[:, held] = predict(held)
+    return predictions
+
 
 _ROUNDING = 1e-9
 """Subtracted from levels, so that 9 of 10 equal weights reach the level 0.9."""
