@@ -28,7 +28,7 @@ from forerun.models.gaussian_process.regression import (
     GaussianProcessRegression,
     covariances_over,
 )
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.known_suites import KnownSetting, KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -268,7 +268,15 @@ FOLDS = 4
 GROUP = "held_out"
 """Grouping key of rows that are held out together to calibrate intervals."""
 
-PARAMETERS = LIGHTGBM["benchmark_suites"]
+PARAMETERS: Mapping[str, object] = {
+    "objective": "regression",
+    "learning_rate": 0.05,
+    "num_leaves": 15,
+    "min_data_in_leaf": 3,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+}
 Key = tuple[str, str]
 """Suite, metric."""
 

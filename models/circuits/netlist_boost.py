@@ -10,7 +10,7 @@ circuits of families held out from the trees.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from forerun.features.circuits.structure import (
 from forerun.features.deadline import check
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -68,7 +68,15 @@ def circuits_of(queries: Sequence[Query]) -> list[Circuit]:
     return circuits
 
 
-PARAMETERS = LIGHTGBM["netlists"]
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "l2",
+    "num_leaves": 63,
+    "learning_rate": 0.05,
+    "min_data_in_leaf": 60,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+}
 DRAWN: Final = 1500
 """Maximum connections per netlist in the trees' training set, so large circuits do not dominate."""
 TERMS: Final = (

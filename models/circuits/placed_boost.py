@@ -18,11 +18,19 @@ from forerun.features.circuits.connections import FEATURES, placed_features
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.circuits.netlist_boost import circuits_of, frequencies
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
-PARAMETERS = LIGHTGBM["placed_circuits"]
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "l2",
+    "num_leaves": 127,
+    "learning_rate": 0.1,
+    "min_data_in_leaf": 30,
+    "feature_fraction": 0.7,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+}
 FLOOR_PS: Final = 50.0
 """Added to delays before taking logarithms; carries within a tile have no delay."""
 DRAWN: Final = 1500

@@ -9,7 +9,7 @@ name selects its rows and is never a feature.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from forerun.models.adaptation.shrunk_scalar import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.booster import FACTORS, fit_shrinkage
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -46,7 +46,15 @@ FEWEST: Final = 30
 """Rows below which an application has no median and booster of its own."""
 FOLDS: Final = 8
 TREES: Final = 150
-PARAMETERS = LIGHTGBM["colocation_applications"]
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 7,
+    "min_data_in_leaf": 10,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ decision are withheld; `slowed` then gives a class with its error rates.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from forerun.models.colocation.host_forecast import (
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
@@ -384,7 +384,16 @@ COLUMNS: Mapping[str, Sequence[Sequence[int]]] = {
 }
 """Metric -> positions in NAMES of the metrics of each view."""
 TREES = 200
-PARAMETERS = LIGHTGBM["colocation_runs"]
+PARAMETERS: dict[str, Any] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 7,
+    "min_data_in_leaf": 5,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+}
 
 
 @dataclass(frozen=True)

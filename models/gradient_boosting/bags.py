@@ -23,12 +23,9 @@ from weakref import finalize
 import numpy as np
 
 from forerun.data.errors import BadArtifact
-from forerun.data.facts import facts_of
 from forerun.data.shapes import Float64
 from forerun.features.deadline import check
 
-LIGHTGBM: Final[Mapping[str, Mapping[str, Any]]] = facts_of(__file__)
-"""Model -> parameters of its boosters, or for several kinds of boosters a table of each."""
 VALUES: Final = 0
 LEAVES: Final = 2
 """Kinds of predictions in LightGBM's C API: of the objective, or the leaf reached in each tree."""

@@ -13,7 +13,7 @@ programs and held-out designs.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from forerun.models.adaptation.support_set import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import held_out_folds, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     ARE_SHARES,
     BOUND_COLUMNS,
@@ -62,8 +62,32 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
-SETTINGS = LIGHTGBM["hls_designs"]
-"""Set of boosters -> parameters."""
+COMMON: Mapping[str, Any] = {"bagging_fraction": 0.8, "bagging_freq": 1, "objective": "l2"}
+"""Parameters of all boosters."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "seen": {
+        "learning_rate": 0.12,
+        "num_leaves": 63,
+        "min_data_in_leaf": 9,
+        "feature_fraction": 0.5,
+        "lambda_l2": 1.0,
+    },
+    "unseen": {
+        "learning_rate": 0.08,
+        "num_leaves": 8,
+        "min_data_in_leaf": 100,
+        "feature_fraction": 0.3,
+        "lambda_l2": 20.0,
+    },
+    "within": {
+        "learning_rate": 0.1,
+        "num_leaves": 24,
+        "min_data_in_leaf": 10,
+        "feature_fraction": 0.4,
+        "lambda_l2": 1.0,
+    },
+}
+"""Set of boosters -> further parameters."""
 TREES: Mapping[str, int] = {"seen": 150, "unseen": 150, "within": 100}
 """Set of boosters -> boosting rounds."""
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
@@ -144,7 +168,7 @@ class DesignBoost(StoredPredictor):
                 boosters[f"{kind}/{metric}"] = BoosterBag.fit(
                     matrix,
                     target,
-                    parameters=SETTINGS[kind],
+                    parameters={**SETTINGS[kind], **COMMON},
                     trees=self.trees[kind],
                     seeds=self._seeds(kind),
                     weights=weights / weights.mean(),
@@ -179,7 +203,7 @@ class DesignBoost(StoredPredictor):
         values[:, _CYCLES] = np.log2(values[:, _CYCLES])
         known = KnownDesigns.of(queries, places, program, values)
         pairs = known.pairs(known.nearest(queries, others=True), matrix)
-        parameters = SETTINGS["seen"]
+        parameters = {**SETTINGS["seen"], **COMMON}
         return known, {
             f"seen/{metric}": BoosterBag.fit(
                 pairs.inputs,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from forerun.features.llm_kernels.table import Chip, KernelGroup
 from forerun.features.operators.features import FEATURES, operator_features
 from forerun.features.operators.kinds import KIND_CODE
 from forerun.features.operators.table import OperatorTable
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.kernel_experts.family import BASE_ROWS, Family, Settings, thin
 from forerun.models.kernel_experts.llm_kernels import PARAMETERS, KernelLatency
 from forerun.models.limit import LATENCY, Limit
@@ -31,7 +31,15 @@ from forerun.models.predictor import SETTING
 CONVOLUTIONS: Final = ("conv", "conv_transpose")
 CONV_FORMATS: Final = ("fp32", "fp16", "bf16")
 TRANSFER_TREES: Final = 60
-TRANSFER = LIGHTGBM["convolution_transfer"]
+TRANSFER: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "num_leaves": 31,
+    "learning_rate": 0.12,
+    "min_data_in_leaf": 60,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -25,14 +25,25 @@ from forerun.features.llm_kernels.families import (
 )
 from forerun.features.llm_kernels.table import KernelGroup
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.gradient_boosting.bags import coarse
 from forerun.models.kernel_experts.family import Expert, Family, KernelExperts, Settings
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.predictor import SETTING
 
-PARAMETERS = LIGHTGBM["llm_kernels"]
-POWER_PARAMETERS = LIGHTGBM["llm_kernel_power"]
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "num_leaves": 15,
+    "learning_rate": 0.2,
+    "min_data_in_leaf": 20,
+    "feature_fraction": 0.7,
+}
+POWER_PARAMETERS: Final[Mapping[str, Any]] = {
+    **PARAMETERS,
+    "learning_rate": 0.15,
+    "min_data_in_leaf": 30,
+    "lambda_l2": 1.0,
+}
 OTHER_SOURCES: Final = Limit(
     "by one program's timings; another's differ by 9 to 26 % on the same GPU, and are inside",
     LATENCY,

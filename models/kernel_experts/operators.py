@@ -39,7 +39,6 @@ from forerun.models.domain.device_novelty import (
     novelty_limits,
 )
 from forerun.models.equal_runs import RunKey, batch_key
-from forerun.models.gradient_boosting import LIGHTGBM
 from forerun.models.kernel_experts.family import (
     HUBER,
     BaseTime,
@@ -54,7 +53,19 @@ from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import OperatorTime, Predictions, merged_times
 from forerun.models.predictor import SETTING
 
-PARAMETERS = {**LIGHTGBM["operators"], "alpha": HUBER}
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "huber",
+    "alpha": HUBER,
+    "learning_rate": 0.08,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "min_data_in_leaf": 40,
+    "min_sum_hessian_in_leaf": 0.01,
+    "feature_pre_filter": False,
+    "num_leaves": 31,
+}
 ARITHMETIC: Final = ("product", "conv", "recurrent")
 """Compute-bound families, which have a physical base time."""
 BACKGROUND: Final[Mapping[str, float]] = {"softmax": 1.0}

@@ -11,7 +11,7 @@ convolution, and larger networks, other precisions and other training set-ups.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from forerun.features.memory.inert_options import without_inert
 from forerun.features.memory.plan import MemoryPlan, with_optimizer_slots
 from forerun.features.memory.traits import TRAITS
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import PEAK_MEMORY, Limit
 
 BEYOND = 1.1
@@ -234,8 +234,21 @@ def _row(plan: MemoryPlan) -> tuple[float, ...]:
 
 FEATURE_NAMES = (*TRAITS, "log_reserved", "log_live")
 BAGS = 2
-TREES: Mapping[str, int] = {"dense": 500, "mixed": 400}
-"""Kind of network -> number of trees. Peaks of dense networks repeat to 0.2 %, which
+PARAMETERS: Mapping[str, Any] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "lambda_l2": 1.0,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+}
+SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
+    "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5, "feature_fraction": 0.6}),
+    "mixed": (
+        400,
+        {"num_leaves": 16, "min_data_in_leaf": 20, "feature_fraction": 0.4, "extra_trees": True},
+    ),
+}
+"""Kind of network -> number and size of the trees. Peaks of dense networks repeat to 0.2 %, which
 allows many trees; those of networks with convolutions or attention vary with library workspaces.
 `mixed` draws its thresholds at random (`extra_trees`), which overfits single runs with such a
 workspace less."""
@@ -287,13 +300,13 @@ class FittedPeaks:
         target = np.log1p(np.maximum(beyond / _mapped(affine, usual), LEAST_BEYOND))
         features = _features(usual)
         residuals = {}
-        for kind, trees in TREES.items():
+        for kind, (trees, size) in SIZES.items():
             rows = rows_of.get(kind)
             if rows is not None and len(rows) >= FEWEST_ROWS:
                 residuals[kind] = BoosterBag.fit(
                     features[rows],
                     target[rows],
-                    parameters=LIGHTGBM["memory"][kind],
+                    parameters={**PARAMETERS, **size},
                     trees=trees,
                     seeds=range(seed, seed + BAGS),
                 )

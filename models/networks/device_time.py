@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange, sheet
 from forerun.models.equal_runs import RunKey, batch_key
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.kernel_experts.recurrent_law import (
     HELD_OUT_REACH,
     LAW,
@@ -62,7 +62,16 @@ from forerun.models.networks.rows import (
 from forerun.models.prediction import OperatorTime, Predictions, merged_times
 from forerun.models.predictor import SETTING
 
-BOOSTER = LIGHTGBM["device_time"]
+BOOSTER: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 16,
+    "min_data_in_leaf": 100,
+    "feature_fraction": 0.4,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 2.0,
+}
 ANSWERS_KEPT: Final = 10_000
 """Runs whose times are cached, for repeated queries and for the next adaptation."""
 WITHIN: Final = 0.9

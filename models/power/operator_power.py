@@ -8,7 +8,7 @@ accurate elsewhere.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from forerun.models.conformal import (
     weighted_quantile,
 )
 from forerun.models.domain.feature_range import KnownDevices
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
 from forerun.models.power.law import (
     EFFECTS,
@@ -314,7 +314,16 @@ def correction_keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
     return [q.device for q in queries], [kind_of(q) for q in queries]
 
 
-SETTINGS = LIGHTGBM["operator_power"]
+SETTINGS: Mapping[str, Any] = {
+    "learning_rate": 0.15,
+    "num_leaves": 31,
+    "min_data_in_leaf": 10,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "objective": "l1",
+}
 LEAST_DYNAMIC = 0.02
 """Least dynamic power over design power, for kernels so short that the device is mostly idle."""
 

@@ -13,14 +13,14 @@ linear part, and Laird and Ware 1982 for random effects.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, Names
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gaussian_process.regression import mean_weights, same, squared_exponential
-from forerun.models.gradient_boosting import LIGHTGBM, BoosterBag
+from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.serving.features import FEATURES, LENGTH_SCALES, ServingRows
 
 DIGITS = 9
@@ -103,7 +103,17 @@ def _covariance(
 
 
 TARGETS = ("share", "slower", "energy")
-SETTINGS = LIGHTGBM["serving"]
+SETTINGS: Mapping[str, Any] = {
+    "objective": "huber",
+    "alpha": 0.3,
+    "learning_rate": 0.1,
+    "num_leaves": 8,
+    "min_data_in_leaf": 10,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+}
 STANDARD_DEVIATIONS: Mapping[str, StandardDeviations] = {
     "llm_serving": StandardDeviations(group=0.05, noise=0.1),
     "diffusion": StandardDeviations(group=0.2, noise=0.12),
