@@ -19,22 +19,8 @@ PROFILES: Final[Sequence[tuple[str, float, str]]] = _FACTS["profiles"]
 """Patterns of names of GPUs that can be divided, their memory in gigabytes, and their profiles."""
 COMPUTE_SLICES: Final = {"4": 4, "7": 8}
 """Slices of the largest profile -> parts of the compute units, of which each slice has one."""
-<<<<<<< HEAD
-COMPUTE_UNITS: Final = {
-    108: (14, 14, 14, 28, 42, 56, 98),
-    114: (14, 14, 14, 30, 46, 62, 114),
-    132: (16, 16, 26, 32, 60, 64, 132),
-    148: (18, 18, 30, 36, 70, 72, 148),
-}
-"""Compute units of the whole GPU -> those of its profiles, in the order of `PROFILES`.
-
-Listed by `nvidia-smi mig -lgip` on A100, H100 PCIe and H100 SXM (80 GB) and B200 (NVIDIA/mig-parted
-#187), whose are taken for B300, too; PyTorch sees 60 and 32 of H200 as 3g.71gb and 2g.35gb.
-"""
-=======
 COMPUTE_UNITS: Final[Mapping[str, Sequence[int]]] = _FACTS["compute_units"]
 """Compute units of the whole GPU -> those of its profiles, in the order of `PROFILES`."""
->>>>>>> cutcore
 SAME_MEMORY: Final = 0.01
 """Relative difference up to which memory is that of a row of `PROFILES`."""
 MEMORY_SLICES: Final = 8
@@ -188,17 +174,11 @@ def _sliced(device: Device, profile: str) -> dict[str, object] | None:
     own = next((known.index(name) for name in names if name in known), None)
     if own is None or (part or "1") > units:
         return None
-<<<<<<< HEAD
     largest = known[-1][0]
     compute = int(part or units) / COMPUTE_SLICES[largest] if (part or units) != largest else 1.0
-    if (count := device.compute_units) in COMPUTE_UNITS and part in (None, units):
-        compute = COMPUTE_UNITS[count][own] / count
-=======
-    compute = int(part or units) / COMPUTE_SLICES[known[-1][0]]
     listed = COMPUTE_UNITS.get(str(device.compute_units))
     if listed and device.compute_units and part in (None, units):
         compute = listed[own] / device.compute_units
->>>>>>> cutcore
     memory = round(MEMORY_SLICES * int(gigabytes) / device.memory_gib) / MEMORY_SLICES
     named = f"{part}c.{whole}" if part else whole
     return {
